@@ -13,11 +13,9 @@ from torch.nn import functional
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from epochal.components.average.ema import Ema
-from epochal.components.average.swa import Swa
-from epochal.components.metrics.mean import Mean
-from epochal.components.optim.decays import Exponential, Noam
-from epochal.components.optim.schedules import Cosine
+from epochal.components.average import Ema, Swa
+from epochal.components.metrics import Mean
+from epochal.components.schedules import Cosine, Exponential, Noam
 from epochal.config import parse_duration
 from epochal.engine import (
     Average,

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset
 
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.engine import Environment, Monitor, Options, Parts, Run, Task, Train
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.console import Console

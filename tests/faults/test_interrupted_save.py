@@ -80,7 +80,7 @@ def attempt(folder: Path, step: int, faults: Interrupting) -> bool:
     """Whether saving ``step`` finished."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(system, "operations", faults.operations)
-        patch.setattr(durable.atomic_files, "_CHUNK_BYTES", 4096)
+        patch.setattr(durable.atomic, "_CHUNK_BYTES", 4096)
         try:
             save(folder, step)
         except (CheckpointError, Killed):

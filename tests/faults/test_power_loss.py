@@ -31,7 +31,7 @@ def record(root: Path, monkeypatch: pytest.MonkeyPatch, **options: tuple[str, ..
     folder = root / "checkpoints"
     with monkeypatch.context() as patch:
         patch.setattr(system, "operations", recorder.operations)
-        patch.setattr(durable.atomic_files, "_CHUNK_BYTES", 6000)
+        patch.setattr(durable.atomic, "_CHUNK_BYTES", 6000)
         for step in STEPS:
             recorder.mark("saved", commit(folder, step).name)
             before = {one.name for one in find_checkpoints(folder)}

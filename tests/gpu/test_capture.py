@@ -621,12 +621,12 @@ def test_one_line_options_are_captured(trick: str) -> None:
 
 
 def test_cutmix_boxes_need_no_device_read() -> None:
-    from epochal.hooks.mixing.cutmix import _mix
+    from epochal.hooks.mixing import CutMix
 
     images = torch.randn(4, 3, 8, 8, device="cuda")
     torch.cuda.set_sync_debug_mode("error")
     try:
-        mixed, kept = _mix(images, torch.full((), 0.4, device="cuda"))
+        mixed, kept = CutMix().mix(images, torch.full((), 0.4, device="cuda"))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     changed = (mixed != images).any(1)[0].float().mean()

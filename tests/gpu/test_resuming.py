@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.engine import Environment, Monitor, Options, Parts, Run, Task
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.recording import Recording

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.engine import Environment, Options, Parts, Run, Task, Train
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import (

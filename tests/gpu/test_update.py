@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import epochal as ep
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.engine.step.nonfinite_guard import NonfiniteGuard
 from epochal.testing import TinyModel, TinyTask
 

@@ -13,7 +13,7 @@ from epochal.check.sections.monitor import check_monitor, check_watched_metrics
 from epochal.check.sections.notify import check_notify
 from epochal.check.sections.optim import check_optim, check_optimizer_losses
 from epochal.check.sections.section_shapes import expand_section
-from epochal.check.sections.sections import SECTIONS, Section
+from epochal.check.sections.sections import SECTIONS
 from epochal.check.sections.stages import expand_stages
 from epochal.check.sections.value_rules import check_rules, check_splits
 from epochal.check.signatures.classes import binds_name, class_definitions
@@ -92,13 +92,14 @@ def check(
     entries = {
         name: expand_section(checker, SECTIONS[name], node)
         for name, node in written.items()
-        if name in SECTIONS and not _is_absent(SECTIONS[name], node)
+        if name in SECTIONS and (node.value is not None or SECTIONS[name].shape == "value")
     }
     _fill_sections(checker, entries, config)
     if "stages" in entries:
         expand_stages(checker, entries["stages"], entries, given)
     _check_required(checker, entries, meant.union(given), config)
-    root = Node(MappingProxyType(_ordered(entries)), config.root.place)
+    ordered = {name: entries[name] for name in SECTIONS if name in entries}
+    root = Node(MappingProxyType(ordered), config.root.place)
     check_splits(checker, root)
     check_rules(checker, root)
     check_loss_section(checker, root)
@@ -108,14 +109,6 @@ def check(
     _check_imports(checker, written)
     problems = sort_problems((*config.problems, *checker.mistakes.problems))
     return CheckReport(problems, root, tuple(checker.defaults), registry.project)
-
-
-def _is_absent(section: Section, node: Node) -> bool:
-    return node.value is None and section.shape != "value"
-
-
-def _ordered(entries: Mapping[str, Node]) -> dict[str, Node]:
-    return {name: entries[name] for name in SECTIONS if name in entries}
 
 
 def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[str]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.config.problems import Findings
-    from epochal.errors import Place
 
 EMPTY = Node(MappingProxyType({}))
 
@@ -52,17 +51,10 @@ def as_config(node: Node, findings: Findings, text: SourceText | None = None) ->
         hint = 'write {"key": value}'
     elif text and isinstance(node.value, str) and ":" in node.value:
         hint = "put a space after the colon: `key: value`"
-    what = f"the top level must be a mapping, got {_kind_of(node)}"
-    findings.report_file(name, what, _known(node.place), hint)
+    got = "a list" if node.is_list else show(node.value)[:60]
+    place = node.place if node.place.line else None
+    findings.report_file(name, f"the top level must be a mapping, got {got}", place, hint)
     return EMPTY
-
-
-def _known(place: Place) -> Place | None:
-    return place if place.line else None
-
-
-def _kind_of(node: Node) -> str:
-    return "a list" if node.is_list else show(node.value)[:60]
 
 
 def _reader(kind: str) -> Callable[..., Node | None]:

@@ -8,27 +8,27 @@ and check what is left on disk. Failures are ``WriteError``.
 
 from epochal.durable import system
 from epochal.durable.append import Appender, append_line, open_lines
-from epochal.durable.atomic_files import (
-    find_object,
-    make_dir,
-    remove_file,
-    write_bytes,
-    write_json,
-    write_safetensors,
-    write_text,
-)
-from epochal.durable.atomic_folders import (
+from epochal.durable.atomic import (
     REMOVING,
     STAGING,
     StagedDir,
+    find_object,
+    is_untouched,
+    link_or_copy,
+    make_dir,
+    remove_file,
     remove_stale,
     remove_tree,
     rename,
     replace_link,
     staged_dir,
+    write_bytes,
+    write_json,
+    write_readonly,
+    write_safetensors,
+    write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
-from epochal.durable.hard_links import is_untouched, link_or_copy, write_readonly
 from epochal.durable.safetensors_layout import DTYPE_BYTES, Blob
 from epochal.durable.system import Operations, WriteError
 

@@ -25,10 +25,16 @@ _OWN_MODULES = (
 
 # Modules that configs of earlier versions may name, and where their components are now.
 _MOVED_MODULES = {
+    "epochal.components.average.*": "epochal.components.average",
+    "epochal.components.losses.*": "epochal.components.losses",
+    "epochal.components.metrics.*": "epochal.components.metrics",
+    "epochal.components.nn.*": "epochal.components.nn",
+    "epochal.components.optim.*": "epochal.components.schedules",
     "epochal.engine.task": "epochal.engine.interfaces.task",
     "epochal.engine.update": "epochal.engine.step.updater",
     "epochal.hooks.console.progress": "epochal.hooks.console.console",
-    "epochal.hooks.profiler.profiling": "epochal.hooks.profiler.torch_profiler",
+    "epochal.hooks.mixing.*": "epochal.hooks.mixing",
+    "epochal.hooks.profiler.*": "epochal.hooks.profiler",
 }
 
 # Values of variables that may be a class or function; loading checks it.
@@ -62,7 +68,8 @@ def find_target(dotted: str, project: Project, finder: ModuleFinder) -> Target:
         Refused: It is malformed, outside the project's roots, or no class or function.
     """
     module, _, name = dotted.rpartition(".")
-    dotted = f"{_MOVED_MODULES[module]}.{name}" if module in _MOVED_MODULES else dotted
+    for old in (module, f"{module.rpartition('.')[0]}.*"):
+        dotted = f"{_MOVED_MODULES[old]}.{name}" if old in _MOVED_MODULES else dotted
     parts = _split(dotted)
     try:
         return _find_target(dotted, parts, project, finder)

@@ -120,9 +120,9 @@ def test_an_object_is_found_only_where_one_was_written(tmp_path) -> None:
 def test_safetensors_larger_than_a_chunk_are_hashed_whole(
     tmp_path, monkeypatch, ahead, small
 ) -> None:
-    monkeypatch.setattr(durable.atomic_files, "_CHUNK_BYTES", 7)
-    monkeypatch.setattr(durable.atomic_files, "_SMALL_BYTES", small)
-    monkeypatch.setattr(durable.atomic_files, "_MAX_AHEAD", ahead)
+    monkeypatch.setattr(durable.atomic, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(durable.atomic, "_SMALL_BYTES", small)
+    monkeypatch.setattr(durable.atomic, "_MAX_AHEAD", ahead)
     path = tmp_path / "a.safetensors"
     blobs = {"a": Blob("U8", (100,), bytes(range(100))), "b": Blob("U8", (3,), lambda: b"abc")}
     digest = durable.write_safetensors(path, blobs)

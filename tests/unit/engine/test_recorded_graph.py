@@ -20,8 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from engine.parts import Sums, Witness, adder, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
-from epochal.components.average.ema import Ema
-from epochal.components.average.swa import Swa
+from epochal.components.average import Ema, Swa
 from epochal.engine import Hook, Run, current_run
 from epochal.engine.capture import captured_steps as captured
 from epochal.engine.capture.capture_trial import CaptureTrial

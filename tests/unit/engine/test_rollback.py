@@ -14,8 +14,7 @@ from engine.recorded_graph import RecordedGraph, record_graphs
 from engine.staged import staged
 from engine.step.test_nonfinite_watch import Poisoned
 from epochal.checkpoint import read_checkpoint
-from epochal.components.average.ema import Ema
-from epochal.components.average.swa import Swa
+from epochal.components.average import Ema, Swa
 from epochal.config.duration import parse_duration
 from epochal.engine import Hook, Monitor, rollback
 from epochal.engine.interfaces.options import CheckpointOptions

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import epochal as ep
-from epochal.components.metrics.mean import Mean
+from epochal.components.metrics import Mean
 from epochal.errors import ConfigError
 from epochal.testing import TinyModel, TinyTask
 from small_project import tree

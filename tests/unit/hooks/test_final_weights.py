@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from epochal.checkpoint import load_weights
 from epochal.checkpoint.initial_weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.parts import Environment

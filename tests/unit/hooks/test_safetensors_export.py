@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from epochal.checkpoint import load_weights
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.engine import Environment, Parts, Run
 from epochal.errors import ConfigError
 from epochal.hooks.safetensors_export import SafetensorsExport

@@ -28,16 +28,16 @@ def registry(tmp_path: Path) -> Registry:
 def test_built_in_and_torch_names_are_resolved(registry) -> None:
     for kind, name, dotted in (
         ("hook", "EarlyStopping", "epochal.hooks.early_stopping.EarlyStopping"),
-        ("schedule", "cosine", "epochal.components.optim.schedules.Cosine"),
+        ("schedule", "cosine", "epochal.components.schedules.Cosine"),
         ("task", "module", "epochal.engine.interfaces.task.ModuleTask"),
         ("runner", "train", "epochal.engine.runner.Train"),
-        ("metric", "accuracy", "epochal.components.metrics.accuracy.Accuracy"),
+        ("metric", "accuracy", "epochal.components.metrics.Accuracy"),
         ("optimizer", "AdamW", "torch.optim.adamw.AdamW"),
         ("optimizer", "adamw", "torch.optim.adamw.AdamW"),
         ("optimizer", "SGD", "torch.optim.sgd.SGD"),
         ("schedule", "StepLR", "torch.optim.lr_scheduler.StepLR"),
         ("schedule", "steplr", "torch.optim.lr_scheduler.StepLR"),
-        ("component", "cosine", "epochal.components.optim.schedules.Cosine"),
+        ("component", "cosine", "epochal.components.schedules.Cosine"),
     ):
         found = registry.find(kind, name)
         assert (found.dotted, found.name) == (dotted, name), kind

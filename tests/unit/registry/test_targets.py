@@ -109,10 +109,9 @@ def test_paths_of_earlier_versions_lead_to_the_same_components(registry) -> None
         ("epochal.engine.update.Updater", "epochal.engine.step.updater.Updater"),
         ("epochal.hooks.console.Console", "epochal.hooks.console.console.Console"),
         ("epochal.hooks.console.progress.Console", "epochal.hooks.console.console.Console"),
-        (
-            "epochal.hooks.profiler.profiling.Profiler",
-            "epochal.hooks.profiler.torch_profiler.Profiler",
-        ),
+        ("epochal.hooks.profiler.profiling.Profiler", "epochal.hooks.profiler.Profiler"),
+        ("epochal.components.losses.bce.Bce", "epochal.components.losses.Bce"),
+        ("epochal.components.optim.decays.Noam", "epochal.components.schedules.Noam"),
     ):
         found = registry.find("component", old)
         assert found.dotted == now, old

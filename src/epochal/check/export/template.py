@@ -15,7 +15,7 @@ from epochal.registry.factories import KINDS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from epochal.check.signatures.parameters import Parameter, Signature
+    from epochal.check.signatures.parameters import Signature
     from epochal.registry.registry import Registry
 
 _WIDTH = 96
@@ -62,7 +62,7 @@ def _section(section: Section, registry: Registry) -> Iterator[str]:
     own = section_signature(section, registry.finder)
     if section.shape == "options":
         yield f"{section.name}:"
-        yield from _indented(_options(own), "  ")
+        yield from (f"  {part}" for line in _options(own) for part in line.split("\n"))
         return
     if section.shape == "stages":
         first, *others = _options(own)
@@ -94,15 +94,11 @@ def _options(signature: Signature) -> Iterator[str]:
     for item in signature.parameters:
         yield from _comment(item.doc)
         if item.is_required:
-            yield f"{item.name}:  # required: {_kind(item)}"
+            yield f"{item.name}:  # required: {describe_type(parse_type(item.annotation))}"
         elif isinstance(item.default, Opaque):
             yield f"# {item.name}: {item.default.text}"
         else:
             yield _entry(item.name, item.default)
-
-
-def _kind(item: Parameter) -> str:
-    return describe_type(parse_type(item.annotation))
 
 
 def _entry(name: str, value: Plain | Absent) -> str:
@@ -113,7 +109,3 @@ def _entry(name: str, value: Plain | Absent) -> str:
 
 def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
-
-
-def _indented(lines: Iterable[str], indent: str) -> Iterator[str]:
-    return (f"{indent}{part}" for line in lines for part in line.split("\n"))

@@ -90,7 +90,7 @@ def check_optimizer(checker: ConfigChecker, path: str, node: Node) -> None:
     _check_numbers(checker, path, node)
     for key, option in (("no_decay", "weight_decay"), ("layer_decay", "lr")):
         child = node.get(key)
-        if child.value is not None and not _takes(signature, option):
+        if child.value is not None and not signature.open and signature.get(option) is None:
             what = f"needs {option!r}, which {signature.owner} does not take"
             checker.report(f"{path}.{key}", what, child.key_place, f"remove {key}")
     names: dict[str, str] = {}
@@ -105,10 +105,6 @@ def _rules(path: str, node: Node) -> Iterator[tuple[str, Node]]:
     for index, rule in enumerate(node.get("groups").elements):
         if rule.is_mapping:
             yield f"{path}.groups.{index}", rule
-
-
-def _takes(signature: Signature, name: str) -> bool:
-    return signature.open or signature.get(name) is not None
 
 
 def _check_numbers(checker: ConfigChecker, path: str, node: Node) -> None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     Mistake = tuple[str, str, str]  # key in the section, what is wrong, what to do
 
 _PATHS = re.compile(r"schedule|stages\.\d+\.schedule|optim\.[^.]+\.schedule")
-_OURS, _TORCHS = "epochal.components.optim.", "torch.optim.lr_scheduler."
+_OURS, _TORCHS = "epochal.components.schedules.", "torch.optim.lr_scheduler."
 _LENGTHS = ("warmup", "over", "every", "timescale", "decay")
 _OF_THE_RUN = tuple(
-    f"{_OURS}schedules.{name}" for name in ("Linear", "Cosine", "Polynomial", "OneCycle", "Wsd")
+    f"{_OURS}{name}" for name in ("Linear", "Cosine", "Polynomial", "OneCycle", "Wsd")
 )
 
 
@@ -63,13 +63,9 @@ def _missing(node: Node, dotted: str) -> Iterator[Mistake]:
     default = next(key.default for key in SECTIONS["schedule"].keys if key.name == "warmup_start")
     if node.get("warmup_start").value not in (default, None) and not has_warmup:
         yield "warmup_start", "does nothing without a warm-up", "add warmup: 500st"
-    if dotted == f"{_OURS}decays.Noam" and not has_warmup:
+    if dotted == f"{_OURS}Noam" and not has_warmup:
         yield "warmup", "missing; noam rises over it", "add warmup: 4000st"
-    if (
-        dotted == f"{_OURS}decays.InverseSqrt"
-        and not has_warmup
-        and not node.get("timescale").value
-    ):
+    if dotted == f"{_OURS}InverseSqrt" and not has_warmup and not node.get("timescale").value:
         what = "missing; without a warm-up it has no default"
         yield "timescale", what, "add warmup: 1000st, or timescale: 1000st"
     if dotted == f"{_TORCHS}OneCycleLR":

@@ -1,5 +1,5 @@
 """Datasets and loaders."""
 
-from epochal.components.data.tensors import Tensors
+from epochal.components.data.datasets import Tensors
 
 __all__ = ["Tensors"]

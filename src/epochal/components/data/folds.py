@@ -18,8 +18,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from epochal.components.data.repeated import Repeated
-from epochal.components.data.tensors import Tensors
+from epochal.components.data.datasets import Repeated, Tensors
 from epochal.errors import ConfigError, Problem
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from epochal.components.data.repeated import Repeated
-from epochal.components.data.tensors import Tensors
+from epochal.components.data.datasets import Repeated, Tensors
 from epochal.config.bounds import AtLeast, guard
 from epochal.errors import ConfigError, DataError, Problem
 
@@ -71,7 +70,7 @@ def build_loader(
     is_train = split == "train"
     shuffle = is_train if options.shuffle is None else options.shuffle
     persists = is_train if options.persistent_workers is None else options.persistent_workers
-    if _is_iterable(source):
+    if isinstance(source, IterableDataset):
         shuffle = _check_iterable(source, options, key)
     else:
         _check_length(source, options, key)
@@ -119,10 +118,6 @@ def _as_dataset(dataset: object, key: str) -> Dataset[Any]:
             hint="give a torch Dataset, or an object with __getitem__ and __len__",
         )
     )
-
-
-def _is_iterable(dataset: Dataset[Any]) -> bool:
-    return isinstance(dataset, IterableDataset)
 
 
 def _check_iterable(dataset: Dataset[Any], options: LoaderOptions, key: str) -> bool:

@@ -13,14 +13,17 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.measure.clock import SpeedMeter, peak_memory_bytes
 from epochal.hooks.console.log_handler import LogRedirect
-from epochal.hooks.console.number_format import (
+from epochal.hooks.console.progress_display import (
+    GAP,
+    ColumnWidths,
+    ProgressDisplay,
+    RunProgress,
+    SummaryLine,
     format_clock,
     format_duration,
     format_number,
     format_progress,
 )
-from epochal.hooks.console.progress_display import GAP, ColumnWidths, ProgressDisplay, SummaryLine
-from epochal.hooks.console.run_progress import RunProgress
 
 if TYPE_CHECKING:
     from epochal.engine.measure.meter import Window

@@ -1,8 +1,11 @@
-"""The progress bars on a terminal, redrawn by a thread of its own while the run continues."""
+"""Position and speed of a run, and the progress bars that show them on a terminal."""
 
 from __future__ import annotations
 
+import math
+import re
 import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING, final
 
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
@@ -10,11 +13,8 @@ from rich.table import Column
 from rich.text import Text
 from typing_extensions import override
 
-from epochal.hooks.console.number_format import (
-    format_clock,
-    format_progress,
-    format_rate,
-)
+from epochal.engine.feed.feed import count_batches, named_loaders
+from epochal.engine.measure.clock import seconds_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from epochal.engine.run import Run
-    from epochal.hooks.console.run_progress import RunProgress
+
 
 GAP = "  "
 MIN_BAR = 10
@@ -176,3 +176,165 @@ def _first_line(cells: Sequence[Text], options: ConsoleOptions) -> Text:
         more = GAP + ("..." if options.ascii_only else "\N{HORIZONTAL ELLIPSIS}")
         line = next(_wrap([Text(), *cells], options.max_width - len(more))).append(more)
     return line
+
+
+@final
+class RunProgress:
+    """Follows one run; can be read from another thread.
+
+    Args:
+        run: The run to follow.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.rate = 0.0
+        """Samples per second, or steps if samples are not counted."""
+
+        self.unit = "st"
+        """``sa`` or ``st``: what ``rate`` counts."""
+
+        self.total: int | None = None
+        """Steps per epoch; None if the loader has no length."""
+
+        self._run = run
+        self._batches: int | None = None
+        self._first_step = run.step
+        self._epoch_start = run.clock.training_seconds
+        self._evaluation_start = run.clock.seconds
+        self._speed_start = (run.step, run.samples, run.clock.training_seconds)
+
+    def start_epoch(self) -> None:
+        """Begin a training epoch."""
+        self._first_step = self._run.step
+        self.total = self._run.feed.steps_per_epoch
+        self._epoch_start = self._run.clock.training_seconds
+        self.restart_speed()
+
+    def resume_epoch(self) -> None:
+        """Continue the epoch of a loaded checkpoint: its earlier steps count."""
+        run = self._run
+        self.start_epoch()
+        self._first_step -= math.ceil(run.feed.next_position / run.options.optim.accumulate)
+
+    def start_evaluation(self) -> None:
+        """Begin a pass over another split."""
+        self._evaluation_start = self._run.clock.seconds
+        self._batches = None
+
+    def start_loader(self, split: str) -> None:
+        """Begin one loader of another split."""
+        run = self._run
+        loader = named_loaders(run.task, split).get(run.loader_name)
+        limit = run.options.train.limit_batches if split != "predict" else None
+        self._batches = None if loader is None else count_batches(loader, limit)
+
+    def restart_speed(self) -> None:
+        """Measure the speed from here on."""
+        self.update_speed()
+        run = self._run
+        self._speed_start = (run.step, run.samples, run.clock.training_seconds)
+
+    @property
+    def completed(self) -> int:
+        """Steps taken in this epoch."""
+        return self._run.step - self._first_step
+
+    @property
+    def epoch_count(self) -> str:
+        """``epoch/num_epochs``, counted from 1; empty if the run only evaluates."""
+        epoch, num_epochs = self._run.epoch_number, self._run.limits.epochs
+        return format_progress(epoch, num_epochs) if epoch or num_epochs else ""
+
+    @property
+    def evaluated(self) -> tuple[int, int | None]:
+        """How many batches the evaluation has seen, and of how many."""
+        return self._run.batch_index + (self._batches is not None), self._batches
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time since the run started."""
+        return self._run.clock.seconds
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Training time of the epoch, without evaluations."""
+        return self._run.clock.training_seconds - self._epoch_start
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """Time since the evaluation started."""
+        return self._run.clock.seconds - self._evaluation_start
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Time left for the whole run; None while unknown."""
+        return seconds_left(self._run)
+
+    def update_speed(self) -> None:
+        """Bring ``rate`` up to date."""
+        run = self._run
+        step, samples, seconds = self._speed_start
+        passed = run.clock.training_seconds - seconds
+        # The clock leaves out an evaluation only after its end, so keep the speed during it.
+        if run.split == "train" and run.step > step and passed > 0:
+            counts_samples = run.samples > samples
+            self.unit = "sa" if counts_samples else "st"
+            steps_or_samples = run.samples - samples if counts_samples else run.step - step
+            self.rate = steps_or_samples / passed
+
+
+def format_progress(index: int, total: int | None) -> str:
+    """``index/total`` with the index padded, so that the text keeps its width."""
+    return f"{index}" if total is None else f"{index:>{len(str(total))}}/{total}"
+
+
+def format_number(value: float) -> str:
+    """Five digits where possible, else scientific notation.
+
+    >>> format_number(0.34123), format_number(-12.5), format_number(3.4e-7)
+    ('0.3412', '-12.500', '3.40e-07')
+    """
+    size = abs(value)
+    if not math.isfinite(value):
+        return str(value)
+    if size >= 9999.95 or 0 < size < 1e-3:
+        return f"{value:.2e}"
+    return f"{value:.4f}" if size < 1 else f"{value:#.5g}"
+
+
+def format_clock(seconds: float | None) -> str:
+    """Hours, minutes and seconds, after the days if there are any.
+
+    >>> format_clock(62), format_clock(90_000), format_clock(None)
+    ('0:01:02', '1d 1:00:00', '-:--:--')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return "-:--:--"
+    return re.sub(r" days?, ", "d ", str(timedelta(seconds=max(0, round(seconds)))))
+
+
+def format_duration(seconds: float) -> str:
+    """A short time with its unit, in three digits.
+
+    >>> format_duration(0.0351), format_duration(2.5), format_duration(75.04), format_duration(4000)
+    ('35 ms', '2.50 s', '75.0 s', '1:06:40')
+    """
+    if seconds >= 999.5:
+        return format_clock(seconds)
+    if seconds < 0.9995:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+
+
+def format_rate(per_second: float) -> str:
+    """A speed in at most five characters.
+
+    >>> format_rate(0.25), format_rate(48.21), format_rate(12_345), format_rate(2.5e6)
+    ('0.25', '48.2', '12.3k', '2.50M')
+    """
+    for unit in ("", "k", "M", "G"):
+        if per_second < 999.5:  # a larger number would round to four digits
+            digits = f"{per_second:.2f}" if per_second < 1 else f"{per_second:#.3g}".rstrip(".")
+            return digits + unit
+        per_second /= 1000
+    return "-"

@@ -90,7 +90,7 @@ def test_mistakes_in_inputs_are_reported_with_a_hint(problems) -> None:
     route = "must be out, batch, or a path into one of them, got"
     for spec, key, what, hint in (
         ({"type": "mse", "inputs": {"inptu": "out.a", "target": "batch.b"}}, "inptu",
-         "epochal.components.losses.regression.Mse takes no 'inptu'", "did you mean 'input'?"),
+         "epochal.components.losses.Mse takes no 'inptu'", "did you mean 'input'?"),
         ({"type": "CrossEntropyLoss", "inputs": {"input": "out.a"}}, "target",
          "missing; torch.nn.modules.loss.CrossEntropyLoss requires it", "add target: batch.target"),
         ({"type": "user.losses.Heir", "inputs": inherited}, "maks",

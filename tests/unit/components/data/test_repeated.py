@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 import epochal as ep
+from epochal.components.data.datasets import Repeated
 from epochal.components.data.loader import LoaderOptions, build_loader
-from epochal.components.data.repeated import Repeated
 from epochal.config import parse_duration
 from epochal.engine import Environment, Options, Parts
 from epochal.engine.feed.feed import Feed

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset, random_split
 
 import epochal as ep
-from epochal.components.data.tensors import Tensors
+from epochal.components.data.datasets import Tensors
 from epochal.errors import DataError
 
 X = torch.arange(14.0).reshape(7, 2)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.parts import Diary, Points, Sums, adder, fit, make_run, weights
-from epochal.components.average.ema import Ema
-from epochal.components.average.swa import Swa
+from epochal.components.average import Ema, Swa
 from epochal.engine import Average, Monitor, Run
 from epochal.errors import TaskError
 

@@ -10,8 +10,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
-from epochal.components.optim.decays import MultiStep, Noam
-from epochal.components.optim.schedules import Constant, Linear
+from epochal.components.schedules import Constant, Linear, MultiStep, Noam
 from epochal.engine import Monitor, Run, Schedule, TorchSchedule, Warmup
 from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.optim.build_rate import FactorRate, FixedRate, MultiOptimizerRate, build_rate

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from engine.parts import Sums, adder, fit, make_run, numbers
-from epochal.components.optim.schedules import Linear
+from epochal.components.schedules import Linear
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.snapshot.snapshot import Snapshot, take_whole_snapshot
 

@@ -12,8 +12,8 @@ from torch.optim import lr_scheduler
 from cells import remake
 from engine.parts import Sums, adder, fit, make_run, numbers, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
-from epochal.components.average.ema import Ema
-from epochal.components.optim.schedules import Linear
+from epochal.components.average import Ema
+from epochal.components.schedules import Linear
 from epochal.config import parse_duration
 from epochal.engine import Run, TorchSchedule
 from epochal.engine.stages.stage import Stage

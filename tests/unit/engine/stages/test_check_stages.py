@@ -10,7 +10,7 @@ from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit
 from engine.staged import Mixing, Plain, staged, terms
-from epochal.components.optim.schedules import Linear
+from epochal.components.schedules import Linear
 from epochal.engine import Run, TorchSchedule
 from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.optim.multi_optimizer import Member, Optimizers

@@ -9,7 +9,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
-from epochal.components.optim.schedules import Constant, Cosine, Linear
+from epochal.components.schedules import Constant, Cosine, Linear
 from epochal.config import parse_duration
 from epochal.engine import Monitor, Schedule, TorchSchedule, Train, Warmup
 from epochal.engine.execute import describe_plan

@@ -14,7 +14,7 @@ from cells import remake
 from engine.parts import Sums, adder, fit, make_run, numbers, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
 from engine.staged import Mixing, Plain, staged, terms
-from epochal.components.optim.schedules import Cosine, Linear
+from epochal.components.schedules import Cosine, Linear
 from epochal.engine import Hook, Run, TorchSchedule, Train
 from epochal.engine.execute import describe_plan, execute
 from epochal.engine.stages.transition import list_stages

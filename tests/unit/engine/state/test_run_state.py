@@ -12,8 +12,8 @@ from torch.optim import lr_scheduler
 
 from engine.parts import Sums, adder, fit, make_run
 from epochal.checkpoint import serialize_tree
-from epochal.components.average.ema import Ema
-from epochal.components.metrics.mean import Mean
+from epochal.components.average import Ema
+from epochal.components.metrics import Mean
 from epochal.engine import Hook, Metric, Monitor, Run, TorchSchedule
 from epochal.engine.measure.meter import Meter
 from epochal.engine.state.run_state import collect_state, restore_state

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 from engine.parts import Points, Witness, fit, make_run, weights
 from engine.recorded_graph import RecordedGraph, record_graphs
 from engine.staged import stages
-from epochal.components.average.ema import Ema
-from epochal.components.optim.schedules import Linear
+from epochal.components.average import Ema
+from epochal.components.schedules import Linear
 from epochal.engine import Task
 from epochal.engine.interfaces.schedule import OptimizerSchedules, TorchSchedule
 from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers

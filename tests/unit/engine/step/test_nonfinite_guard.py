@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.parts import Points, Sums, adder, fit, make_run, weights
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.engine import TorchSchedule
 from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.optim.multi_optimizer import Member, Optimizers

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers, weights
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.engine import Run, Task, TorchSchedule, Train, Updater
 from epochal.engine.execute import execute
 from epochal.errors import ConfigError, TaskError

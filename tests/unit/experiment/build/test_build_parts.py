@@ -11,7 +11,7 @@ from torch import nn
 
 import epochal as ep
 from epochal.checkpoint import load_weights
-from epochal.components.average.ema import Ema
+from epochal.components.average import Ema
 from epochal.testing import TinyModel, TinyTask
 from looking import look
 from small_project import write

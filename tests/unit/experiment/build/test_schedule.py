@@ -9,7 +9,7 @@ import torch
 from torch.optim import lr_scheduler
 
 import epochal as ep
-from epochal.components.optim.schedules import Cosine, Linear
+from epochal.components.schedules import Cosine, Linear
 from epochal.engine import TorchSchedule, Warmup
 from epochal.testing import TinyModel, TinyTask
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from epochal.hooks.console.number_format import (
+from epochal.hooks.console.progress_display import (
     format_clock,
     format_duration,
     format_number,

@@ -10,8 +10,12 @@ from rich.console import Console as Screen
 from rich.text import Text
 
 from epochal.engine.interfaces.hook import Hook
-from epochal.hooks.console.progress_display import ColumnWidths, ProgressDisplay, SummaryLine
-from epochal.hooks.console.run_progress import RunProgress
+from epochal.hooks.console.progress_display import (
+    ColumnWidths,
+    ProgressDisplay,
+    RunProgress,
+    SummaryLine,
+)
 from epochal.testing import carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import OptimOptions
 from epochal.engine.runner import Predict
-from epochal.hooks.console.run_progress import RunProgress
+from epochal.hooks.console.progress_display import RunProgress
 from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ SOURCE = Path(epochal.__file__).parent
 WRITES = re.compile(r"durable\.(write_text|write_json|encode_line|append_line|open_lines)\(")
 NO_SECRETS = {
     "cli/verbs/new.py": "a new project, from a template",
-    "hooks/profiler/torch_profiler.py": "names of operators",
+    "hooks/profiler.py": "names of operators",
     "hooks/wandb.py": "names of metrics",
     "experiment/tools/profile.py": "names of layers",
     "experiment/record/open_record.py": "the expanded config, redacted before it became a text",

@@ -1,1 +1,0 @@
-"""Losses, each a mean over the items of a batch."""

@@ -1,1 +1,0 @@
-"""Metrics of an evaluation, besides the task's own."""

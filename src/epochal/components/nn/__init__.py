@@ -1,3 +1,0 @@
-"""Layers for models: ``ep.nn``."""
-
-from epochal.components.nn.stochastic_depth import StochasticDepth as StochasticDepth

@@ -1,0 +1,170 @@
+"""The profiler in whole runs: trace, table, early ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from epochal.engine.execute import execute
+from epochal.engine.interfaces.hook import Hook
+from epochal.engine.parts import Environment
+from epochal.engine.runner import Train
+from epochal.errors import ConfigError
+from epochal.hooks.profiler import Profiler
+from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.engine import Run, RunResult
+
+
+def train(
+    *hooks: Hook, dir: Path | None = None, model: TinyModel | None = None, for_: str = "20st"
+) -> RunResult:
+    setting = Environment(dir=dir)
+    options = short_options(for_=for_)
+    run = tiny_run(*hooks, model=model or TinyModel(), setting=setting, options=options)
+    return execute(run, Train())
+
+
+def marks(dir: Path) -> list[str]:
+    with gzip.open(dir / "profile" / "trace.json.gz") as file:
+        trace = json.load(file)
+    names = {str(event.get("name", "")) for event in trace["traceEvents"]}
+    return sorted(name for name in names if name.startswith("ProfilerStep#"))
+
+
+def test_the_trace_has_a_mark_for_each_requested_step(tmp_path: Path) -> None:
+    train(Profiler(wait=2, warmup=1, steps=4), dir=tmp_path)
+    assert marks(tmp_path) == [f"ProfilerStep#{number}" for number in (3, 4, 5, 6)]
+    assert "aten::addmm" in (tmp_path / "profile" / "table.txt").read_text()
+
+
+def test_each_recorded_step_calls_each_operator_once(tmp_path: Path) -> None:
+    profiler = Profiler(wait=1, warmup=1, steps=3)
+    train(profiler, dir=tmp_path, for_="5st")
+    assert profiler.result is not None
+    calls = {one.name: one.calls for one in profiler.result.operators}
+    assert calls["aten::addmm"] == 1
+    assert profiler.result.steps == 3
+    assert profiler.result.step_seconds > 0
+    assert profiler.result.times["steps"] > 0
+
+
+def test_losses_are_the_same_bit_for_bit(tmp_path: Path) -> None:
+    class Losses(Hook):
+        def __init__(self) -> None:
+            self.values: list[bytes] = []
+
+        def step_end(self, run: Run) -> None:
+            self.values.append(run.model.linear.weight.detach().numpy().tobytes())
+
+    models = []
+    for hooks in ([Profiler(wait=1, warmup=1, steps=3, shapes=True, memory=True)], []):
+        torch.manual_seed(0)
+        model, losses = TinyModel(), Losses()
+        train(*hooks, losses, dir=tmp_path, model=model)
+        models.append(losses.values)
+    assert models[0] == models[1]
+
+
+def test_a_run_that_ends_earlier_writes_the_recorded_steps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    profiler = Profiler(wait=1, warmup=1, steps=10)
+    with caplog.at_level(logging.INFO):
+        assert train(profiler, dir=tmp_path, for_="5st").ok
+    assert profiler.result is not None
+    assert profiler.result.steps == 3
+    assert marks(tmp_path)[:3] == [f"ProfilerStep#{number}" for number in (2, 3, 4)]
+    assert "profiled 3 of 10 steps, then the run ended; trace and table are in" in caplog.text
+
+
+def test_a_failed_run_writes_the_recorded_steps(tmp_path: Path) -> None:
+    class Broken(Hook):
+        def step_end(self, run: Run) -> None:
+            if run.step == 4:
+                raise SabotageError("on purpose")
+
+    result = train(Profiler(wait=1, warmup=1, steps=10), Broken(), dir=tmp_path)
+    assert result.exception_type == "SabotageError"
+    assert marks(tmp_path)[:2] == ["ProfilerStep#2", "ProfilerStep#3"]
+
+
+def test_a_run_too_short_to_record_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert train(Profiler(wait=3, warmup=2), dir=tmp_path, for_="4st").ok
+    assert (
+        "nothing was recorded: the run ended after 4 steps, and at least 6 are needed"
+        in caplog.text
+    )
+    assert not (tmp_path / "profile").exists()
+
+
+def test_the_log_names_the_trace_and_the_top_operators(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        train(Profiler(wait=0, warmup=1, steps=2), dir=tmp_path)
+    lines = [one.getMessage() for one in caplog.records if "profiler" in one.name]
+    assert lines[0] == f"profiled 2 steps; trace and table are in {tmp_path / 'profile'}"
+    assert lines[1].split() == ["operator", "calls", "host", "share"]
+    assert len(lines) == 7
+
+
+def test_without_a_record_only_the_log_has_operators(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        train(Profiler(wait=0, warmup=1, steps=2))
+    assert "profiled 2 steps\n" in caplog.text
+
+
+def test_the_profiler_can_end_the_run(tmp_path: Path) -> None:
+    profiler = Profiler(wait=1, warmup=1, steps=2)
+    profiler.stops_run, profiler.dir = True, tmp_path / "here"
+    result = train(profiler)
+    assert (result.reason, result.steps) == ("profiled", 4)
+    assert (tmp_path / "here" / "trace.json.gz").exists()
+
+
+def test_a_folder_that_cannot_be_written_does_not_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    profiler = Profiler(wait=0, warmup=1, steps=2)
+    (tmp_path / "file").write_text("in the way")
+    profiler.dir = tmp_path / "file" / "profile"
+    assert train(profiler).ok
+    assert "the profile was not written" in caplog.text
+
+
+def test_a_second_profiler_warns_and_records_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Profiler(wait=0, warmup=1, steps=2), Profiler(wait=0, warmup=1, steps=2)
+    assert train(first, second).ok
+    assert first.result is not None
+    assert second.result is None
+    assert "nothing is recorded" in caplog.text
+
+
+def test_one_object_can_serve_several_runs(tmp_path: Path) -> None:
+    profiler = Profiler(wait=0, warmup=1, steps=2)
+    for name in ("one", "two"):
+        train(profiler, dir=tmp_path / name)
+        assert len(marks(tmp_path / name)) == 2
+
+
+@pytest.mark.parametrize(("key", "value"), [("wait", -1), ("warmup", 0), ("steps", 0)])
+def test_invalid_step_counts_are_errors(key: str, value: int) -> None:
+    given: dict[str, Any] = {key: value}
+    with pytest.raises(ConfigError, match=rf"Profiler\.{key}: must be at least"):
+        Profiler(**given)
+
+
+def test_the_environment_is_restored(tmp_path: Path) -> None:
+    before = dict(os.environ)
+    train(Profiler(wait=0, warmup=1, steps=2), dir=tmp_path)
+    assert dict(os.environ) == before
