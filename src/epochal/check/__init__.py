@@ -7,8 +7,7 @@ from epochal.check.sections.section_shapes import has_members, member_signature
 from epochal.check.sections.sections import SECTIONS, Section, section_signature
 from epochal.check.sections.stage_optim import expand_optimizer
 from epochal.check.sections.stages import stage_name
-from epochal.check.signatures.literals import MISSING, Opaque
-from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.parameters import MISSING, Opaque, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.spec import Arguments, Spec, build_arguments, convert_value, read_spec
 from epochal.check.values.report import CheckReport, Default

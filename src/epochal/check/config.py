@@ -17,7 +17,7 @@ from epochal.check.sections.sections import SECTIONS
 from epochal.check.sections.stages import expand_stages
 from epochal.check.sections.value_rules import check_rules, check_splits
 from epochal.check.signatures.classes import binds_name, class_definitions
-from epochal.check.signatures.literals import MISSING
+from epochal.check.signatures.parameters import MISSING
 from epochal.check.values.checker import ConfigChecker
 from epochal.check.values.other_frameworks import BASE, meant_section, section_hint
 from epochal.check.values.report import CheckReport, Default, Mistakes, sort_problems

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.check.sections.sections import SECTIONS, section_signature
-from epochal.check.signatures.literals import Opaque, Plain
-from epochal.check.signatures.parameters import Signature
+from epochal.check.signatures.parameters import Opaque, Plain, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.types import ANY, Type, fits, is_spec, parse_type
 from epochal.config.condition import parse_condition

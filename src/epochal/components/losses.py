@@ -293,11 +293,7 @@ class Huber(nn.Module):
 
 
 def require_same_shape(name: str, input: Tensor, target: Tensor) -> None:
-    """Refuse a target of another shape than the input.
-
-    Raises:
-        TaskError: With both shapes.
-    """
+    """Refuse a target of another shape than the input, which torch would silently broadcast."""
     if input.shape != target.shape:
         raise TaskError(
             f"loss: {name} got an input of shape {tuple(input.shape)} and a target of shape "

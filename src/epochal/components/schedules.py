@@ -269,7 +269,8 @@ class Step(Schedule):
         gamma: Annotated[float, AtLeast(0)] = 0.1,
     ) -> None:
         self._every = ScheduleLength("every", every, least=1)
-        self._gamma = _gamma(gamma)
+        self._gamma = gamma
+        _require("gamma", gamma >= 0, "at least 0", gamma)
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
@@ -294,7 +295,8 @@ class MultiStep(Schedule):
         gamma: Annotated[float, AtLeast(0)] = 0.1,
     ) -> None:
         self._milestones = [ScheduleLength("milestones", one, least=1) for one in milestones]
-        self._gamma = _gamma(gamma)
+        self._gamma = gamma
+        _require("gamma", gamma >= 0, "at least 0", gamma)
         for earlier, later in pairwise(self._milestones):
             if earlier.unit == later.unit and later.amount <= earlier.amount:
                 what = f"must ascend, but {later} follows {earlier}"
@@ -321,8 +323,7 @@ class Exponential(Schedule):
         gamma: Annotated[float, Above(0)],
         every: Annotated[int, AtLeast(1)] | Duration = 1,
     ) -> None:
-        if not gamma > 0:
-            raise schedule_error("gamma", f"must be above 0, got {gamma!r}")
+        _require("gamma", gamma > 0, "above 0", gamma)
         self._gamma = gamma
         self._every = ScheduleLength("every", every, least=1)
 
@@ -375,8 +376,7 @@ class Noam(Schedule):
         model_size: Annotated[int, AtLeast(1)],
         scale: Annotated[float, Above(0)] = 1.0,
     ) -> None:
-        if model_size < 1:
-            raise schedule_error("model_size", f"must be at least 1, got {model_size!r}")
+        _require("model_size", model_size >= 1, "at least 1", model_size)
         self._height = scale / math.sqrt(model_size)
 
     @override
@@ -384,9 +384,3 @@ class Noam(Schedule):
         number = float(step + 1)  # the curve counts updates from 1
         warmup = float(max(1, self.warmup_steps))
         return self._height / max(math.sqrt(number), warmup * math.sqrt(warmup) / number)
-
-
-def _gamma(gamma: float) -> float:
-    if not gamma >= 0:
-        raise schedule_error("gamma", f"must be at least 0, got {gamma!r}")
-    return gamma

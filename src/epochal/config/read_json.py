@@ -50,11 +50,7 @@ _WORD_HINTS = {
 
 
 def read_json(text: SourceText, findings: Findings, *, layer: str) -> Node | None:
-    """The tree of a JSON document, or nothing after a syntax error was reported.
-
-    Raises:
-        ConfigError: The document is too big or too deep to be read at all.
-    """
+    """The tree of a JSON document, or nothing after a syntax error was reported."""
 
     def refuse_constant(word: str) -> NoReturn:
         tokens = _TOKEN.finditer(text.text)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
 from epochal.config.node import Node, Plain
-from epochal.config.toml_places import Path, Spot, TomlPlaces, scan_toml
+from epochal.config.problems import MAX_DEPTH, MAX_NODES, refuse_depth, refuse_size
 from epochal.errors import Place
 
 if TYPE_CHECKING:
     from epochal.config.problems import Findings
     from epochal.config.source_file import SourceText
+
 
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _SIGNED_INF = re.compile(r"[-+]?inf")
@@ -44,11 +47,7 @@ _ENDLESS_NUMBER = re.compile(r"[0-9_]{4000,}")
 
 
 def read_toml(text: SourceText, findings: Findings, *, layer: str) -> Node | None:
-    """The tree of a TOML document, or nothing after a syntax error was reported.
-
-    Raises:
-        ConfigError: The document is too big or too deep to be read at all.
-    """
+    """The tree of a TOML document, or nothing after a syntax error was reported."""
     import tomllib
 
     places = scan_toml(text)
@@ -147,3 +146,221 @@ def _value_hint(rest: str) -> str:
     if re.fullmatch(r"\.[0-9]+", word):
         return f"write 0{word}"
     return f'put a text in quotes: "{scalar.shorten(rest)}"'
+
+
+Path = tuple[str | int, ...]
+
+_BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_STRING = re.compile(
+    r'"""(?:[^\\"]|\\.|"{1,2}(?!"))*"{3,5}'
+    r"|'''(?:[^']|'{1,2}(?!'))*'{3,5}"
+    r'|"(?!"")(?:[^"\\\n]|\\.)*"'
+    r"|'(?!'')[^'\n]*'",
+    re.DOTALL,
+)
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:[0-9:.]+(?:Z|[+-]\d\d:\d\d)?")
+_WORD = re.compile(r"[^\s,\]}#=\[{\"']+")
+_SCALARS = (_STRING, _DATE_TIME, _WORD)
+_UNESCAPED = re.compile(r'"([^"\\]*)"|\'([^\']*)\'')
+
+
+class _NotToml(Exception):  # noqa: N818  never leaves this module
+    """The text is not TOML from here on; ``tomllib`` reports why."""
+
+
+@final
+@dataclass
+class Spot:
+    """The position of a value and of its key."""
+
+    place: Place
+    key_place: Place
+    written: str = ""
+    """The value's own text."""
+
+
+@final
+@dataclass
+class TomlPlaces:
+    """What the scan of a TOML text found."""
+
+    spots: dict[Path, Spot] = field(default_factory=dict)
+    duplicate: tuple[Path, Spot, Spot] | None = None
+    """The first key that is set twice: its path, its first and its second spot."""
+
+    reached: int = 0
+    """The offset at which the scan stopped."""
+
+
+def scan_toml(text: SourceText) -> TomlPlaces:
+    """The places of all keys and values up to the first syntax error."""
+    scanner = _Scanner(text)
+    with contextlib.suppress(_NotToml):
+        scanner.scan()
+    scanner.found.reached = scanner.at
+    return scanner.found
+
+
+@final
+class _Scanner:
+    def __init__(self, text: SourceText) -> None:
+        self.found = TomlPlaces()
+        self.at = 0
+        self._text = text
+        self._all = text.text
+        self._array_sizes: dict[Path, int] = {}
+        self._declared: set[Path] = set()
+        self._values: set[Path] = set()
+
+    def scan(self) -> None:
+        """Walk over the whole text, statement by statement."""
+        table: Path = ()
+        while True:
+            self._skip(_BLANK)
+            if self.at >= len(self._all):
+                return
+            if self._take("[["):
+                table = self._array_header()
+            elif self._take("["):
+                table = self._table_header()
+            else:
+                self._assignment(table, 0)
+
+    def _table_header(self) -> Path:
+        parts, place = self._key()
+        self._expect("]")
+        path = self._through_arrays(parts)
+        self._note(path, Spot(place, place), implied=path not in self._declared)
+        self._declared.add(path)
+        return path
+
+    def _array_header(self) -> Path:
+        parts, place = self._key()
+        self._expect("]]")
+        path = (*self._through_arrays(parts[:-1]), parts[-1])
+        size = self._array_sizes.get(path, 0)
+        self._array_sizes[path] = size + 1
+        self._note(path, Spot(place, place), implied=True)
+        self._note((*path, size), Spot(place, place), implied=True)
+        self._declared.add((*path, size))
+        return (*path, size)
+
+    def _through_arrays(self, parts: list[str]) -> Path:
+        path: Path = ()
+        for part in parts:
+            path = (*path, part)
+            if size := self._array_sizes.get(path):
+                path = (*path, size - 1)
+        return path
+
+    def _assignment(self, table: Path, depth: int) -> None:
+        parts, key_place = self._key()
+        path = (*table, *parts)
+        self._skip(_SPACE)
+        self._expect("=")
+        self._skip(_SPACE)
+        start = self.at
+        for length in range(len(table) + 1, len(path)):
+            implied = path[:length] not in self._values
+            self._note(path[:length], Spot(key_place, key_place), implied=implied)
+        self._value(path, key_place, depth + 1)
+        spot = Spot(self._text.place(start, self.at), key_place, self._all[start : self.at])
+        self._note(path, spot)
+        self._values.add(path)
+
+    def _value(self, path: Path, key_place: Place, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            refuse_depth(self._text.name)
+        if self._take("["):
+            self._array(path, key_place, depth)
+        elif self._take("{"):
+            self._inline_table(path, depth)
+        else:
+            matches = (pattern.match(self._all, self.at) for pattern in _SCALARS)
+            match = next((match for match in matches if match), None)
+            if match is None:
+                raise _NotToml
+            self.at = match.end()
+
+    def _array(self, path: Path, key_place: Place, depth: int) -> None:
+        index = 0
+        self._skip(_BLANK)
+        while not self._take("]"):
+            start = self.at
+            self._value((*path, index), key_place, depth + 1)
+            place = self._text.place(start, self.at)
+            self._note((*path, index), Spot(place, place, self._all[start : self.at]))
+            index += 1
+            self._skip(_BLANK)
+            if not self._take(",") and self._all[self.at : self.at + 1] != "]":
+                raise _NotToml
+            self._skip(_BLANK)
+
+    def _inline_table(self, path: Path, depth: int) -> None:
+        self._skip(_SPACE)
+        while not self._take("}"):
+            self._assignment(path, depth)
+            self._skip(_SPACE)
+            if not self._take(",") and self._all[self.at : self.at + 1] != "}":
+                raise _NotToml
+            self._skip(_SPACE)
+
+    def _key(self) -> tuple[list[str], Place]:
+        parts: list[str] = []
+        self._skip(_SPACE)
+        start = end = self.at
+        while True:
+            parts.append(self._key_part())
+            end = self.at
+            if len(parts) > MAX_DEPTH:
+                refuse_depth(self._text.name)
+            self._skip(_SPACE)
+            if not self._take("."):
+                return parts, self._text.place(start, end)
+            self._skip(_SPACE)
+
+    def _key_part(self) -> str:
+        if bare := _BARE.match(self._all, self.at):
+            self.at = bare.end()
+            return bare[0]
+        quoted = _STRING.match(self._all, self.at)
+        if quoted is None:
+            raise _NotToml
+        self.at = quoted.end()
+        if simple := _UNESCAPED.fullmatch(quoted[0]):
+            return simple[1] or simple[2] or ""
+        return _unquote(quoted[0])
+
+    def _note(self, path: Path, spot: Spot, *, implied: bool = False) -> None:
+        if len(path) >= MAX_DEPTH:
+            refuse_depth(self._text.name)
+        first = self.found.spots.setdefault(path, spot)
+        if len(self.found.spots) >= MAX_NODES:
+            refuse_size(self._text.name)
+        if first is not spot and not implied:
+            self.found.duplicate = self.found.duplicate or (path, first, spot)
+
+    def _take(self, token: str) -> bool:
+        if not self._all.startswith(token, self.at):
+            return False
+        self.at += len(token)
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._take(token):
+            raise _NotToml
+
+    def _skip(self, pattern: re.Pattern[str]) -> None:
+        if match := pattern.match(self._all, self.at):
+            self.at = match.end()
+
+
+def _unquote(written: str) -> str:
+    import tomllib
+
+    try:
+        return next(iter(tomllib.loads(f"{written} = 0")))
+    except tomllib.TOMLDecodeError:
+        raise _NotToml from None

@@ -37,9 +37,6 @@ def read_yaml(text: SourceText, findings: Findings, *, layer: str, start: int = 
     """The tree of a YAML document, or nothing after a syntax error was reported.
 
     The document begins at the character ``start``.
-
-    Raises:
-        ConfigError: The document is too big or too deep to be read at all.
     """
     from ruamel.yaml import YAML
 

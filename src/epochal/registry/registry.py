@@ -123,9 +123,7 @@ class Registry:
             return claimed.factory
         builtin = BUILTINS.get(kind, {}).get(name)
         if builtin is not None:
-            module, _, qualname = builtin.partition(":")
-            definition = self.finder.find_definition(f"{module}.{qualname}")
-            return _factory(kind, name, Target(module, qualname, definition))
+            return self._factory_at(kind, name, builtin)
         return self._find_torch(kind, name)
 
     def _find_torch(self, kind: str, name: str) -> Factory | None:
@@ -138,8 +136,7 @@ class Registry:
         real = names.get(name.casefold())
         if real is None:
             return None
-        definition = self.finder.find_definition(f"{module}.{real}")
-        return _factory(kind, name, Target(module, real, definition))
+        return self._factory_at(kind, name, f"{module}:{real}")
 
     def _torch_names(self, kind: str) -> list[str]:
         module = self.finder.find_module(_TORCH_MODULES[kind]) if kind in _TORCH_MODULES else None
@@ -174,7 +171,10 @@ class Registry:
             what = f"installed packages give the name {name!r} to {shown}"
             hint = "uninstall one, or list a package under roots and write its dotted path"
             raise UnknownComponentError(Problem(key or kind, what, place, hint))
-        module, _, qualname = targets[0].partition(":")
+        return self._factory_at(kind, name, targets[0])
+
+    def _factory_at(self, kind: str, name: str, target: str) -> Factory:
+        module, _, qualname = target.partition(":")
         definition = self.finder.find_definition(f"{module}.{qualname}")
         return _factory(kind, name, Target(module, qualname, definition))
 

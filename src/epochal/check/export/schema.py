@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.sections.section_shapes import SHARED_KEYS
 from epochal.check.sections.sections import SECTIONS, Section, section_signature, split_names
-from epochal.check.signatures.literals import Opaque, Plain
-from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.parameters import Opaque, Parameter, Plain, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.types import Type, parse_type
 from epochal.errors import ConfigError
@@ -86,23 +85,15 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
 
 
 def find_component(name: str, registry: Registry) -> Signature:
-    """The signature of a component of any kind.
-
-    Raises:
-        UnknownComponentError: There is no component of this name.
-    """
-    for kind in _likely_kinds(name):
+    """The signature of a component of any kind; UnknownComponentError if there is none."""
+    is_optim = name.startswith("torch.optim.")
+    optim = "schedule" if ".lr_scheduler." in name else "optimizer"
+    for kind in (optim,) if is_optim else KINDS:
         try:
             return read_signature(registry.find(kind, name), registry.finder)
         except ConfigError:
             continue
     return read_signature(registry.find("component", name), registry.finder)
-
-
-def _likely_kinds(name: str) -> tuple[str, ...]:
-    if name.startswith("torch.optim."):
-        return ("schedule" if ".lr_scheduler." in name else "optimizer",)
-    return KINDS
 
 
 def registry_with_project(source: Registry | Project | None) -> Registry:

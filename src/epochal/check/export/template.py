@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.export.schema import find_component, registry_with_project
 from epochal.check.sections.sections import SECTIONS, Section, section_signature
-from epochal.check.signatures.literals import MISSING, Absent, Opaque, Plain
+from epochal.check.signatures.parameters import MISSING, Absent, Opaque, Plain
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.types import describe_type, parse_type
 from epochal.registry.factories import KINDS

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from epochal.check.sections.monitor import loss_names
 from epochal.check.sections.section_shapes import has_members
 from epochal.check.sections.sections import SECTIONS
-from epochal.check.signatures.literals import MISSING
-from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.parameters import MISSING, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.checker import suggest_known
 from epochal.errors import nearest

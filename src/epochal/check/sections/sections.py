@@ -10,8 +10,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.check.signatures.literals import MISSING, Absent, Plain, read_literal
-from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.parameters import (
+    MISSING,
+    Absent,
+    Parameter,
+    Plain,
+    Signature,
+    read_literal,
+)
 from epochal.check.signatures.signature import definition_signature
 from epochal.registry.parsed_module import Variable
 
@@ -56,6 +62,11 @@ def _value(name: str, annotation: str, default: Plain | Absent, doc: str) -> Sec
     return Section(name, "value", doc, annotation=annotation, default=default)
 
 
+def _options(name: str, doc: str, options: str) -> Section:
+    return Section(name, "options", doc, options=options)
+
+
+_OPTIONS = "epochal.engine.interfaces.options"
 _MONITOR = (
     _key("metric", "str", MISSING, "Full name of the metric, such as val/acc or +val/acc."),
     _key("mode", "Literal['min', 'max'] | None", None, "Which way is better, if no sign is set."),
@@ -176,7 +187,7 @@ _ALL = (
         "spec",
         "The optimizer and how gradients become an update.",
         kind="optimizer",
-        options="epochal.engine.interfaces.options:OptimOptions",
+        options=f"{_OPTIONS}:OptimOptions",
         members="epochal.engine.optim.multi_optimizer:MemberOptions",
     ),
     Section("schedule", "spec", "How the learning rate changes.", kind="schedule", keys=_SCHEDULE),
@@ -209,35 +220,16 @@ _ALL = (
         default=None,
         keys=_MONITOR,
     ),
-    Section(
-        "train",
-        "options",
-        "How long to train and when to evaluate.",
-        options="epochal.engine.interfaces.options:TrainOptions",
-    ),
-    Section(
-        "engine",
-        "options",
-        "How the hardware is used.",
-        options="epochal.engine.interfaces.options:EngineOptions",
-    ),
-    Section(
-        "log",
-        "options",
-        "What is shown and recorded while training.",
-        options="epochal.engine.interfaces.options:LogOptions",
-    ),
-    Section(
+    _options("train", "How long to train and when to evaluate.", f"{_OPTIONS}:TrainOptions"),
+    _options("engine", "How the hardware is used.", f"{_OPTIONS}:EngineOptions"),
+    _options("log", "What is shown and recorded while training.", f"{_OPTIONS}:LogOptions"),
+    _options(
         "checkpoint",
-        "options",
         "When the whole state is saved, and which checkpoints are kept.",
-        options="epochal.engine.interfaces.options:CheckpointOptions",
+        f"{_OPTIONS}:CheckpointOptions",
     ),
-    Section(
-        "record",
-        "options",
-        "Where the record is written.",
-        options="epochal.records.folder.folder:RecordOptions",
+    _options(
+        "record", "Where the record is written.", "epochal.records.folder.folder:RecordOptions"
     ),
     Section(
         "notify",
@@ -251,7 +243,7 @@ _ALL = (
         "specs",
         "Objects that are called at fixed points of the run.",
         kind="hook",
-        options="epochal.engine.interfaces.options:HookOptions",
+        options=f"{_OPTIONS}:HookOptions",
     ),
 )
 

@@ -13,8 +13,7 @@ from epochal.check.sections.section_shapes import (
     member_signature,
 )
 from epochal.check.sections.sections import SECTIONS, section_signature
-from epochal.check.signatures.literals import Opaque
-from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.parameters import Opaque, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.checker import ConfigChecker, replace_entries, suggest_known
 from epochal.check.values.report import Mistakes
@@ -164,11 +163,7 @@ def find_rate_change(node: Node, names: Collection[str]) -> str:
 
 
 def expand_optimizer(node: Node, registry: Registry) -> Node:
-    """A section ``optim`` that code assembled, with its defaults.
-
-    Raises:
-        ConfigError: It has mistakes.
-    """
+    """A section ``optim`` that code assembled, with its defaults; ConfigError for mistakes."""
     checker, section = ConfigChecker(registry, Mistakes()), SECTIONS["optim"]
     own = section_signature(section, registry.finder)
     if has_members(section, node):

@@ -14,22 +14,28 @@ from epochal.check.signatures.classes import (
     find_mro,
     has_plain_construction,
     is_dataclass,
+    is_false,
 )
-from epochal.check.signatures.docstrings import doc_of, parse_argument_docs, summary_of
-from epochal.check.signatures.fields import fields_signature
-from epochal.check.signatures.literals import MISSING, Opaque, read_literal, to_plain
+from epochal.check.signatures.docstrings import doc_of, field_docs, parse_argument_docs, summary_of
 from epochal.check.signatures.parameters import (
+    MISSING,
+    Opaque,
     Parameter,
+    Plain,
     Signature,
     add_docs,
     annotation_of,
     key_of,
     list_of,
+    read_field_default,
+    read_literal,
+    to_plain,
 )
 from epochal.registry.module_finder import ModuleFinder
+from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from epochal.registry.factories import Factory
     from epochal.registry.parsed_module import Definition, FunctionNode, Module
@@ -320,3 +326,45 @@ def _annotation(annotation: object) -> str:
     if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
         return annotation.__name__
     return str(annotation)
+
+
+def fields_signature(order: Sequence[Definition | None], finder: ModuleFinder) -> Signature:
+    """The constructor of a dataclass, given its MRO."""
+    parameters: dict[str, Parameter] = {}
+    is_open = False
+    for item in reversed(order):
+        if item is None or not decorators_keep_signature(item, item.node, finder):
+            is_open = True  # an unknown base may add fields
+        elif is_dataclass(item):
+            for name, parameter in _fields(item):
+                parameters.pop(name, None)
+                if parameter is not None:
+                    parameters[name] = parameter
+    owner = order[0].dotted if order[0] is not None else ""
+    return Signature(owner, tuple(parameters.values()), open=is_open)
+
+
+def _fields(definition: Definition) -> Iterator[tuple[str, Parameter | None]]:
+    node = definition.node
+    assert isinstance(node, ast.ClassDef)
+    docs = field_docs(node)
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            name = statement.target.id
+            yield name, _field(statement, name, definition.module, docs.get(name, ""))
+
+
+def _field(statement: ast.AnnAssign, name: str, module: Module, doc: str) -> Parameter | None:
+    annotation = annotation_of(statement.annotation, module)
+    kind = annotation.strip("'\"").split("[")[0].rpartition(".")[2]
+    if kind in ("ClassVar", "KW_ONLY"):
+        return None
+    default: Plain = MISSING
+    value = statement.value
+    if isinstance(value, ast.Call) and full_name(module, value.func).endswith("field"):
+        if any(word.arg == "init" and is_false(word.value) for word in value.keywords):
+            return None
+        default = read_field_default(value, module)
+    elif value is not None:
+        default = read_literal(value, module)
+    return Parameter(key_of(name), annotation, default, doc, argument=name, home=module.name)

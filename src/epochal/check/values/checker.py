@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.check.signatures.literals import Opaque
-from epochal.check.signatures.parameters import Parameter, Signature
+from epochal.check.signatures.parameters import Opaque, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.object_types import find_misfits, spec_hint
 from epochal.check.values.other_frameworks import length_hint

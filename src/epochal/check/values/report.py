@@ -13,7 +13,7 @@ from epochal.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from epochal.check.signatures.literals import Opaque, Plain
+    from epochal.check.signatures.parameters import Opaque, Plain
     from epochal.config.node import Node
     from epochal.errors import Place
     from epochal.registry import Project

@@ -123,11 +123,7 @@ class TensorRows:
 
 
 def _as_tensor(label: str, value: object) -> Tensor:
-    """A value as a tensor with rows; memory of numpy is shared if possible.
-
-    Raises:
-        DataError: It cannot be such a tensor.
-    """
+    """A value as a tensor with rows; memory of numpy is shared if possible."""
     try:
         tensor = torch.as_tensor(_shareable(label, value)).detach()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -145,9 +141,6 @@ def _shareable(label: str, value: object) -> object:
     """The value, or a copy if torch cannot share its memory.
 
     Torch shares no arrays that are read-only, reversed or of another byte order.
-
-    Raises:
-        DataError: It is a masked array, which tensors cannot represent.
     """
     if not isinstance(value, np.ndarray):
         return value

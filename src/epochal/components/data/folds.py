@@ -100,11 +100,7 @@ def select_samples(dataset: Data, indices: list[int]) -> Data:
 
 
 def get_labels(dataset: Data, where: str | int) -> list[object]:
-    """The label of each sample, from an attribute or column of the dataset, else from samples.
-
-    Raises:
-        ConfigError: There are no such labels.
-    """
+    """The label of each sample, from an attribute or column of the dataset, else from samples."""
     column = _find_column(dataset, where)
     if column is None:
         column = [_read_label(dataset[index], where) for index in range(len(dataset))]

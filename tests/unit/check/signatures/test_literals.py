@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.check.signatures.literals import (
+from epochal.check.signatures.parameters import (
     MISSING,
     Opaque,
     read_field_default,
