@@ -13,7 +13,7 @@ import epochal as ep
 import forked
 from epochal.check import check
 from epochal.cli.verbs.new import write_project
-from epochal.config import load, variant_names
+from epochal.config import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFIGS = ["digits/digits.yaml", "digits/digits.toml", "charlm/charlm.yaml"]
@@ -44,7 +44,7 @@ def epochal(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_variant_of_an_example_is_free_of_mistakes(name: str) -> None:
     path = EXAMPLES / name
-    for variant in (None, *variant_names(path)):
+    for variant in (None, *load(path).variants):
         assert problems_of(path, variant) == []
 
 
@@ -138,7 +138,7 @@ def test_template_leaves_no_placeholder(project: Path) -> None:
 
 def test_template_is_free_of_mistakes(project: Path) -> None:
     path = project / "config.yaml"
-    for variant in (None, *variant_names(path)):
+    for variant in (None, *load(path).variants):
         assert problems_of(path, variant) == []
 
 

@@ -3,7 +3,7 @@
 from epochal.config.bounds import Above, AtLeast, AtMost, Below
 from epochal.config.condition import Condition, parse_condition
 from epochal.config.duration import Duration, parse_duration
-from epochal.config.load import Config, load, load_variants, variant_names
+from epochal.config.load import Config, load, load_variants
 from epochal.config.node import Node, from_plain
 from epochal.config.source_file import SourceFile
 from epochal.config.write import dump
@@ -24,5 +24,4 @@ __all__ = [
     "load_variants",
     "parse_condition",
     "parse_duration",
-    "variant_names",
 ]

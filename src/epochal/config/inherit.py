@@ -36,15 +36,6 @@ BASE = "$BASE"
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _BaseFile:
-    """A base file with its own bases merged in, and what was wrong with it."""
-
-    node: Node
-    findings: Findings
-
-
-@final
 @dataclass
 class Inheritance:
     """Merges base files into a tree, each file being read once."""
@@ -53,7 +44,9 @@ class Inheritance:
     sources: list[SourceFile] = field(default_factory=list)
     """The base files that were read, in order."""
 
-    _composed: dict[str, _BaseFile] = field(default_factory=dict)
+    _composed: dict[str, tuple[Node, Findings]] = field(default_factory=dict)
+    """Each base file with its own bases merged in, and what was wrong with it."""
+
     _chain: list[str] = field(default_factory=list)
     """Real paths of the files being composed: a file that is among them closes a cycle."""
 
@@ -133,17 +126,17 @@ class Inheritance:
     def _include(self, entry: Node, folder: Path, path: str, findings: Findings) -> Node | None:
         target = folder / str(entry.value)
         try:
-            composed = self._compose_file(target)
+            node, own = self._compose_file(target)
         except ConfigError as error:
             problem = error.problems[0]
             what = f"{problem.key}: {problem.what}" if problem.key != BASE else problem.what
             findings.report(join(path, BASE), what, entry.place, problem.hint)
             findings.broken.add(path)
             return None
-        findings.include(composed.findings, path)
-        return rename_spec(composed.node, path, findings) if path else composed.node
+        findings.include(own, path)
+        return rename_spec(node, path, findings) if path else node
 
-    def _compose_file(self, target: Path) -> _BaseFile:
+    def _compose_file(self, target: Path) -> tuple[Node, Findings]:
         real = os.path.realpath(target)
         if real in self._chain:
             chain = [*self._chain[self._chain.index(real) :], real]
@@ -159,5 +152,5 @@ class Inheritance:
             source = read_source(target)
             self.sources.append(source)
             node = read_document(source, findings, layer="base", allow_python=self.allow_python)
-            self._composed[real] = _BaseFile(self.compose(node, target, findings), findings)
+            self._composed[real] = (self.compose(node, target, findings), findings)
         return self._composed[real]

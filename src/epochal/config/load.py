@@ -94,14 +94,6 @@ def load_variants(
         yield _finish(composed, variant, overrides)
 
 
-def variant_names(source: object) -> list[str]:
-    """The names of the variants that a config offers, in the order of the file.
-
-    Takes what ``load`` takes, and raises what it raises.
-    """
-    return list(load(source).variants)
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class _Composed:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from epochal.config import scalar
 from epochal.config.inherit import BASE
@@ -13,7 +13,7 @@ from epochal.config.problems import MAX_DEPTH, Findings
 from epochal.config.source_file import SourceText
 from epochal.config.type_aliases import rename_path, rename_value
 from epochal.config.variant import VARIANTS
-from epochal.errors import COMMAND_LINE, Place, suggest
+from epochal.errors import COMMAND_LINE, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,43 +21,30 @@ if TYPE_CHECKING:
 _STRUCTURED = ("[", "{", '"', "'", "!")
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Override:
-    """One change to a config."""
-
-    path: str
-    node: Node
-
-    @property
-    def place(self) -> Place:
-        """Where its key was written."""
-        return self.node.key_place
-
-
 def apply_overrides(root: Node, overrides: Sequence[str], findings: Findings) -> Node:
     """The config with all overrides applied in order; mistakes are reported."""
     seen: set[str] = set()
     for written in overrides:
-        override = parse_override(written, findings)
-        if override is None:
+        change = parse_override(written, findings)
+        if change is None:
             continue
-        if override.path in seen:
-            findings.report(override.path, "is set twice", override.place, "keep one of the two")
+        path, node = change
+        if path in seen:
+            findings.report(path, "is set twice", node.key_place, "keep one of the two")
             continue
-        seen.add(override.path)
+        seen.add(path)
         try:
-            root = assign(root, override.path, override.node)
+            root = assign(root, path, node)
         except PathError as error:
-            if findings.is_unknown(override.path):
+            if findings.is_unknown(path):
                 continue
-            hint = error.hint or suggest(override.path, (path for path, _ in root.iter_leaves()))
-            findings.report(override.path, str(error), override.place, hint)
+            hint = error.hint or suggest(path, (known for known, _ in root.iter_leaves()))
+            findings.report(path, str(error), node.key_place, hint)
     return root
 
 
-def parse_override(written: str, findings: Findings) -> Override | None:
-    """The change in a text such as ``optim.lr=1e-3``; None if it is malformed.
+def parse_override(written: str, findings: Findings) -> tuple[str, Node] | None:
+    """The path and value of a text such as ``optim.lr=1e-3``; None if it is malformed.
 
     A value that starts with a bracket, a quote or a tag is read as YAML; anything else is
     one word, so that a text with a colon needs no quotes.
@@ -75,7 +62,7 @@ def parse_override(written: str, findings: Findings) -> Override | None:
     if node is None:
         return None
     path = rename_path(key)
-    return Override(path, replace(rename_value(node, path, findings), key_place=place))
+    return path, replace(rename_value(node, path, findings), key_place=place)
 
 
 def _key_problem(key: str, has_equals: bool) -> tuple[str, str]:

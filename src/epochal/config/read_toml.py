@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
@@ -50,7 +50,7 @@ def read_toml(text: SourceText, findings: Findings, *, layer: str) -> Node | Non
     """The tree of a TOML document, or nothing after a syntax error was reported."""
     import tomllib
 
-    places = scan_toml(text)
+    places = TomlScan(text)
     try:
         plain = tomllib.loads(text.text)
     except (ValueError, RecursionError) as error:  # int() raises its own for endless digits
@@ -61,9 +61,7 @@ def read_toml(text: SourceText, findings: Findings, *, layer: str) -> Node | Non
 
 @final
 class _Builder:
-    def __init__(
-        self, text: SourceText, findings: Findings, places: TomlPlaces, layer: str
-    ) -> None:
+    def __init__(self, text: SourceText, findings: Findings, places: TomlScan, layer: str) -> None:
         self._nowhere = Spot(Place(text.name), Place(text.name))
         self._findings = findings
         self._spots = places.spots
@@ -101,7 +99,7 @@ class _Builder:
         return value
 
 
-def _explain(error: Exception, text: SourceText, places: TomlPlaces, findings: Findings) -> None:
+def _explain(error: Exception, text: SourceText, places: TomlScan, findings: Findings) -> None:
     if places.duplicate is not None:
         path, first, second = places.duplicate
         names = [part for part in path if isinstance(part, str)]
@@ -114,7 +112,7 @@ def _explain(error: Exception, text: SourceText, places: TomlPlaces, findings: F
     if position is None:
         digits = _ENDLESS_NUMBER.search(text.text)
         what = "a number has too many digits" if digits else "is not TOML"
-        at = digits.start() if digits else places.reached
+        at = digits.start() if digits else places.at
         findings.report_file(text.name, what, text.place(at), "")
         return
     at = len(text.text.rstrip())
@@ -122,7 +120,7 @@ def _explain(error: Exception, text: SourceText, places: TomlPlaces, findings: F
         at = text.offset(int(position[1]), int(position[2]))
     what, place = message[: position.start()], text.place(at)
     if _OPEN_QUOTE.match(what):
-        what, place = "this quote is never closed", text.place(places.reached)
+        what, place = "this quote is never closed", text.place(places.at)
     what = "this is not a TOML value" if what == "Invalid value" else what[:1].lower() + what[1:]
     findings.report_file(text.name, what, place, _hint(what, text, place))
 
@@ -182,40 +180,27 @@ class Spot:
 
 
 @final
-@dataclass
-class TomlPlaces:
-    """What the scan of a TOML text found."""
+class TomlScan:
+    """The places of all keys and values of a TOML text, up to the first syntax error."""
 
-    spots: dict[Path, Spot] = field(default_factory=dict)
-    duplicate: tuple[Path, Spot, Spot] | None = None
-    """The first key that is set twice: its path, its first and its second spot."""
-
-    reached: int = 0
-    """The offset at which the scan stopped."""
-
-
-def scan_toml(text: SourceText) -> TomlPlaces:
-    """The places of all keys and values up to the first syntax error."""
-    scanner = _Scanner(text)
-    with contextlib.suppress(_NotToml):
-        scanner.scan()
-    scanner.found.reached = scanner.at
-    return scanner.found
-
-
-@final
-class _Scanner:
     def __init__(self, text: SourceText) -> None:
-        self.found = TomlPlaces()
+        self.spots: dict[Path, Spot] = {}
+        self.duplicate: tuple[Path, Spot, Spot] | None = None
+        """The first key that is set twice: its path, its first and its second spot."""
+
         self.at = 0
+        """The offset at which the scan stopped."""
+
         self._text = text
         self._all = text.text
         self._array_sizes: dict[Path, int] = {}
         self._declared: set[Path] = set()
         self._values: set[Path] = set()
 
-    def scan(self) -> None:
-        """Walk over the whole text, statement by statement."""
+        with contextlib.suppress(_NotToml):
+            self._scan()
+
+    def _scan(self) -> None:
         table: Path = ()
         while True:
             self._skip(_BLANK)
@@ -336,11 +321,11 @@ class _Scanner:
     def _note(self, path: Path, spot: Spot, *, implied: bool = False) -> None:
         if len(path) >= MAX_DEPTH:
             refuse_depth(self._text.name)
-        first = self.found.spots.setdefault(path, spot)
-        if len(self.found.spots) >= MAX_NODES:
+        first = self.spots.setdefault(path, spot)
+        if len(self.spots) >= MAX_NODES:
             refuse_size(self._text.name)
         if first is not spot and not implied:
-            self.found.duplicate = self.found.duplicate or (path, first, spot)
+            self.duplicate = self.duplicate or (path, first, spot)
 
     def _take(self, token: str) -> bool:
         if not self._all.startswith(token, self.at):
