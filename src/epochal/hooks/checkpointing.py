@@ -64,9 +64,12 @@ class Checkpointing(Hook):
         if run.saver.serves_rollback and run.resume is None:
             request_save(run, "start")
         if run.saver.folder is None:
-            logger.info("%s", _warn_nothing_saved(run.saver))
+            text = "nothing is saved: no record, no checkpoints"
+            text += "; a killed run starts from the beginning"
             if not run.saver.serves_rollback:
+                logger.info(text)
                 return
+            logger.info("%s; rollback uses states in memory", text)
         for every in self._options.periods:
             run.plan.add_period(f"save every {every}", every, _request_periodic)
         if run.saver.folder is None:
@@ -121,11 +124,6 @@ def find_folder(run: Run, options: CheckpointOptions) -> Path | None:
     except OSError as error:
         raise CheckpointError(explain_os_error(error)) from error
     return own if own.is_dir() else target
-
-
-def _warn_nothing_saved(saver: Saver) -> str:
-    text = "nothing is saved: no record, no checkpoints; a killed run starts from the beginning"
-    return f"{text}; rollback uses states in memory" if saver.serves_rollback else text
 
 
 def _request_periodic(run: Run) -> None:

@@ -146,11 +146,8 @@ def _checked(table: object, file: Path) -> dict[str, Any]:
     if not isinstance(name, str):
         problems.append(Problem("name", f"expected text, got {name!r}"))
     if not isinstance(roots, list) or not all(_is_dotted(root) for root in roots):
-        problems.append(
-            Problem(
-                "roots", f"expected package names, got {roots!r}", hint='roots = ["torchvision"]'
-            )
-        )
+        what = f"expected package names, got {roots!r}"
+        problems.append(Problem("roots", what, hint='roots = ["torchvision"]'))
     if problems:
         place = Place(str(file))
         raise ConfigError(*(Problem(p.key, p.what, place, p.hint) for p in problems))

@@ -235,11 +235,7 @@ def _check_is_component(factory: Factory, target: object) -> None:
 
 def _check_same_file(factory: Factory, loaded: Path) -> None:
     if factory.file is not None and loaded.resolve() != factory.file.resolve():
-        raise ConfigError(
-            Problem(
-                factory.name,
-                f"two modules are called {factory.module!r}: "
-                f"{display_name(factory.file)} and {display_name(loaded)}",
-                hint="give one of them another name, or start a new process",
-            )
-        )
+        files = f"{display_name(factory.file)} and {display_name(loaded)}"
+        what = f"two modules are called {factory.module!r}: {files}"
+        hint = "give one of them another name, or start a new process"
+        raise ConfigError(Problem(factory.name, what, hint=hint))

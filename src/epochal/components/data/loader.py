@@ -50,11 +50,7 @@ class LoaderOptions:
 
 
 def build_loader(
-    dataset: object,
-    options: LoaderOptions,
-    *,
-    split: str,
-    device: torch.device | str,
+    dataset: object, options: LoaderOptions, *, split: str, device: torch.device | str
 ) -> DataLoader[Any]:
     """A loader of ``dataset`` for ``split``; a ``dataset`` that is a loader is returned as is.
 
@@ -95,13 +91,10 @@ def _ready_loader(loader: DataLoader[Any], options: LoaderOptions, key: str) -> 
         field.name for field in fields(options) if getattr(options, field.name) != field.default
     ]
     if changed:
-        raise ConfigError(
-            Problem(
-                f"{key}.{changed[0]}",
-                f"cannot be {getattr(options, changed[0])!r}: {key} builds a loader, not a dataset",
-                hint=f"remove {', '.join(changed)} here, or return a dataset",
-            )
-        )
+        value = getattr(options, changed[0])
+        what = f"cannot be {value!r}: {key} builds a loader, not a dataset"
+        hint = f"remove {', '.join(changed)} here, or return a dataset"
+        raise ConfigError(Problem(f"{key}.{changed[0]}", what, hint=hint))
     return loader
 
 
@@ -111,26 +104,18 @@ def _as_dataset(dataset: object, key: str) -> Dataset[Any]:
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         # A list of samples works too: torch only needs these two methods.
         return dataset  # type: ignore[return-value]  # reason: duck-typed like torch itself
-    raise ConfigError(
-        Problem(
-            key,
-            f"cannot read samples from a {type(dataset).__name__}",
-            hint="give a torch Dataset, or an object with __getitem__ and __len__",
-        )
-    )
+    what = f"cannot read samples from a {type(dataset).__name__}"
+    hint = "give a torch Dataset, or an object with __getitem__ and __len__"
+    raise ConfigError(Problem(key, what, hint=hint))
 
 
 def _check_iterable(dataset: Dataset[Any], options: LoaderOptions, key: str) -> bool:
     """Refuse options that an iterable dataset cannot have; returns False, as it never shuffles."""
     name = type(dataset).__name__
     if options.shuffle:
-        raise ConfigError(
-            Problem(
-                f"{key}.shuffle",
-                f"cannot be True: {name} is iterable, so its samples have no index to shuffle",
-                hint="remove `shuffle` and shuffle inside the dataset, for example in a buffer",
-            )
-        )
+        what = f"cannot be True: {name} is iterable, so its samples have no index to shuffle"
+        hint = "remove `shuffle` and shuffle inside the dataset, for example in a buffer"
+        raise ConfigError(Problem(f"{key}.shuffle", what, hint=hint))
     if options.repeat > 1:
         what = f"cannot be {options.repeat}: {name} is iterable, so its samples have no index"
         hint = "remove `repeat`, and repeat samples inside the dataset"
