@@ -50,15 +50,16 @@ def execute(args: argparse.Namespace) -> int:
     if args.keep_alive:
         return keep_alive(args, files)
     with raising_on_preemption():
-        return _run_all(files, overrides, choices)
+        return _run_all(checked, overrides, choices)
 
 
-def _run_all(files: list[Path], overrides: list[str], choices: Choices) -> int:
+def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> int:
     with deferring_interrupts():
         from epochal.experiment.run import run_series
 
     results: list[RunResult] = []
-    for result in run_series(files, overrides=overrides, **choices):
+    configs = [checked for file in files for checked in file.checked]
+    for result in run_series(configs, overrides=overrides, **choices):
         print_result(result)
         results.append(result)
     if len(results) > 1:

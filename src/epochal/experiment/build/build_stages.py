@@ -112,7 +112,7 @@ class OptimizerRebuilder:
     """Builds the optimizer of the section ``optim`` after some changes.
 
     Args:
-        assembly: With the task.
+        assembly: Must have the task.
     """
 
     def __init__(self, assembly: Assembly) -> None:

@@ -56,7 +56,7 @@ def test_batches_that_fit_are_left_alone(shop: Path, epochal: Command) -> None:
 def test_a_cpu_needs_a_limit(shop: Path, epochal: Command) -> None:
     done = epochal("find-batch", "config.yaml", "--device", "cpu")
     assert done.code == 78
-    assert "needs a device with memory of its own" in done.err
+    assert "needs a device with its own memory" in done.err
 
 
 def test_one_config_at_a_time(shop: Path, epochal: Command) -> None:

@@ -1,8 +1,9 @@
-"""Tests of what a person reads when a run did not come to a good end."""
+"""Tests of how failed and interrupted runs are described."""
 
 from __future__ import annotations
 
 import traceback
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,11 @@ import pytest
 from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
 from epochal.errors import ConfigError, DataError, Problem, TaskError
-from epochal.experiment.record.failure import describe_failure, show_error, show_failure
+from epochal.experiment.record.failure import describe_failure, draw_box, show_error, show_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 pytestmark = pytest.mark.usefixtures("command_on_path")
 HERE = str(Path(__file__))
@@ -42,7 +44,7 @@ def test_failure_of_user_code_shows_its_place_message_and_notes() -> None:
     assert text.endswith("record: runs/a\nfull traceback: epochal show a --log")
 
 
-def test_places_are_relative_to_where_the_user_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_working_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(HERE).parent)
     assert "\ntest_failure.py:" in failure_of(raised(lambda: {}["oops"]))
 
@@ -60,18 +62,14 @@ def test_code_of_libraries_is_left_out() -> None:
     assert "test_failure.py" in text
 
 
-@pytest.mark.parametrize("error", [TaskError("a: b\n  do c"), DataError("a: b\n  do c")])
-def test_our_own_errors_say_everything_themselves(error: Exception) -> None:
-    assert failure_of(error) == "a: b\n  do c"
-
-
-def test_notes_of_our_own_errors_are_shown() -> None:
+def test_our_own_errors_show_message_and_notes_without_a_traceback() -> None:
+    assert failure_of(DataError("a: b\n  do c")) == "a: b\n  do c"
     error = TaskError("a: b\n  do c")
     error.add_note("raised in the sanity evaluation")
     assert failure_of(error) == "a: b\n  do c\n  raised in the sanity evaluation"
 
 
-def test_error_without_a_message_still_says_something() -> None:
+def test_error_without_a_message_says_so() -> None:
     def act() -> None:
         raise AssertionError
 
@@ -101,26 +99,26 @@ def test_error_of_a_loader_process_shows_no_second_traceback() -> None:
     assert "Original Traceback" not in text
 
 
-def test_interrupted_run_says_how_far_it_came() -> None:
+def test_interrupted_run_shows_its_progress() -> None:
     result = RunResult(status="interrupted", reason="user_interrupt", steps=3, exit_code=130)
     assert describe_failure(result) == ["stopped by Ctrl-C after 0 epochs, 3 steps, 0.0 s"]
 
 
-def test_failure_is_told_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_is_printed_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     show_failure(result_of_error(TaskError("a: b")))
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("╭─ run failed: TaskError ─")
 
 
-def test_error_of_user_code_is_told_and_gives_its_exit_code(
+def test_error_of_user_code_is_printed_and_has_an_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert show_error(MemoryError("no room")) == 71
     assert "no room" in capsys.readouterr().err
 
 
-def test_a_failure_is_told_without_secrets_and_cannot_steer_the_terminal(
+def test_a_failure_is_printed_without_secrets_and_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def act() -> None:
@@ -133,13 +131,13 @@ def test_a_failure_is_told_without_secrets_and_cannot_steer_the_terminal(
     assert not any(word in shown for word in ("hunter22", "correct-horse", "pw1234", "\x1b"))
 
 
-def test_our_own_words_about_a_secret_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_that_name_a_secret_key_stay(capsys: pytest.CaptureFixture[str]) -> None:
     problem = Problem("task.password", "was a secret", hint="give task.password=VALUE")
     show_failure(result_of_error(ConfigError(problem)))
     assert capsys.readouterr().err == "task.password: was a secret\n  give task.password=VALUE\n"
 
 
-def test_nothing_is_told_of_a_run_that_ended_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_for_a_successful_run(capsys: pytest.CaptureFixture[str]) -> None:
     show_failure(RunResult(status="finished", reason="completed"))
     assert capsys.readouterr() == ("", "")
 
@@ -151,13 +149,35 @@ def test_mistakes_of_a_config_are_listed_as_check_lists_them(
     assert capsys.readouterr().err == "a: b\n\nc: d\n"
 
 
-def test_a_preempted_run_says_how_it_goes_on() -> None:
+def test_a_preempted_run_says_how_to_resume_it() -> None:
     result = RunResult(status="preempted", reason="preempted", steps=3, dir=Path("runs/a"))
     assert describe_failure(result) == [
-        "told to end after 0 epochs, 3 steps, 0.0 s",
-        "go on: epochal resume a",
+        "preempted after 0 epochs, 3 steps, 0.0 s",
+        "resume: epochal resume a",
         "",
         "record: runs/a",
     ]
     early = RunResult(status="preempted", reason="preempted")
-    assert describe_failure(early) == ["told to end before the first step"]
+    assert describe_failure(early) == ["preempted before the first step"]
+
+
+def test_a_box_has_a_title_and_the_text() -> None:
+    assert draw_box("run failed", "a\nb", width=60).splitlines() == [
+        "╭─ run failed ─────────────────────────────────────────────╮",
+        "│ a                                                        │",
+        "│ b                                                        │",
+        "╰──────────────────────────────────────────────────────────╯",
+    ]
+
+
+def test_all_lines_of_a_box_are_equally_wide() -> None:
+    texts = ["", "x" * 300, "word " * 60, "  indented " * 30, "a\n\nb"]
+    for width, text in product([10, 60, 80, 100, 500], texts):
+        lines = draw_box("title " * 40, text, width=width).splitlines()
+        assert {len(line) for line in lines} == {min(max(width, 60), 100)}, (width, text)
+
+
+def test_wrapped_lines_keep_their_indentation() -> None:
+    lines = draw_box("t", "    " + "word " * 30, width=60).splitlines()[1:-1]
+    assert len(lines) > 1
+    assert all(line.startswith("│     word") for line in lines)
