@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     State = dict[str, Any]  # a tree of plain data and tensors
 
-# They change how a step is computed, not its result: the new optimizer keeps its own.
-_IMPLEMENTATION_OPTIONS = frozenset({"params", "fused", "foreach", "capturable", "differentiable"})
+IMPLEMENTATION_OPTIONS = frozenset({"params", "fused", "foreach", "capturable", "differentiable"})
+"""Keys of groups that change how a step is computed, not its result: an optimizer keeps its own."""
 
 
 def name_all_parameters(run: Run) -> dict[str, Tensor]:
@@ -44,7 +44,7 @@ def collect_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) ->
         {
             "params": [names[id(parameter)] for parameter in group["params"]],
             "options": {
-                name: value for name, value in group.items() if name not in _IMPLEMENTATION_OPTIONS
+                name: value for name, value in group.items() if name not in IMPLEMENTATION_OPTIONS
             },
         }
         for group in optimizer.param_groups
