@@ -137,9 +137,7 @@ def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
     made |= assembly.given.parts
     observed = assembly.builder.observed
     described = {path.partition(".")[0] for path in observed}
-    if isinstance(
-        parts.schedule, OptimizerSchedules
-    ):  # those of several optimizers stand in `optim`
+    if isinstance(parts.schedule, OptimizerSchedules):  # described in `optim`
         described.add("schedule")
     own = {name: part for name, part in made.items() if part is not None and name not in described}
     own.pop("data", None)  # some of its splits may come from the config

@@ -50,9 +50,7 @@ def _redacted(text: str, result: RunResult) -> str:
 
 def show_error(error: Exception) -> int:
     """Print to standard error how the user's code failed; returns the exit code."""
-    from epochal.engine.execute import (
-        result_of_error,
-    )  # imports torch, which most verbs do not need
+    from epochal.engine.execute import result_of_error  # imports torch: most verbs do without
 
     result = result_of_error(error)
     show_failure(result)
