@@ -1,4 +1,4 @@
-"""Tests of rows that one replayed graph gathers: any order, any place, tensors that change."""
+"""Rows gathered by a replayed graph: any order, any position, changing tensors."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def places() -> list[Tensor]:
     return [torch.zeros(SIZE, 3, 2, device=CUDA), torch.zeros(SIZE, dtype=torch.int64, device=CUDA)]
 
 
-def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
+def test_rows_keep_their_order_from_any_position() -> None:
     x, label = columns()
     targets = places()
     rows = GraphGather((x, label), targets, LENGTH)
     for seed in (1, 2):
         order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed)).to(CUDA)
-        rows.begin(order)
+        rows.set_order(order)
         for first in (0, SIZE, 2 * SIZE, 40, 40 + SIZE, 0, LENGTH - SIZE):
-            rows.take(first, order)
+            rows.gather(first, order)
             expected = order[first : first + SIZE]
             assert torch.equal(targets[1], expected)
             assert torch.equal(targets[0], x[expected])
@@ -46,35 +46,43 @@ def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
 
 @pytest.mark.parametrize("resident", [True, None])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_pass_is_that_of_the_loader_wherever_a_place_is_kept_from(
+def test_pass_equals_that_of_the_loader_from_any_position(
     resident: bool | None, shuffle: bool
 ) -> None:
     x, label = columns("cpu")
     data = ep.data.Tensors(x, label, resident=resident)
     loader = data.loader(batch_size=SIZE, shuffle=shuffle)
-    gatherer, aim = InMemoryLoaders(BatchMover(CUDA, None), is_pinned=True), StaticInputs()
+    gatherer, static_inputs = (
+        InMemoryLoaders(BatchMover(CUDA, None), is_pinned=True),
+        StaticInputs(),
+    )
     for epoch in range(4):
         if epoch == 3:
             x.mul_(2)  # seen in the next pass
-        found = gatherer.find(loader, DataPass(epoch, epoch, start=epoch), aim)
+        found = gatherer.find(loader, DataPass(epoch, epoch, start=epoch), static_inputs)
         plain = InMemoryLoaders().find(loader, DataPass(epoch, epoch, start=epoch))
         assert found is not None
         assert plain is not None
         for number, (given, expected) in enumerate(zip(found.batches, plain.batches, strict=True)):
             if epoch == 0 and number == 4:
-                aim.at(targets := places())
+                static_inputs.set_targets(targets := places())
             assert all(map(torch.equal, (part.cpu() for part in given), expected))
             is_aimed = len(given[0]) == SIZE and (epoch, number) > (0, 4)
             assert given[0] is targets[0] if is_aimed else given[0].device == CUDA
 
 
 def test_data_of_another_training_leave_the_device() -> None:
-    gatherer, aim = InMemoryLoaders(BatchMover(CUDA, None), is_pinned=True), StaticInputs()
-    aim.at(places())
+    gatherer, static_inputs = (
+        InMemoryLoaders(BatchMover(CUDA, None), is_pinned=True),
+        StaticInputs(),
+    )
+    static_inputs.set_targets(places())
     before = torch.cuda.memory_allocated()
     for epoch in range(3):
         data = ep.data.Tensors(torch.randn(2**18, 3, 2), torch.arange(2**18), resident=True)
-        found = gatherer.find(data.loader(batch_size=SIZE, shuffle=True), DataPass(0, epoch), aim)
+        found = gatherer.find(
+            data.loader(batch_size=SIZE, shuffle=True), DataPass(0, epoch), static_inputs
+        )
         assert found is not None
         next(found.batches)
         assert torch.cuda.memory_allocated() - before < 2 * 8 * 2**20  # one copy and its order

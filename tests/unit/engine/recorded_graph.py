@@ -41,7 +41,7 @@ class RecordedGraph:
     captures = 0
     replays = 0
 
-    def __init__(self, run: Run, update: Any, microbatches: Any, workshop: Any) -> None:
+    def __init__(self, run: Run, update: Any, microbatches: Any, context: Any) -> None:
         RecordedGraph.captures += 1
         self._run = run
         inputs, self.inputs = map_tensors(microbatches, lambda tensor: tensor.detach().clone())
@@ -76,7 +76,7 @@ def _write(noted: Any, result: Any) -> None:
             target.detach().copy_(source)
 
 
-class Workshop:
+class Context:
     def __init__(self, device: torch.device) -> None:
         pass
 
@@ -94,7 +94,7 @@ def record_graphs(monkeypatch: pytest.MonkeyPatch, *, draws: bool = False) -> No
     if draws:
         monkeypatch.setattr(trial, "find_used_generator", lambda *_: "")
     monkeypatch.setattr(captured, "StepGraph", RecordedGraph)
-    monkeypatch.setattr(captured, "CaptureContext", Workshop)
+    monkeypatch.setattr(captured, "CaptureContext", Context)
     for module in (captured, choose):
         monkeypatch.setattr(module, "find_capture_obstacle", lambda run: "")
     RecordedGraph.captures = RecordedGraph.replays = 0

@@ -425,7 +425,7 @@ def test_another_weight_of_a_term_is_captured_anew(caplog: pytest.LogCaptureFixt
         for one in ("eager", "graph")
     ]
     assert torch.equal(*ends)
-    assert "captured anew, since loss.weights changed" in caplog.text
+    assert "captured again, since loss.weights changed" in caplog.text
 
 
 @pytest.mark.parametrize(

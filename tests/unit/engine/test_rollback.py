@@ -443,7 +443,7 @@ def test_captured_steps_go_back_like_eager_ones(
     with caplog.at_level(logging.INFO):
         assert torch.equal(train("graph"), expected)
     assert RecordedGraph.replays
-    assert "captured anew, since the state of the run changed" in caplog.text
+    assert "captured again, since the state of the run changed" in caplog.text
 
 
 @pytest.mark.parametrize(

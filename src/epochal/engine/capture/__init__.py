@@ -1,1 +1,1 @@
-"""The step as a CUDA graph or compiled, tried before it is used."""
+"""Steps as CUDA graphs or compiled code, compared with eager steps before use."""

@@ -1,4 +1,4 @@
-"""What a batch looks like: its tensors in a fixed order, and everything else as a key."""
+"""Splits a batch into its tensors, in a fixed order, and a key that describes the rest."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.task import Batch
 
-    LayoutKey = Any  # nested tuples, as ``flatten`` makes them
+    LayoutKey = Any  # nested tuples, as ``flatten_tensors`` returns them
 
 _CONSTANTS = (type(None), bool, int, float, str, bytes)
 
 
 class UnknownLayoutError(Exception):
-    """A batch holds something whose inside cannot be seen; the message names its type."""
+    """A batch holds an object whose tensors cannot be found; the message names its type."""
 
 
 def flatten_tensors(value: Batch, tensors: list[Tensor]) -> Hashable:
-    """Append the tensors of a nest to a list; two nests of the same key differ in them alone.
+    """Append the tensors of a batch to a list; batches with equal keys differ only in tensors.
 
     Raises:
-        UnknownLayoutError: It holds an object of another kind than containers and numbers.
+        UnknownLayoutError: It holds an object that is neither a container nor a constant.
     """
     kind = type(value)
     if isinstance(value, Tensor):
@@ -44,7 +44,7 @@ def flatten_tensors(value: Batch, tensors: list[Tensor]) -> Hashable:
 
 
 def unflatten_tensors(value: Batch, tensors: Iterator[Tensor]) -> Batch:
-    """The same nest around other tensors, taken in the order of ``flatten``."""
+    """The same batch with other tensors, in the order of ``flatten_tensors``."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, _CONSTANTS):
@@ -58,7 +58,7 @@ def unflatten_tensors(value: Batch, tensors: Iterator[Tensor]) -> Batch:
 
 
 def map_tensors(value: Batch, make: Callable[[Tensor], Tensor]) -> tuple[Batch, list[Tensor]]:
-    """A copy of a nest whose tensors are what ``make`` makes of them, and those tensors."""
+    """A copy of a batch with ``make`` applied to its tensors, and those tensors."""
     tensors: list[Tensor] = []
     flatten_tensors(value, tensors)
     made = [make(tensor) for tensor in tensors]
@@ -66,7 +66,7 @@ def map_tensors(value: Batch, make: Callable[[Tensor], Tensor]) -> tuple[Batch, 
 
 
 def copy_batch(value: Batch) -> Batch:
-    """A nest that shares no tensor with this one."""
+    """A copy of a batch that shares no tensor with it."""
     return map_tensors(value, _copy_tensor)[0]
 
 
@@ -75,14 +75,14 @@ def _copy_tensor(tensor: Tensor) -> Tensor:
 
 
 def list_tensors(value: Batch) -> list[Tensor]:
-    """The tensors of a nest, in the order of ``flatten``."""
+    """The tensors of a batch, in the order of ``flatten_tensors``."""
     tensors: list[Tensor] = []
     flatten_tensors(value, tensors)
     return tensors
 
 
 def find_changed_constant(first: LayoutKey, second: LayoutKey, path: str = "batch") -> str:
-    """Where two keys of ``flatten`` differ in more than tensors; empty if they do not."""
+    """The path of the first constant in which two keys differ; empty if only tensors do."""
     if first == second or isinstance(first[0], Size) or isinstance(second[0], Size):
         return ""
     if first[0] is not second[0] or not isinstance(first[1], tuple):

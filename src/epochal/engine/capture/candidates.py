@@ -1,4 +1,4 @@
-"""Shapes of batches that have no graph yet: their first batches, and which were refused."""
+"""Batch shapes that may be captured: their first batches, and the shapes that were refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.run import Run
 
-_MAX_COUNTED_SHAPES = 1000  # shapes that are counted
+_MAX_COUNTED_SHAPES = 1000
 
 
 @final
@@ -26,22 +26,22 @@ class CaptureCandidate:
     """A shape that may be captured soon."""
 
     groups: Fingerprint
-    """The options of the optimizer at its first step."""
+    """The optimizer options at its first step."""
 
     batches: list[Microbatches] = field(default_factory=list)
 
 
 @final
 class CaptureCandidates:
-    """Keeps the first batches of a few shapes, those that come most often.
+    """The first batches of the few shapes that occur most often.
 
     Args:
-        most: How many shapes' batches are kept at a time, since they take memory.
+        max_shapes: How many shapes may hold batches at a time, since they take memory.
     """
 
-    def __init__(self, *, most: int) -> None:
-        self._most = most
-        self._kept: dict[Hashable, CaptureCandidate] = {}
+    def __init__(self, *, max_shapes: int) -> None:
+        self._max_shapes = max_shapes
+        self._candidates: dict[Hashable, CaptureCandidate] = {}
         self._counts: Counter[Hashable] = Counter()
         self._refused: set[Hashable] = set()
         self._constant = ""
@@ -50,40 +50,40 @@ class CaptureCandidates:
         return len(self._counts)
 
     def find(self, key: Hashable) -> CaptureCandidate | None:
-        """What is kept of a shape."""
-        return self._kept.get(key)
+        """The candidate of a shape, if it has one."""
+        return self._candidates.get(key)
 
     def is_refused(self, key: Hashable) -> bool:
-        """Whether it was tried and left to eager steps."""
+        """Whether a capture of the shape was refused."""
         return key in self._refused
 
-    def keep(self, key: Hashable, microbatches: Microbatches, run: Run) -> None:
-        """Note a step of a shape, and keep its batches if there is room."""
+    def add(self, key: Hashable, microbatches: Microbatches, run: Run) -> None:
+        """Count a step of a shape, and copy its batches if there is room."""
         self._note(key)
-        candidate = self._kept.get(key)
+        candidate = self._candidates.get(key)
         if candidate is None:
             if not self._make_room(key):
                 return
-            candidate = self._kept[key] = CaptureCandidate(groups_fingerprint(run))
+            candidate = self._candidates[key] = CaptureCandidate(groups_fingerprint(run))
         candidate.batches.append(copy_batch(microbatches))
 
-    def take(self, key: Hashable) -> CaptureCandidate:
-        """What is kept of a shape, which is kept no longer."""
-        return self._kept.pop(key)
+    def pop(self, key: Hashable) -> CaptureCandidate:
+        """Remove and return the candidate of a shape."""
+        return self._candidates.pop(key)
 
     def refuse(self, key: Hashable) -> None:
-        """Leave a shape to eager steps from now on."""
+        """Take steps of this shape eagerly from now on."""
         self._refused.add(key)
 
     def clear(self) -> None:
-        """Begin anew."""
-        self._kept.clear()
+        """Forget all shapes."""
+        self._candidates.clear()
         self._counts.clear()
         self._refused.clear()
         self._constant = ""
 
     def explain_differences(self) -> str:
-        """What makes shapes differ, in words."""
+        """Why shapes differ, for a message."""
         if self._constant:
             return f"{self._constant} changes from batch to batch, and a graph would keep it"
         return "shapes of batches do not repeat"
@@ -97,13 +97,13 @@ class CaptureCandidates:
         self._counts[key] += 1
 
     def _make_room(self, key: Hashable) -> bool:
-        """Whether a shape may be kept: another one makes room if it came less often."""
-        if len(self._kept) < self._most:
+        """Whether a shape may be added; a rarer one is dropped if there are too many."""
+        if len(self._candidates) < self._max_shapes:
             return True
-        rarest = min(self._kept, key=lambda one: self._counts[one])
+        rarest = min(self._candidates, key=lambda one: self._counts[one])
         if self._counts[key] <= self._counts[rarest]:
             return False
-        del self._kept[rarest]
+        del self._candidates[rarest]
         return True
 
 

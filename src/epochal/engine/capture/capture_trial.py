@@ -1,4 +1,4 @@
-"""Whether another way of taking steps trains the same: tried, compared and undone."""
+"""Compares captured or compiled steps with eager steps, and undoes them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from epochal.engine.capture.batch_layout import copy_batch
 from epochal.engine.capture.fingerprint import (
     StepDependencies,
     find_fingerprint_change,
-    find_used_generator,
+    find_position_read,
     find_user_line,
-    read_host_generators,
-    recording_attribute_reads,
-    recording_position_reads,
-    recording_store_reads,
+    recording_reads,
     take_fingerprint,
 )
+from epochal.engine.device.seeding import find_used_generator, generator_states
 from epochal.engine.process.signals import is_interrupted_or_preempted
-from epochal.engine.snapshot.object_snapshot import ObjectSnapshot
-from epochal.engine.snapshot.tensor_snapshot import TensorSnapshot, find_state_tensors
+from epochal.engine.snapshot.snapshot import Snapshot
+from epochal.engine.snapshot.state_tensors import find_state_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,22 +31,22 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
     from epochal.engine.step.build_step import TakeStep
 
-# How far training may part from eager training in the trial's steps, as a share of the way
-# the weights went, and of the loss. First for float32, then for shorter formats.
+# Allowed gaps to eager steps in the trial, relative to the change of the weights and to the
+# loss. First for float32, then for shorter formats.
 EXACT_FORMATS = ("fp32", "fp64")
 WEIGHT_GAPS = (0.05, 0.5)
 LOSS_GAPS = (1e-3, 2e-2)
-_SPREADS = 4.0  # how many times the spread of eager steps themselves a gap may be
-_USER_OWNED = ("task", "store")  # what they replace, they may not need any more
-_REPEATS = 3  # of eager steps, to see their spread, and of replays, to see whether they have one
+_SPREADS = 4.0  # a gap may be this many times the spread of eager steps
+_USER_OWNED = ("task", "store")  # they may replace their tensors
+_REPEATS = 3  # of eager steps and of replays, to measure their spread
 
 
 class CaptureRefusedError(Exception):
-    """The other way cannot be used; the message says why, for people."""
+    """Steps cannot be captured; the message says why."""
 
 
 class Gap(NamedTuple):
-    """How far two ways from one start part, as shares of the way of the weights and of the loss."""
+    """The relative difference of weights and of losses after the same steps."""
 
     weights: float
     loss: float
@@ -66,79 +64,80 @@ class Gap(NamedTuple):
         return Gap(max(self.weights, other.weights), max(self.loss, other.loss))
 
     def is_within(self, allowed: Gap) -> bool:
-        """Whether neither is larger; what is no number never is."""
+        """Whether neither is larger; NaN never is."""
         return self.weights <= allowed.weights and self.loss <= allowed.loss
 
 
-# What a gap may be wherever there is a spread: sums in another order turn the sign of gradients
-# that are next to nothing, now and then, and Adam goes as far for those as for the others.
+# Always allowed if eager steps have a spread: sums in another order can flip the sign of tiny
+# gradients, and Adam takes equally large steps for those.
 LEAST_GAP = Gap(weights=1e-3, loss=1e-5)
 
 
 @final
 class CaptureTrial:
-    """A few steps taken aside: first eagerly, under watch, then in other ways.
+    """A few steps that do not count: first eager ones, then replays to compare with them.
 
-    Whatever happens, ``undo`` brings the run back to where the trial began.
+    ``restore`` brings the run back to where the trial began.
 
     Args:
-        run: The run to try it in.
-        eager: Takes a step in the usual way.
-        batches: The steps' batches, all of one layout.
+        run: Between two steps.
+        eager: Takes an eager step.
+        batches: Of the steps, all with the same layout.
     """
 
     def __init__(self, run: Run, eager: TakeStep, batches: list[Microbatches]) -> None:
         self._run = run
         self._eager = eager
         self._batches = batches
-        self._states = find_state_tensors(run)
-        self._plain = ObjectSnapshot(run)
-        self._start = self._snapshot()
-        self._end: TensorSnapshot | None = None
-        self.reads = StepDependencies()
-        """What of task and store the steps read, as far as that could be seen."""
+        self._tensors = find_state_tensors(run)
+        self._start = Snapshot(run, self._tensors)
+        self._end: Snapshot | None = None
+        self.dependencies = StepDependencies()
+        """What the eager steps read of task and store."""
 
     def watch_eager(self) -> None:
-        """Take the steps eagerly and look for what a graph would freeze.
+        """Take the steps eagerly and look for values that a graph would freeze.
 
         Raises:
-            RefusedError: Such a thing was found.
+            CaptureRefusedError: There are some.
         """
         run = self._run
-        fingerprint, generators = take_fingerprint(run), read_host_generators()
+        fingerprint, generators = take_fingerprint(run), generator_states()
         with (
             uncounted_steps(run),
-            recording_attribute_reads(run.task) as task_names,
-            recording_store_reads(run.store) as store_names,
-            recording_position_reads(run) as lines,
+            recording_reads(run.task) as task_reads,
+            recording_reads(run.store) as store_reads,
+            recording_reads(run) as run_reads,
             _refusing_host_reads(run.device),
         ):
             self._take(self._eager)
         self._end = self._snapshot()
-        self.reads = StepDependencies(task_names, store_names)
-        if lines:
+        names = None if task_reads is None else {*task_reads}
+        self.dependencies = StepDependencies(names, has_store=bool(store_reads))
+        position = find_position_read(run_reads or {})
+        if position:
             raise CaptureRefusedError(
-                f"{lines[0]}, and a graph would keep for ever what it says now"
+                f"{position}, and a graph would keep the present value; use a tensor on the device"
             )
         change = find_fingerprint_change(fingerprint, take_fingerprint(run))
         if change:
             raise CaptureRefusedError(
                 f"{change} changes in the step, and a graph would not change it"
             )
-        library = find_used_generator(generators, read_host_generators())
+        library = find_used_generator(generators, generator_states())
         if library:
             raise CaptureRefusedError(f"the step draws random numbers on the host, from {library}")
         self._require_same_tensors()
 
-    def judge(self, take_step: TakeStep, *, is_exact: bool) -> str:
-        """Take the same steps in another way; gives how close they came, in words.
+    def compare(self, take_step: TakeStep, *, is_exact: bool) -> str:
+        """Take the same steps with another function; describes how close the results are.
 
         Args:
-            take_step: The other way.
-            is_exact: Whether bits must be equal if the eager steps themselves repeat.
+            take_step: Replays or compiled steps.
+            is_exact: Whether bits must be equal if eager steps repeat their bits.
 
         Raises:
-            RefusedError: They part further than rounding explains.
+            CaptureRefusedError: The results differ by more than rounding explains.
         """
         assert self._end is not None
         reached = self._repeat(take_step)
@@ -160,19 +159,19 @@ class CaptureTrial:
             gap = self._closest(take_step, reached, allowed)
         if not gap.is_within(allowed):
             raise CaptureRefusedError(
-                f"it parts from eager steps: by {gap.weights:.1e} of the way of the weights "
+                f"it differs from eager steps: by {gap.weights:.1e} of the change of the weights "
                 f"({allowed.weights:.1e} allowed) and {gap.loss:.1e} of the loss "
                 f"({allowed.loss:.1e})"
             )
         return f"within {gap.weights:.1e} of eager steps"
 
-    def _closest(self, take_step: TakeStep, reached: TensorSnapshot, allowed: Gap) -> Gap:
+    def _closest(self, take_step: TakeStep, reached: Snapshot, allowed: Gap) -> Gap:
         """The smallest gap of a few replays, whose bits must vary as those of eager steps do.
 
-        Noise comes in jumps: one replay that comes close shows that it is no more than noise.
+        One replay that comes close is enough: the others differ by noise.
 
         Raises:
-            RefusedError: Replays repeat their bits where eager steps do not.
+            CaptureRefusedError: Replays repeat their bits, and eager steps do not.
         """
         gap, is_noisy = self._gap(reached), False
         for _ in range(_REPEATS):
@@ -189,7 +188,7 @@ class CaptureTrial:
         return gap
 
     def _eager_spread(self) -> Gap | None:
-        """The largest gap between eager steps and eager steps; None if they repeat their bits."""
+        """The largest gap between repeated eager steps; None if they repeat their bits."""
         assert self._end is not None
         spread = None
         for _ in range(_REPEATS):
@@ -198,18 +197,17 @@ class CaptureTrial:
                 spread = self._gap(again).most(spread or Gap(0.0, 0.0))
         return spread
 
-    def _gap(self, reached: TensorSnapshot) -> Gap:
+    def _gap(self, reached: Snapshot) -> Gap:
         assert self._end is not None
         weights = self._end.gap(reached, self._start, "model.")
         return Gap(weights, self._end.gap(reached, self._start, "meter."))
 
-    def undo(self) -> None:
-        """Bring the run back to where it was."""
-        self._plain.restore()
+    def restore(self) -> None:
+        """Bring the run back to where the trial began."""
         self._start.restore()
 
-    def _repeat(self, take_step: TakeStep) -> TensorSnapshot:
-        self.undo()
+    def _repeat(self, take_step: TakeStep) -> Snapshot:
+        self.restore()
         with uncounted_steps(self._run):
             self._take(take_step)
         return self._snapshot()
@@ -218,13 +216,13 @@ class CaptureTrial:
         for batch in self._batches:
             take_step(copy_batch(batch))  # a task may change it in place
 
-    def _snapshot(self) -> TensorSnapshot:
-        return TensorSnapshot(self._states, self._run.device)
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(self._run, self._tensors, has_objects=False)
 
     def _require_same_tensors(self) -> None:
         now = find_state_tensors(self._run)
-        for name in {**self._states, **now}:
-            if now.get(name) is not self._states.get(name) and not name.startswith(_USER_OWNED):
+        for name in {**self._tensors, **now}:
+            if now.get(name) is not self._tensors.get(name) and not name.startswith(_USER_OWNED):
                 raise CaptureRefusedError(
                     f"{name} is replaced in the step instead of changed in place"
                 )
@@ -232,8 +230,8 @@ class CaptureTrial:
 
 @contextmanager
 def uncounted_steps(run: Run) -> Iterator[None]:
-    """Take steps that do not count: no averages, no metrics, no wish to stop."""
-    finish, wish = run.finish_batch, (run.stop_reason, run.stop_status)
+    """Take steps that leave no averages, metrics or stop requests."""
+    finish, stop = run.finish_batch, (run.stop_reason, run.stop_status)
     run.finish_batch = run.report_batch
     try:
         with run.meter.capture_additions():
@@ -241,18 +239,18 @@ def uncounted_steps(run: Run) -> Iterator[None]:
     finally:
         run.finish_batch = finish
         if not is_interrupted_or_preempted(run):
-            run.stop_reason, run.stop_status = wish
+            run.stop_reason, run.stop_status = stop
 
 
 @contextmanager
 def _refusing_host_reads(device: torch.device) -> Iterator[None]:
-    """Refuse a block in which the host waits for the device, and name the line."""
+    """Refuse the capture if the host waits for the device in this block, and name the line."""
     if device.type != "cuda":
         yield
         return
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says that it finds most reads, not all of them
+        warnings.simplefilter("ignore")  # torch warns that it does not find all reads
         torch.cuda.set_sync_debug_mode("error")
     try:
         yield
@@ -267,7 +265,7 @@ def _refusing_host_reads(device: torch.device) -> Iterator[None]:
 
 
 def describe_user_line(error: BaseException) -> str:
-    """The innermost line outside of Epochal and torch that an error came through."""
+    """The innermost line of user code in the traceback of an error."""
     for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
         if find_user_line(frame):
             name = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""Steps that are captured as they come: one graph for each shape of batches."""
+"""Takes steps as CUDA graphs, one for each batch shape, after comparing them with eager steps."""
 
 from __future__ import annotations
 
@@ -49,35 +49,35 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WARMUP_STEPS = 3
-"""Steps of one shape that are taken eagerly before it is captured, and then compared."""
+"""Eager steps of a shape before it is captured; the graph is compared on their batches."""
 
 MAX_GRAPHS = 8
 MAX_CAPTURES = 50
 STEPS_PER_CAPTURE = 10
-"""Captures beyond those many are too many if there are fewer steps than this to each."""
+"""More captures than ``MAX_CAPTURES`` need at least this many steps each."""
 
 MAX_STEPS_WITHOUT_GRAPH = 64
-"""Steps after which shapes that never repeat are given up."""
+"""Steps after which capturing ends if shapes do not repeat."""
 
 
 @final
 class CapturedSteps:
-    """Takes steps eagerly at first, then as verified graphs; falls back with a reason.
+    """Takes eager steps first, then verified graphs; falls back to eager steps with a reason.
 
     Args:
         run: Ready to train.
-        update: Takes a step in the usual way.
-        wish: ``auto``, ``graph`` or ``compile``.
+        update: Takes an eager step.
+        requested: ``engine.step``: ``auto``, ``graph`` or ``compile``.
     """
 
-    def __init__(self, run: Run, update: Update, *, wish: str) -> None:
+    def __init__(self, run: Run, update: Update, *, requested: str) -> None:
         self._run = run
         self._update = update
         self._captured = without_oom_retry(update)
         self._calls = run.calls
-        self._is_compiling = wish == "compile"
+        self._is_compiling = requested == "compile"
         self._graphs: dict[Hashable, StepGraph] = {}
-        self._shapes = CaptureCandidates(most=MAX_GRAPHS)
+        self._shapes = CaptureCandidates(max_shapes=MAX_GRAPHS)
         self._shown: StepGraph | None = None
         self._eager_steps = 0
         self._captures = 0
@@ -86,16 +86,16 @@ class CapturedSteps:
         self._has_reported = False
         self._capture_context = CaptureContext(run.device)
         self._fingerprint: Fingerprint = {}
-        self._reads = StepDependencies()
+        self._dependencies = StepDependencies()
         self._compile_decision = (
-            CompileDecision(run, WeakMethod(self._switch)) if wish == "auto" else None
+            CompileDecision(run, WeakMethod(self._switch)) if requested == "auto" else None
         )
         run.choices["step"] = "eager"
 
     def __call__(self, microbatches: Microbatches) -> None:
         """Take one step."""
         if self._run.events.has_run_user_code:
-            self._look_again()
+            self._recheck_graphs()
         tensors: list[Tensor] = []
         graph = None
         key: Hashable = None
@@ -117,7 +117,7 @@ class CapturedSteps:
         graph.replay(tensors)
 
     def _replay_new_graph(self, graph: StepGraph, tensors: list[Tensor]) -> None:
-        graph.show_gradients()  # in place of those of the trial, whose memory is given back
+        graph.show_gradients()  # not those of the trial, whose memory is freed
         self._shown = graph
         _empty_cuda_cache(self._run.device)
         graph.replay(tensors)
@@ -125,19 +125,19 @@ class CapturedSteps:
     def _take_uncaptured(
         self, key: Hashable, microbatches: Microbatches, tensors: list[Tensor]
     ) -> None:
-        """Take a step of a shape that has no graph yet; perhaps it gets one now."""
+        """Take a step of a shape without a graph, after trying to capture it."""
         self._shown = None
         if self._is_over or self._is_left_to_eager_steps(key):
             self._update(self._run, microbatches)
             return
         candidate = self._shapes.find(key)
         if candidate is not None and len(candidate.batches) >= WARMUP_STEPS:
-            if self._capture(key, self._shapes.take(key)):
+            if self._capture(key, self._shapes.pop(key)):
                 candidate.batches.clear()
                 self._replay_new_graph(self._graphs[key], tensors)
                 return
         else:
-            self._shapes.keep(key, microbatches, self._run)
+            self._shapes.add(key, microbatches, self._run)
         self._update(self._run, microbatches)
         self._count_eager_step()
 
@@ -151,7 +151,7 @@ class CapturedSteps:
             self._give_up(f"{why}: {len(self._shapes)} in {MAX_STEPS_WITHOUT_GRAPH} steps")
 
     def _capture(self, key: Hashable, candidate: CaptureCandidate) -> bool:
-        """Try to capture a shape; whether it was worth it."""
+        """Try to capture a shape; whether it has a graph now."""
         run = self._run
         begun = perf_counter()
         with run.clock.times.measuring("capture"):
@@ -159,10 +159,12 @@ class CapturedSteps:
             try:
                 _require_steady_groups(run, candidate)
                 trial.watch_eager()
-                if self._is_compiling:  # what is compiled may round; nothing else may differ
-                    self._build_and_judge(trial, candidate, CaptureContext(run.device))
+                if (
+                    self._is_compiling
+                ):  # compiled code may round differently, the step itself may not differ
+                    self._build_and_compare(trial, candidate, CaptureContext(run.device))
                     _empty_cuda_cache(run.device)
-                graph, verdict = self._build_and_judge(
+                graph, verdict = self._build_and_compare(
                     trial, candidate, self._capture_context, is_compiled=self._is_compiling
                 )
             except CaptureRefusedError as refusal:
@@ -175,40 +177,40 @@ class CapturedSteps:
                 self._refuse(key, _describe(error))
                 return False
             finally:
-                trial.undo()
+                trial.restore()
         if not self._graphs:
-            run.feed.aim.at(graph.inputs)
+            run.feed.static_inputs.set_targets(graph.inputs)
         self._graphs[key] = graph
         self._captures += 1
-        # What the step of any shape reads counts.
-        self._reads = self._reads.joined(trial.reads)
-        self._fingerprint = take_fingerprint(run, self._reads)
+        # All shapes count.
+        self._dependencies = self._dependencies.union(trial.dependencies)
+        self._fingerprint = take_fingerprint(run, self._dependencies)
         self._report(verdict, perf_counter() - begun)
         return True
 
-    def _build_and_judge(
+    def _build_and_compare(
         self,
         trial: CaptureTrial,
         candidate: CaptureCandidate,
-        workshop: CaptureContext,
+        context: CaptureContext,
         *,
         is_compiled: bool = False,
     ) -> tuple[StepGraph, str]:
-        """A graph of the step, and how close it comes to eager steps, in words."""
+        """A graph of the step, and a description of how close it is to eager steps."""
         run = self._run
         example = candidate.batches[0]
         plain = run.calls.compute
         if is_compiled:
             run.calls.compute = compile_forward_and_loss(run, has_one_shape=True)
-        trial.undo()
+        trial.restore()
         try:
             with uncounted_steps(run):
-                workshop.warm_up(run, self._captured, copy_batch(example))
-            trial.undo()
-            graph = StepGraph(run, self._captured, copy_batch(example), workshop)
+                context.warm_up(run, self._captured, copy_batch(example))
+            trial.restore()
+            graph = StepGraph(run, self._captured, copy_batch(example), context)
         finally:
             run.calls.compute = plain
-        verdict = trial.judge(
+        verdict = trial.compare(
             lambda batch: graph.replay(list_tensors(batch)), is_exact=not is_compiled
         )
         return graph, verdict
@@ -222,17 +224,17 @@ class CapturedSteps:
         kind = "compiled and captured" if self._is_compiling else "captured"
         logger.info("step: %s, %s (%.1f s)", kind, verdict, seconds)
         if self._compile_decision is not None:
-            self._compile_decision.watch(is_compiled=self._is_compiling, seconds=seconds)
+            self._compile_decision.time_steps(is_compiled=self._is_compiling, seconds=seconds)
 
     def _refuse(self, key: Hashable, reason: str) -> None:
-        """Leave this shape, or all of them if none was captured before, to eager steps."""
+        """Take eager steps for this shape, or for all shapes if none was captured before."""
         self._shapes.refuse(key)
         if self._graphs:
             logger.info("step: a further shape of batches stays eager: %s", reason)
         elif self._is_compiling and self._compile_decision is not None:
             self._is_compiling = False
             self._compile_decision = None
-            self._drop_graphs()  # with the pool of the graph that failed
+            self._drop_graphs()  # and the memory pool of the graph that failed
             logger.info("step: not compiled: %s", reason)
         else:
             self._give_up(reason)
@@ -244,8 +246,8 @@ class CapturedSteps:
         self._run.choices["step_reason"] = reason
         logger.info("step: eager: %s", reason)
 
-    def _look_again(self) -> None:
-        """After code of the user ran: have the graphs what they need, and is it still true?"""
+    def _recheck_graphs(self) -> None:
+        """After user code ran: drop graphs that no longer match what they were captured from."""
         run = self._run
         run.events.has_run_user_code = False
         run.updater.rate.adopt()
@@ -255,29 +257,31 @@ class CapturedSteps:
         if obstacle:
             self._give_up(obstacle)
         elif self._graphs:
-            change = find_fingerprint_change(self._fingerprint, take_fingerprint(run, self._reads))
+            change = find_fingerprint_change(
+                self._fingerprint, take_fingerprint(run, self._dependencies)
+            )
             if run.calls is not self._calls:
                 change = "a method of the task"
             if change and self._is_captured_too_often():
                 self._give_up(f"{change} keeps changing: captured {self._captures} times")
             elif change:
-                logger.info("step: captured anew, since %s changed", change)
+                logger.info("step: captured again, since %s changed", change)
                 self._drop_graphs()
         self._calls = run.calls
 
     def _is_captured_too_often(self) -> bool:
-        """Whether captures take a large part of the time: each costs about as much as ten steps."""
+        """Whether captures take much of the time: each costs about as much as ten steps."""
         steps = self._run.step - self._first_step
         return self._captures >= MAX_CAPTURES and self._captures * STEPS_PER_CAPTURE > steps
 
     def _switch(self, is_compiling: bool) -> None:
-        """Capture everything anew, compiled or not."""
+        """Capture all shapes again, compiled or not."""
         self._is_compiling = is_compiling
         self._has_reported = False
         self._drop_graphs()
 
     def _drop_graphs(self) -> None:
-        self._run.feed.aim.at([])
+        self._run.feed.static_inputs.set_targets([])
         self._graphs.clear()
         self._shapes.clear()
         self._shown = None
@@ -286,20 +290,20 @@ class CapturedSteps:
 
 
 def _require_steady_groups(run: Run, candidate: CaptureCandidate) -> None:
-    """Refuse what moves from step to step, such as the momentum under OneCycleLR."""
+    """Refuse options that change with every step, such as the momentum under OneCycleLR."""
     change = find_fingerprint_change(candidate.groups, groups_fingerprint(run))
     if change:
-        raise CaptureRefusedError(f"{change} moves with the steps, and a graph would keep it")
+        raise CaptureRefusedError(f"{change} changes with the steps, and a graph would keep it")
 
 
 def _empty_cuda_cache(device: torch.device) -> None:
-    """Let go of what eager steps and the trial needed: graphs have memory of their own."""
+    """Free the cache of eager steps and the trial: graphs use a separate memory pool."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def _synchronize(device: torch.device) -> None:
-    """Let what is left of a failed capture come to its end."""
+    """Wait for the remaining work of a failed capture."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -1,4 +1,4 @@
-"""Which kind of step a run takes: eager, captured or compiled, chosen and said once."""
+"""Chooses how a run takes steps: eager, captured or compiled."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ logger = logging.getLogger(__name__)
 
 
 def choose_step(run: Run, update: Update) -> TakeStep:
-    """What takes the steps of a run, by ``engine.step`` and by what the run allows.
+    """The function that takes the steps of a run, by ``engine.step`` and what the run allows.
 
     Args:
         run: Ready to train, with its updater bound.
-        update: Takes a step in the usual way.
+        update: Takes an eager step.
     """
-    wish = "eager" if run.is_debug else run.options.engine.step
-    obstacle = "" if wish == "eager" else find_capture_obstacle(run)
-    if wish == "compile" or (wish == "auto" and not obstacle):
+    requested = "eager" if run.is_debug else run.options.engine.step
+    obstacle = "" if requested == "eager" else find_capture_obstacle(run)
+    if requested == "compile" or (requested == "auto" and not obstacle):
         require_compile_backend(run)
-    if wish != "eager" and not obstacle:
-        return CapturedSteps(run, update, wish=wish)
+    if requested != "eager" and not obstacle:
+        return CapturedSteps(run, update, requested=requested)
     run.choices["step"] = "eager"
-    if wish == "compile":
+    if requested == "compile":
         run.choices["step"] = "compile"
         logger.info("step: compiled, not captured: %s", obstacle)
         return CompiledSteps(run, update)
-    if wish == "graph" or (wish == "auto" and run.device.type == "cuda"):
-        level = logging.WARNING if wish == "graph" else logging.INFO
+    if requested == "graph" or (requested == "auto" and run.device.type == "cuda"):
+        level = logging.WARNING if requested == "graph" else logging.INFO
         logger.log(level, "step: eager: %s", obstacle)
     return partial(update, run)

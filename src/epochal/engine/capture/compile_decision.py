@@ -1,4 +1,4 @@
-"""Whether compiling a captured step would pay, and whether it did."""
+"""Decides from measured step times whether to compile captured steps, and whether to keep that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MIN_SECONDS_TO_COMPILE = 600.0
-"""Captured steps that will take longer than this in all are compiled."""
+"""Compile if the remaining captured steps will take longer than this."""
 
 _WARMUP_STEPS = 20
 _TIMED_STEPS = 50
@@ -29,12 +29,12 @@ _TRIES = 20
 
 @final
 class CompileDecision:
-    """Times steps on the device between two events, without waiting for them.
+    """Times steps on the device with two events, without a sync.
 
     Args:
         run: The run whose steps are timed.
-        switch: Called with True when compiling would pay, and with False if it did not. Weak, so
-            that the memory of graphs is given back when their owner is gone.
+        switch: Called with True to compile, and with False if that saved nothing. Weak, so that
+            the memory of graphs is freed with their owner.
     """
 
     def __init__(self, run: Run, switch: WeakMethod[Callable[[bool], None]]) -> None:
@@ -50,8 +50,8 @@ class CompileDecision:
         self._steps = _TIMED_STEPS
         self._tries = 0
 
-    def watch(self, *, is_compiled: bool, seconds: float) -> None:
-        """Time the steps that begin now; getting here took that many seconds."""
+    def time_steps(self, *, is_compiled: bool, seconds: float) -> None:
+        """Time the next steps; capturing or compiling them took ``seconds``."""
         self._is_compiled = is_compiled
         self._compile_seconds = seconds
         self._from = self._to = None
@@ -69,7 +69,7 @@ class CompileDecision:
             self._to = _record()
             self._later(1, self._conclude)
             return
-        # An evaluation or the end of an epoch lies in between: try again with fewer steps.
+        # An evaluation or the end of an epoch was in between: try again with fewer steps.
         self._steps = max(self._steps // 2, _FEWEST_STEPS)
         self._tries += 1
         if self._tries < _TRIES:
@@ -83,7 +83,7 @@ class CompileDecision:
             return
         seconds = self._from.elapsed_time(self._to) / 1000 / self._steps
         if self._is_compiled:
-            self._tell(seconds)
+            self._report(seconds)
             return
         self._captured_seconds = seconds
         left = estimate_seconds_left(run, seconds)
@@ -91,7 +91,7 @@ class CompileDecision:
             logger.info("step: %.1f ms each, %.0f min to go: compiling", 1000 * seconds, left / 60)
             self._call_switch(True)
 
-    def _tell(self, seconds: float) -> None:
+    def _report(self, seconds: float) -> None:
         self._is_over = True
         saved = self._captured_seconds - seconds
         share = 100 * saved / self._captured_seconds
@@ -115,7 +115,7 @@ class CompileDecision:
             switch(is_compiling)
 
     def _may_compile(self) -> bool:
-        """Not where bits must repeat, since the clock says when; not in the last steps either."""
+        """Not in the last steps, nor with ``deterministic``: the clock decides when to switch."""
         run = self._run
         has_time = run.limits.steps is None or run.limits.steps - run.step > _TIMED_STEPS * 2
         return has_time and not run.options.engine.deterministic
@@ -126,7 +126,7 @@ class CompileDecision:
 
 
 def estimate_seconds_left(run: Run, step_seconds: float) -> float | None:
-    """How long the steps that are left will take, or None if nobody knows."""
+    """How long the remaining steps will take; None if the length is unknown."""
     guesses = []
     if run.limits.steps is not None:
         guesses.append((run.limits.steps - run.step) * step_seconds)

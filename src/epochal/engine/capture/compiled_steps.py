@@ -27,11 +27,11 @@ _MODES: dict[str, dict[str, Any]] = {
 
 @final
 class CompiledSteps:
-    """Takes steps with a compiled forward pass, which is compiled anew when its parts change.
+    """Takes steps with a compiled forward pass, compiled again when its parts change.
 
     Args:
         run: Ready to train.
-        update: Takes a step in the usual way.
+        update: Takes an eager step.
     """
 
     def __init__(self, run: Run, update: Update) -> None:
@@ -45,31 +45,31 @@ class CompiledSteps:
         """Take one step."""
         loss = self._run.loss
         if loss is not None and not loss.is_complete:
-            pass  # the first batch shows what it is fed with, which no compiler needs to see
+            pass  # the first batch completes it, and is not compiled
         elif self._run.train_batch is not self._train_batch:
             self._compile()
         self._update(self._run, microbatches)
 
     def _compile(self) -> None:
-        """Compile the calls of the run, which are others after ``run.bind``."""
+        """Compile the calls of the run, which ``run.bind`` replaces."""
         calls = self._run.calls
         if calls is not self._calls:
             self._calls, self._plain = calls, calls.compute
         calls.compute = self._plain
         calls.compute = compile_forward_and_loss(self._run, has_one_shape=False)
-        self._train_batch = self._run.train_batch  # another one too when somebody listens
+        self._train_batch = self._run.train_batch  # replaced too when a listener is added
 
 
 def require_compile_backend(run: Run) -> None:
     """Refuse a backend or options that torch does not know, before the first step.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: A name is unknown.
     """
-    name, wished = run.options.engine.compile_backend, run.options.engine.compile_options
+    name, options = run.options.engine.compile_backend, run.options.engine.compile_options
     if name == DEFAULT_BACKEND:
-        if wished:  # to ask torch takes seconds
-            _require_options(wished)
+        if options:  # listing the known ones takes seconds
+            _require_options(options)
         return
     known = torch._dynamo.list_backends(exclude_tags=())
     if name not in known:
@@ -79,9 +79,9 @@ def require_compile_backend(run: Run) -> None:
         raise ConfigError(Problem("engine.compile_backend", what, hint=hint))
 
 
-def _require_options(wished: Mapping[str, Any]) -> None:
+def _require_options(options: Mapping[str, Any]) -> None:
     known = torch._inductor.list_options()
-    for name in wished:
+    for name in options:
         if name.replace("-", "_") not in known:
             meant = nearest(name, known)
             hint = f"did you mean {meant!r}?" if meant else "see torch._inductor.list_options()"
@@ -90,14 +90,14 @@ def _require_options(wished: Mapping[str, Any]) -> None:
 
 
 def compile_forward_and_loss(run: Run, *, has_one_shape: bool) -> Compute:
-    """What ``run.calls.compute`` does, compiled with the backend that the config names.
+    """``run.calls.compute``, compiled with the backend of the config.
 
-    The model's output leaves the compiled code only if somebody looks at it: then it has to be
-    written to memory, which for the logits of a language model is most of what a step needs.
+    The compiled code returns the model's output only if a metric or a listener needs it: writing
+    the logits of a language model to memory is most of what a step takes.
 
     Args:
-        run: Its calls are compiled as they are now.
-        has_one_shape: Compile for the first shape alone, not for sizes that vary.
+        run: Its present calls are compiled.
+        has_one_shape: Compile for one shape, not for varying sizes.
     """
     plain: Compute = run.calls.compute
     dynamic = False if has_one_shape else run.options.engine.compile_dynamic
@@ -128,10 +128,10 @@ def _compile(
     engine = run.options.engine
     options: dict[str, Any] = dict(engine.compile_options)
     if engine.compile_backend == DEFAULT_BACKEND:
-        # torch takes a mode or options, so the mode is given as those that it stands for. Graphs
-        # of its own are left out: steps are captured as a whole.
+        # torch takes a mode or options, so the mode is given as its options. Those for CUDA graphs
+        # are left out: whole steps are captured.
         options = _MODES[engine.compile_mode] | options
-        # Dropout draws the numbers that eager code draws, so that both train the same.
+        # Dropout draws the same numbers as in eager code.
         options.setdefault("fallback_random", True)
     return torch.compile(
         function,

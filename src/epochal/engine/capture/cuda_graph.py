@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
 from epochal.engine.device.move import BatchMover, choose_mover
+from epochal.engine.device.streams import capture_stream
 from epochal.engine.step.batch_outcome import Outcome
 
 if TYPE_CHECKING:
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from epochal.engine.measure.sums import HostAdditions
     from epochal.engine.run import Run
     from epochal.engine.step.build_step import Update
-
-
-@cache
-def capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all graphs of a device: libraries keep memory for each that they saw."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
 
 
 @final
@@ -39,7 +33,7 @@ class CaptureContext:
         self.pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, run: Run, update: Update, microbatches: Microbatches) -> None:
-        """Take a step on this stream, so that libraries set up what they keep per stream."""
+        """Take a step on this stream, so that libraries allocate their memory for it."""
         current = torch.cuda.current_stream(run.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
@@ -49,19 +43,19 @@ class CaptureContext:
 
 @final
 class StepGraph:
-    """One captured step: batches are copied into its inputs, and all of it is replayed.
+    """One captured step: batches are copied into its inputs, and it is replayed.
 
-    Nothing is computed while it is captured, so the state of the run stays what it is.
+    Capturing computes nothing, so the state of the run does not change.
 
     Args:
-        run: Its updater's step is captured, with everything that it changes in place.
-        update: What takes the step.
-        microbatches: What the step's batches look like.
-        workshop: Where to capture.
+        run: Its updater's step is captured.
+        update: Takes the step.
+        microbatches: An example of the batches of a step.
+        context: The stream and memory pool.
     """
 
     def __init__(
-        self, run: Run, update: Update, microbatches: Microbatches, workshop: CaptureContext
+        self, run: Run, update: Update, microbatches: Microbatches, context: CaptureContext
     ) -> None:
         self._run = run
         self._outcomes: list[Outcome] = []
@@ -71,16 +65,16 @@ class StepGraph:
         inputs, tensors = map_tensors(moved, lambda tensor: tensor.detach().clone())
         for tensor, source in zip(tensors, list_tensors(moved), strict=True):
             tensor.requires_grad_(source.requires_grad)
-        # Aliases: a task may ask for gradients of its inputs, which could not be written then.
+        # Aliases: inputs that require gradients could not be written to.
         self.inputs = [tensor.detach() for tensor in tensors]
-        """What a replay reads; whoever makes a batch right here spares it a copy."""
+        """What a replay reads; a batch made in these tensors is not copied."""
 
-        self._notes = self._capture(update, inputs, workshop)
+        self._notes = self._capture(update, inputs, context)
         self._parameters = list(run.updater.parameters)
         self._gradients = [parameter.grad for parameter in self._parameters]
 
     def _capture(
-        self, update: Update, inputs: Microbatches, workshop: CaptureContext
+        self, update: Update, inputs: Microbatches, context: CaptureContext
     ) -> HostAdditions:
         run = self._run
         finish = run.finish_batch
@@ -88,11 +82,11 @@ class StepGraph:
         try:
             with (
                 run.meter.capture_additions() as notes,
-                # Other threads, such as those that pin batches, may go on with their work.
+                # Other threads, such as those that pin batches, may use the device meanwhile.
                 torch.cuda.graph(
                     self._graph,
-                    pool=workshop.pool,
-                    stream=workshop.stream,
+                    pool=context.pool,
+                    stream=context.stream,
                     capture_error_mode="thread_local",
                 ),
             ):
@@ -109,7 +103,7 @@ class StepGraph:
             self._outcomes.append(Outcome(outcome.batch, out))
 
     def replay(self, tensors: list[Tensor]) -> None:
-        """Take the step with these tensors, in the order of ``layout.flatten``."""
+        """Take the step with these tensors, in the order of ``flatten_tensors``."""
         if tensors[0] is not self.inputs[0]:
             torch._foreach_copy_(self.inputs, tensors, non_blocking=True)
         self._graph.replay()
@@ -118,6 +112,6 @@ class StepGraph:
             self._run.measure_batch(outcome)
 
     def show_gradients(self) -> None:
-        """Let parameters hold this graph's gradients, for hooks that look at them."""
+        """Set ``grad`` of the parameters to this graph's gradients, for hooks that read them."""
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient

@@ -1,15 +1,13 @@
-"""What a captured step would freeze: plain values of task and model, modes, random numbers."""
+"""Finds what a graph would freeze: plain values of task and model, modes, attributes read."""
 
 from __future__ import annotations
 
-import random
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, final
 
-import torch
 from torch import Tensor, nn
 
 from epochal.engine.snapshot.run_objects import (
@@ -19,10 +17,9 @@ from epochal.engine.snapshot.run_objects import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
     from types import FrameType
 
-    from epochal.engine.interfaces.shared_store import Store
     from epochal.engine.run import Run
 
 
@@ -32,24 +29,24 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def take_fingerprint(run: Run, reads: StepDependencies | None = None) -> Fingerprint:
-    """Every plain value that Python code of a step may read, by where it stands.
+    """Every plain value that Python code of a step may read, by its path.
 
     Args:
-        run: Whose task, store, model and optimizer are looked at.
-        reads: What of task and store matters; all of it if None.
+        run: Has the task, store, model and optimizer.
+        reads: What counts of task and store; everything if None.
     """
     found: Fingerprint = {}
-    freezer = ValueFingerprinter(run.device)
-    _add_task(found, freezer, run.task, None if reads is None else reads.task)
-    for name in _stored(run) if reads is None else sorted(reads.store):
-        found[f"run.store {name!r}"] = freezer.freeze(run.store.try_get(name))
+    fingerprinter = ValueFingerprinter(run.device)
+    _add_task(found, fingerprinter, run.task, None if reads is None else reads.task)
+    for name in _stored(run) if reads is None or reads.has_store else ():
+        found[f"run.store {name!r}"] = fingerprinter.fingerprint(run.store.try_get(name))
     for name, module in run.model.named_modules():
-        _add_module(found, freezer, f"model.{name}" if name else "model", module)
+        _add_module(found, fingerprinter, f"model.{name}" if name else "model", module)
     for name, parameter in run.model.named_parameters():
         found[f"model.{name}.requires_grad"] = parameter.requires_grad
     for name, module in run.loss.named_modules() if run.loss is not None else ():
-        _add_module(found, freezer, f"loss.{name}" if name else "loss", module)
-    # Going back may have left the optimizer other tensors than those that were captured.
+        _add_module(found, fingerprinter, f"loss.{name}" if name else "loss", module)
+    # A rollback may have replaced the tensors of the optimizer.
     found["the state of the run"] = len(run.rollbacks)
     return found | groups_fingerprint(run)
 
@@ -60,7 +57,7 @@ def _stored(run: Run) -> list[str]:
 
 
 def groups_fingerprint(run: Run) -> Fingerprint:
-    """The plain values of the optimizer's parameter groups; rates that are tensors may move."""
+    """The plain values of the optimizer's groups; learning rates that are tensors may change."""
     found: Fingerprint = {}
     groups = [] if run.optimizer is None else run.optimizer.param_groups
     for index, group in enumerate(groups):
@@ -69,12 +66,12 @@ def groups_fingerprint(run: Run) -> Fingerprint:
             if name == "params":
                 found[key] = tuple([id(parameter) for parameter in value])
             elif name not in ("lr", "initial_lr") or not isinstance(group["lr"], Tensor):
-                found[key] = ValueFingerprinter(run.device).freeze(value)
+                found[key] = ValueFingerprinter(run.device).fingerprint(value)
     return found
 
 
 def find_fingerprint_change(before: Fingerprint, after: Fingerprint) -> str:
-    """Where two fingerprints differ first; empty if they are equal."""
+    """The first path at which two fingerprints differ; empty if they are equal."""
     if before == after:
         return ""
     for name in {**before, **after}:
@@ -87,15 +84,15 @@ _OTHER = object()
 
 
 def _add_task(
-    found: Fingerprint, freezer: ValueFingerprinter, task: object, names: Iterable[str] | None
+    found: Fingerprint, fingerprinter: ValueFingerprinter, task: object, names: Iterable[str] | None
 ) -> None:
     own, prefix = getattr(task, "__dict__", {}), type(task).__name__
     if isinstance(task, nn.Module):
         for inner, module in task.named_modules():
-            _add_module(found, freezer, f"{prefix}.{inner}".rstrip("."), module)
-    # The loss function is read once, when the task's methods are bound, and not in the steps.
+            _add_module(found, fingerprinter, f"{prefix}.{inner}".rstrip("."), module)
+    # The loss function is read once, when the task's methods are bound, not in steps.
     for name in own if names is None else sorted({*names, "loss_fn"}):
-        # Of a class attribute too: it may become one of the object, with the same value.
+        # Class attributes too: one may become an instance attribute with the same value.
         value = own[name] if name in own else getattr_static(task, name, None)
         if name.endswith(RUN_OWNED_SUFFIXES) or (
             isinstance(task, nn.Module) and name in MODULE_ATTRIBUTES
@@ -103,155 +100,82 @@ def _add_task(
             continue
         if isinstance(value, nn.Module):
             for inner, module in value.named_modules():
-                _add_module(found, freezer, f"{prefix}.{name}.{inner}".rstrip("."), module)
+                _add_module(found, fingerprinter, f"{prefix}.{name}.{inner}".rstrip("."), module)
         else:
-            found[f"{prefix}.{name}"] = freezer.freeze(value)
+            found[f"{prefix}.{name}"] = fingerprinter.fingerprint(value)
 
 
 def _add_module(
-    found: Fingerprint, freezer: ValueFingerprinter, prefix: str, module: nn.Module
+    found: Fingerprint, fingerprinter: ValueFingerprinter, prefix: str, module: nn.Module
 ) -> None:
     found[f"{prefix}.training"] = module.training
     for name in _HOOKS:
         found[f"{prefix}.{name}"] = len(getattr(module, name))
     for name, value in vars(module).items():
         if name not in MODULE_ATTRIBUTES:
-            found[f"{prefix}.{name}"] = freezer.freeze(value)
+            found[f"{prefix}.{name}"] = fingerprinter.fingerprint(value)
 
 
-def read_host_generators() -> tuple[object, ...]:
-    """The states of the generators on the host, which a captured step never asks again."""
-    import numpy as np
-
-    name, keys, *rest = np.random.get_state(legacy=True)
-    return (
-        random.getstate(),
-        (name, np.asarray(keys).tobytes(), *rest),
-        torch.get_rng_state().numpy().tobytes(),
-    )
-
-
-def find_used_generator(before: tuple[object, ...], after: tuple[object, ...]) -> str:
-    """Which library's generator was drawn from; empty if none was."""
-    names = ("Python's random", "numpy.random", "torch on the CPU")
-    moved = (name for name, old, new in zip(names, before, after, strict=True) if old != new)
-    return next(moved, "")
-
-
-_POSITION = ("step", "epoch", "samples", "batch_index", "epoch_number", "latest")
-_PARTS_THAT_MOVE = ("learning_rates", "feed", "clock", "monitor", "updater")
-_CHANGING = (*_POSITION, *_PARTS_THAT_MOVE)
+_MOVING = (
+    *("step", "epoch", "samples", "batch_index", "epoch_number", "latest"),
+    *("learning_rates", "feed", "clock", "monitor", "updater"),
+)
 
 
 @final
 @dataclass(frozen=True)
 class StepDependencies:
-    """Names that steps read; what they do not read may change."""
+    """What steps read of task and store; what they do not read may change."""
 
     task: set[str] | None = field(default_factory=set)
-    """Attributes of the task; None where that cannot be seen, and all of them count."""
+    """Attributes of the task; None where that is unknown, and all of them count."""
 
-    store: set[str] = field(default_factory=set)
+    has_store: bool = False
+    """Whether they read the store, whose names count then."""
 
-    def joined(self, other: StepDependencies) -> StepDependencies:
-        """What any of both reads."""
-        is_seen = self.task is not None and other.task is not None
-        task = (self.task or set()) | (other.task or set()) if is_seen else None
-        return StepDependencies(task, self.store | other.store)
+    def union(self, other: StepDependencies) -> StepDependencies:
+        """What either of them reads."""
+        is_known = self.task is not None and other.task is not None
+        task = (self.task or set()) | (other.task or set()) if is_known else None
+        return StepDependencies(task, self.has_store or other.has_store)
 
 
 @contextmanager
-def recording_position_reads(run: Run) -> Iterator[list[str]]:
-    """Note which lines outside of Epochal read the position of the run in a block.
+def recording_reads(owner: object) -> Iterator[dict[str, str] | None]:
+    """Note which attributes of an object are read in a block; None if its class forbids it.
 
-    Such a number would be the same for ever in a captured step.
+    The value of a name is the line of user code that read it first; empty if none did.
     """
-    reads: list[str] = []
-    own_kind: Any = type(run)
-
-    def watched(name: str) -> property:
-        inherited = getattr(own_kind, name, None)
-        compute = inherited.fget if isinstance(inherited, property) else None
-
-        def read(self: Run) -> object:
-            line = find_user_line(sys._getframe(1))
-            if line:
-                reads.append(f"run.{name} is read in {line}")
-            return vars(self)[name] if compute is None else compute(self)
-
-        def write(self: Run, value: object) -> None:
-            vars(self)[name] = value
-
-        return property(read, write)
-
-    for name in _CHANGING:  # defaults of the class become values of the object, to be found
-        if not isinstance(getattr(own_kind, name, None), property):
-            vars(run).setdefault(name, getattr(run, name))
-    kind = type(own_kind)(own_kind.__name__, (own_kind,), {n: watched(n) for n in _CHANGING})
-    run.__class__ = kind
-    try:
-        yield reads
-    finally:
-        run.__class__ = own_kind
-
-
-@contextmanager
-def recording_store_reads(store: Store) -> Iterator[set[str]]:
-    """Note which names of a store are looked up in a block."""
-    names: set[str] = set()
-    own_kind: Any = type(store)
-
-    def watched(method: str) -> Callable[..., object]:
-        def look_up(self: Store, name: str, *default: object) -> object:
-            names.add(name)
-            return getattr(own_kind, method)(self, name, *default)
-
-        return look_up
-
-    methods = {name: watched(name) for name in ("get", "try_get", "__contains__")}
-    store.__class__ = type(own_kind.__name__, (own_kind,), methods)
-    try:
-        yield names
-    finally:
-        store.__class__ = own_kind
-
-
-@contextmanager
-def recording_attribute_reads(owner: object) -> Iterator[set[str] | None]:
-    """Note which attributes of an object are read in a block; None where that cannot be seen."""
-    names: set[str] = set()
-    own_kind: Any = type(owner)
+    kind: Any = type(owner)
+    own, original = vars(kind).get("__getattribute__"), kind.__getattribute__
+    lines: dict[str, str] = {}
 
     def read(self: object, name: str) -> object:
-        names.add(name)
-        return own_kind.__getattribute__(self, name)
+        if self is owner:
+            lines[name] = lines.get(name) or find_user_line(sys._getframe(1))
+        return original(self, name)
 
-    if _notices_subclasses(own_kind):
+    try:
+        kind.__getattribute__ = read
+    except Exception:  # a class of C code, or a metaclass that refuses
         yield None
         return
     try:
-        kind = type(own_kind)(own_kind.__name__, (own_kind,), {"__getattribute__": read})
-        # Past a __setattr__ of its own, such as that of a frozen dataclass.
-        object.__setattr__(owner, "__class__", kind)
-    except Exception:  # its layout or its metaclass does not allow it
-        yield None
-        return
-    try:
-        yield names
+        yield lines
     finally:
-        object.__setattr__(owner, "__class__", own_kind)
+        if own is None:
+            del kind.__getattribute__
+        else:
+            kind.__getattribute__ = own
 
 
-def _notices_subclasses(kind: type) -> bool:
-    """Whether a class keeps a list of its subclasses or the like."""
-    return any(
-        "__init_subclass__" in vars(one) and one.__module__ not in ("builtins", "typing")
-        for one in kind.__mro__
-    )
+def find_position_read(lines: dict[str, str]) -> str:
+    """The first line of user code that read the position of the run; empty if none did."""
+    return next((f"run.{name} is read in {lines[name]}" for name in _MOVING if lines.get(name)), "")
 
 
 def find_user_line(frame: FrameType | None) -> str:
-    """The line of a frame that is neither Epochal's nor torch's; empty if it is."""
+    """File and line of a frame of user code; empty for code of Epochal or torch."""
     if frame is None:
         return ""
     module = str(frame.f_globals.get("__name__", ""))

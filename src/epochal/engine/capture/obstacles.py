@@ -1,4 +1,4 @@
-"""Reasons why a step cannot be captured that are known before anything is tried."""
+"""Reasons against capturing steps that are known without a trial."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MODULE_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", 
 
 
 def find_capture_obstacle(run: Run) -> str:
-    """Why the steps of this run cannot be captured, in words; empty if nothing speaks against it.
+    """Why the steps of this run cannot be captured; empty if nothing is known against it.
 
-    It is asked again after code of the user ran, since hooks may be added at any time.
+    Asked again after user code ran, since hooks may be added at any time.
     """
     if run.device.type != "cuda":
         return f"graphs need a CUDA device, and this one is {run.device.type}"

@@ -1,4 +1,4 @@
-"""Memory that is kept for later: by the C library on the host, by torch on the device."""
+"""Memory that the C library and torch keep for reuse."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ _LARGE = 31 * 2**20  # bytes; above 32 MiB glibc learns nothing from a block
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep on the host what one step frees, for the next one to use.
+    """Let the C library keep host memory that one step frees for the next one.
 
-    glibc returns the end of its heap to the system when that is more than twice as large as the
-    largest block that was freed so far. With tensors of one or two megabytes it does so at each
-    step, which then fetches the same memory again page by page. A larger block, of which no page
-    is ever touched, makes it wait longer.
+    glibc returns the end of its heap to the system when it is more than twice as large as the
+    largest block freed so far. With tensors of a few megabytes it does so in each step, which then
+    gets the same memory back page by page. Freeing one large untouched block raises that limit.
     """
     torch.empty(_LARGE, dtype=torch.uint8, device="cpu")
 
 
 def add_cache_emptying(run: Run) -> None:
-    """Plan what ``engine.empty_cache_every`` asks for; nothing where nothing is kept."""
+    """Plan ``engine.empty_cache_every``, if the device has a cache."""
     empty = find_empty_cache(run.device)
     if empty is not None:
         every = run.options.engine.empty_cache_every
@@ -35,7 +34,7 @@ def add_cache_emptying(run: Run) -> None:
 
 
 def find_empty_cache(device: torch.device) -> Callable[[], object] | None:
-    """What gives back a device's unused memory; None on the CPU, which keeps none."""
+    """The function that frees a device's unused memory; None on the CPU."""
     module = getattr(torch, device.type, None)
     empty: Callable[[], object] | None = getattr(module, "empty_cache", None)
     return empty

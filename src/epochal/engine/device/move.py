@@ -1,4 +1,4 @@
-"""Batches and modules to the run's device and dtype."""
+"""Moves batches and modules to the run's device and dtype."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def parse_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
-    """The dtype that a config names; None leaves every tensor as it is."""
+    """The dtype of a config; None changes no tensor."""
     if name is None or name in DTYPES.values():
         return name if isinstance(name, torch.dtype) else None
     if name not in DTYPES:
@@ -46,20 +46,20 @@ def move_module(
     """The module on the device, its floating-point tensors in the dtype; complex ones stay."""
     module = module.to(device)
     if channels_last:
-        # Not `to`, which would refuse a module that has tensors of five dimensions too.
+        # Not `to`, which refuses a module that also has tensors of five dimensions.
         for tensor in chain(module.parameters(), module.buffers()):
             if not is_lazy(tensor) and tensor.ndim == 4:
                 tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
     if dtype is None:
         return module
-    # Not `to`, which would take the imaginary part from complex tensors.
+    # Not `to`, which would drop the imaginary part of complex tensors.
     return module.double() if dtype == torch.float64 else module.float()
 
 
 def choose_mover(
     device: torch.device, dtype: torch.dtype | None, *, channels_last: bool = False
 ) -> MoveBatch:
-    """A function that brings a batch to the device and dtype; the identity if that suffices."""
+    """A function that moves a batch to the device and dtype; the identity if possible."""
     if device.type == "cpu" and dtype is None and not channels_last:
         return keep_batch
     return BatchMover(device, dtype, channels_last=channels_last)
@@ -73,14 +73,14 @@ def keep_batch(batch: Batch) -> Batch:
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchMover:
-    """Moves every tensor in a nest of containers, and casts those that hold floats.
+    """Moves all tensors in nested containers, and casts those of floats.
 
     Args:
         device: Where tensors go.
-        dtype: What floating-point tensors become; None leaves them.
-        is_detached: Cut tensors off from what they were computed of.
-        channels_last: Give images, 4-D tensors of floats, that order in memory.
-        is_pinned: Bring tensors of the CPU through page-locked memory, so that nobody waits.
+        dtype: Of floating-point tensors; None does not cast.
+        is_detached: Detach tensors from the autograd graph.
+        channels_last: Use this memory format for 4-D tensors of floats.
+        is_pinned: Copy CPU tensors through page-locked memory, so that the host does not wait.
     """
 
     device: torch.device
@@ -90,30 +90,30 @@ class BatchMover:
     is_pinned: bool = False
 
     def __call__(self, value: Batch) -> Batch:
-        """The same nest with moved tensors; what holds no tensor is left alone."""
+        """The same containers with moved tensors; other values are unchanged."""
         if isinstance(value, Tensor):
-            return self._tensor(value)
+            return self._move_tensor(value)
         if hasattr(value, "to"):
-            return self._object(value)
+            return self._move_object(value)
         if isinstance(value, list | tuple):
             moved = [self(item) for item in value]
             return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
         if isinstance(value, Mapping):
             return _refill_mapping(value, {key: self(item) for key, item in value.items()})
-        return self._fields(value) if dataclasses.is_dataclass(value) else value
+        return self._move_fields(value) if dataclasses.is_dataclass(value) else value
 
-    def _tensor(self, tensor: Tensor) -> Tensor:
+    def _move_tensor(self, tensor: Tensor) -> Tensor:
         tensor = tensor.detach() if self.is_detached else tensor
         dtype = self.dtype if tensor.is_floating_point() else None
         if self.is_pinned and _can_be_pinned(tensor):
-            # First there, then cast: a cast on the way would leave the page-locked memory.
+            # Moved, then cast: casting first would leave the page-locked memory.
             tensor = tensor.pin_memory().to(self.device, non_blocking=True)
         moved = tensor.to(self.device, dtype, non_blocking=True)
         if self.channels_last and moved.ndim == 4 and moved.is_floating_point():
             return moved.contiguous(memory_format=torch.channels_last)
         return moved
 
-    def _object(self, value: Batch) -> Batch:
+    def _move_object(self, value: Batch) -> Batch:
         if self.is_pinned and hasattr(value, "pin_memory"):
             value = value.pin_memory()
         is_packed = isinstance(value, PackedSequence)
@@ -122,13 +122,13 @@ class BatchMover:
         moved = value.to(self.device)
         if self.dtype is not None and hasattr(moved, "to_dtype"):
             return moved.to_dtype(self.dtype)
-        if self.dtype != torch.float64:  # float32 is what batches are made of anyway
+        if self.dtype != torch.float64:  # batches are float32 by default
             return moved
         if _float_dtypes(moved) - {self.dtype} and _takes_dtype(getattr(type(moved), "to", None)):
             moved = moved.to(self.device, dtype=self.dtype)
         return _require_dtype(moved, self.dtype)
 
-    def _fields(self, value: Batch) -> Batch:
+    def _move_fields(self, value: Batch) -> Batch:
         moved = copy.copy(value)
         for field in dataclasses.fields(value):
             object.__setattr__(moved, field.name, self(getattr(value, field.name)))
@@ -136,7 +136,7 @@ class BatchMover:
 
 
 def _can_be_pinned(tensor: Tensor) -> bool:
-    """Whether a tensor of the CPU fills its memory without gaps and repetitions."""
+    """Whether a CPU tensor is dense."""
     is_plain = tensor.device.type == "cpu" and tensor.layout == torch.strided
     return is_plain and (
         tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
@@ -145,7 +145,7 @@ def _can_be_pinned(tensor: Tensor) -> bool:
 
 @lru_cache(maxsize=64)
 def _takes_dtype(to: Callable[..., object] | None) -> bool:
-    """Whether the method ``to`` of a class names a ``dtype`` among its parameters."""
+    """Whether the method ``to`` of a class has a parameter ``dtype``."""
     try:
         return to is not None and "dtype" in inspect.signature(to).parameters
     except (TypeError, ValueError):
@@ -153,7 +153,7 @@ def _takes_dtype(to: Callable[..., object] | None) -> bool:
 
 
 def _require_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
-    """The batch, unless it visibly holds floats of another dtype.
+    """The batch, unless it holds floats of another dtype.
 
     Raises:
         TaskError: It could not be cast.
@@ -168,7 +168,7 @@ def _require_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
 
 
 def _float_dtypes(batch: Batch) -> set[torch.dtype]:
-    """The dtypes of the floating-point tensors that can be seen in an object."""
+    """The dtypes of the floating-point tensors in an object."""
     items = _items(batch) or getattr(batch, "__dict__", {}).values()
     return {item.dtype for item in items if isinstance(item, Tensor) and item.is_floating_point()}
 

@@ -1,4 +1,4 @@
-"""Out of memory in words: how much was in use, for which batch, and what to change."""
+"""Explains out-of-memory errors: memory in use, shapes of the batch, what to change."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NOTE = "what to change: "
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory of the device or of the host was used up."""
+    """Whether memory of the device or the host ran out."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether the space of a disk, or one's share of it, was used up."""
+    """Whether a disk or a quota is full."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -36,7 +36,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def explain_out_of_memory(run: Run, error: BaseException) -> None:
-    """Add to an error, once, what was in use, the shapes of the batch and what to change."""
+    """Add notes to an error, once: memory in use, shapes of the batch, what to change."""
     if not is_out_of_memory(error) or _is_explained(error):
         return
     split, found = _find_batch(error)
@@ -72,7 +72,7 @@ def _gib(size: int) -> str:
 
 
 def _find_batch(error: BaseException) -> tuple[str, list[str]]:
-    """The split that was worked on and the shapes of its batch, from the frames of the error."""
+    """The split and the shapes of its batch, from the frames of the error."""
     shapes: list[str] = []
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         if not frame.f_globals.get("__name__", "").startswith("epochal."):
@@ -98,7 +98,7 @@ def _shapes(batch: object, name: str = "") -> Iterator[str]:
 
 
 def _advise(run: Run, split: str) -> Iterator[str]:
-    """What takes less memory, the simplest first."""
+    """What would take less memory, the simplest first."""
     accumulate = run.options.optim.accumulate
     if split == "train":
         if run.options.engine.microbatch is None:

@@ -1,4 +1,4 @@
-"""The number format in which a run computes, beside that of its weights."""
+"""The number format in which a run computes: autocast, tf32 and the dtype of weights."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @final
 class Precision:
-    """How the operations of a run compute: ``engine.precision``.
+    """``engine.precision``: autocast, loss scaling and the dtype of weights.
 
     Args:
         name: One of fp32, tf32, bf16, fp16 and fp64.
-        device: Where they compute.
-        dtype: That of the weights and of the batches' floats, as far as somebody chose it.
+        device: Of the run.
+        dtype: Of weights and of floats in batches, if the config has one.
 
     Raises:
         ConfigError: ``dtype`` contradicts it.
@@ -43,20 +43,20 @@ class Precision:
     ) -> None:
         self.name = name
         self.dtype = resolve_dtype(name, dtype)
-        """Of the weights and of the batches' floats; None leaves them as they are."""
+        """Of weights and of floats in batches; None does not cast."""
 
         self.autocast: Autocast | None = None
-        """Gives a context in which operations choose their number format; None needs none."""
+        """Makes an autocast context; None if there is none."""
 
         self.is_scaled = name == "fp16"
-        """Whether the loss is scaled, since small gradients would become 0."""
+        """Whether the loss is scaled, so that small gradients do not become 0."""
 
         if name in _AUTOCAST_DTYPES:
             kind = torch.device(device).type
             self.autocast = partial(torch.autocast, kind, dtype=_AUTOCAST_DTYPES[name])
 
     def context(self) -> AbstractContextManager[Any]:
-        """The context in which a model and a loss are computed."""
+        """The context for forward pass and loss."""
         return nullcontext() if self.autocast is None else self.autocast()
 
 
@@ -64,7 +64,7 @@ def resolve_dtype(name: str, dtype: torch.dtype | None) -> torch.dtype | None:
     """The dtype of the weights under a precision.
 
     Raises:
-        ConfigError: Another one was chosen.
+        ConfigError: The config has another one.
     """
     if name == "fp64":
         if dtype not in (None, torch.float64):
@@ -77,19 +77,19 @@ def resolve_dtype(name: str, dtype: torch.dtype | None) -> torch.dtype | None:
 
 @contextmanager
 def allowing_tf32(name: str) -> Iterator[None]:
-    """Let products of float32 use tensor cores in a block, if the precision is tf32."""
+    """Allow TF32 in a block, if the precision is tf32."""
     if name != "tf32":
         yield
         return
     cudnn = torch.backends.cudnn
-    kept = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    previous = torch.get_float32_matmul_precision(), cudnn.allow_tf32
     torch.set_float32_matmul_precision("high")
     cudnn.allow_tf32 = True
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(kept[0])
-        cudnn.allow_tf32 = kept[1]
+        torch.set_float32_matmul_precision(previous[0])
+        cudnn.allow_tf32 = previous[1]
 
 
 def _refuse(name: str, dtype: torch.dtype | None, hint: str) -> None:
@@ -101,7 +101,7 @@ logger = logging.getLogger(__name__)
 
 
 def sync_batchnorm(model: nn.Module) -> nn.Module:
-    """The model with statistics of batch norm over all processes; the same one if it is alone."""
+    """The model with synchronised batch norm; unchanged if there is one process."""
     is_running = distributed.is_available() and distributed.is_initialized()
     if not is_running or distributed.get_world_size() == 1:
         logger.info("engine.sync_batchnorm: does nothing, since there is one process only")

@@ -1,4 +1,4 @@
-"""How long steps take on the device, and whether it waits for the host; never a sync."""
+"""Measures the time of steps on the device, and whether it waits for the host, without a sync."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ PLAN_NAME = "time the device"
 
 
 class TimingEvent(Protocol):
-    """A mark in the work of a device, such as ``torch.cuda.Event``."""
+    """A mark in the queue of a device, such as ``torch.cuda.Event``."""
 
     def record(self) -> None:
-        """Put the mark behind all work that was handed over so far."""
+        """Put the mark after all work queued so far."""
 
     def query(self) -> bool:
-        """Whether the device has come to the mark."""
+        """Whether the device has reached the mark."""
 
     def elapsed_time(self, end_event: TimingEvent) -> float:
-        """Milliseconds between two marks that the device has come to."""
+        """Milliseconds between two marks that the device has reached."""
 
 
 @final
 class DeviceTime:
-    """Looks at one step in so many: a mark before it, a mark after it, read much later.
+    """Times one step in 64 with a mark before and a mark after it, read later.
 
-    If the device has not come to the first mark when the host sets the second, it is behind:
-    the time between them is the device's alone. Otherwise the device waited for the host.
+    If the device has not reached the first mark when the host sets the second, it is behind, and
+    the time between them is the device's. Otherwise the device waited for the host.
 
     Args:
-        make_event: Makes a mark that can be timed.
+        make_event: Makes a mark.
     """
 
     def __init__(self, make_event: Callable[[], TimingEvent]) -> None:
@@ -51,11 +51,11 @@ class DeviceTime:
         self._waiting: list[float] = [0, 0.0]
 
     def add_to(self, run: Run) -> None:
-        """Have the plan look at a step every so often."""
-        self._due = run.plan.add_period(PLAN_NAME, PERIOD, self.look)
+        """Time a step every ``PERIOD``."""
+        self._due = run.plan.add_period(PLAN_NAME, PERIOD, self.mark_step)
 
-    def look(self, run: Run) -> None:
-        """Set the mark before the next step, or behind the step just taken."""
+    def mark_step(self, run: Run) -> None:
+        """Set the mark before the next step, or after the step just taken."""
         if self._begun:
             self._end(run)
         elif self._collect():
@@ -64,11 +64,11 @@ class DeviceTime:
             self._due.at = run.step + 1
 
     def read(self) -> dict[str, float]:
-        """What is known so far: steps looked at, share with the device behind, mean seconds.
+        """Steps timed so far, share with the device behind, mean seconds per step.
 
-        The seconds are the device's own; where it was never behind, they are the host's pace.
+        The seconds are the device's; if it was never behind, those of the host.
         """
-        with suppress(RuntimeError):  # a device that failed answers nothing any more
+        with suppress(RuntimeError):  # a failed device does not answer
             self._collect()
         count = self._behind[0] + self._waiting[0]
         if not count:
@@ -82,14 +82,14 @@ class DeviceTime:
 
     def _end(self, run: Run) -> None:
         begun, self._begun = self._begun, ()
-        # Between epochs and around evaluations other work lies between the two marks.
+        # At epoch ends and evaluations there is other work between the marks.
         if read_timing_position(run) == (begun[0] + 1, *begun[1:]):
             self._was_behind = not self._before.query()
             self._after.record()
             self._is_pending = True
 
     def _collect(self) -> bool:
-        """Count the step that was looked at last; gives whether the marks are free again."""
+        """Count the step that was timed last; whether the marks are free again."""
         if self._is_pending:
             if not self._after.query():
                 return False
@@ -102,7 +102,7 @@ class DeviceTime:
 
 @final
 class NoDeviceTime:
-    """Stands for a device that works in step with the host."""
+    """For devices that work in step with the host."""
 
     def add_to(self, run: Run) -> None:
         """Do nothing."""
@@ -113,7 +113,7 @@ class NoDeviceTime:
 
 
 def choose_device_time(device: torch.device) -> DeviceTime | NoDeviceTime:
-    """What looks at the steps of a device."""
+    """The timer for a device."""
     if device.type != "cuda":
         return NoDeviceTime()
     return DeviceTime(_cuda_event)
@@ -125,5 +125,5 @@ def _cuda_event() -> TimingEvent:
 
 
 def read_timing_position(run: Run) -> tuple[int, ...]:
-    """What is the same before and after a step, but for the first number, the step itself."""
+    """The step, and numbers that an epoch end or an evaluation changes."""
     return run.step, run.epoch, *run.evaluated_at.values()

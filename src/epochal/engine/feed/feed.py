@@ -1,4 +1,4 @@
-"""Where batches come from: loaders in a fixed order, grouped into one step's worth."""
+"""Reads loaders in a reproducible order and groups their batches into steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Microbatches = tuple["Batch", ...]
 
 
 class _ResumePosition(NamedTuple):
-    """Where an epoch begins that was begun before."""
+    """Where an interrupted epoch continues."""
 
     epoch: int = -1
     position: int = 0
@@ -46,18 +46,18 @@ class _ResumePosition(NamedTuple):
 
 @final
 class Feed:
-    """The training loader as steps; what they hold is a function of seed, epoch and position.
+    """The training loader as steps, whose batches depend on seed, epoch and position only.
 
-    The loader is read from the task anew in each epoch, so a task may replace it. Batches are
-    read under generators of their own, so how far ahead they are read changes nothing.
+    The loader is read from the task in each epoch, so a task may replace it. Batches are read
+    with separate random generators, so prefetching changes nothing.
 
     Args:
         task: Has the ``train_loader``.
         seed: Seed of the run.
-        accumulate: Batches per step; the last step of an epoch takes what is left.
+        accumulate: Batches per step; the last step of an epoch may have fewer.
         limit: Most batches to read per epoch.
-        move: Brings batches where they are needed. On a CUDA device the feed does that itself, one
-            batch ahead; elsewhere it is for whoever uses a batch.
+        move: Moves batches to the device. For CUDA the feed calls it, one batch ahead; elsewhere
+            the consumer of a batch does.
     """
 
     def __init__(
@@ -70,44 +70,46 @@ class Feed:
         move: MoveBatch = keep_batch,
     ) -> None:
         self.task = task
-        """Whose loader is read; another one counts from the next epoch on."""
+        """Has the loader; a replaced task counts from the next epoch on."""
 
         self._seed = seed
         self.accumulate = accumulate
-        """Batches per step; another number counts from the next time that the loader is opened."""
+        """Batches per step; a change counts from the next time that the loader is opened."""
 
         self.limit = limit
         """Most batches to read per epoch."""
 
-        self._per_step = accumulate  # of the steps that were handed out last
+        self._per_step = accumulate  # of the latest steps
         self._is_interrupted = False
         is_ahead = isinstance(move, BatchMover) and move.device.type == "cuda"
-        self._ahead = CudaPrefetcher(move) if is_ahead and isinstance(move, BatchMover) else None
-        self._gatherer = InMemoryLoaders(move, is_pinned=is_ahead)
+        self._prefetcher = (
+            CudaPrefetcher(move) if is_ahead and isinstance(move, BatchMover) else None
+        )
+        self._in_memory_loaders = InMemoryLoaders(move, is_pinned=is_ahead)
         self._indexed_loaders = IndexedLoaders()
         self._iterable_loaders = IterableLoaders()
         self._resume = _ResumePosition()
         self._stateful: StatefulBatches | None = None
-        self.aim = StaticInputs()
-        """Where training batches of data on the device go."""
+        self.static_inputs = StaticInputs()
+        """Where training batches of data on the device are gathered."""
 
         self.position = 0
         """Index in the epoch of the first batch of the step."""
 
         self.next_position = 0
-        """Index in the epoch of the first batch that was not handed out yet."""
+        """Index in the epoch of the next batch."""
 
         self.samples = 0
-        """Samples that were handed out since the run started."""
+        """Samples of all steps since the run started."""
 
         self.wait_seconds = 0.0
         """Time spent waiting for data since the run started."""
 
         self.first_wait_seconds = 0.0
-        """How much of it was for the very first step."""
+        """The part of it before the first step."""
 
         self.is_complete = False
-        """Whether the epoch's last batch was handed out, as far as that can be known."""
+        """Whether the epoch's last batch was read, if the loader has a length."""
 
     @property
     def loader(self) -> Loader:
@@ -127,13 +129,13 @@ class Feed:
     def start_at(
         self, epoch: int, position: int, samples: int, *, loader: dict[str, Any] | None = None
     ) -> None:
-        """Begin one epoch in its midst: as if the batches before had been handed out.
+        """Continue an epoch at a position; others start with their first batch.
 
         Args:
-            epoch: Others begin with their first batch.
+            epoch: The one to continue.
             position: Index of the next batch.
-            samples: Handed out since the run started.
-            loader: What ``loader_state`` gave there.
+            samples: Of all steps since the run started.
+            loader: What ``loader_state`` returned there.
         """
         self._resume = _ResumePosition(epoch, position, loader)
         self._stateful = None
@@ -142,16 +144,16 @@ class Feed:
         self.is_complete = 0 < position == count_batches(self.loader, self.limit)
 
     def interrupt(self) -> None:
-        """End the steps after the current one; the epoch goes on when its steps are asked for."""
+        """End the steps after the current one; ``epoch`` continues from there."""
         self._is_interrupted = True
 
     def loader_state(self) -> dict[str, Any] | None:
-        """The state of a loader or dataset that keeps one; None for those that need none.
+        """The ``state_dict`` of a loader or dataset that has one; None if it is not needed.
 
-        Only loaders need it that cannot be asked for their batches by position.
+        Loaders whose batches can be read by position do not need it.
         """
         if self._resume.loader is not None:
-            return self._resume.loader  # nothing was read since
+            return self._resume.loader  # nothing was read since then
         if self._stateful is not None:
             is_over = self.limit is not None and self.next_position >= self.limit
             return self._stateful.state(is_over=is_over)
@@ -175,7 +177,11 @@ class Feed:
         self._stateful, is_first = None, not self.wait_seconds
         with explaining_worker_deaths(loader, "train_loader"):
             batches = self.open(
-                loader, self.limit, one_pass, aim=self._find_static_inputs(accumulate), state=state
+                loader,
+                self.limit,
+                one_pass,
+                static_inputs=self._find_static_inputs(accumulate),
+                state=state,
             )
             while True:
                 begun = perf_counter()
@@ -193,7 +199,7 @@ class Feed:
                         first = batch[0] if batch else None
                     elif kind is dict:
                         first = next(iter(batch.values()), None)
-                    # The usual batch is counted here, where it takes no call.
+                    # Common batches are counted inline, without a call.
                     if type(first) is Tensor and first.ndim:
                         self.samples += first.shape[0]
                     else:
@@ -208,10 +214,10 @@ class Feed:
         self.is_complete = True
 
     def _find_static_inputs(self, accumulate: int) -> StaticInputs | None:
-        """Where batches go if a step takes one; else nothing stays of data that were used."""
+        """The static inputs if a step takes one batch; otherwise their data are released."""
         if accumulate == 1:
-            return self.aim
-        self.aim.let_go()
+            return self.static_inputs
+        self.static_inputs.release_data()
         return None
 
     def open(
@@ -220,44 +226,46 @@ class Feed:
         limit: int | None,
         one_pass: DataPass,
         *,
-        aim: StaticInputs | None = None,
+        static_inputs: StaticInputs | None = None,
         state: dict[str, Any] | None = None,
     ) -> Iterator[Batch]:
-        """A pass over any loader: gathered if it can be, ahead if that helps.
+        """A pass over any loader, gathered from memory and prefetched where possible.
 
         Args:
-            loader: Left as it is, but for its samplers' epoch.
+            loader: Only its samplers' epoch is changed.
             limit: Position at which the pass ends.
-            one_pass: Its seed, and where it begins.
-            aim: Where batches of data on the device go.
-            state: Of a loader that has one, at the beginning of this pass.
+            one_pass: Its seed and start.
+            static_inputs: Where batches of data on the device are gathered.
+            state: Of a stateful loader, at the start of this pass.
         """
         set_sampler_epoch(loader, one_pass.epoch)
-        gathered = self._gatherer.find(loader, one_pass, aim)
-        can_be_ahead = self._ahead is not None
+        gathered = self._in_memory_loaders.find(loader, one_pass, static_inputs)
+        can_be_ahead = self._prefetcher is not None
         batches: Iterator[Batch]
         if gathered is not None:
             batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
-        elif (twin := self._indexed_loaders.find(loader)) is not None:
-            batches = twin.open(one_pass)
+        elif (indexed := self._indexed_loaders.find(loader)) is not None:
+            batches = indexed.open(one_pass)
         else:
             batches = self._iterable_loaders.open(loader, one_pass, state)
             if isinstance(batches, StatefulBatches):
-                can_be_ahead = False  # its state would be that after the batch ahead
+                can_be_ahead = False  # its state would be one batch too far
                 self._stateful = batches if one_pass.epoch is not None else self._stateful
         batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
-        return self._ahead(batches) if can_be_ahead and self._ahead is not None else batches
+        return (
+            self._prefetcher(batches) if can_be_ahead and self._prefetcher is not None else batches
+        )
 
     def latest_steps(self, count: int) -> list[range]:
-        """Which batches of the epoch the latest steps took, the last one first."""
+        """The batches of the latest steps, as ranges of positions, the last step first."""
         firsts = [self.position - back * self._per_step for back in range(count)]
         ends = [self.next_position, *firsts]
         return [range(first, end) for first, end in zip(firsts, ends, strict=False)]
 
     def samples_at(self, epoch: int, batches: range) -> list[list[Any]] | None:
-        """The indices of the samples in some batches of an epoch; None if they have none.
+        """The indices of the samples in some batches of an epoch; None if there are no indices.
 
-        Nothing need be remembered for it, since the order is a function of seed and epoch.
+        They are computed from seed and epoch.
         """
         loader = self.loader
         if not isinstance(loader, DataLoader) or not self._is_addressable(loader):
@@ -267,8 +275,11 @@ class Feed:
         )
 
     def _is_addressable(self, loader: Loader) -> bool:
-        """Whether batches can be had by position, whatever came before."""
-        return self._gatherer.can_gather(loader) or self._indexed_loaders.find(loader) is not None
+        """Whether batches can be read by position."""
+        return (
+            self._in_memory_loaders.can_gather(loader)
+            or self._indexed_loaders.find(loader) is not None
+        )
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -278,7 +289,7 @@ class Feed:
 
     @property
     def samples_per_epoch(self) -> int | None:
-        """Samples in an epoch, if the loader knows what it draws and in batches of which size."""
+        """Samples in an epoch, if the loader knows its length and batch size."""
         loader = self.loader
         batches, samples = count_batches(loader, self.limit), count_samples(loader)
         size = getattr(loader, "batch_size", None)
@@ -297,7 +308,7 @@ def read_task_attribute(task: object, name: str) -> object:
     """An attribute of a task, or None if it has no such attribute.
 
     Raises:
-        AttributeError: It has one, a property for instance, that itself raised this.
+        AttributeError: Its property of that name raised it.
     """
     try:
         return getattr(task, name)
@@ -399,5 +410,5 @@ def _why_empty(loader: Loader) -> str:
         size = getattr(loader, "batch_size", None)
         return f"{len(dataset)} samples make no batch of {size}; use drop_last=False"
     if isinstance(loader, Iterator):
-        return "an iterator can be read once only; give an object that starts anew each epoch"
+        return "an iterator can be read only once; give an object that starts again each epoch"
     return "check the dataset's length and the filters in front of it"

@@ -1,4 +1,4 @@
-"""In-memory data as batches: one gather each, equal to what the loader itself would give."""
+"""Gathers batches of in-memory data at once, equal to what the DataLoader would return."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _DTYPES = {
     torch.complex128,
 }
 
-_BATCHES_PER_BLOCK = 256  # batches whose places are prepared at once
-_SMALL_BYTES = 64 * 2**20  # bytes that may lie on the device without being asked for
+_BATCHES_PER_BLOCK = 256  # whose views are made at once
+_SMALL_BYTES = 64 * 2**20  # data of this size are copied to the device by default
 
 
 class InMemoryDataset(Dataset[Any], ABC):
@@ -54,25 +54,25 @@ class InMemoryDataset(Dataset[Any], ABC):
 
     tensors: tuple[Tensor, ...]
     is_resident: bool | None
-    """Whether a run keeps a copy on its device; None: if it is small, made anew for each pass."""
+    """Whether a run keeps a copy on its device; None copies small data for each pass."""
 
     @abstractmethod
     def pack(self, columns: Iterable[Tensor]) -> Batch:
-        """A batch out of its tensors, which come in the order of ``tensors``."""
+        """A batch of tensors that are in the order of ``tensors``."""
 
     @staticmethod
     @abstractmethod
-    def collate(samples: Any) -> Batch:  # noqa: ANN401 - whatever the dataset's __getitems__ gives
-        """A batch out of what the dataset gave for some indices."""
+    def collate(samples: Any) -> Batch:  # noqa: ANN401 - of any type
+        """A batch of what ``__getitems__`` returned."""
 
 
 @final
 class InMemoryLoaders:
-    """Makes the batches of loaders whose data lie in memory; leaves other loaders alone.
+    """Gathers the batches of loaders whose data are in memory; ignores other loaders.
 
     Args:
-        move: Brings data that are to stay on the device there.
-        is_pinned: Gather into page-locked memory, which a device reads while others work.
+        move: Moves data to the device.
+        is_pinned: Gather into page-locked memory, for asynchronous copies to the device.
     """
 
     def __init__(self, move: MoveBatch = keep_batch, *, is_pinned: bool = False) -> None:
@@ -82,18 +82,18 @@ class InMemoryLoaders:
         self._train_dataset_id = -1
 
     def find(
-        self, loader: Loader, one_pass: DataPass, aim: StaticInputs | None = None
+        self, loader: Loader, one_pass: DataPass, static_inputs: StaticInputs | None = None
     ) -> InMemoryPass | None:
         """The batches of a pass over the loader, if they can be gathered.
 
         Args:
             loader: Left as it is.
-            one_pass: Its seed gives the order, as it would to the loader's sampler.
-            aim: Where batches of data on the device should go, if somebody keeps a place.
+            one_pass: Its seed gives the same order as the loader's sampler.
+            static_inputs: Where batches of data on the device are gathered.
         """
         is_training = one_pass.epoch is not None
         if is_training:
-            self._release_previous(getattr(loader, "dataset", None), aim)
+            self._release_previous(getattr(loader, "dataset", None), static_inputs)
         table = find_in_memory_source(loader)
         if table is None:
             return None
@@ -102,31 +102,33 @@ class InMemoryLoaders:
         is_pinned = self._is_pinned and table.tensors[0].device.type == "cpu"
         is_small = is_resident is None and is_pinned and _is_small(table.tensors)
         if is_resident or (is_small and is_training):
-            resident = self._settle(table, aim, is_kept=bool(is_resident))
+            resident = self._copy_to_device(table, static_inputs, is_kept=bool(is_resident))
             columns, are_images = resident.columns, resident.are_images
-        elif is_small:  # there may be many evaluations: what one has goes with it
+        elif is_small:  # freed after an evaluation, since there may be several
             columns, are_images = _make_rows_contiguous(tuple(map(self._move, table.tensors)))
         else:
             batches = table.batches(table.tensors, one_pass, is_pinned=is_pinned)
             return InMemoryPass(batches, is_moved=False)
         if any(are_images):
-            table, aim = table._replace(pack=_image_packer(table.pack, are_images)), None
-        return InMemoryPass(table.batches(columns, one_pass, aim=aim), is_moved=True)
+            table, static_inputs = table._replace(pack=_image_packer(table.pack, are_images)), None
+        return InMemoryPass(
+            table.batches(columns, one_pass, static_inputs=static_inputs), is_moved=True
+        )
 
     @staticmethod
     def can_gather(loader: Loader) -> bool:
         """Whether the batches of a loader can be gathered."""
         return find_in_memory_source(loader) is not None
 
-    def _settle(
-        self, table: InMemorySource, aim: StaticInputs | None, *, is_kept: bool
+    def _copy_to_device(
+        self, table: InMemorySource, static_inputs: StaticInputs | None, *, is_kept: bool
     ) -> _DeviceCopy:
         """The tensors of a dataset on the device, as they are now.
 
         Args:
             table: Of the dataset.
-            aim: Lets go of tensors that are replaced.
-            is_kept: Whether tensors that torch does not know to be written to are left as they are.
+            static_inputs: Releases tensors that are replaced.
+            is_kept: Whether tensors whose version did not change are not copied again.
         """
         key, residents = id(table.owner), self._device_copies
         versions = [(id(tensor), _version(tensor)) for tensor in table.tensors]
@@ -134,18 +136,18 @@ class InMemoryLoaders:
         if known is not None and is_kept and known.versions == versions:
             return known
         if known is not None and known.is_copy and _have_same_shapes(known.sources, table.tensors):
-            # Into the same memory, which others may read from.
+            # Into the same memory, which a graph may read.
             parts = zip(known.columns, table.tensors, known.are_images, strict=True)
             for column, tensor, is_image in parts:
                 column.copy_(tensor.permute(0, 2, 3, 1) if is_image else tensor)
             residents[key] = known._replace(sources=table.tensors, versions=versions)
             return residents[key]
-        residents.pop(key, None)  # first, as the device may not have room for both
+        residents.pop(key, None)  # first, since the device may not have room for both
         known = None
-        if aim is not None:
-            aim.let_go()
+        if static_inputs is not None:
+            static_inputs.release_data()
         moved = tuple(map(self._move, table.tensors))
-        # Gone with the dataset, whose id may be given to another one then.
+        # Removed with the dataset, whose id may be used again.
         owner = ref(table.owner, lambda _: residents.pop(key, None))
         is_copy = not any(map(_share_memory, moved, table.tensors))
         residents[key] = _DeviceCopy(
@@ -153,29 +155,29 @@ class InMemoryLoaders:
         )
         return residents[key]
 
-    def _release_previous(self, dataset: object, aim: StaticInputs | None) -> None:
-        """Let go of what the training before used, unless it goes on with that."""
+    def _release_previous(self, dataset: object, static_inputs: StaticInputs | None) -> None:
+        """Release the data of the previous training dataset if it was replaced."""
         if self._train_dataset_id != id(dataset):
             self._device_copies.pop(self._train_dataset_id, None)
             self._train_dataset_id = id(dataset)
-            if aim is not None:
-                aim.let_go()
+            if static_inputs is not None:
+                static_inputs.release_data()
 
 
 class _DeviceCopy(NamedTuple):
-    """What a run keeps of a dataset on its device."""
+    """A dataset on the device."""
 
     owner: ref[Dataset[Any]]
     sources: tuple[Tensor, ...]
     versions: list[tuple[int, int]]
-    """Which they are, and how often they had been written to when they were copied."""
+    """Ids and versions of the sources when they were copied."""
 
     columns: tuple[Tensor, ...]
     are_images: list[bool]
-    """Whose columns have their channels last."""
+    """Which columns have their channels last."""
 
     is_copy: bool
-    """Whether they may be written over; data that were there already are the user's own."""
+    """Whether columns may be overwritten; data that were on the device are the user's."""
 
 
 class InMemoryPass(NamedTuple):
@@ -183,7 +185,7 @@ class InMemoryPass(NamedTuple):
 
     batches: Iterator[Batch]
     is_moved: bool
-    """Whether the batches come out where the run needs them."""
+    """Whether the batches are on the device."""
 
 
 class InMemorySource(NamedTuple):
@@ -202,13 +204,13 @@ class InMemorySource(NamedTuple):
         one_pass: DataPass,
         *,
         is_pinned: bool = False,
-        aim: StaticInputs | None = None,
+        static_inputs: StaticInputs | None = None,
     ) -> Iterator[Batch]:
-        """The batches of one pass over ``columns``, which stand for the tensors."""
+        """The batches of one pass over ``columns``, which replace the tensors."""
         length = len(columns[0])
         used = length - length % self.batch_size if self.drop_last else length
         first = min(one_pass.start * self.batch_size, used)
-        if not self.is_shuffled and aim is None:
+        if not self.is_shuffled and static_inputs is None:
             parts = [_split(column[first:used], self.batch_size) for column in columns]
             copy = _copier(self.pack, is_pinned=is_pinned)
             return map(copy, zip(*parts, strict=True))
@@ -223,16 +225,16 @@ class InMemorySource(NamedTuple):
         order = order.to(device, non_blocking=True)
         select = _selector(columns, self.pack, is_pinned=is_pinned)
         pieces = _split(order, self.batch_size)
-        if aim is None:
+        if static_inputs is None:
             return map(select, pieces)
-        return aim.batches(columns, self.pack, order, pieces, select)
+        return static_inputs.gather_batches(columns, self.pack, order, pieces, select)
 
 
 def find_in_memory_source(loader: Loader) -> InMemorySource | None:
-    """What the loader reads, if gathering gives the very batches that it would give.
+    """The data of a loader, if gathering gives the same batches as the loader.
 
-    It must be torch's own loader with torch's own samplers, reading in this process. What a
-    subclass changes cannot be known, so subclasses are left alone.
+    It must be a plain DataLoader with samplers of torch and without workers. Subclasses may change
+    anything, so they are ignored.
     """
     if type(loader) is not DataLoader or loader.num_workers:
         return None
@@ -250,7 +252,7 @@ def find_in_memory_source(loader: Loader) -> InMemorySource | None:
 
 
 def _reads_each_row_once(sampler: object, dataset: Dataset[Any]) -> bool:
-    """Whether a sampler is one of torch's own that go through the whole dataset."""
+    """Whether a sampler is one of torch's that read each sample of the dataset once."""
     if getattr(sampler, "data_source", None) is not dataset:
         return False
     if type(sampler) is SequentialSampler:
@@ -267,7 +269,7 @@ def _find_rows(dataset: Dataset[Any], collate: object) -> tuple[tuple[Tensor, ..
         is_usual = type(dataset) is TensorDataset and collate is default_collate
         pack: Pack = list
     elif isinstance(dataset, InMemoryDataset):
-        # Not one that inherits from an implementation: it may make other samples.
+        # Not a subclass of an implementation: it may return other samples.
         is_usual = InMemoryDataset in type(dataset).__bases__ and (
             collate is default_collate or collate is type(dataset).collate
         )
@@ -278,7 +280,7 @@ def _find_rows(dataset: Dataset[Any], collate: object) -> tuple[tuple[Tensor, ..
 
 
 def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether gathering rows of tensors is the same as stacking them one by one."""
+    """Whether gathering rows of tensors equals stacking them one by one."""
     return len({tensor.device for tensor in tensors}) == 1 and all(
         type(tensor) is Tensor
         and tensor.layout == torch.strided
@@ -294,7 +296,7 @@ def _is_small(tensors: tuple[Tensor, ...]) -> bool:
 
 
 def _have_same_shapes(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
-    """Whether tensors can be written over others."""
+    """Whether tensors can be copied into others."""
     kinds = [[(tensor.shape, tensor.dtype) for tensor in tensors] for tensors in (some, others)]
     return kinds[0] == kinds[1]
 
@@ -304,7 +306,7 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
 
 
 def _make_rows_contiguous(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], list[bool]]:
-    """The tensors with whole rows in one piece, and which of them had to be turned for that."""
+    """The tensors with contiguous rows, and which of them had to be permuted for that."""
     are_images = [tensor.ndim == 4 and not tensor.is_contiguous() for tensor in tensors]
     flagged = zip(tensors, are_images, strict=True)
     rows = (part.permute(0, 2, 3, 1) if is_image else part for part, is_image in flagged)
@@ -312,7 +314,7 @@ def _make_rows_contiguous(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ..
 
 
 def _image_packer(pack: Pack, are_images: list[bool]) -> Pack:
-    """Gives batches the layout that the tensors had."""
+    """Packs batches with the memory format that the tensors had."""
 
     def pack_images(columns: Iterable[Tensor]) -> Batch:
         flagged = zip(columns, are_images, strict=True)
@@ -322,12 +324,12 @@ def _image_packer(pack: Pack, are_images: list[bool]) -> Pack:
 
 
 def _version(tensor: Tensor) -> int:
-    """Changes whenever somebody writes into the tensor; torch does not count for some."""
+    """A number that changes with each write; -1 for tensors without a version."""
     return -1 if tensor.is_inference() else tensor._version
 
 
 def _split(tensor: Tensor, size: int) -> Iterator[Tensor]:
-    """The rows of a tensor in parts of ``size``; views are made block by block, not all at once."""
+    """Views of a tensor's rows in parts of ``size``, made block by block."""
     if not len(tensor):
         return iter(())
     blocks = torch.split(tensor, size * _BATCHES_PER_BLOCK)

@@ -1,4 +1,4 @@
-"""A second loader that reads what a DataLoader would, in an order of ours, from any position on."""
+"""Reads the data of a map-style DataLoader in a seeded order, from any position."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _COMPARED_OPTIONS = (*_OPTIONS, *_WORKER_OPTIONS, "worker_init_fn", "collate_fn"
 
 @final
 class IndexedLoaders:
-    """The second loaders of a run, each kept as long as the first one, and its workers with it."""
+    """The indexed loaders of a run, which live, with their workers, as long as the DataLoaders."""
 
     def __init__(self) -> None:
         self._indexed_loaders: WeakKeyDictionary[DataLoader[Any], IndexedLoader] = (
@@ -55,33 +55,33 @@ class IndexedLoaders:
         self._named: set[str] = set()
 
     def find(self, loader: Loader) -> IndexedLoader | None:
-        """The second loader for one that can have one: torch's own, of data asked by index."""
+        """The indexed loader of a DataLoader with a map-style dataset; None for others."""
         if not isinstance(loader, DataLoader) or not is_standard_dataloader(loader):
             return None
         if isinstance(loader.dataset, IterableDataset | MapDataPipe):
             return None
-        twin = self._indexed_loaders.get(loader)
-        if twin is None or not twin.matches_loader(loader):
-            twin = self._indexed_loaders[loader] = IndexedLoader(loader, self._named)
-        return twin
+        indexed = self._indexed_loaders.get(loader)
+        if indexed is None or not indexed.matches_loader(loader):
+            indexed = self._indexed_loaders[loader] = IndexedLoader(loader, self._named)
+        return indexed
 
 
 @final
 class IndexedLoader:
-    """Reads the data of a loader; the same bits for any number of workers.
+    """Reads the data of a DataLoader, with the same bits for any number of workers.
 
-    Without workers nothing is left for a loader to do: batches are read here, as it would.
+    Without workers batches are read directly.
 
     Args:
-        loader: Left as it is.
-        named: Datasets that the user was told about already.
+        loader: Is not changed.
+        named: Names of datasets that were warned about.
     """
 
     def __init__(self, loader: DataLoader[Any], named: set[str]) -> None:
         self._facts = _read_compared_options(loader)
         self._origin = ref(loader)
         self._named = named
-        self._ambient = HostGenerators()
+        self._generators = HostGenerators()
         is_stacked = loader.batch_sampler is not None
         self._reader = SeededDataset(loader.dataset, loader.collate_fn, is_stacked=is_stacked)
         self._needs_traits = self._reader.may_draw
@@ -91,12 +91,12 @@ class IndexedLoader:
             self._loader = _build_loader(loader, self._reader, self._plan)
 
     def matches_loader(self, loader: DataLoader[Any]) -> bool:
-        """Whether the loader is as it was when this one was made."""
+        """Whether the options of the loader are unchanged."""
         facts = _read_compared_options(loader)
         return all(one is other for one, other in zip(facts, self._facts, strict=True))
 
     def open(self, one_pass: DataPass) -> Iterator[Batch]:
-        """The batches of a pass; whoever asks for them holds the first loader."""
+        """The batches of a pass; the caller holds the DataLoader."""
         loader = self._origin()
         assert loader is not None
         sample_seed, batch_seed, sampler_seed = derive_pass_seeds(one_pass)
@@ -130,7 +130,7 @@ class IndexedLoader:
     def _run_sampler(self, loader: DataLoader[Any], one_pass: DataPass, seed: int) -> Iterator[Any]:
         sampler: Any = find_sampler(loader)[0]
         with fixed_order(loader, one_pass.seed):
-            yield from iterate_seeded(sampler, seed, one_pass.start, self._ambient)
+            yield from iterate_seeded(sampler, seed, one_pass.start, self._generators)
 
     def _unpack_first(self, batches: Iterator[Any]) -> Iterator[Batch]:
         for batch, findings in islice(batches, 1):
@@ -140,13 +140,13 @@ class IndexedLoader:
 
     def _store_traits(self, findings: DatasetTraits) -> None:
         reader = self._reader
-        reader.is_restless |= findings.is_restless
+        reader.is_random |= findings.is_random
         name = type(reader.dataset).__name__
-        if findings.is_unsteady and name not in self._named:
+        if findings.is_nondeterministic and name not in self._named:
             self._named.add(name)
             _logger.warning(
-                "data: one sample of %s, read twice under the same seed, came out differently: it "
-                "keeps a generator of its own, so that a resumed run is not promised to be exact; "
+                "data: one sample of %s, read twice with the same seed, differed: it has its own "
+                "generator, so a resumed run may not be exact; "
                 "draw from random, numpy.random or torch instead",
                 name,
             )
@@ -154,7 +154,7 @@ class IndexedLoader:
 
 @final
 class _PassSampler:
-    """Stands where a loader looks for its batch sampler; each pass puts another one in here."""
+    """A batch sampler whose items are set for each pass."""
 
     def __init__(self) -> None:
         self.items: Iterable[Any] = ()
@@ -170,7 +170,7 @@ def _read_compared_options(loader: DataLoader[Any]) -> list[object]:
 def _build_loader(
     loader: DataLoader[Any], reader: SeededDataset, plan: _PassSampler
 ) -> DataLoader[Any]:
-    # Somebody may have taken the workers away since, but not what belongs to them.
+    # The workers may have been removed, and their options not.
     names = (*_OPTIONS, *_WORKER_OPTIONS) if loader.num_workers else _OPTIONS
     options: dict[str, Any] = {name: getattr(loader, name) for name in names}
     if reader.may_draw:
@@ -184,7 +184,7 @@ def _build_loader(
     else:
         options["batch_sampler"] = plan
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what there is to say was said of the first one
-        twin = DataLoader(reader if reader.may_draw else loader.dataset, **options)
-    protect_workers_from_signals(twin)
-    return twin
+        warnings.simplefilter("ignore")  # the DataLoader itself warned already
+        indexed = DataLoader(reader if reader.may_draw else loader.dataset, **options)
+    protect_workers_from_signals(indexed)
+    return indexed

@@ -1,4 +1,4 @@
-"""Loaders of which nothing is known but that they can be iterated over."""
+"""Reads loaders that can only be iterated over."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _logger = logging.getLogger(__name__)
 
 @final
 class IterableLoaders:
-    """Reads such loaders: each batch under a seed of its own, and nobody misses what it draws."""
+    """Reads each batch with its own seed, and restores the global generators."""
 
     def __init__(self) -> None:
-        self._ambient = HostGenerators()
+        self._generators = HostGenerators()
         self._has_warned = False
 
     def open(
@@ -41,10 +41,10 @@ class IterableLoaders:
         """The batches of a pass.
 
         Args:
-            loader: Read from its own beginning if there is no state.
-            one_pass: What was read before its start is read again and thrown away.
-            state: What ``StatefulBatches`` gave at that position, or at an earlier one it names;
-                then nothing before is read again.
+            loader: Read from its start if there is no state.
+            one_pass: Batches before its start are read and discarded.
+            state: What ``StatefulBatches`` returned at that position, or at an earlier one that it
+                names; then nothing before it is read.
         """
         start = one_pass.start
         if isinstance(loader, list | tuple) and type(loader) in (list, tuple):
@@ -52,23 +52,23 @@ class IterableLoaders:
         protect_workers_from_signals(loader)
         owner = find_stateful_owner(loader)
         if owner is None:
-            self._tell(loader, start)
+            self._warn_of_skipped(loader, start)
             return self._read(loader, one_pass, 0)
         if state is None:
-            self._tell(loader, start)
+            self._warn_of_skipped(loader, start)
             return StatefulBatches(owner, self._read(loader, one_pass, 0))
         owner.load_state_dict(state["owner"])
-        # One that has given its last batch may be at its beginning again.
+        # After its last batch a loader may be at its start again.
         first = state.get("position", start)
         source = iter(()) if state["is_over"] else self._read(loader, one_pass, first)
         return StatefulBatches(owner, source)
 
-    def _tell(self, loader: Loader, start: int) -> None:
+    def _warn_of_skipped(self, loader: Loader, start: int) -> None:
         if start and not self._has_warned:
             self._has_warned = True
             _logger.warning(
-                "data: %s cannot be asked for a position, so the %d batches before it are read "
-                "again; methods state_dict and load_state_dict would save that",
+                "data: %s cannot start at a position, so the %d batches before it are read "
+                "again; methods state_dict and load_state_dict would avoid that",
                 _name(loader),
                 start,
             )
@@ -78,18 +78,18 @@ class IterableLoaders:
         start = one_pass.start
         with fixed_order(loader, one_pass.seed):
             if _may_draw_in_process(loader):
-                yield from iterate_seeded(loader, seed, start, self._ambient, first=first)
+                yield from iterate_seeded(loader, seed, start, self._generators, first=first)
             else:
                 yield from islice(loader, start - first, None)
 
 
 @final
 class StatefulBatches:
-    """The batches of a loader that knows where it is, and its state between any two of them.
+    """The batches of a stateful loader, with its state between any two of them.
 
     Args:
         owner: Has ``state_dict`` and ``load_state_dict``.
-        source: Reads from it.
+        source: Its batches.
     """
 
     def __init__(self, owner: Any, source: Iterator[Batch]) -> None:  # noqa: ANN401 - of any kind
@@ -106,10 +106,10 @@ class StatefulBatches:
         return self._next.pop() if self._next else next(self._source)
 
     def state(self, *, is_over: bool = False) -> dict[str, Any]:
-        """Where the pass is; for it the next batch is read, which says whether there is one.
+        """The state of the pass; reads the next batch to know whether there is one.
 
         Args:
-            is_over: Nobody will ask for the next batch, so it is not read.
+            is_over: The next batch is not needed, so it is not read.
         """
         if self._state is None:
             owner = copy.deepcopy(self._owner.state_dict())
@@ -120,7 +120,7 @@ class StatefulBatches:
 
 
 def find_stateful_owner(loader: Loader) -> Any:  # noqa: ANN401 - anything with the two methods, or None
-    """What knows the position of a pass: the loader, or a dataset that it reads in this process."""
+    """The loader, or its dataset without workers, if it has ``state_dict``; else None."""
     owners: list[Any] = [loader]
     if isinstance(loader, DataLoader) and not loader.num_workers:
         owners.append(loader.dataset)

@@ -1,4 +1,4 @@
-"""Processes of loaders that die, told in words."""
+"""Explains errors of loader workers that died."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 @contextmanager
 def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
-    """Say it in words when one of the loader's processes dies in a block."""
+    """Raise a DataError when a worker of the loader dies in a block."""
     try:
         yield
     except (RuntimeError, ConnectionError, EOFError) as error:
@@ -33,10 +33,10 @@ def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
 
 
 def _is_worker_death(error: Exception, loader: Loader) -> bool:
-    """Whether an error of a loader says that one of its processes is gone."""
+    """Whether an error means that a worker died."""
     if isinstance(error, RuntimeError):
         return bool(_DEAD_WORKER.search(str(error)))
-    # A batch was on its way: then the line to the process breaks. What a dataset raises in a
-    # process comes with its own traceback.
+    # A worker that dies while it sends a batch breaks the connection. What a dataset raises in a
+    # worker comes with a traceback.
     is_own = "in DataLoader worker process" in str(error)
     return isinstance(loader, DataLoader) and loader.num_workers > 0 and not is_own

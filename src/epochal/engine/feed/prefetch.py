@@ -1,4 +1,4 @@
-"""One batch ahead: the next one travels to the device while a step works on this one."""
+"""Copies the next batch to the device during a step."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NONE = object()
 def prefetch_one(
     batches: Iterable[Batch], send: Callable[[Batch], Batch], receive: Callable[[], None]
 ) -> Iterator[Batch]:
-    """The batches as ``send`` gives them, each sent before the one in front of it is given out.
+    """The results of ``send``, called for each batch before the previous one is yielded.
 
-    ``receive`` is called when the batch that was sent last is about to be needed. What goes
-    wrong while a batch is fetched or sent is raised where that batch is due.
+    ``receive`` is called before the batch that was sent last is used. An error while a batch is
+    read or sent is raised where that batch is due.
     """
     sending = map(send, batches)
     batch = next(sending, _NONE)
@@ -42,41 +42,41 @@ def prefetch_one(
 
 @final
 class CudaPrefetcher:
-    """Brings batches to a CUDA device, one step early, on a stream of its own.
+    """Copies batches to a CUDA device one step early, on a separate stream.
 
-    Batches lie in memory of that stream, which only the next batches take over. Each of them
-    waits for all work that was given out before it, so nothing is overwritten in use.
+    Batches are in memory of that stream, which only later batches reuse. Each copy waits for all
+    work queued before it, so no batch is overwritten in use.
 
     Args:
-        change: Where and as what batches are needed.
+        move: Moves batches to the device.
     """
 
-    def __init__(self, change: BatchMover) -> None:
-        self._change = replace(change, is_pinned=True)
+    def __init__(self, move: BatchMover) -> None:
+        self._move = replace(move, is_pinned=True)
         self._side: torch.cuda.Stream | None = None
 
     def __call__(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The batches of one pass on the device, in their order."""
-        device, change = self._change.device, self._change
+        device, move = self._move.device, self._move
         if self._side is None:
             self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # as below
         side, main = self._side, torch.cuda.current_stream(device)
         given, sent = (torch.cuda.Event() for _ in range(2))  # type: ignore[no-untyped-call]  # torch has no types here
 
-        on_the_way: list[Batch] = []
+        pending: list[Batch] = []
 
         def send(batch: Batch) -> Batch:
-            # Kept until it was received: a batch from the device itself would be overwritten.
-            on_the_way.append(batch)
+            # Held until it is received: a batch that is on the device would be overwritten.
+            pending.append(batch)
             given.record(main)
             side.wait_event(given)
             with torch.cuda.stream(side):
-                moved = change(batch)
+                moved = move(batch)
             sent.record(side)
             return moved
 
         def receive() -> None:
             main.wait_event(sent)
-            on_the_way.clear()
+            pending.clear()
 
         return prefetch_one(batches, send, receive)

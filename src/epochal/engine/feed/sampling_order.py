@@ -1,4 +1,4 @@
-"""The order of a pass over data as a function of a seed: which indices, in which batches."""
+"""The order of a pass over data as a function of a seed: indices and batches."""
 
 from __future__ import annotations
 
@@ -51,32 +51,32 @@ _END = object()
 @final
 @dataclass(frozen=True, slots=True)
 class DataPass:
-    """One way through a loader."""
+    """One pass over a loader."""
 
     seed: int
-    """Everything random about it is a function of this."""
+    """All its random numbers depend on this."""
 
     epoch: int | None = None
-    """What samplers are told; None tells them nothing."""
+    """For ``set_epoch`` of samplers; None does not call it."""
 
     start: int = 0
     """The first batch to read."""
 
 
 def find_indices(sampler: object, seed: int) -> Indices | None:
-    """All indices of a pass, if the sampler is one of torch's own; it stays as it is."""
+    """All indices of a pass, if the sampler is one of torch's; it is not changed."""
     if type(sampler) not in _TORCH_SAMPLERS:
         return None
     if isinstance(sampler, SequentialSampler):
         return range(len(sampler))
     generator = torch.Generator().manual_seed(seed)
-    twin: Any = copy.copy(sampler)
-    twin.generator = generator
-    return list(twin)
+    indexed: Any = copy.copy(sampler)
+    indexed.generator = generator
+    return list(indexed)
 
 
 def draws_each_index_once(sampler: object) -> bool:
-    """Whether an index comes once in a pass, so that it can name a sample's random numbers."""
+    """Whether an index occurs once in a pass, so that it can identify a sample's seed."""
     if type(sampler) is RandomSampler:
         return not sampler.replacement and sampler.num_samples <= len(sampler.data_source)
     return type(sampler) is SequentialSampler
@@ -85,7 +85,7 @@ def draws_each_index_once(sampler: object) -> bool:
 def split_indices(
     indices: Indices, size: int | None, start: int, *, drop_last: bool
 ) -> Iterator[Any]:
-    """Batches of indices from a position on; without a size the indices one by one."""
+    """Batches of indices from a position on; without a size, single indices."""
     if size is None:
         return (part[0] for part in split_indices(indices, 1, start, drop_last=False))
     end = len(indices) - len(indices) % size if drop_last else len(indices)
@@ -95,7 +95,7 @@ def split_indices(
 def list_sample_indices(
     loader: DataLoader[Any], one_pass: DataPass, batches: range
 ) -> list[Any] | None:
-    """The indices of a pass in some of its batches; None if only its own sampler could tell."""
+    """The indices in some batches of a pass; None if only the user's sampler knows them."""
     sampler, size, drop_last = find_sampler(loader)
     indices = find_indices(sampler, one_pass.seed)
     if indices is None:
@@ -105,20 +105,20 @@ def list_sample_indices(
 
 
 def iterate_seeded(
-    source: Iterable[Any], seed: int, start: int, ambient: HostGenerators, *, first: int = 0
+    source: Iterable[Any], seed: int, start: int, generators: HostGenerators, *, first: int = 0
 ) -> Iterator[Any]:
-    """What a sampler or a loader gives from a position on, each item under a seed of its own.
+    """The items of a sampler or loader from a position on, each read with its own seed.
 
     Args:
-        source: Anything that can be iterated over.
-        seed: Gives, with the position of an item, its seed.
-        start: Items before this position are thrown away.
-        ambient: Puts the generators of everybody else aside.
-        first: Where the source itself begins.
+        source: Any iterable.
+        seed: Combined with the position of an item.
+        start: Items before this position are discarded.
+        generators: Restores the global generators after each item.
+        first: The position of the first item of the source.
     """
     items: Iterator[Any] | None = None
     for number in count(first):
-        with ambient.apart(mix_seed(seed, number)):
+        with generators.seeded(mix_seed(seed, number)):
             if items is None:
                 items = iter(source)
             item = next(items, _END)
@@ -129,7 +129,7 @@ def iterate_seeded(
 
 
 def set_sampler_epoch(loader: Loader, epoch: int | None) -> None:
-    """Tell samplers that want to know it which epoch begins."""
+    """Call ``set_epoch`` of samplers that have it."""
     if epoch is not None:
         for sampler in _samplers(loader):
             if hasattr(sampler, "set_epoch"):
@@ -138,21 +138,21 @@ def set_sampler_epoch(loader: Loader, epoch: int | None) -> None:
 
 @contextmanager
 def fixed_order(loader: Loader, seed: int) -> Iterator[None]:
-    """Order a loader by ``seed`` for a block; afterwards its generators are as before."""
+    """Seed the order of a loader in a block; its generators are restored afterwards."""
     owners = [owner for owner in [*_samplers(loader), loader] if _can_be_given_generator(owner)]
-    kept = [owner.generator for owner in owners]
+    previous = [owner.generator for owner in owners]
     try:
         for owner in owners:
-            # One each: a generator shared by loader and sampler would be drawn from in turns.
+            # One each: both would draw from a shared generator.
             owner.generator = torch.Generator().manual_seed(seed)
         yield
     finally:
-        for owner, generator in zip(owners, kept, strict=True):
+        for owner, generator in zip(owners, previous, strict=True):
             owner.generator = generator
 
 
 def is_standard_dataloader(loader: object) -> bool:
-    """Whether it does what torch's own does: a subclass may add to it, but replace nothing."""
+    """Whether it is a DataLoader whose class does not replace how it reads data."""
     kinds = type(loader).__mro__
     if DataLoader not in kinds:
         return False
@@ -161,9 +161,9 @@ def is_standard_dataloader(loader: object) -> bool:
 
 
 def find_sampler(loader: DataLoader[Any]) -> tuple[object, int | None, bool]:
-    """The sampler of a loader, its batch size and whether a short last batch is left out.
+    """The sampler of a loader, its batch size and whether a short last batch is dropped.
 
-    Without a batch size the sampler gives what the dataset is asked for at once.
+    Without a batch size the sampler gives whole batches, or single indices.
     """
     batches = loader.batch_sampler
     if batches is None:
@@ -185,11 +185,11 @@ def _samplers(loader: Loader) -> list[Any]:  # samplers share no type, only attr
 
 
 def _can_be_given_generator(owner: object) -> bool:
-    generator = getattr(owner, "generator", "none of its own")
+    generator = getattr(owner, "generator", "has none")
     return isinstance(generator, torch.Generator | None)
 
 
 def derive_pass_seeds(one_pass: DataPass) -> tuple[int, int, int]:
-    """The seeds of samples, of batches, and of what a sampler draws."""
+    """The seeds of samples, batches and the sampler."""
     seed = one_pass.seed
     return derive_seed(seed, "sample"), derive_seed(seed, "batch"), derive_seed(seed, "sampler")

@@ -1,4 +1,4 @@
-"""Samples read under seeds of their own, whoever reads them, whenever and in which process."""
+"""Reads each sample with its own seed, the same in every process and at any time."""
 
 from __future__ import annotations
 
@@ -37,39 +37,39 @@ if TYPE_CHECKING:
 _DETERMINISTIC_TYPES = (list, tuple, range, str, Tensor, TensorDataset)
 _DETERMINISTIC_COLLATES = (default_collate, default_convert)
 _UNKNOWN = object()
-_MIN_WATCHED_SAMPLES = 5  # samples that are seeded sooner than it is seen whether they need to be
+_MIN_WATCHED_SAMPLES = 5  # seeding fewer samples is faster than watching for draws
 
 
 class ReadRequest(NamedTuple):
-    """What is to be read, and under which seeds; goes to the process that reads it."""
+    """Indices and seeds of a batch, sent to the process that reads it."""
 
     indices: Any
-    """Of the samples of a batch; a single one if nothing is stacked."""
+    """Of the samples of a batch; a single one if samples are not stacked."""
 
     seed: int
-    """Of what is done with the whole batch."""
+    """For the whole batch."""
 
     sample_seed: int | None
-    """Gives, with its index, the seed of a sample; None: its place in the batch gives it."""
+    """Combined with the index of a sample; None uses its position in the batch instead."""
 
     is_first: bool = False
-    """Whether what can be found out about the dataset comes back with the batch."""
+    """Whether traits of the dataset are returned with the batch."""
 
 
 class DatasetTraits(NamedTuple):
-    """What reading a first batch shows about a dataset."""
+    """What reading the first batch showed about a dataset."""
 
-    is_restless: bool
-    """Whether it drew from the generators that everybody draws from."""
+    is_random: bool
+    """Whether it drew from the global generators."""
 
-    is_unsteady: bool
-    """Whether two readings of one sample differ under the same seed."""
+    is_nondeterministic: bool
+    """Whether one sample, read twice with the same seed, differed."""
 
 
 def may_draw(dataset: object) -> bool:
-    """Whether reading samples may draw random numbers, as far as the dataset's kind says.
+    """Whether reading samples may draw random numbers, by the type of the dataset.
 
-    A dataset says itself that it does not by an attribute ``draws_random = False``.
+    A dataset with an attribute ``draws_random = False`` does not.
     """
     kind = type(dataset)
     if kind in _DETERMINISTIC_TYPES or InMemoryDataset in kind.__bases__:
@@ -85,7 +85,7 @@ def may_draw(dataset: object) -> bool:
 
 
 def may_collate_draw(collate: object, dataset: object) -> bool:
-    """The same for making a batch of samples."""
+    """Whether making a batch of samples may draw random numbers."""
     is_own = isinstance(dataset, InMemoryDataset) and collate is type(dataset).collate
     is_still = collate in _DETERMINISTIC_COLLATES or (is_own and not may_draw(dataset))
     return not is_still and bool(getattr(collate, "draws_random", True))
@@ -93,23 +93,22 @@ def may_collate_draw(collate: object, dataset: object) -> bool:
 
 @final
 class SeededDataset(Dataset[Any]):
-    """Stands for a dataset and makes whole batches; draws nothing that others would miss.
+    """Reads whole batches of a dataset with seeds, and restores the global generators.
 
-    Each sample is read under generators that were seeded for it, and what concerns a whole batch
-    under a seed of the batch. Until a first draw is noticed nothing is seeded that need not be:
-    a batch during whose reading no generator moved is the same under any seeds, another one
-    is read again.
+    Each sample is read with its own seed, and collated with a seed of the batch. Until the first
+    draw is noticed, nothing is seeded: a batch without draws is the same with any seeds, and one
+    with draws is read again.
 
     Args:
-        dataset: Any that is asked by index.
-        collate: Makes a batch of samples, or changes a single one.
-        is_stacked: Whether batches consist of several samples.
+        dataset: Map-style.
+        collate: Makes a batch of samples, or converts a single one.
+        is_stacked: Whether batches have several samples.
     """
 
     def __init__(self, dataset: Any, collate: Collate, *, is_stacked: bool) -> None:  # noqa: ANN401 - of any kind
         self.dataset = dataset
-        self.is_restless = False
-        """Whether it is known to draw."""
+        self.is_random = False
+        """Whether a draw was noticed."""
 
         self._getitems = _find_getitems(dataset)
         self._collate = collate
@@ -117,89 +116,92 @@ class SeededDataset(Dataset[Any]):
         self._draws = may_draw(dataset)
         self._collate_draws = may_collate_draw(collate, dataset)
         self.may_draw = self._draws or self._collate_draws
-        """Whether it is unknown that nobody draws."""
+        """Whether dataset or collate may draw."""
 
         self._is_watched = self._draws and is_stacked
-        self._ambient = HostGenerators()
+        self._generators = HostGenerators()
 
-    def __getitems__(self, ticket: ReadRequest) -> Batch:
-        """The batch of a ticket; that of a first one in a list together with findings."""
-        batch = self._read_watched(ticket)
+    def __getitems__(self, request: ReadRequest) -> Batch:
+        """The batch of a request; with traits of the dataset if it is the first."""
+        batch = self._read_watched(request)
         if batch is _UNKNOWN:
-            batch = self._read_isolated(self._read_seeded, ticket)
-        if not ticket.is_first:
+            batch = self._read_isolated(self._read_seeded, request)
+        if not request.is_first:
             return batch
-        is_unsteady = self._draws and self._read_isolated(self._is_nondeterministic, ticket)
-        return [batch, DatasetTraits(self.is_restless, is_unsteady)]
+        is_nondeterministic = self._draws and self._read_isolated(
+            self._is_nondeterministic, request
+        )
+        return [batch, DatasetTraits(self.is_random, is_nondeterministic)]
 
-    def _read_watched(self, ticket: ReadRequest) -> Batch:
-        """The batch if nobody draws, as far as that is likely."""
-        if self.is_restless or not self._is_watched or len(ticket.indices) < _MIN_WATCHED_SAMPLES:
+    def _read_watched(self, request: ReadRequest) -> Batch:
+        """The batch if no draw was expected and none was noticed, else ``_UNKNOWN``."""
+        if self.is_random or not self._is_watched or len(request.indices) < _MIN_WATCHED_SAMPLES:
             return _UNKNOWN
-        ambient, seed = self._ambient, ticket.seed
-        kept = ambient.begin(seed)
-        if kept is None:
+        generators = self._generators
+        states = generators.begin(request.seed)
+        if states is None:
             return _UNKNOWN
         try:
-            batch = self.read_unseeded(ticket.indices)
+            batch = self.read_unseeded(request.indices)
         except BaseException as error:
-            if ambient.end(seed, kept) or not isinstance(error, Exception):
+            if generators.end(states) or not isinstance(error, Exception):
                 raise
         else:
-            if ambient.end(seed, kept):
+            if generators.end(states):
                 return batch
-        self.is_restless = True
+        self.is_random = True
         return _UNKNOWN
 
-    def _read_isolated(self, read: Callable[[ReadRequest], Any], ticket: ReadRequest) -> Any:  # noqa: ANN401 - of any kind
-        ambient = self._ambient
-        kept = ambient.take()
+    def _read_isolated(self, read: Callable[[ReadRequest], Any], request: ReadRequest) -> Any:  # noqa: ANN401 - of any kind
+        states = self._generators.take()
         try:
-            return read(ticket)
+            return read(request)
         finally:
-            ambient.put(kept)
+            self._generators.restore(states)
 
-    def read_unseeded(self, indices: Any) -> Batch:  # noqa: ANN401 - samplers give what they like
-        """The batch of some indices, or of a single one if nothing is stacked, without seeds."""
+    def read_unseeded(self, indices: Any) -> Batch:  # noqa: ANN401 - of any type
+        """The batch of these indices, read without seeds."""
         dataset = self.dataset
         if not self._is_stacked:
             return self._collate(dataset[indices])
         many = self._getitems
         return self._collate(many(indices) if many else [dataset[index] for index in indices])
 
-    def _read_seeded(self, ticket: ReadRequest) -> Batch:
-        samples = self._read_samples(ticket)
+    def _read_seeded(self, request: ReadRequest) -> Batch:
+        samples = self._read_samples(request)
         if self._collate_draws:
-            seed_host_generators(mix_seed(ticket.seed, 1))
+            seed_host_generators(mix_seed(request.seed, 1))
         return self._collate(samples)
 
-    def _read_samples(self, ticket: ReadRequest) -> Any:  # noqa: ANN401 - the dataset gives what it likes
-        indices = ticket.indices
+    def _read_samples(self, request: ReadRequest) -> Any:  # noqa: ANN401 - of any type
+        indices = request.indices
         if not self._is_stacked:
-            return self._read_sample(ticket, indices, 0)
+            return self._read_sample(request, indices, 0)
         many = self._getitems
         if many:
-            seed_host_generators(mix_seed(ticket.seed, 0))
+            seed_host_generators(mix_seed(request.seed, 0))
             return many(indices)
-        return [self._read_sample(ticket, index, place) for place, index in enumerate(indices)]
+        return [self._read_sample(request, index, place) for place, index in enumerate(indices)]
 
-    def _read_sample(self, ticket: ReadRequest, index: Any, place: int) -> Any:  # noqa: ANN401 - same
+    def _read_sample(self, request: ReadRequest, index: Any, place: int) -> Any:  # noqa: ANN401 - same
         if self._draws:
-            base = ticket.sample_seed
+            base = request.sample_seed
             seed_host_generators(
-                mix_seed(ticket.seed, place + 2) if base is None else mix_seed(base, index)
+                mix_seed(request.seed, place + 2) if base is None else mix_seed(base, index)
             )
         return self.dataset[index]
 
-    def _is_nondeterministic(self, ticket: ReadRequest) -> bool:
-        with suppress(Exception):  # the batch itself could be read: that is all that counts
-            one = ticket._replace(indices=list(ticket.indices)[:1]) if self._is_stacked else ticket
+    def _is_nondeterministic(self, request: ReadRequest) -> bool:
+        with suppress(Exception):  # only the batch itself has to be readable
+            one = (
+                request._replace(indices=list(request.indices)[:1]) if self._is_stacked else request
+            )
             return not are_bitwise_equal(self._read_samples(one), self._read_samples(one))
         return False
 
 
 def _find_getitems(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - of any kind
-    """What reads several samples at once, where that is more than reading one after the other."""
+    """``__getitems__`` of a dataset, if it does more than read single samples."""
     parts: list[Any] = []
     if type(dataset) is Subset:
         parts = [dataset.dataset]
@@ -213,10 +215,10 @@ def _find_getitems(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401
 
 @final
 class WorkerInit:
-    """What a worker does first: the user's function, which finds the dataset that it knows.
+    """Calls the user's ``worker_init_fn`` with the user's dataset in the worker info.
 
     Args:
-        function: Takes the worker's number; None does nothing.
+        function: Takes the worker's number; None for none.
     """
 
     def __init__(self, function: Callable[[int], object] | None) -> None:
@@ -232,12 +234,12 @@ class WorkerInit:
 
 
 def identity_collate(batch: Batch) -> Batch:
-    """What a loader makes of what a reader gives."""
+    """The batch unchanged: ``SeededDataset`` collates."""
     return batch
 
 
 def are_bitwise_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - samples are of any kind
-    """Whether two nests of values are equal; objects of unknown kinds count as equal."""
+    """Whether nested values are equal; objects of unknown types count as equal."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor):
@@ -251,7 +253,7 @@ def are_bitwise_equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - samples a
 
 
 def _items(value: Any) -> list[Any] | None:  # noqa: ANN401 - same
-    """What a container holds, its keys included; None for what is none."""
+    """The items of a container, with its keys; None for other values."""
     if isinstance(value, Mapping):
         return [list(value), list(value.values())]
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A batch as several smaller ones, where it shows which of its contents are rows of samples."""
+"""Splits a batch into smaller ones by the rows of its tensors."""
 
 from __future__ import annotations
 
@@ -23,44 +23,46 @@ _NESTS = (Tensor, np.ndarray, list, tuple, Mapping)
 
 
 class UnsplittableError(Exception):
-    """A batch cannot be split; the message says why, for people."""
+    """A batch cannot be split; the message says why."""
 
 
 @final
 class SplitMicrobatches(tuple["Batch", ...]):
-    """Microbatches of one step, of which several may be of one batch of the loader."""
+    """Microbatches of one step; several may belong to one batch of the loader."""
 
-    places: list[int]
-    """Which batch of the step each of them is of."""
+    batch_indices: list[int]
+    """The batch of the step that each belongs to."""
 
 
 def split_batches(batches: tuple[Batch, ...], most: int) -> SplitMicrobatches:
-    """The batches of a step as microbatches of at most so many samples, in the same order.
+    """The batches of a step as microbatches of at most ``most`` samples, in the same order.
 
     Raises:
         UnsplittableError: A batch that is too large cannot be split.
     """
-    places: list[int] = []
+    batch_indices: list[int] = []
     found: list[Batch] = []
-    for place, batch in enumerate(batches):
+    for index, batch in enumerate(batches):
         parts = split_batch(batch, most)
-        places += [place] * len(parts)
+        batch_indices += [index] * len(parts)
         found += parts
     chunks = SplitMicrobatches(found)
-    chunks.places = places
+    chunks.batch_indices = batch_indices
     return chunks
 
 
 def get_batch_index(microbatches: tuple[Batch, ...], index: int) -> int:
-    """Which batch of its step a microbatch is of."""
-    return microbatches.places[index] if isinstance(microbatches, SplitMicrobatches) else index
+    """The index, in its step, of the batch that a microbatch belongs to."""
+    return (
+        microbatches.batch_indices[index] if isinstance(microbatches, SplitMicrobatches) else index
+    )
 
 
 def split_batch(batch: Batch, most: int) -> list[Batch]:
-    """The batch in nearly equal parts of at most so many samples; itself if it has no more.
+    """The batch in nearly equal parts of at most ``most`` samples; itself if it is small.
 
     Raises:
-        UnsplittableError: It is larger, and cannot be split.
+        UnsplittableError: It is too large and cannot be split.
     """
     rows = batch_size(batch)
     if rows is None:
@@ -73,10 +75,10 @@ def split_batch(batch: Batch, most: int) -> list[Batch]:
 
 
 def resize_batch(batch: Batch, size: int) -> Batch:
-    """A batch of so many samples, which are those of the batch, again and again.
+    """A batch of ``size`` samples, repeated or cut from a batch.
 
     Raises:
-        UnsplittableError: It does not show its samples.
+        UnsplittableError: Its samples cannot be found.
     """
     rows = batch_size(batch)
     if not rows:
@@ -85,7 +87,7 @@ def resize_batch(batch: Batch, size: int) -> Batch:
 
 
 def _take(value: Batch, part: RowSelection, rows: int, where: str) -> Batch:
-    """What of a value belongs to some of the samples."""
+    """The part of a value that belongs to some of the samples."""
     if isinstance(value, Tensor | np.ndarray):
         return _take_rows(value, part, rows, where) if value.ndim else value
     if value is None or isinstance(value, str | bytes | numbers.Number):

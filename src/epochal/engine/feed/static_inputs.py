@@ -1,4 +1,4 @@
-"""Where gathered batches go: into tensors that a captured step reads, or into new ones."""
+"""Gathers batches into the tensors that a captured step reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from epochal.engine.capture.cuda_graph import capture_stream
+from epochal.engine.device.streams import capture_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -16,29 +16,28 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
 
     Pack = Callable[[Iterable[Tensor]], Batch]
-    from torch import Tensor
 
 
 @final
 class StaticInputs:
-    """The tensors that the next batches go into, if they fit."""
+    """The tensors into which batches of the right size are gathered."""
 
     def __init__(self) -> None:
         self._targets: list[Tensor] = []
         self._size = -1
         self._graph_gather: GraphGather | None = None
 
-    def at(self, targets: list[Tensor]) -> None:
-        """Let batches of that size go into these tensors; none: all batches are new."""
+    def set_targets(self, targets: list[Tensor]) -> None:
+        """Gather batches of that size into these tensors; without any, into new tensors."""
         self._targets = targets
         self._size = len(targets[0]) if targets and targets[0].ndim else -1
-        self.let_go()
+        self.release_data()
 
-    def let_go(self) -> None:
-        """Keep nothing of the data that were gathered from."""
+    def release_data(self) -> None:
+        """Drop references to the data."""
         self._graph_gather = None
 
-    def batches(
+    def gather_batches(
         self,
         columns: tuple[Tensor, ...],
         pack: Pack,
@@ -46,14 +45,14 @@ class StaticInputs:
         parts: Iterable[Tensor],
         select: Callable[[Tensor], Batch],
     ) -> Iterator[Batch]:
-        """Gather the rows of a pass.
+        """The batches of a pass.
 
         Args:
             columns: Data on the device.
-            pack: Makes a batch out of its tensors.
+            pack: Makes a batch of tensors.
             order: Of the rows.
             parts: Of the order, one for each batch.
-            select: Gathers a batch that does not go into the targets.
+            select: Gathers a batch into new tensors.
         """
         seen: list[Tensor] = []
         fill: Callable[[int, Tensor], None] | None = None
@@ -70,7 +69,7 @@ class StaticInputs:
             first += len(indices)
 
     def _filler(self, columns: tuple[Tensor, ...], order: Tensor) -> Callable[[int, Tensor], None]:
-        """What puts rows into the targets, given their first place in the order and themselves."""
+        """A function that gathers rows, given by position and indices, into the targets."""
         targets = self._targets
         if order.device.type != "cuda":
 
@@ -83,12 +82,12 @@ class StaticInputs:
         known = self._graph_gather
         if known is None or known.columns is not columns:
             known = self._graph_gather = GraphGather(columns, targets, len(columns[0]))
-        known.begin(order)
-        return known.take
+        known.set_order(order)
+        return known.gather
 
 
 def _have_same_rows(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
-    """Whether rows of the columns are such as the targets hold, which torch would resize else."""
+    """Whether rows of the columns fit the targets, which torch would resize otherwise."""
     return [(column.shape[1:], column.dtype) for column in columns] == [
         (target.shape[1:], target.dtype) for target in targets
     ]
@@ -96,20 +95,20 @@ def _have_same_rows(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
 
 @final
 class GraphGather:
-    """Gathers one batch after the other into the same tensors.
+    """Gathers consecutive batches into the same tensors with a CUDA graph.
 
-    The device itself counts where it is in the order, so nothing is sent to it between batches.
+    The position in the order is on the device, so nothing is sent to it between batches.
 
     Args:
-        columns: What is gathered from; they stay where they are.
-        targets: Where the rows of a batch go.
-        most: Length of the longest order.
+        columns: The data, at fixed addresses.
+        targets: Where the rows of a batch are written.
+        max_length: Length of the longest order.
     """
 
-    def __init__(self, columns: tuple[Tensor, ...], targets: list[Tensor], most: int) -> None:
+    def __init__(self, columns: tuple[Tensor, ...], targets: list[Tensor], max_length: int) -> None:
         device, self._size = columns[0].device, len(targets[0])
         self.columns, self.targets = columns, targets
-        self._order = torch.zeros(most, dtype=torch.int64, device=device)
+        self._order = torch.zeros(max_length, dtype=torch.int64, device=device)
         self._first = torch.zeros((), dtype=torch.int64, device=device)
         self._next = -1
         self._graph = self._capture(torch.arange(self._size, device=device))
@@ -128,13 +127,13 @@ class GraphGather:
             self._first.add_(self._size)
         return graph
 
-    def begin(self, order: Tensor) -> None:
-        """Go by another order of the rows."""
+    def set_order(self, order: Tensor) -> None:
+        """Use another order of the rows."""
         self._order[: len(order)].copy_(order)
         self._next = -1
 
-    def take(self, first: int, _: Tensor) -> None:
-        """Fill the targets with the rows at this place of the order and those after it."""
+    def gather(self, first: int, _: Tensor) -> None:
+        """Fill the targets with the rows from this position of the order on."""
         if first != self._next:
             self._first.fill_(first)
         self._graph.replay()

@@ -1,4 +1,4 @@
-"""Plain values that hang on task, model and loss, however deep: found, and frozen to compare."""
+"""Finds the objects that task, store, model and loss hold, and makes comparable values of them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from epochal.engine.device.seeding import fingerprint_generator_state, read_generator_state
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from epochal.engine.run import Run
 
-    Value = Any  # whatever users hang on a task
+    Value = Any  # attributes of a task can be of any type
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum, torch.dtype, torch.device)
-_MAX_ITEMS = 1000  # items of a container that are looked at
-MAX_ARRAY_BYTES = 1 << 16  # of an array that is looked at
+_MAX_ITEMS = 1000  # larger containers are not searched
+MAX_ARRAY_BYTES = 1 << 16  # larger arrays are not read
 _MAX_DEPTH = 8
-_MAX_VALUES = 100_000  # values that are looked at below all roots
+_MAX_VALUES = 100_000  # in all
 _NAMESPACES = ("types.SimpleNamespace", "argparse.Namespace")
 _OPAQUE_LIBRARIES = frozenset({*sys.stdlib_module_names, "epochal", "numpy", "torch"})
 _SHARED_BY_THREADS = ("_thread", "threading", "queue", "multiprocessing", "concurrent")
-RUN_OWNED_SUFFIXES = (
-    "_loader",
-    "meta",
-)  # attributes of a task that the run itself reads and changes
+RUN_OWNED_SUFFIXES = ("_loader", "meta")
+"""Of attributes of a task that the run itself reads and changes."""
+
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 
 
 def read_own_attributes(owner: object) -> dict[str, Any]:
-    """The attributes of an object itself, those in slots too."""
+    """The instance attributes of an object, those in slots too."""
     found = dict(getattr(owner, "__dict__", {}))
     for kind in type(owner).__mro__:
         slots = kind.__dict__.get("__slots__", ())
@@ -48,9 +49,9 @@ def read_own_attributes(owner: object) -> dict[str, Any]:
 
 
 def walk_run_objects(run: Run) -> Iterator[tuple[str, object]]:
-    """Whatever hangs on task, store, model and loss, by the path that leads to it, each thing once.
+    """Path and value of each object that task, store, model and loss hold, each object once.
 
-    Containers, modules and plain objects are seen into; those of libraries are not.
+    Containers, modules and plain objects are searched; objects of libraries are not.
     """
     known: set[int] = set()
     roots = ("task", run.task), ("store", vars(run.store)), ("model", run.model), ("loss", run.loss)
@@ -69,7 +70,7 @@ def walk_run_objects(run: Run) -> Iterator[tuple[str, object]]:
 
 
 def _parts(value: object, *, is_root: bool = False) -> list[tuple[str, object]]:
-    """What hangs directly on a value, with names."""
+    """The items or attributes of a value, with names."""
     if isinstance(value, dict | list | tuple | set | frozenset | deque):
         if len(value) > _MAX_ITEMS:
             return []
@@ -81,7 +82,7 @@ def _parts(value: object, *, is_root: bool = False) -> list[tuple[str, object]]:
 
 
 def is_plain_object(value: object) -> bool:
-    """Whether somebody wrote a class for values, which only the thread of the run changes."""
+    """Whether it is of a user's class, and not shared with other threads."""
     kind = type(value)
     if f"{kind.__module__}.{kind.__qualname__}" in _NAMESPACES:
         return True
@@ -93,21 +94,8 @@ def is_plain_object(value: object) -> bool:
     return not any(type(one).__module__.split(".")[0] in _SHARED_BY_THREADS for one in parts)
 
 
-def read_generator_state(value: object) -> Value:
-    """The state of a random generator; None of anything else."""
-    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return value.getstate()
-    if isinstance(value, torch.Generator):
-        return value.get_state()
-    if isinstance(value, np.random.Generator):
-        return value.bit_generator.state
-    if isinstance(value, np.random.RandomState):
-        return value.get_state(legacy=False)
-    return None
-
-
 def fingerprint_value(value: object) -> Hashable:
-    """A value that can be compared later, objects by what they are and not by their attributes."""
+    """A comparable value; objects are compared by identity, not by their attributes."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Tensor):
@@ -123,18 +111,18 @@ def fingerprint_value(value: object) -> Hashable:
 
 @final
 class ValueFingerprinter:
-    """Makes values that can be compared later of what is plain, and of what hangs on it.
+    """Makes comparable values of plain values and the attributes of objects.
 
     Args:
-        device: Where steps take place: elsewhere, a single number is a constant to them.
+        device: Of the steps: a scalar tensor elsewhere is a constant to them.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._known: set[int] = set()
 
-    def freeze(self, value: object, depth: int = 0) -> Hashable:
-        """A value that is equal as long as nothing changes; of tensors only that there is one."""
+    def fingerprint(self, value: object, depth: int = 0) -> Hashable:
+        """A value that is equal as long as nothing changes; contents of tensors do not count."""
         if isinstance(value, _PLAIN):
             return value
         if isinstance(value, Tensor):
@@ -155,31 +143,23 @@ class ValueFingerprinter:
         state = read_generator_state(value)
         if state is not None:
             is_on_host = not isinstance(value, torch.Generator) or value.device.type == "cpu"
-            return _fingerprint_state(state) if is_on_host else ()
-        return tuple([(name, self.freeze(part, depth)) for name, part in _parts(value)])
+            return fingerprint_generator_state(state) if is_on_host else ()
+        return tuple([(name, self.fingerprint(part, depth)) for name, part in _parts(value)])
 
     def fingerprint_module(self, module: nn.Module, depth: int = 0) -> Hashable:
         """The mode and the plain attributes of one module."""
         own = [item for item in vars(module).items() if item[0] not in MODULE_ATTRIBUTES]
-        frozen = tuple([(name, self.freeze(value, depth)) for name, value in own])
+        frozen = tuple([(name, self.fingerprint(value, depth)) for name, value in own])
         return module.training, frozen
 
     def _fingerprint_container(self, value: Value, depth: int) -> Hashable:
         if len(value) > _MAX_ITEMS or depth > _MAX_DEPTH:
             return type(value), len(value)
         items = value.items() if isinstance(value, dict) else value
-        frozen = [self.freeze(item, depth + 1) for item in items]
+        frozen = [self.fingerprint(item, depth + 1) for item in items]
         is_set = isinstance(value, set | frozenset)
         return type(value), frozenset(frozen) if is_set else tuple(frozen)
 
     def _fingerprint_tensor(self, value: Tensor) -> Hashable:
         is_constant = value.dim() == 0 and value.device.type == "cpu" != self._device.type
         return (Tensor, repr(value.item())) if is_constant else Tensor  # a repr equals itself
-
-
-def _fingerprint_state(state: Value) -> Hashable:
-    if isinstance(state, dict):
-        return tuple([(name, _fingerprint_state(part)) for name, part in state.items()])
-    if isinstance(state, Tensor):
-        return hash(state.numpy().tobytes())
-    return hash(state.tobytes()) if isinstance(state, np.ndarray) else hash(state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
@@ -12,8 +13,8 @@ from torch import nn
 from epochal.engine.device.device_memory import find_empty_cache
 from epochal.engine.device.move import batch_size
 from epochal.engine.feed.split_batch import UnsplittableError, split_batches
-from epochal.engine.snapshot.object_snapshot import ObjectSnapshot
-from epochal.engine.snapshot.tensor_snapshot import TensorSnapshot, find_state_tensors
+from epochal.engine.snapshot.snapshot import Snapshot
+from epochal.engine.snapshot.state_tensors import find_state_tensors
 from epochal.engine.step.updater import ClosureUpdater
 from epochal.errors import ConfigError, DataError, Problem
 
@@ -66,6 +67,7 @@ class MicrobatchedUpdate:
         self._most = None if wish == "auto" else wish
         self._left = OOM_RETRY_STEPS if wish == "auto" else 0
         self._has_warned = False
+        self._is_updating = False  # then nothing can be restored any more
 
     def __call__(self, run: Run, microbatches: Microbatches) -> None:
         """Take one step; one that fails for lack of memory leaves no trace and is taken anew."""
@@ -96,24 +98,30 @@ class MicrobatchedUpdate:
         return chunks
 
     def _take_with_oom_retry(self, run: Run, microbatches: Microbatches) -> None:
-        kept = StepSnapshot(run)
+        snapshot, self._is_updating = _take_snapshot(run), False
+        optimizer = run.optimizer
+        hook = None if optimizer is None else optimizer.register_step_pre_hook(self._note_update)
         try:
-            while not self._try_step(run, microbatches, kept):
-                kept.restore()
+            while not self._try_step(run, microbatches):
+                snapshot.restore()
                 run.model.zero_grad(set_to_none=True)
                 empty = find_empty_cache(run.device)
                 if empty is not None:
                     empty()
                 self._left = OOM_RETRY_STEPS
         finally:
-            kept.close()
+            if hook is not None:
+                hook.remove()
         self._left -= 1
         if not self._left:
             most = run.choices.get(_CHOICE)
             found = "whole batches" if most is None else f"microbatches of {most} samples"
             logger.info("microbatch: %s fit into memory", found)
 
-    def _try_step(self, run: Run, microbatches: Microbatches, kept: StepSnapshot) -> bool:
+    def _note_update(self, *_: object) -> None:
+        self._is_updating = True
+
+    def _try_step(self, run: Run, microbatches: Microbatches) -> bool:
         """Whether a step could be taken; else the next try has smaller microbatches.
 
         What failed is let go of when this returns: it would keep its memory.
@@ -123,7 +131,7 @@ class MicrobatchedUpdate:
             self._update(run, parts)
         except torch.OutOfMemoryError as error:
             largest = max(batch_size(part) or 1 for part in parts)
-            why = _why_not_halved(microbatches, largest, is_updating=kept.is_updating)
+            why = _why_not_halved(microbatches, largest, is_updating=self._is_updating)
             if why:
                 error.add_note(f"{_KEY}: {why}")
                 raise
@@ -145,52 +153,25 @@ def _why_not_halved(microbatches: Microbatches, largest: int, *, is_updating: bo
     return ""
 
 
-@final
-class StepSnapshot:
-    """What a step changes before it updates the weights, to be put back; also random generators.
+def _take_snapshot(run: Run) -> Snapshot:
+    """What a step changes before it updates the weights."""
+    tensors = {
+        name: tensor
+        for name, tensor in find_state_tensors(run).items()
+        if not name.startswith(_UPDATED) and not isinstance(tensor, nn.Parameter)
+    }
+    snapshot = Snapshot(run, tensors)
+    snapshot.add(partial(run.meter.restore_sums, run.meter.save_sums()))
+    for metric in run.train_metrics.values():
+        snapshot.add(partial(_restore_metric, metric, copy.deepcopy(vars(metric))))
+    for name in ("stop_reason", "stop_status"):
+        snapshot.add(partial(setattr, run, name, getattr(run, name)))
+    return snapshot
 
-    Args:
-        run: Between two steps.
-    """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._plain = ObjectSnapshot(run)
-        tensors = {
-            name: tensor
-            for name, tensor in find_state_tensors(run).items()
-            if not name.startswith(_UPDATED) and not isinstance(tensor, nn.Parameter)
-        }
-        self._snapshot = TensorSnapshot(tensors, run.device)
-        self._sums = run.meter.save_sums()
-        self._metrics = {
-            name: copy.deepcopy(vars(metric)) for name, metric in run.train_metrics.items()
-        }
-        self._wish = run.stop_reason, run.stop_status
-        self.is_updating = False
-        """Whether the update of the weights has begun, after which nothing can be put back."""
-
-        optimizer = run.optimizer
-        self._hook = None if optimizer is None else optimizer.register_step_pre_hook(self._note)
-
-    def _note(self, *_: object) -> None:
-        self.is_updating = True
-
-    def restore(self) -> None:
-        """Put everything back in place."""
-        run = self._run
-        self._plain.restore()
-        run.meter.restore_sums(self._sums)
-        self._snapshot.restore()
-        for name, kept in self._metrics.items():
-            vars(run.train_metrics[name]).clear()
-            vars(run.train_metrics[name]).update(copy.deepcopy(kept))
-        run.stop_reason, run.stop_status = self._wish
-
-    def close(self) -> None:
-        """Take no more notice of the optimizer."""
-        if self._hook is not None:
-            self._hook.remove()
+def _restore_metric(metric: object, attributes: dict[str, Any]) -> None:
+    vars(metric).clear()
+    vars(metric).update(copy.deepcopy(attributes))
 
 
 def _warn_of_batchnorm(run: Run, most: int) -> None:

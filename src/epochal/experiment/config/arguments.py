@@ -181,7 +181,7 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
 def _standard_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--test", action="store_true", help="evaluate only, train nothing")
+    parser.add_argument("--test", action="store_true", help="only evaluate, do not train")
     parser.add_argument("--local-rank", "--local_rank", help=argparse.SUPPRESS)  # set by launchers
     add_choices(parser)
     add_resume_choices(parser)
@@ -194,7 +194,7 @@ def add_resume_choices(parser: argparse.ArgumentParser) -> None:
         "--resume",
         "--ckp",
         metavar="RUN",
-        help="resume this run; auto: the newest unfinished one of the same config",
+        help="resume this run; auto: the newest unfinished run of the same config",
     )
     add_checkpoint_choices(parser)
 
@@ -205,7 +205,7 @@ def add_checkpoint_choices(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="resume_from",
         metavar="CHECKPOINT",
-        help="resume from `last` (the newest; default), `best`, or a checkpoint's name",
+        help="checkpoint to resume from: `last` (default), `best`, or a name",
     )
     parser.add_argument(
         "--allow-changed",
@@ -216,26 +216,40 @@ def add_checkpoint_choices(parser: argparse.ArgumentParser) -> None:
 
 def add_device_choice(parser: argparse.ArgumentParser) -> None:
     """Declare the device, for verbs that build parts."""
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    parser.add_argument(
+        "--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best one)"
+    )
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
     """Declare the options that belong to one run."""
-    parser.add_argument("--variant", metavar="NAME", help="one of the file's variants")
+    parser.add_argument("--variant", metavar="NAME", help="a variant of the config, or `all`")
     add_device_choice(parser)
-    parser.add_argument("--gpus", type=int, metavar="N", help="how many accelerators; 0: CPU")
-    parser.add_argument("--name", metavar="TAG", help="the run's tag, instead of the file's")
-    parser.add_argument("--desc", metavar="TEXT", help="why this run is made; goes to its README")
-    parser.add_argument("--epochs", type=int, metavar="N", help="instead of train.for")
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="number of accelerators; 0 is the CPU"
+    )
+    parser.add_argument(
+        "--name", metavar="TAG", help="tag of the run, instead of that in the config"
+    )
+    parser.add_argument(
+        "--desc", metavar="TEXT", help="description, written to the README of the record"
+    )
+    parser.add_argument(
+        "--epochs", type=int, metavar="N", help="train for N epochs, instead of train.for"
+    )
     parser.add_argument(
         "--debug",
         action="store_true",
-        help="one process, all log lines, each loss separately, pdb works",
+        help="one process, all log messages, every loss checked; pdb works",
     )
-    parser.add_argument("--fast", action="store_true", help="three batches of everything")
-    parser.add_argument("--no-file", action="store_true", help="leave no record at all")
-    parser.add_argument("--user-dir", type=Path, metavar="DIR", help="where the project's code is")
-    parser.add_argument("--allow-python", action="store_true", help="accept a .py config")
+    parser.add_argument("--fast", action="store_true", help="use only three batches of each split")
+    parser.add_argument("--no-file", action="store_true", help="write no record")
+    parser.add_argument(
+        "--user-dir", type=Path, metavar="DIR", help="folder with the project's code"
+    )
+    parser.add_argument(
+        "--allow-python", action="store_true", help="accept .py configs; their code is executed"
+    )
 
 
 def read_choices(parsed: argparse.Namespace) -> Choices:

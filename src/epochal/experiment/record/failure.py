@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
 _LIBRARIES = (str(Path(__file__).parents[2]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
+_MIN_WIDTH, _MAX_WIDTH = 60, 100
 _IN_WORKER = "Original Traceback (most recent call last):"
 
 
@@ -37,8 +37,8 @@ def show_failure(result: RunResult) -> None:
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
         lines = _redacted("\n".join(describe_failure(result)), result)
-        text = draw_box(f"run {result.status}{kind}", lines, encoding=sys.stderr.encoding)
-    print(text, file=sys.stderr)  # noqa: T201 - failures are printed here
+        text = _format_panel(f"run {result.status}{kind}", lines)
+    print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
 
 
 def _redacted(text: str, result: RunResult) -> str:
@@ -142,35 +142,19 @@ def _short(path: str) -> str:
         return path
 
 
-_NARROW, _WIDE = 60, 100
-_LINES = "╭╮╰╯─│"
-_PLAIN_LINES = "++++-|"
+def _format_panel(title: str, text: str) -> str:
+    """``text`` in a frame with a title, for standard error."""
+    from rich.console import Console, Group
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.text import Text
 
-
-def draw_box(title: str, text: str, *, width: int | None = None, encoding: str = "utf-8") -> str:
-    """``text`` in a box with ``title`` on its upper edge; long lines are wrapped.
-
-    If ``encoding`` has no box characters, the box is drawn with ``+``, ``-`` and ``|``.
-    """
-    box = _LINES if _can_encode(_LINES, encoding) else _PLAIN_LINES
-    top_left, top_right, low_left, low_right, across, down = tuple(box)
-    columns = width or shutil.get_terminal_size((80, 24)).columns
-    inner = min(max(columns, _NARROW), _WIDE) - 4
-    lines = [part for line in text.splitlines() for part in _wrap(line, inner)]
-    heading = textwrap.shorten(title, inner - 4, placeholder=" ...")
-    top = f"{top_left}{across} {heading} {across * (inner - len(heading) - 1)}{top_right}"
-    body = [f"{down} {line:<{inner}} {down}" for line in lines]
-    return "\n".join([top, *body, f"{low_left}{across * (inner + 2)}{low_right}"])
-
-
-def _can_encode(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except (UnicodeError, LookupError):
-        return False
-    return True
-
-
-def _wrap(line: str, width: int) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=False) or [""]
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH), _MAX_WIDTH)
+    lines = [  # padding, not spaces: wrapped lines keep the indentation
+        Padding(Text(line.strip()), (0, 0, 0, len(line) - len(line.lstrip())))
+        for line in text.splitlines()
+    ]
+    console = Console(file=sys.stderr, width=width, color_system=None)
+    with console.capture() as printed:
+        console.print(Panel(Group(*lines), title=Text(title), title_align="left"))
+    return printed.get().rstrip()

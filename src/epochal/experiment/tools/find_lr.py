@@ -18,7 +18,7 @@ from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
 from epochal.engine.optim.group_rates import read_rate
-from epochal.engine.snapshot.run_snapshot import RunSnapshot
+from epochal.engine.snapshot.snapshot import take_whole_snapshot
 from epochal.engine.stages.stage import StageProgress
 from epochal.errors import ConfigError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
@@ -121,7 +121,7 @@ def find_lr(
             "runner: has no optimizer, so there is no learning rate to find\n"
             "  name a config that trains, or set runner=train"
         )
-    snapshot, base = RunSnapshot(run), _find_base(run)
+    snapshot, base = take_whole_snapshot(run), _find_base(run)
     _limit_run(run, steps)
     run.schedule = _ExponentialRise(min_lr / base, max_lr / base, steps)
     recorder = _LossRecorder(base, run.schedule, on_step)
@@ -133,7 +133,7 @@ def find_lr(
         with _silent("epochal.engine.step.nonfinite_watch"):  # divergence is expected here
             result = execute(run, runner, raise_errors=True)
     finally:
-        snapshot.put_back()
+        snapshot.restore()
     found = _build_result(recorder, tag=tag, device=device, base=base, result=result)
     if found.suggestion is None:
         return found

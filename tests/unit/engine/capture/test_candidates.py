@@ -22,7 +22,7 @@ def key_of(size: int) -> Hashable:
 
 def keep(shapes: CaptureCandidates, *sizes: int) -> None:
     for size in sizes:
-        shapes.keep(key_of(size), (torch.zeros(size),), RUN)
+        shapes.add(key_of(size), (torch.zeros(size),), RUN)
 
 
 def count(shapes: CaptureCandidates, size: int) -> int:
@@ -31,35 +31,35 @@ def count(shapes: CaptureCandidates, size: int) -> int:
 
 
 def test_batches_are_kept_as_they_were() -> None:
-    shapes, batch = CaptureCandidates(most=2), torch.zeros(3)
-    shapes.keep(key_of(3), (batch,), RUN)
+    shapes, batch = CaptureCandidates(max_shapes=2), torch.zeros(3)
+    shapes.add(key_of(3), (batch,), RUN)
     batch.fill_(1)  # a loader may fill the same memory again
-    kept = shapes.take(key_of(3)).batches
+    kept = shapes.pop(key_of(3)).batches
     assert torch.equal(kept[0][0], torch.zeros(3))
     assert shapes.find(key_of(3)) is None
 
 
 def test_only_so_many_shapes_are_kept_and_all_are_counted() -> None:
-    shapes = CaptureCandidates(most=2)
+    shapes = CaptureCandidates(max_shapes=2)
     keep(shapes, *range(1, 20))
     assert [count(shapes, size) for size in range(1, 5)] == [1, 1, 0, 0]
     assert len(shapes) == 19
 
 
 def test_a_shape_that_comes_more_often_makes_one_that_does_not_go() -> None:
-    shapes = CaptureCandidates(most=2)
+    shapes = CaptureCandidates(max_shapes=2)
     keep(shapes, 1, 2, 3, 2, 3)
     assert [count(shapes, size) for size in (1, 2, 3)] == [0, 2, 1]
 
 
 def test_shapes_in_turn_do_not_push_each_other_out() -> None:
-    shapes = CaptureCandidates(most=2)
+    shapes = CaptureCandidates(max_shapes=2)
     keep(shapes, *[1, 2, 3] * 3)
     assert [count(shapes, size) for size in (1, 2, 3)] == [3, 3, 0]
 
 
 def test_a_refusal_holds_until_everything_begins_anew() -> None:
-    shapes = CaptureCandidates(most=2)
+    shapes = CaptureCandidates(max_shapes=2)
     shapes.refuse(key_of(1))
     assert shapes.is_refused(key_of(1))
     assert not shapes.is_refused(key_of(2))
@@ -68,25 +68,25 @@ def test_a_refusal_holds_until_everything_begins_anew() -> None:
 
 
 def test_the_options_of_the_optimizer_are_those_of_the_first_step() -> None:
-    shapes, group = CaptureCandidates(most=2), RUN.optimizer.param_groups[0]
+    shapes, group = CaptureCandidates(max_shapes=2), RUN.optimizer.param_groups[0]
     keep(shapes, 1)
     group["momentum"] = 0.5
     keep(shapes, 1)
     group["momentum"] = 0
-    assert shapes.take(key_of(1)).groups["optim.0.momentum"] == 0
+    assert shapes.pop(key_of(1)).groups["optim.0.momentum"] == 0
 
 
 def test_the_reason_names_a_constant_and_else_the_shapes() -> None:
-    shapes = CaptureCandidates(most=2)
+    shapes = CaptureCandidates(max_shapes=2)
     keep(shapes, 1, 2)
     assert shapes.explain_differences() == "shapes of batches do not repeat"
     for number in range(2):
         batch = ({"x": torch.zeros(1), "index": number},)
-        shapes.keep(flatten_tensors(batch, []), batch, RUN)
+        shapes.add(flatten_tensors(batch, []), batch, RUN)
     assert shapes.explain_differences().startswith("batch['index'] changes from batch to batch")
 
 
 def test_counts_do_not_grow_for_ever() -> None:
-    shapes = CaptureCandidates(most=1)
+    shapes = CaptureCandidates(max_shapes=1)
     keep(shapes, *range(1, 1200))
     assert len(shapes) < 1000

@@ -53,7 +53,7 @@ def test_a_trial_leaves_no_trace() -> None:
     before = weights(run.model).clone()
     trial = watched(run)
     assert not torch.equal(weights(run.model), before)
-    trial.undo()
+    trial.restore()
     assert torch.equal(weights(run.model), before)
     window = run.meter.window()
     assert window.read() == {}
@@ -67,7 +67,7 @@ def test_a_refused_trial_gives_back_random_numbers_and_attributes() -> None:
         before = dict(vars(task))
         with making_current(run), pytest.raises(CaptureRefusedError):
             trial.watch_eager()
-        trial.undo()
+        trial.restore()
         assert random.getstate() == states[0]
         assert torch.equal(torch.get_rng_state(), states[1])
         assert vars(task) == before
@@ -76,7 +76,7 @@ def test_a_refused_trial_gives_back_random_numbers_and_attributes() -> None:
 def test_steps_that_are_the_same_are_equal_bit_for_bit() -> None:
     run = prepared(model=adder())
     trial = watched(run)
-    verdict = trial.judge(lambda batch: run.updater.update(run, batch), is_exact=True)
+    verdict = trial.compare(lambda batch: run.updater.update(run, batch), is_exact=True)
     assert verdict == "equal to eager steps bit for bit"
 
 
@@ -98,22 +98,24 @@ def test_other_numbers_are_refused_where_eager_steps_repeat() -> None:
     with pytest.raises(
         CaptureRefusedError, match=r"differ from those of eager steps, first in model\.0"
     ):
-        trial.judge(scaled(run, 1.0000002), is_exact=True)
+        trial.compare(scaled(run, 1.0000002), is_exact=True)
 
 
 def test_compiled_steps_may_differ_by_rounding_and_no_more() -> None:
     run = prepared(model=adder())
     trial = watched(run)
-    assert trial.judge(scaled(run, 1.0000002), is_exact=False).startswith("within ")
-    with pytest.raises(CaptureRefusedError, match="it parts from eager steps"):
-        trial.judge(scaled(run, 1.5), is_exact=False)
+    assert trial.compare(scaled(run, 1.0000002), is_exact=False).startswith("within ")
+    with pytest.raises(CaptureRefusedError, match="it differs from eager steps"):
+        trial.compare(scaled(run, 1.5), is_exact=False)
 
 
 def test_weights_and_losses_have_a_limit_each_whatever_eager_steps_do() -> None:
     run = prepared(model=adder())
     trial = watched(run)
-    with pytest.raises(CaptureRefusedError, match=r"of the way of the weights \(5.0e-02 allowed\)"):
-        trial.judge(scaled(run, 1.05), is_exact=False)
+    with pytest.raises(
+        CaptureRefusedError, match=r"of the change of the weights \(5.0e-02 allowed\)"
+    ):
+        trial.compare(scaled(run, 1.05), is_exact=False)
 
     def with_another_loss(batch: Any) -> None:
         run.updater.update(run, batch)
@@ -121,7 +123,7 @@ def test_weights_and_losses_have_a_limit_each_whatever_eager_steps_do() -> None:
             total.mul_(1.01)
 
     with pytest.raises(CaptureRefusedError, match=r"of the loss \(1.0e-03\)"):
-        trial.judge(with_another_loss, is_exact=False)
+        trial.compare(with_another_loss, is_exact=False)
 
 
 def test_shorter_formats_may_part_further() -> None:
@@ -130,7 +132,7 @@ def test_shorter_formats_may_part_further() -> None:
     with pytest.raises(
         CaptureRefusedError, match=r"\(5.0e-01 allowed\) .* of the loss \(2.0e-02\)"
     ):
-        trial.judge(scaled(run, 3.0), is_exact=False)
+        trial.compare(scaled(run, 3.0), is_exact=False)
 
 
 NOISE = iter(range(100_000))
@@ -147,9 +149,9 @@ class Wavering(Sums):
 def test_steps_that_do_not_repeat_are_compared_by_their_own_spread() -> None:
     run = prepared(Wavering(), adder())
     trial = watched(run)
-    assert "within" in trial.judge(lambda b: run.updater.update(run, b), is_exact=True)
-    with pytest.raises(CaptureRefusedError, match="parts from"):
-        trial.judge(scaled(run, 1.5), is_exact=True)
+    assert "within" in trial.compare(lambda b: run.updater.update(run, b), is_exact=True)
+    with pytest.raises(CaptureRefusedError, match="differs from"):
+        trial.compare(scaled(run, 1.5), is_exact=True)
 
 
 class Jumping(Sums):
@@ -163,11 +165,11 @@ class Jumping(Sums):
 def test_steps_that_seldom_differ_are_seen_to_do_so_and_may_jump() -> None:
     run = prepared(Jumping(), adder())
     trial = watched(run)
-    assert "within" in trial.judge(lambda b: run.updater.update(run, b), is_exact=True)
+    assert "within" in trial.compare(lambda b: run.updater.update(run, b), is_exact=True)
     with pytest.raises(
         CaptureRefusedError, match=r"\(1.0e-03 allowed\) .* of the loss \(1.0e-05\)"
     ):
-        trial.judge(scaled(run, 1.01), is_exact=True)
+        trial.compare(scaled(run, 1.01), is_exact=True)
 
 
 class Wild(Sums):
@@ -184,7 +186,7 @@ def test_a_large_spread_of_eager_steps_allows_no_more_than_compiled_code_has() -
     with pytest.raises(
         CaptureRefusedError, match=r"\(5.0e-02 allowed\) .* of the loss \(1.0e-03\)"
     ):
-        trial.judge(lambda batch: run.updater.update(run, batch), is_exact=True)
+        trial.compare(lambda batch: run.updater.update(run, batch), is_exact=True)
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
@@ -204,7 +206,7 @@ def test_replays_that_repeat_where_eager_steps_do_not_are_refused(is_exact: bool
     with pytest.raises(
         CaptureRefusedError, match="something on the host changes from step to step"
     ):
-        trial.judge(replay, is_exact=is_exact)
+        trial.compare(replay, is_exact=is_exact)
 
 
 class Counter(Sums):
@@ -263,9 +265,9 @@ def test_the_attributes_that_steps_read_are_known_afterwards() -> None:
             return {"sum": model(batch[0]) * self.weight}
 
     trial = watched(prepared(Weighing(), adder()))
-    assert trial.reads.task is not None
-    assert "weight" in trial.reads.task
-    assert "other" not in trial.reads.task
+    assert trial.dependencies.task is not None
+    assert "weight" in trial.dependencies.task
+    assert "other" not in trial.dependencies.task
 
 
 def test_a_wish_to_stop_and_metrics_of_a_trial_are_forgotten() -> None:

@@ -29,7 +29,7 @@ class FakeGraph:
     shown = 0
     """Replays before which gradients were those of the graph."""
 
-    def __init__(self, run: Run, update: Any, microbatches: Any, workshop: Any) -> None:
+    def __init__(self, run: Run, update: Any, microbatches: Any, context: Any) -> None:
         if FakeGraph.error is not None:
             raise FakeGraph.error
         FakeGraph.captures += 1
@@ -48,7 +48,7 @@ class FakeGraph:
             FakeGraph.shown = FakeGraph.replays
 
 
-class FakeWorkshop:
+class FakeContext:
     def __init__(self, device: torch.device) -> None:
         pass
 
@@ -59,7 +59,7 @@ class FakeWorkshop:
 @pytest.fixture(autouse=True)
 def fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captured, "StepGraph", FakeGraph)
-    monkeypatch.setattr(captured, "CaptureContext", FakeWorkshop)
+    monkeypatch.setattr(captured, "CaptureContext", FakeContext)
     for module in (captured, choose):
         monkeypatch.setattr(module, "find_capture_obstacle", lambda run: "")
     FakeGraph.captures = FakeGraph.replays = FakeGraph.copies = FakeGraph.shown = 0
@@ -215,7 +215,7 @@ def test_a_change_of_what_the_step_reads_captures_anew(caplog: pytest.LogCapture
     _, expected, _ = trained(Factored(), Doubling(), step="eager")
     _, ended, _ = trained(Factored(), Doubling())
     assert FakeGraph.captures == 2
-    assert "step: captured anew, since Factored.factor changed" in caplog.text
+    assert "step: captured again, since Factored.factor changed" in caplog.text
     assert torch.equal(ended, expected)
 
 
@@ -273,7 +273,7 @@ def test_a_schedule_that_moves_more_than_the_rate_is_refused(
     caplog.set_level(logging.INFO)
     _, _, choices = trained(None, Fading())
     assert choices["step"] == "eager"
-    assert "optim.0.weight_decay moves with the steps" in caplog.text
+    assert "optim.0.weight_decay changes with the steps" in caplog.text
 
 
 def test_an_obstacle_that_comes_later_ends_the_captured_steps(
@@ -331,7 +331,7 @@ def test_what_the_step_of_any_shape_reads_counts(caplog: pytest.LogCaptureFixtur
 
     caplog.set_level(logging.INFO)
     trained(Either(22), Doubling())  # the short batches are captured last
-    assert "step: captured anew, since Either.factor changed" in caplog.text
+    assert "step: captured again, since Either.factor changed" in caplog.text
 
 
 def test_many_captures_are_fine_in_a_long_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,13 +366,13 @@ def test_batches_of_a_trial_are_those_that_came(monkeypatch: pytest.MonkeyPatch)
             self.train_loader = Refilling()  # type: ignore[assignment]
 
     seen: list[float] = []
-    judge = captured.CaptureTrial.judge
+    judge = captured.CaptureTrial.compare
 
     def judging(self: Any, *args: Any, **options: Any) -> str:
         seen.extend([float(batch[0][0][0, 0]) for batch in self._batches])
         return judge(self, *args, **options)
 
-    monkeypatch.setattr(captured.CaptureTrial, "judge", judging)
+    monkeypatch.setattr(captured.CaptureTrial, "compare", judging)
     trained(Reused())
     assert seen == [0.0, 1.0, 2.0]
 

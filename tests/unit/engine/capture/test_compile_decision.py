@@ -41,14 +41,14 @@ class Timer(Hook):
     def run_start(self, run: Run) -> None:
         self._run = run
         self.payback = CompileDecision(run, WeakMethod(self._switch))
-        self.payback.watch(is_compiled=False, seconds=0.1)
+        self.payback.time_steps(is_compiled=False, seconds=0.1)
 
     def _switch(self, is_compiling: bool) -> None:
         self.switches.append((self._run.step, is_compiling))
         if is_compiling:
-            self.payback.watch(is_compiled=True, seconds=12.0)
+            self.payback.time_steps(is_compiled=True, seconds=12.0)
         else:
-            self.payback.watch(is_compiled=False, seconds=0.1)
+            self.payback.time_steps(is_compiled=False, seconds=0.1)
 
 
 @pytest.fixture

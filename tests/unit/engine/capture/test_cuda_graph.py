@@ -33,7 +33,7 @@ def fake_recording(graph: FakeCudaGraph, **options: Any) -> Iterator[None]:
     yield
 
 
-class FakeWorkshop:
+class FakeContext:
     pool = (0, 1)
     stream = None
 
@@ -54,7 +54,7 @@ def prepared(**parts: Any) -> Run:
 
 def captured(run: Run) -> tuple[StepGraph, Any]:
     batch = next(iter(run.task.train_loader))
-    return StepGraph(run, run.updater.update, (batch,), FakeWorkshop()), batch  # type: ignore[arg-type]
+    return StepGraph(run, run.updater.update, (batch,), FakeContext()), batch  # type: ignore[arg-type]
 
 
 def test_counts_are_noted_while_capturing_and_added_with_each_replay() -> None:
@@ -96,7 +96,7 @@ def test_inputs_that_the_task_wants_gradients_of_can_be_written() -> None:
     run.bind()
     run.updater.bind(run)
     batch = next(iter(run.task.train_loader))
-    graph = StepGraph(run, run.updater.update, (batch,), FakeWorkshop())  # type: ignore[arg-type]
+    graph = StepGraph(run, run.updater.update, (batch,), FakeContext())  # type: ignore[arg-type]
     graph.replay([tensor.detach() for tensor in batch])
 
 
@@ -138,6 +138,6 @@ def test_a_workshop_waits_for_the_work_before_and_after_a_warm_step(
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main"))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-    workshop = capture.CaptureContext(torch.device("cpu"))
-    workshop.warm_up(prepared(), lambda run, batches: order.append("step"), ())
+    context = capture.CaptureContext(torch.device("cpu"))
+    context.warm_up(prepared(), lambda run, batches: order.append("step"), ())
     assert order == ["side waits for main", "on side", "step", "main waits for side"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,18 @@ import torch
 from epochal.engine.device.seeding import (
     applying_engine_options,
     derive_seed,
+    find_used_generator,
+    generator_states,
+    read_generator_state,
+    restore_generators,
     seed_everything,
     seeded,
+    set_generator_state,
 )
 from epochal.engine.interfaces.options import EngineOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def draws() -> tuple[float, float, float]:
@@ -54,6 +63,37 @@ def test_generators_are_put_back_after_a_block_even_if_it_raises() -> None:
     with pytest.raises(ZeroDivisionError), seeded(9):
         [draws(), 1 / 0]
     assert draws() == expected
+
+
+def test_the_library_whose_global_generator_was_drawn_from_is_named() -> None:
+    libraries: dict[str, Callable[[], object]] = {
+        "Python's random": random.random,
+        "numpy.random": np.random.rand,
+        "torch on the CPU": lambda: torch.rand(1),
+        "": lambda: np.random.default_rng(0).random(),
+    }
+    for library, draw in libraries.items():
+        before = generator_states()
+        draw()
+        assert find_used_generator(before, generator_states()) == library
+        restore_generators(before)
+        assert find_used_generator(before, generator_states()) == ""
+
+
+def test_the_state_of_a_generator_object_is_read_and_set() -> None:
+    generators: list[tuple[Any, Callable[[Any], Any]]] = [
+        (random.Random(1), lambda one: one.random()),
+        (np.random.default_rng(1), lambda one: one.random()),
+        (np.random.RandomState(1), lambda one: one.randn()),
+        (torch.Generator().manual_seed(1), lambda one: torch.rand((), generator=one).item()),
+    ]
+    for generator, draw in generators:
+        state = read_generator_state(generator)
+        drawn = draw(generator)
+        set_generator_state(generator, state)
+        assert draw(generator) == drawn, generator
+    for other in (random.SystemRandom(), None, 3, "text"):
+        assert read_generator_state(other) is None
 
 
 def test_the_machine_is_set_for_a_block_and_put_back() -> None:

@@ -123,12 +123,12 @@ def test_batches_are_grouped_and_the_remainder_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_data_that_another_stage_gathered_from_are_let_go(accumulate: int) -> None:
+def test_data_of_another_stage_are_released(accumulate: int) -> None:
     one = feed(loader(), accumulate=accumulate)
-    let_go = []
-    one.aim.let_go = lambda: let_go.append(1)  # type: ignore[method-assign]
+    released = []
+    one.static_inputs.release_data = lambda: released.append(1)  # type: ignore[method-assign]
     list(one.epoch(0))
-    assert let_go
+    assert released
 
 
 def test_position_and_samples_are_counted() -> None:
@@ -302,7 +302,7 @@ def test_an_empty_loader_is_an_error_that_says_why() -> None:
 def test_a_generator_that_was_read_already_is_explained() -> None:
     one = feed(batch for batch in [1, 2])
     list(one.epoch(0))
-    with pytest.raises(DataError, match="an iterator can be read once only"):
+    with pytest.raises(DataError, match="an iterator can be read only once"):
         list(one.epoch(1))
 
 
@@ -493,10 +493,10 @@ def test_only_loaders_that_need_it_are_asked_for_their_state() -> None:
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_reading_touches_no_global_generator(kind: str) -> None:
-    ambient, one = HostGenerators(), feed(SOURCES[kind]())
-    before = ambient.take()
+    generators, one = HostGenerators(), feed(SOURCES[kind]())
+    before = generators.take()
     for _ in one.epoch(0):
-        assert before.equals(ambient.take())
+        assert before.equals(generators.take())
 
 
 def test_what_is_drawn_for_a_sample_differs_between_epochs() -> None:

@@ -1,7 +1,8 @@
-"""Tests of looking at generators: what moves one is seen, and where that is unknown, nothing is."""
+"""Tests of global generators around the reading of batches: every draw is noticed and undone."""
 
 from __future__ import annotations
 
+import pickle
 import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -11,72 +12,90 @@ import pytest
 import torch
 
 from epochal.engine.feed import host_generators as module
-from epochal.engine.feed.host_generators import (
-    NUMPY,
-    PYTHON,
-    TORCH,
-    GeneratorMemory,
-    NoGeneratorMemory,
-    find_generator_memory,
-)
+from epochal.engine.feed.host_generators import HostGenerators, mix_seed, seed_host_generators
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOVES: dict[str, tuple[slice, Callable[[], object]]] = {
-    "random": (PYTHON, random.random),
-    "random.gauss": (PYTHON, lambda: random.gauss(0, 1)),
-    "random.seed": (PYTHON, lambda: random.seed(random.random())),
-    "numpy": (NUMPY, np.random.rand),
-    "numpy's normal": (NUMPY, np.random.randn),
-    "numpy's seed": (NUMPY, lambda: np.random.seed(np.random.randint(2**31))),
-    "torch": (TORCH, lambda: torch.rand(1)),
-    "torch's normal": (TORCH, lambda: torch.randn(1)),
-    "torch's normal of 64 bits": (TORCH, lambda: torch.randn(1, dtype=torch.float64)),
-    "torch's seed": (TORCH, lambda: torch.manual_seed(torch.initial_seed() + 2**32)),
+
+def draw() -> list[float]:
+    """Numbers of every generator, with those that are made in pairs."""
+    normal = [random.gauss(0, 1), np.random.randn(), torch.randn(()).item()]
+    return [random.random(), np.random.rand(), torch.rand(()).item(), *normal]
+
+
+DRAWS: dict[str, Callable[[], object]] = {
+    "random": random.random,
+    "random.gauss": lambda: random.gauss(0, 1),
+    "random.seed": lambda: random.seed(5),
+    "numpy": np.random.rand,
+    "numpy's normal": np.random.randn,
+    "numpy's seed": lambda: np.random.seed(5),
+    "torch": lambda: torch.rand(()),
+    "torch's normal": lambda: torch.randn(1),
+    "torch's normal of 64 bits": lambda: torch.randn(1, dtype=torch.float64),
+    "torch's seed": lambda: torch.manual_seed(5),
+    "a round of random": lambda: [random.getrandbits(32) for _ in range(624)],
+    "a round of numpy": lambda: np.random.randint(0, 2**32, 624, dtype=np.uint32),
+    "a round of torch": lambda: torch.rand(624),
 }
 
 
-@pytest.mark.parametrize("kind", MOVES)
-def test_a_move_is_seen_where_it_happens_and_nowhere_else(kind: str) -> None:
-    part, move = MOVES[kind]
-    seen = find_generator_memory()
-    for _ in range(4):  # normal numbers are made in pairs
-        before = seen.look()
-        assert seen.look() == before
-        move()
-        after = seen.look()
-        for other in (PYTHON, NUMPY, TORCH):
-            assert (after[other] != before[other]) == (other == part)
+def start(spares: int) -> None:
+    """Seed everything; an odd number of normal draws leaves a spare number of a pair."""
+    seed_host_generators(1)
+    np.random.randn(spares)
+    for _ in range(spares):
+        random.gauss(0, 1)
+        torch.randn(1)
 
 
-def test_the_seed_of_torch_can_be_changed_alone() -> None:
-    seen = find_generator_memory()
-    assert isinstance(seen, GeneratorMemory)
-    state = torch.manual_seed(7).get_state()
-    seen.seed.value = 2**64 - 5
-    assert torch.initial_seed() == 2**64 - 5
-    seen.seed.value = 7
-    assert torch.equal(torch.get_rng_state(), state)
+def hide_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.sys, "implementation", SimpleNamespace(name="other"))
+    monkeypatch.setattr(module, "_find_spare_normal", lambda: None)
 
 
 @pytest.mark.parametrize("spares", [0, 1])
-def test_a_state_of_numpy_is_put_back_with_its_spare_number(spares: int) -> None:
-    np.random.seed(1)
-    np.random.randn(spares)
-    state = np.random.get_state()
-    expected = np.random.randn(5).tolist()
-    for one in (find_generator_memory(), NoGeneratorMemory(None)):
-        for draws in (1, 2):
-            np.random.randn(draws)
-            one.put_numpy(state)
-            assert np.random.randn(5).tolist() == expected
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_every_draw_is_noticed_and_undone(
+    is_readable: bool, spares: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_readable:
+        hide_memory(monkeypatch)
+    for name, draw_some in DRAWS.items():
+        generators = HostGenerators()
+        start(spares)
+        for _ in range(3):
+            states = generators.take()
+            assert states.equals(generators.take()), name
+            draw_some()
+            assert "seed" in name or not states.equals(generators.take()), name
+            generators.restore(states)
+            assert torch.initial_seed() == 1, name
+            expected = draw()
+            generators.restore(states)
+            draw_some()
+            generators.restore(states)
+            assert draw() == expected, name
 
 
-def test_whoever_is_blind_never_sees_the_same() -> None:
-    blind = NoGeneratorMemory(None)
-    one, other = blind.look(), blind.look()
-    assert all(one[part] != other[part] for part in (PYTHON, NUMPY, TORCH))
+@pytest.mark.parametrize("spares", [0, 1])
+def test_every_draw_between_begin_and_end_is_noticed(spares: int) -> None:
+    for name, draw_some in DRAWS.items():
+        generators = HostGenerators()
+        start(spares)
+        for _ in range(3):
+            before = HostGenerators().take()
+            states = generators.begin(9)
+            assert states is not None
+            assert torch.initial_seed() == 9
+            assert generators.end(states), name
+            states = generators.begin(9)
+            assert states is not None
+            draw_some()
+            assert not generators.end(states), name
+            assert torch.initial_seed() == 1, name
+            assert before.equals(HostGenerators().take()), name
 
 
 HIDDEN: dict[str, tuple[Any, str, Any]] = {
@@ -84,28 +103,109 @@ HIDDEN: dict[str, tuple[Any, str, Any]] = {
     "a small generator of Python": (module, "_HEAD", 10**6),
     "other words of Python": (random, "getstate", lambda: (3, (0,) * 625, None)),
     "another algorithm of numpy": (module, "get_bit_generator", np.random.PCG64),
-    "other words of numpy": (module.np.random, "MT19937", SimpleNamespace),
-    "no spare number of numpy": (module, "_find_numpy_offset", lambda: None),
-    "no seed in torch's memory": (module, "_TORCH_HEAD", 8),
-    "no words in torch's memory": (module, "_views_of_torch", lambda _: (b"", b"")),
-    "no memory of torch": (
-        torch,
-        "Generator",
-        lambda _: SimpleNamespace(manual_seed=lambda _: SimpleNamespace()),
-    ),
-    "a seed of torch that is a copy": (
-        module,
-        "_TRIAL_SEEDS",
-        (0x5EED_0F7E_57ED_5EED, 2**64 + 1),
-    ),
+    "other words of numpy": (module.struct, "pack", lambda *_: b""),
+    "no spare number of numpy": (module, "_find_spare_normal", lambda: None),
 }
 
 
-@pytest.mark.parametrize("kind", HIDDEN)
-def test_where_not_everything_can_be_seen_nothing_is(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+def test_nothing_is_watched_where_draws_could_not_be_noticed() -> None:
+    torch.manual_seed(1)
+    for name, hidden in HIDDEN.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(*hidden)
+            generators = HostGenerators()
+            assert generators.begin(9) is None, name
+        assert torch.initial_seed() == 1, name
+
+
+def test_a_copy_in_another_process_reads_the_memory_there() -> None:
+    one = HostGenerators()
+    one.take()
+    other = pickle.loads(pickle.dumps(one))
+    assert other.take().equals(one.take())
+
+
+def test_two_objects_do_not_mislead_each_other() -> None:
+    one, other = HostGenerators(), HostGenerators()
+    states = one.take()
+    np.random.rand()
+    later = other.take()
+    one.restore(states)
+    assert not states.equals(later)
+    other.restore(later)
+    expected = np.random.rand()
+    one.restore(states)
+    other.restore(later)
+    assert np.random.rand() == expected
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_a_seeded_block_draws_by_its_seed_and_leaves_no_trace(
+    is_readable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(*HIDDEN[kind])
-        found = find_generator_memory()
-    assert isinstance(found, NoGeneratorMemory)
+    if not is_readable:
+        hide_memory(monkeypatch)
+    generators = HostGenerators()
+    seed_host_generators(7)
+    expected = draw()
+    seed_host_generators(3)
+    before = generators.take()
+    for _ in range(2):
+        with generators.seeded(7):
+            assert draw() == expected
+        assert before.equals(generators.take())
+    with pytest.raises(ZeroDivisionError), generators.seeded(7):
+        draw()[0] / 0
+    assert before.equals(generators.take())
+
+
+def test_another_algorithm_of_numpy_is_left_alone() -> None:
+    usual = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(3))
+        with HostGenerators().seeded(1):
+            random.random()
+        assert np.random.rand() == np.random.RandomState(np.random.PCG64(3)).rand()
+    finally:
+        np.random.set_bit_generator(usual)
+
+
+def test_a_replaced_generator_of_numpy_is_watched_from_then_on() -> None:
+    usual, generators = np.random.get_bit_generator(), HostGenerators()
+    generators.take()
+    try:
+        np.random.set_bit_generator(np.random.MT19937(3))
+        for _ in range(2):
+            states = generators.begin(9)
+            assert states is not None
+            np.random.rand()
+            assert not generators.end(states)
+        assert np.random.rand() == np.random.RandomState(np.random.MT19937(3)).rand()
+        states = generators.take()
+        np.random.set_bit_generator(np.random.MT19937(4))
+        generators.restore(states)
+        states = generators.take()
+        np.random.set_bit_generator(np.random.PCG64(3))
+        generators.restore(states)
+        assert generators.begin(9) is None
+    finally:
+        np.random.set_bit_generator(usual)
+    assert generators.begin(9) is not None
+
+
+def test_mixed_seeds_differ_and_never_change() -> None:
+    numbers = {mix_seed(seed, number) for seed in range(50) for number in range(-1, 50)}
+    assert len(numbers) == 50 * 51
+    assert all(0 <= number < 2**64 for number in numbers)
+    assert mix_seed(0, 0) == 0xE220A8397B1DCDAF  # the first number of splitmix64
+
+
+def test_neighbouring_seeds_give_numbers_without_a_pattern() -> None:
+    draws = []
+    with HostGenerators().seeded(0):
+        for number in range(400):
+            seed_host_generators(mix_seed(0, number))
+            draws.append([random.random(), np.random.rand(), torch.rand(()).item()])
+    table = torch.tensor(draws)
+    assert ((table.mean(0) - 0.5).abs() < 0.06).all()
+    assert (torch.corrcoef(table.T).fill_diagonal_(0).abs() < 0.2).all()

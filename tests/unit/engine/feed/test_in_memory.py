@@ -352,9 +352,11 @@ def test_the_default_collate_and_its_own_are_both_taken() -> None:
 
 def aimed(data: Tensors, targets: list[Tensor]) -> Any:
     """The first batch of a resident dataset, for somebody who keeps a place for such batches."""
-    aim = StaticInputs()
-    aim.at(targets)
-    found = InMemoryLoaders().find(data.loader(batch_size=4, shuffle=True), DataPass(0), aim)
+    static_inputs = StaticInputs()
+    static_inputs.set_targets(targets)
+    found = InMemoryLoaders().find(
+        data.loader(batch_size=4, shuffle=True), DataPass(0), static_inputs
+    )
     assert found is not None
     return next(found.batches)
 
@@ -410,7 +412,7 @@ def make_residents(count: int) -> list[Tensors]:
 
 def test_only_the_latest_data_of_training_stay_on_the_device() -> None:
     one, other = make_residents(2)
-    _gatherer, are_left = resident_copies(one, other, other)
+    _in_memory_loaders, are_left = resident_copies(one, other, other)
     assert are_left == [False, True]
 
 

@@ -115,9 +115,9 @@ def loader(kind: str, dataset: Any = None, **options: Any) -> DataLoader[Any]:
 def read(
     loader: DataLoader[Any], one_pass: DataPass, twins: IndexedLoaders | None = None
 ) -> list[Tensor]:
-    twin = (twins or IndexedLoaders()).find(loader)
-    assert twin is not None
-    return list(twin.open(one_pass))
+    indexed = (twins or IndexedLoaders()).find(loader)
+    assert indexed is not None
+    return list(indexed.open(one_pass))
 
 
 def assert_same(one: list[Tensor], other: list[Tensor]) -> None:
@@ -147,27 +147,27 @@ def test_workers_that_stay_and_read_far_ahead_do_not_matter_either() -> None:
     epochs = [read(kept, DataPass(seed), twins) for seed in (1, 2)]
     for seed, epoch in zip((1, 2), epochs, strict=True):
         assert_same(epoch, read(loader("shuffled"), DataPass(seed)))
-    twin = twins.find(kept)
-    assert twin is not None
-    assert_same(list(twin.open(DataPass(1, start=2))), epochs[0][2:])
+    indexed = twins.find(kept)
+    assert indexed is not None
+    assert_same(list(indexed.open(DataPass(1, start=2))), epochs[0][2:])
 
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_nobody_misses_what_was_drawn(kind: str) -> None:
-    ambient = HostGenerators()
-    before = ambient.take()
+    generators = HostGenerators()
+    before = generators.take()
     one = loader(kind)
-    twin = IndexedLoaders().find(one)
-    assert twin is not None
-    for _ in twin.open(DataPass(3)):
-        assert before.equals(ambient.take())
+    indexed = IndexedLoaders().find(one)
+    assert indexed is not None
+    for _ in indexed.open(DataPass(3)):
+        assert before.equals(generators.take())
 
 
 def test_making_an_iterator_with_workers_draws_nothing() -> None:
-    ambient = HostGenerators()
-    before = ambient.take()
+    generators = HostGenerators()
+    before = generators.take()
     read(loader("shuffled", num_workers=1), DataPass(3))
-    assert before.equals(ambient.take())
+    assert before.equals(generators.take())
 
 
 @pytest.mark.parametrize("kind", LOADERS)
@@ -190,12 +190,12 @@ def test_the_loader_itself_stays_as_it_is(workers: int) -> None:
 def test_two_passes_at_a_time_do_not_disturb_each_other() -> None:
     twins, one = IndexedLoaders(), loader("own sampler")
     alone = read(one, DataPass(1), twins)
-    twin = twins.find(one)
-    assert twin is not None
+    indexed = twins.find(one)
+    assert indexed is not None
     together = []
-    for batch in twin.open(DataPass(1)):
+    for batch in indexed.open(DataPass(1)):
         together.append(batch)
-        list(twin.open(DataPass(2)))
+        list(indexed.open(DataPass(2)))
     assert_same(together, alone)
 
 
@@ -244,9 +244,9 @@ def test_batches_read_here_are_those_of_the_loader(
     if isinstance(dataset, Rows):
         dataset.draws_random = draws  # type: ignore[attr-defined]  # as a user would
     one = DataLoader(dataset, **options)
-    twin = IndexedLoaders().find(one)
-    assert twin is not None
-    batches, expected = list(twin.open(DataPass(3))), list(one)
+    indexed = IndexedLoaders().find(one)
+    assert indexed is not None
+    batches, expected = list(indexed.open(DataPass(3))), list(one)
     assert len(batches) == len(expected) > 0
     assert are_bitwise_equal(batches, expected)
 
@@ -261,8 +261,7 @@ def test_a_dataset_with_a_generator_of_its_own_is_named_once(
         assert [len(batch) for batch in batches] == [6, 6, 6, 2]
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "data: one sample of Own, read twice under the same seed, came out differently: it keeps "
-        "a generator of its own"
+        "data: one sample of Own, read twice with the same seed, differed: it has its own generator"
     )
 
 
@@ -293,10 +292,10 @@ def test_the_function_that_starts_workers_finds_the_dataset_that_it_knows() -> N
 
 def test_a_second_loader_is_kept_while_the_first_is_the_same() -> None:
     twins, one = IndexedLoaders(), loader("shuffled")
-    twin = twins.find(one)
-    assert twins.find(one) is twin
+    indexed = twins.find(one)
+    assert twins.find(one) is indexed
     one.collate_fn = jittered
-    assert twins.find(one) is not twin
+    assert twins.find(one) is not indexed
     assert twins.find(loader("shuffled")) is not twins.find(one)
 
 

@@ -75,11 +75,11 @@ def test_batches_are_a_function_of_the_seed_and_their_position(make: Any) -> Non
 
 
 def test_nobody_misses_what_is_drawn_however_far_it_is_read_ahead() -> None:
-    ambient = HostGenerators()
-    before = ambient.take()
+    generators = HostGenerators()
+    before = generators.take()
     batches = IterableLoaders().open(Drawing(), DataPass(3))
     for _ in batches:
-        assert before.equals(ambient.take())
+        assert before.equals(generators.take())
 
 
 def test_lists_are_taken_as_they_are() -> None:
@@ -106,8 +106,8 @@ def test_what_is_read_again_is_said_once(caplog: pytest.LogCaptureFixture) -> No
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "data: Drawing cannot be asked for a position, so the 2 batches before it are read again; "
-        "methods state_dict and load_state_dict would save that"
+        "data: Drawing cannot start at a position, so the 2 batches before it are read again; "
+        "methods state_dict and load_state_dict would avoid that"
     )
 
 

@@ -48,9 +48,9 @@ def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
     rows = GraphGather(columns, targets, LENGTH)
     for seed in (1, 2):
         order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed))
-        rows.begin(order)
+        rows.set_order(order)
         for first in (0, SIZE, 2 * SIZE, 11, 11 + SIZE, 0, LENGTH - SIZE):
-            rows.take(first, order)
+            rows.gather(first, order)
             expected = order[first : first + SIZE]
             assert torch.equal(targets[1], expected)
             assert torch.equal(targets[0], columns[0][expected])
@@ -59,18 +59,18 @@ def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
 def test_a_shorter_order_is_followed_too() -> None:
     target = torch.zeros(SIZE, dtype=torch.int64)
     rows = GraphGather((torch.arange(LENGTH),), [target], LENGTH)
-    rows.begin(torch.arange(LENGTH))
-    rows.take(0, target)
-    rows.begin(torch.tensor([9, 7, 5, 3, 1]))
-    rows.take(1, target)
+    rows.set_order(torch.arange(LENGTH))
+    rows.gather(0, target)
+    rows.set_order(torch.tensor([9, 7, 5, 3, 1]))
+    rows.gather(1, target)
     assert target.tolist() == [7, 5, 3, 1]
 
 
 def test_a_new_order_is_followed_from_the_place_that_is_asked_for() -> None:
     target = torch.zeros(SIZE, dtype=torch.int64)
     rows = GraphGather((torch.arange(LENGTH),), [target], LENGTH)
-    rows.begin(torch.arange(LENGTH))
-    rows.take(0, target)
-    rows.begin(torch.arange(LENGTH).flip(0))
-    rows.take(SIZE, target)
+    rows.set_order(torch.arange(LENGTH))
+    rows.gather(0, target)
+    rows.set_order(torch.arange(LENGTH).flip(0))
+    rows.gather(SIZE, target)
     assert target.tolist() == [18, 17, 16, 15]

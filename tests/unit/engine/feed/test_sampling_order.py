@@ -117,13 +117,13 @@ class Own(Sampler[int]):
 
 
 def test_any_sampler_repeats_its_order_from_any_position_on() -> None:
-    ambient = HostGenerators()
-    whole = list(iterate_seeded(Own(), 3, 0, ambient))
-    before = ambient.take()
+    generators = HostGenerators()
+    whole = list(iterate_seeded(Own(), 3, 0, generators))
+    before = generators.take()
     for start in range(10):
-        assert list(iterate_seeded(Own(), 3, start, ambient)) == whole[start:]
-    assert list(iterate_seeded(Own(), 4, 0, ambient)) != whole
-    assert before.equals(ambient.take())
+        assert list(iterate_seeded(Own(), 3, start, generators)) == whole[start:]
+    assert list(iterate_seeded(Own(), 4, 0, generators)) != whole
+    assert before.equals(generators.take())
 
 
 def test_a_source_that_begins_later_draws_as_if_it_had_begun_before() -> None:

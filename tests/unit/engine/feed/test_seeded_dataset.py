@@ -99,12 +99,12 @@ def test_places_name_samples_that_may_come_twice() -> None:
 
 @pytest.mark.parametrize("kind", [Noisy, Together])
 def test_nobody_misses_what_was_drawn(kind: type[Noisy]) -> None:
-    ambient = HostGenerators()
+    generators = HostGenerators()
     one = reader(kind())
-    before = ambient.take()
+    before = generators.take()
     for _ in range(3):
         one.__getitems__(ticket(*range(8)))
-        assert before.equals(ambient.take())
+        assert before.equals(generators.take())
 
 
 def test_a_dataset_that_reads_batches_at_once_is_seeded_by_the_batch() -> None:
@@ -140,11 +140,11 @@ def test_collating_is_seeded_by_the_batch() -> None:
 
 def test_one_draw_late_in_a_batch_changes_no_sample() -> None:
     seeded = reader(Noisy(quiet_below=6))
-    seeded.is_restless = True
+    seeded.is_random = True
     expected = seeded.__getitems__(ticket(*range(8)))
     late = reader(Noisy(quiet_below=6))
     assert torch.equal(late.__getitems__(ticket(*range(8))), expected)
-    assert late.is_restless
+    assert late.is_random
     assert late.dataset.reads == 16  # once to see it, once under the seeds of the samples
 
 
@@ -153,7 +153,7 @@ def test_a_batch_without_a_draw_is_read_once() -> None:
     for _ in range(2):
         quiet.__getitems__(ticket(*range(8)))
     assert quiet.dataset.reads == 16
-    assert not quiet.is_restless
+    assert not quiet.is_random
 
 
 def test_a_spare_number_of_the_run_is_no_draw_of_the_dataset() -> None:
@@ -161,17 +161,17 @@ def test_a_spare_number_of_the_run_is_no_draw_of_the_dataset() -> None:
     np.random.randn()
     quiet = reader(Noisy(quiet_below=8))
     quiet.__getitems__(ticket(*range(8)))
-    assert not quiet.is_restless
+    assert not quiet.is_random
     assert quiet.dataset.reads == 8
 
 
 def test_an_error_passes_and_leaves_no_trace() -> None:
-    ambient = HostGenerators()
-    before = ambient.take()
+    generators = HostGenerators()
+    before = generators.take()
     for indices in (range(8), range(2)):
         with pytest.raises(IndexError):
             reader(ROWS.tolist(), list).__getitems__(ticket(*indices, 99))
-    assert before.equals(ambient.take())
+    assert before.equals(generators.take())
 
 
 def test_an_error_that_other_random_numbers_would_not_cause_is_not_raised() -> None:
@@ -205,10 +205,10 @@ def test_a_single_sample_is_converted_but_not_stacked() -> None:
 @pytest.mark.parametrize(
     ("dataset", "findings"),
     [
-        (Noisy(), DatasetTraits(is_restless=True, is_unsteady=False)),
-        (Noisy(quiet_below=8), DatasetTraits(is_restless=False, is_unsteady=False)),
-        (Together(), DatasetTraits(is_restless=True, is_unsteady=False)),
-        (Own(), DatasetTraits(is_restless=False, is_unsteady=True)),
+        (Noisy(), DatasetTraits(is_random=True, is_nondeterministic=False)),
+        (Noisy(quiet_below=8), DatasetTraits(is_random=False, is_nondeterministic=False)),
+        (Together(), DatasetTraits(is_random=True, is_nondeterministic=False)),
+        (Own(), DatasetTraits(is_random=False, is_nondeterministic=True)),
     ],
 )
 def test_a_first_batch_comes_with_findings(dataset: Noisy, findings: DatasetTraits) -> None:
@@ -226,7 +226,7 @@ def test_a_sample_that_cannot_be_read_a_second_time_is_no_error() -> None:
             return torch.zeros(1)
 
     _, found = reader(Once()).__getitems__(ticket(*range(8), is_first=True))
-    assert not found.is_unsteady
+    assert not found.is_nondeterministic
 
 
 def test_a_reader_can_go_to_another_process() -> None:

@@ -48,7 +48,7 @@ class Shared:
 
 
 def freeze(value: object, device: str = "cuda") -> object:
-    return ValueFingerprinter(torch.device(device)).freeze(value)
+    return ValueFingerprinter(torch.device(device)).fingerprint(value)
 
 
 def add_alpha(one: Any) -> None:

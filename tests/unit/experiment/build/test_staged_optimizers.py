@@ -100,11 +100,11 @@ def weights(model: nn.Module) -> Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def test_stages_change_each_of_several_optimizers_as_a_hand_written_loop_does() -> None:
+def test_stages_change_each_of_several_optimizers_like_a_hand_written_loop() -> None:
     assert torch.equal(weights(trained()), weights(by_hand()))
 
 
-def test_schedules_of_single_optimizers_survive_changes() -> None:
+def test_schedules_of_several_optimizers_continue_through_changes() -> None:
     rates: list[dict[str, float]] = []
     own = {**OPTIM, "generator": {**OPTIM["generator"], "schedule": {"type": "linear"}}}
     trained(lambda run: run.on("step_end", lambda run: note(rates, run)), optim=own)
@@ -144,13 +144,16 @@ def run_in_parts(folder: Path, *stops: int) -> Tensor:
     return torch.cat([one.flatten() for one in state["model"]["weights"].values()])
 
 
-def test_a_run_resumes_from_any_stage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stops", [(3,), (4,), (5, 6), (8,), (2, 7, 9, 11)])
+def test_a_run_with_several_optimizers_resumes_in_any_stage(
+    tmp_path: Path, stops: tuple[int, ...]
+) -> None:
     whole = run_in_parts(tmp_path / "whole")
     for stops in ((3,), (4,), (5, 6), (8,), (2, 7, 9, 11)):
         assert torch.equal(run_in_parts(tmp_path / str(stops), *stops), whole), stops
 
 
-def test_python_changes_optimizers_as_a_stage_does() -> None:
+def test_change_optim_changes_several_optimizers_like_a_stage() -> None:
     def attend(run: ep.Run) -> None:
         run.on("step_end", change)
 

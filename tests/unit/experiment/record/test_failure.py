@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import traceback
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,8 @@ import pytest
 from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
 from epochal.errors import ConfigError, DataError, Problem, TaskError
-from epochal.experiment.record.failure import describe_failure, draw_box, show_error, show_failure
+from epochal.experiment.record.failure import describe_failure, show_error, show_failure
+from epochal.text.formatting import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +60,10 @@ def test_user_code_that_raises_os_errors_is_shown_too() -> None:
 def test_code_of_libraries_is_left_out() -> None:
     import json
 
-    text = failure_of(raised(lambda: json.loads("{")))
-    assert "test_failure.py" in text
+    for act in (lambda: json.loads("{"), lambda: format_seconds("soon")):
+        text = failure_of(raised(act))
+        assert "test_failure.py" in text
+        assert not any(file in text for file in ("decoder.py", "formatting.py"))
 
 
 def test_our_own_errors_show_message_and_notes_without_a_traceback() -> None:
@@ -104,11 +108,36 @@ def test_interrupted_run_shows_its_progress() -> None:
     assert describe_failure(result) == ["stopped by Ctrl-C after 0 epochs, 3 steps, 0.0 s"]
 
 
-def test_failure_is_printed_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    show_failure(result_of_error(TaskError("a: b")))
+def test_failure_is_framed_on_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    show_failure(result_of_error(TaskError("a: b [c]\n  数字\n\n    " + "word " * 20)))
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("╭─ run failed: TaskError ─")
+    assert err.splitlines() == [
+        "╭─ run failed: TaskError ──────────────────────────────────╮",
+        "│ a: b [c]                                                 │",
+        "│   数字                                                   │",
+        "│                                                          │",
+        "│     word word word word word word word word word word    │",
+        "│     word word word word word word word word word word    │",
+        "╰──────────────────────────────────────────────────────────╯",
+    ]
+
+
+def test_frame_is_drawn_in_ascii_and_between_60_and_100_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for columns, width in ((10, 60), (80, 80), (500, 100)):
+        stream = io.BytesIO()
+        monkeypatch.setattr("sys.stderr", io.TextIOWrapper(stream, encoding="ascii"))
+        monkeypatch.setenv("COLUMNS", str(columns))
+        show_failure(result_of_error(TaskError(f"a: {'x' * 300}")))
+        sys.stderr.flush()
+        lines = stream.getvalue().decode().splitlines()
+        assert {len(line) for line in lines} == {width}
+        assert lines[0].startswith("+- run failed")
 
 
 def test_error_of_user_code_is_printed_and_has_an_exit_code(
@@ -159,25 +188,3 @@ def test_a_preempted_run_says_how_to_resume_it() -> None:
     ]
     early = RunResult(status="preempted", reason="preempted")
     assert describe_failure(early) == ["preempted before the first step"]
-
-
-def test_a_box_has_a_title_and_the_text() -> None:
-    assert draw_box("run failed", "a\nb", width=60).splitlines() == [
-        "╭─ run failed ─────────────────────────────────────────────╮",
-        "│ a                                                        │",
-        "│ b                                                        │",
-        "╰──────────────────────────────────────────────────────────╯",
-    ]
-
-
-def test_all_lines_of_a_box_are_equally_wide() -> None:
-    texts = ["", "x" * 300, "word " * 60, "  indented " * 30, "a\n\nb"]
-    for width, text in product([10, 60, 80, 100, 500], texts):
-        lines = draw_box("title " * 40, text, width=width).splitlines()
-        assert {len(line) for line in lines} == {min(max(width, 60), 100)}, (width, text)
-
-
-def test_wrapped_lines_keep_their_indentation() -> None:
-    lines = draw_box("t", "    " + "word " * 30, width=60).splitlines()[1:-1]
-    assert len(lines) > 1
-    assert all(line.startswith("│     word") for line in lines)
