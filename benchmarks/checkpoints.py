@@ -1,11 +1,10 @@
-"""What saving and resuming cost: beside ``torch.save`` and fsync, for training, by position.
+"""The time to save and resume: compared with ``torch.save`` and fsync, and in real runs.
 
-Both ways of saving write the same tensors to the same folder, in turns and in changing order;
-nothing is in doubt when either returns, and a checkpoint is hashed besides. Before each one
-memory is touched and given back: pages that a virtual machine must first get from its host
-take longer than all the rest, whoever meets them. Then real runs: how long a save in the
-background holds one up, and how soon one goes on from different places of a long epoch.
-Prints medians and goals; leaves no files.
+Both ways of saving write the same tensors to the same folder, alternating and in changing order.
+Both are durable when they return; a checkpoint is also hashed. Memory is touched and freed before
+each save, because pages that a virtual machine must first get from its host would dominate. Then
+real runs: how long a background save delays a step, and how soon a run resumes from different
+positions of a long epoch. Prints medians and goals; leaves no files.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ SAVE, CHECKPOINT = "torch.save + fsync", "checkpoint"
 
 
 def make_state(size: int) -> dict[str, object]:
-    """Weights and two moments per weight, ``size`` bytes in all."""
+    """Weights with two moments each, ``size`` bytes in all."""
     count = size // (3 * 4 * LAYERS)
     layers = range(LAYERS)
     model = {f"{i}.weight": torch.randn(count) for i in layers}
@@ -65,7 +64,7 @@ def measure(action: Callable[[], object]) -> tuple[float, float]:
 
 
 def settle(size: int) -> None:
-    """Bring back the state in which each measurement begins."""
+    """Restore the initial state of a measurement."""
     os.sync()
     warm_memory(size * 5 // 4)
 
@@ -112,7 +111,7 @@ def report_saving(folder: Path, megabytes: int, rounds: int) -> None:
 
 
 def report_stall(folder: Path, megabytes: int, rounds: int, period: int) -> None:
-    """Print how long training waits for a save, and how it goes while one is being written."""
+    """Print how long training waits for a save, and its speed while one is written."""
     stall = measure_stall(folder, megabytes * 1_000_000, rounds, period)
     pause, copy = median(stall.pauses) - median(stall.ordinary), median(stall.copies)
     print(f"\nsaving {megabytes} MB while a run trains, {len(stall.pauses)} saves\n")
@@ -125,9 +124,9 @@ def report_stall(folder: Path, megabytes: int, rounds: int, period: int) -> None
 
 
 def report_resume(folder: Path, steps: int, rounds: int) -> None:
-    """Print how long it takes to go on from different places of an epoch."""
+    """Print how long it takes to resume from different positions of an epoch."""
     times, whole = measure_resume(folder, steps, rounds)
-    print(f"\ngoing on within an epoch of {steps:,} steps, until the first step is done\n")
+    print(f"\nresuming within an epoch of {steps:,} steps, until the first step is done\n")
     for place, seconds in times.items():
         print(f"{f'after {place:,} steps':<24}{median(seconds):>8.3f}s")
     print(f"{'the whole epoch':<24}{whole:>8.1f}s")

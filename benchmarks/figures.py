@@ -19,14 +19,14 @@ Pair = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median with its 95 % interval; without one where there was too little to say."""
+    """A median with its 95 % interval; None where there are too few values."""
 
     value: float
     low: float | None = None
     high: float | None = None
 
     def verdict(self, target: float) -> str:
-        """Whether the interval says that the value is at most ``target``."""
+        """Whether the whole interval is at most ``target``."""
         if self.low is None or self.high is None:
             return "too few pairs"
         if self.high <= target:
@@ -37,7 +37,7 @@ class Estimate:
 def estimate(processes: Sequence[Sequence[float]]) -> Estimate:
     """The median of all values; the interval resamples processes, and the values within them.
 
-    Values of one process are not independent: resampling processes keeps the interval honest.
+    Values of one process are not independent, therefore processes are resampled too.
     """
     values = [value for process in processes for value in process]
     median = statistics.median(values)
@@ -57,12 +57,12 @@ def estimate(processes: Sequence[Sequence[float]]) -> Estimate:
 
 
 def ratio(clock: str) -> Callable[[Pair], float]:
-    """The peer's time of a pair in terms of the hand-written loop's."""
+    """The peer's time of a pair relative to the hand-written loop."""
     return lambda pair: pair["peer"][clock] / pair["hand"][clock]
 
 
 def difference(name: str) -> Callable[[Pair], float]:
-    """What the peer has more of than the hand-written loop in a pair."""
+    """The excess of the peer over the hand-written loop in a pair."""
     return lambda pair: pair["peer"][name] - pair["hand"][name]
 
 

@@ -5,7 +5,7 @@ batches and optimizer. A row is printed as soon as it is known, and a table at t
 
     python benchmarks/gpu.py --out gpu.json
     python benchmarks/gpu.py --case gpt2 --contender hand --contender epochal-auto
-    python benchmarks/gpu.py --device cpu --quick       # tries every contender, measures nothing
+    python benchmarks/gpu.py --device cpu --quick       # runs every contender, measures nothing
 
 ``us/step`` is the median of several blocks of steps, each from one synchronization to the next;
 ``first`` the seconds from the start of the process to the end of its first step; ``peak`` and
@@ -52,7 +52,7 @@ OWN = {
 """Contenders that make sense for one model only."""
 
 TARGETS = {"tiny": 70, "resnet18": 4_100, "gpt2": 34_000}
-"""Microseconds per step that ``auto`` is to reach on one H200."""
+"""Target of ``auto`` on one H200, in microseconds per step."""
 
 HEADER = f"{'case':<9} {'contender':<22}{'us/step':>10}{'ratio':>7}{'first':>7}" + (
     f"{'peak':>7}{'whole':>7}{'held':>7}{'loss':>10}{'same opt':>10}  "
@@ -60,7 +60,7 @@ HEADER = f"{'case':<9} {'contender':<22}{'us/step':>10}{'ratio':>7}{'first':>7}"
 
 
 def main() -> None:
-    """Run all that is asked for and print the table."""
+    """Run what the arguments select and print the table."""
     words = parse_words()
     rows: list[dict[str, Any]] = []
     end = time.monotonic() + words.seconds
@@ -96,7 +96,7 @@ def parse_words() -> argparse.Namespace:
 
 
 def measure(case: str, contender: str, words: argparse.Namespace, seconds: float) -> dict[str, Any]:
-    """What one fresh process measured, or why it did not."""
+    """The result of one fresh process, or its error."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         result, log = folder / "result.json", folder / "log.txt"
@@ -128,14 +128,14 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # compilers have processes of their own
+        os.killpg(process.pid, signal.SIGKILL)  # compilers start processes
         process.wait()
         return True
     return False
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Empty caches of compiled code, so that nobody profits from a contender before."""
+    """Empty caches of compiled code, so that no contender uses those of another."""
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     own = {
         "PYTHONPATH": path,
@@ -148,7 +148,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def own_lines(said: str) -> list[str]:
-    """What Epochal said about its step."""
+    """Epochal's message about its kind of step."""
     lines = [line.partition(" step: ") for line in said.splitlines()]
     return [
         f"{mark.strip()} {rest.strip()}" for begin, mark, rest in lines if mark and "{" not in begin
@@ -156,7 +156,7 @@ def own_lines(said: str) -> list[str]:
 
 
 def last_line(said: str) -> str:
-    """The last line that a process printed, which mostly is the error."""
+    """The last line that a process printed, usually the error."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return lines[-1][:160] if lines else "said nothing"
 
@@ -203,7 +203,7 @@ def _indent(log: str) -> str:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Everything once more, in one place."""
+    """Print the whole table."""
     versions = next((row["versions"] for row in reversed(rows) if "versions" in row), {})
     print(f"\n{versions}\n{HEADER}")
     for row in rows:
@@ -211,7 +211,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write what is known so far."""
+    """Write the results so far."""
     path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 

@@ -35,7 +35,7 @@ def hand(
     samples: bool = False,
     **options: work.Option,
 ) -> None:
-    """The loop that people write; as the reference it goes on for those who settle late."""
+    """The hand-written loop; as reference it also runs longer, for contenders that compile late."""
     case, device, watch = bench.case, bench.device, bench.watch
     optimizer = work.adamw(bench, **options)
     model = torch.compile(bench.model) if compiled else bench.model
@@ -52,7 +52,7 @@ def hand(
 
 
 def sample_loader(bench: work.Bench, count: int) -> DataLoader[work.Batch]:
-    """A loader that fetches sample by sample, as most people have it."""
+    """A loader that fetches sample by sample, as usual."""
     case = bench.case
     assert count <= case.pool, "a second epoch would begin within the measurement"
     dataset = TensorDataset(*(rows[: count * case.batch] for rows in work.make_tensors(case)))
@@ -60,7 +60,7 @@ def sample_loader(bench: work.Bench, count: int) -> DataLoader[work.Batch]:
 
 
 def hand_fused(bench: work.Bench) -> None:
-    """The loop by hand with the optimizer that Epochal builds on a CUDA device."""
+    """The hand-written loop with the optimizer that Epochal builds on a CUDA device."""
     if bench.device.type == "cuda":
         lr = torch.tensor(bench.case.lr, device=bench.device)
         hand(bench, fused=True, capturable=True, lr=lr)
@@ -69,7 +69,7 @@ def hand_fused(bench: work.Bench) -> None:
 
 
 def hand_captured(bench: work.Bench) -> None:
-    """The best that is known: model and loss compiled, the whole step captured, all by hand."""
+    """The fastest known loop: model and loss compiled, the whole step captured by hand."""
     if bench.device.type != "cuda":
         raise SystemExit("needs a CUDA device")
     case, device, watch, model = bench.case, bench.device, bench.watch, bench.model
@@ -111,7 +111,7 @@ def hand_captured(bench: work.Bench) -> None:
 
 @torch.no_grad()
 def _restore(model: nn.Module, optimizer: torch.optim.Optimizer, before: dict[str, Tensor]) -> None:
-    """Undo the steps that warmed up, without moving any tensor."""
+    """Undo the warm-up steps without moving any tensor."""
     for name, tensor in model.state_dict().items():
         tensor.copy_(before[name])
     for state in optimizer.state.values():
@@ -150,7 +150,7 @@ CONTENDERS: dict[str, Contender] = {
 
 
 def main() -> None:
-    """Run one contender and write what was measured."""
+    """Run one contender and write its result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", choices=list(work.CASES), required=True)
     parser.add_argument("--contender", choices=list(CONTENDERS), required=True)

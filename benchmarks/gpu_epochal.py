@@ -1,4 +1,4 @@
-"""Epochal in the GPU benchmark: the whole engine, timed from between its steps."""
+"""Epochal in the GPU benchmark: the whole engine, timed between its steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import epochal as ep
 
 LONG = {"tiny": 100_000_000, "resnet18": 2_000_000, "gpt2": 500_000}
-"""Steps of a run that is worth compiling for: far more than ten minutes."""
+"""Steps of a run that is worth compiling: far more than ten minutes."""
 
 PATIENCE = 60.0
-"""Seconds after which a step that was never compiled is measured as it is."""
+"""Seconds after which a step that was not compiled is measured uncompiled."""
 
 
 def epochal(
@@ -28,7 +28,7 @@ def epochal(
     channels_last: bool = False,
     **engine: work.Option,
 ) -> None:
-    """Epochal with everything a run has, except that nothing is logged or written."""
+    """Epochal with every feature of a run, without log and record."""
     import epochal as ep
 
     case, watch = bench.case, bench.watch
@@ -55,8 +55,8 @@ def epochal(
             run.stop("measured")
 
     def attend(run: ep.Run) -> None:
-        # As the engine adds what it does itself: a hook's function would be taken for code that
-        # may have changed something, and be followed by a look at all that a graph froze.
+        # Added like the engine's own actions: after a hook, the engine would check everything
+        # that a graph has frozen.
         run.plan.add_once("first step", ep.Every.parse("1st"), lambda _: watch.first())
         run.plan.add_period("measure", ep.Every.parse(f"{case.block}st"), measure)
 
@@ -79,10 +79,10 @@ def epochal(
 
 
 class Settled:
-    """Knows whether the blocks just timed all had the step that was chosen in the end.
+    """Knows whether all timed blocks used the final kind of step.
 
     Args:
-        case: Says how many steps that takes.
+        case: Has the number of steps until then.
         is_waiting: Whether the run is long enough to be compiled, which is decided late.
     """
 

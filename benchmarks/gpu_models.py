@@ -9,7 +9,7 @@ CLASSES = 10
 
 
 class Tiny(nn.Sequential):
-    """32-64-10, the smallest model that is one."""
+    """A perceptron of 32-64-10."""
 
     def __init__(self) -> None:
         super().__init__(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, CLASSES))

@@ -1,4 +1,4 @@
-"""Other frameworks in the GPU benchmark, each imported only when it is asked for."""
+"""Other frameworks in the GPU benchmark, each imported only when it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def lightning(bench: work.Bench) -> None:
-    """Lightning with everything off that can be switched off."""
+    """Lightning with every optional feature off."""
     try:
         import lightning as pl
     except ImportError:
@@ -50,7 +50,7 @@ def lightning(bench: work.Bench) -> None:
 
 
 def fabric(bench: work.Bench) -> None:
-    """The loop by hand on Lightning Fabric."""
+    """The hand-written loop on Lightning Fabric."""
     try:
         from lightning.fabric import Fabric
     except ImportError:
@@ -72,7 +72,7 @@ def fabric(bench: work.Bench) -> None:
 
 
 def accelerate(bench: work.Bench) -> None:
-    """The loop by hand on Accelerate."""
+    """The hand-written loop on Accelerate."""
     from accelerate import Accelerator
 
     owner = Accelerator(

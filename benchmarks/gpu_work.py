@@ -1,4 +1,4 @@
-"""What the contenders of the GPU benchmark share: cases, data, optimizer, and the watch.
+"""Shared by all contenders of the GPU benchmark: cases, data, optimizer and stopwatch.
 
 All contenders get the same initial weights and the same batches in the same order. Nothing here
 imports a training framework.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-Batch = Any  # a pair of tensors, or a mapping for who needs names
+Batch = Any  # a pair of tensors, or a mapping for contenders that need names
 Option = Any  # of an optimizer, of a section: each has its own type
 
 SEED = 1234
@@ -35,7 +35,7 @@ BLOCKS = 5
 """Blocks whose median is reported."""
 
 NOISE = 0.3
-"""Share of labels that mean nothing: a loss that cannot fall to zero can be compared."""
+"""Share of random labels: losses that cannot fall to zero can be compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Case:
     """Samples whose loss is compared in the end."""
 
     passes: int
-    """How often the hand-written loop goes on to as many steps, for who settles later."""
+    """How often the hand-written loop repeats its steps, for contenders that compile late."""
 
     tolerance: float
     """Largest relative difference of the final loss to the hand-written loop's."""
@@ -122,13 +122,13 @@ QUICK = {
 
 
 def get_case(name: str, *, quick: bool = False) -> Case:
-    """A case by name; a quick one is small enough for any CPU and measures nothing."""
+    """A case by name; a quick case is small enough for a CPU and measures nothing."""
     changes: dict[str, Any] = QUICK[name] if quick else {}
     return replace(CASES[name], **changes)
 
 
 def make_model(case: Case, device: torch.device) -> nn.Module:
-    """The model of a case; the same weights for everyone."""
+    """The model of a case, with the same weights for every contender."""
     torch.manual_seed(SEED)
     with torch.device(device):
         if case.name == "tiny":
@@ -185,12 +185,12 @@ class Batches(Dataset[Batch]):
 def make_loader(
     case: Case, device: torch.device, count: int, *, named: bool = False
 ) -> DataLoader[Batch]:
-    """A loader of ready batches, each of which is copied from pinned memory."""
+    """A loader of ready batches, which are copied from pinned memory."""
     return DataLoader(Batches(case, device, count, named=named), batch_size=None)
 
 
 def autocast(case: Case, device: torch.device) -> AbstractContextManager[object]:
-    """The precision of a case, as a hand-written loop would have it."""
+    """The autocast context of a case."""
     if case.is_bf16:
         return torch.autocast(device.type, torch.bfloat16)
     return nullcontext()
@@ -205,11 +205,11 @@ def loss_of(scores: Tensor, targets: Tensor) -> Tensor:
 
 
 class Watch:
-    """Times blocks of steps, and looks at memory and loss after the last of them.
+    """Times blocks of steps, and reads memory and loss after the last one.
 
     Args:
         case: What is trained.
-        device: Waited for before each look at the clock.
+        device: Synchronized before each reading of the clock.
         model: The module whose weights are trained, not a wrapper of it.
         begun: When the process was started, in seconds since the epoch.
     """
@@ -292,7 +292,7 @@ class Watch:
             self._check = inputs.to(self._device), targets.to(self._device)
         was_training = self._model.training
         self._model.eval()
-        # In float32, which shows more than bf16 would: the contender may be inside an autocast.
+        # In float32, which is more precise than bf16: the contender may be inside an autocast.
         with torch.autocast(self._device.type, enabled=False):
             loss = loss_of(self._model(self._check[0]), self._check[1])
         self._model.train(was_training)
@@ -304,7 +304,7 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What a contender is given."""
+    """The arguments of a contender."""
 
     case: Case
     device: torch.device
@@ -315,12 +315,12 @@ class Bench:
 
     @property
     def num_batches(self) -> int:
-        """One more than are timed: the watch looks when a step begins."""
+        """One more than are timed: the stopwatch is read when a step begins."""
         return self.case.steps + 1
 
 
 def adamw(bench: Bench, **options: Option) -> torch.optim.AdamW:
-    """The optimizer that everyone uses."""
+    """The optimizer of every contender."""
     lr = options.pop("lr", bench.case.lr)
     parameters = bench.model.parameters()
     return torch.optim.AdamW(parameters, lr=lr, weight_decay=WEIGHT_DECAY, **options)

@@ -1,7 +1,7 @@
-"""How long lists of many runs take: the index rebuilt, refreshed and asked.
+"""The time to list many runs: the index is rebuilt, refreshed and queried.
 
-Makes ten thousand run folders, builds their index, and then types commands in fresh processes, as
-people do. Prints medians and goals; leaves no files.
+Makes ten thousand run folders, builds their index, and runs commands in fresh processes. Prints
+medians and goals; leaves no files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def measure(root: Path) -> None:
         wall, cpu = run(["index", name], root)
         title = "index, from nothing" if name == "refresh" else "index rebuild"
         print(f"{title:<42}{wall:>8.2f}s{cpu:>8.2f}s{BUILD_GOAL:>8.2f}s")
-    time.sleep(2.5)  # folders that changed just now are read again, as the disk's clock ticks
+    time.sleep(2.5)  # the refresh reads folders that changed just now again
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(ROUNDS + 1):
         for name, (words, _goal) in COMMANDS.items():
@@ -64,7 +64,7 @@ def measure(root: Path) -> None:
 
 
 def main() -> None:
-    """Make the runs, measure, and clear up."""
+    """Make the runs, measure and clean up."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--keep", type=Path, help="make the runs here, and leave them")

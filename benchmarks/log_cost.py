@@ -1,10 +1,10 @@
-"""What logging costs: ten numbers a call, beside TensorBoard, W&B, MLflow and trackio.
+"""The cost of logging ten numbers per call, compared with TensorBoard, W&B, MLflow and trackio.
 
-Each figure is of a fresh process, and the ways to log take turns. First calls follow each other as
-fast as they can: time per call in the thread that calls, points per second until all are stored,
-bytes per point. Then calls come every five milliseconds, as from a training, and the process is
-killed with SIGKILL at a moment that chance chose: points of calls that had returned and cannot be
-read are lost. (The file is not called ``logging``, since every library imports that name.)
+Each figure comes from a fresh process, and the loggers alternate. First, calls follow each other
+without pause: time per call in the calling thread, points per second until all are stored, bytes
+per point. Then calls come every five milliseconds, as in a training, and the process is killed with
+SIGKILL at a random moment: points of calls that had returned and cannot be read are lost. (The file
+is not called ``logging``, because every library imports that name.)
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PACE_SECONDS = 0.005
 
 
 def values_at(step: int) -> dict[str, float]:
-    """Ten numbers that are never the same."""
+    """Ten numbers that change with every call."""
     return {f"metric_{i}": step * 0.001 + i for i in range(SERIES)}
 
 
 def measure_cost(logger: Logger, folder: Path, calls: int) -> dict[str, float]:
-    """Log as fast as it goes, until enough or for some seconds."""
+    """Log without pause for some calls or some seconds."""
     log, end = logger.begin(folder)
     for step in range(WARM_CALLS):
         log(values_at(step), step)
@@ -67,7 +67,7 @@ def measure_cost(logger: Logger, folder: Path, calls: int) -> dict[str, float]:
 
 
 def log_until_killed(logger: Logger, folder: Path) -> None:
-    """Log at the pace of a training, and say of each call that it has returned."""
+    """Log at the pace of a training, and report each call that has returned."""
     log, _ = logger.begin(folder)
     for step in range(10**9):
         log(values_at(step), step)
@@ -76,7 +76,7 @@ def log_until_killed(logger: Logger, folder: Path) -> None:
 
 
 def measure_loss(name: str, folder: Path, calls: int) -> dict[str, int]:
-    """Kill a process that logs; gives how many calls had returned, and what is left of them."""
+    """Kill a process that logs; gives the calls that had returned and those that can be read."""
     words = [sys.executable, __file__, "--child", "kill", name, str(folder)]
     returned = 0
     with subprocess.Popen(
@@ -84,7 +84,7 @@ def measure_loss(name: str, folder: Path, calls: int) -> dict[str, int]:
     ) as child:
         assert child.stdout is not None
         for line in child.stdout:
-            if line.startswith("ack "):  # others print too
+            if line.startswith("ack "):  # loggers print too
                 returned = int(line[4:]) + 1
             if returned == calls:
                 time.sleep(random.random() * PACE_SECONDS)
@@ -96,7 +96,7 @@ def measure_loss(name: str, folder: Path, calls: int) -> dict[str, int]:
 
 
 def end_session(group: int) -> None:
-    """Let helpers of a killed process finish what they hold, and then end them."""
+    """Let child processes of a killed process finish, then end them."""
     time.sleep(1.0)
     try:
         os.killpg(group, signal.SIGKILL)
@@ -105,7 +105,7 @@ def end_session(group: int) -> None:
 
 
 def ask_child(*words: object) -> str:
-    """The last line that a process prints, which is told to do one thing."""
+    """The last line that a process prints for one order."""
     done = subprocess.run(
         [sys.executable, __file__, "--child", *map(str, words)],
         capture_output=True,
@@ -119,7 +119,7 @@ def ask_child(*words: object) -> str:
 
 
 def be_child(action: str, name: str, folder: Path, calls: int) -> None:
-    """Do what ``ask_child`` was asked for."""
+    """Carry out an order of ``ask_child``."""
     (logger,) = [one for one in LOGGERS if one.name == name]
     if action == "cost":
         print(json.dumps(measure_cost(logger, folder, calls)))
@@ -128,7 +128,7 @@ def be_child(action: str, name: str, folder: Path, calls: int) -> None:
     else:
         log_until_killed(logger, folder)
     sys.stdout.flush()
-    os._exit(0)  # nothing of theirs may hold it up
+    os._exit(0)  # threads of loggers must not delay the end
 
 
 def measure(names: list[str], args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
@@ -157,7 +157,7 @@ def is_installed(package: str) -> bool:
 
 
 def report(results: dict[str, list[dict[str, Any]]]) -> str:
-    """The table, and what it says about the goals."""
+    """The table, and whether the goals are met."""
     table = [("", "us/call", "p99", "points/s", "bytes/point", "lost", "of", "times")]
     middle = {
         name: {key: median(one[key] for one in runs) for key in runs[0]}
@@ -186,7 +186,7 @@ def count_lost(runs: list[dict[str, Any]]) -> int:
 
 
 def lay_out(table: list[tuple[str, ...]]) -> list[str]:
-    """Lines with names to the left and figures to the right."""
+    """Lines with names left-aligned and figures right-aligned."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         row[0].ljust(widths[0])
@@ -196,12 +196,12 @@ def lay_out(table: list[tuple[str, ...]]) -> list[str]:
 
 
 def verdict(is_met: bool) -> str:
-    """In a word."""
+    """The result in a word."""
     return "met" if is_met else "MISSED"
 
 
 def versions(names: list[str]) -> str:
-    """What was measured, and where."""
+    """The machine, date and versions."""
     packages = dict.fromkeys(one.package for one in LOGGERS if one.name in names)
     found = []
     for package in packages:
@@ -215,7 +215,7 @@ def versions(names: list[str]) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """The words of the command."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=3000)

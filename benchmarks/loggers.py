@@ -1,4 +1,4 @@
-"""Ways to log ten numbers at a step, and how many calls of each can be read afterwards."""
+"""Loggers of ten numbers per step, and readers that count the calls they stored."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SERIES = 10
 
 
 class Logger(NamedTuple):
-    """One way to log."""
+    """One logger."""
 
     name: str
     package: str
-    """What must be installed for it."""
+    """The package that it needs."""
 
     begin: Callable[[Path], tuple[Any, Callable[[], object]]]
-    """Gives the function that logs, and the one that ends it all."""
+    """Gives the function that logs, and the one that closes."""
 
     count: Callable[[Path], int]
-    """How many calls can be read from a folder with all their points."""
+    """The number of calls that can be read with all their points."""
 
 
 def begin_epochal(folder: Path) -> tuple[Any, Callable[[], object]]:
@@ -51,12 +51,12 @@ def count_epochal(folder: Path) -> int:
 
 
 def whole_steps(steps: list[int]) -> int:
-    """How many steps were seen once for each series."""
+    """The number of steps that every series has."""
     return sum(seen == SERIES for seen in Counter(steps).values())
 
 
 def begin_tensorboard(folder: Path) -> tuple[Any, Callable[[], object]]:
-    """As its users do: a call for each number."""
+    """One call per number, as usual."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(str(folder))
@@ -69,7 +69,7 @@ def begin_tensorboard(folder: Path) -> tuple[Any, Callable[[], object]]:
 
 
 def begin_tensorboard_together(folder: Path) -> tuple[Any, Callable[[], object]]:
-    """The cheapest way that its format has: all numbers in one event."""
+    """The cheapest form: all numbers in one event."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     from torch.utils.tensorboard import SummaryWriter
 
@@ -105,7 +105,7 @@ def begin_wandb(folder: Path) -> tuple[Any, Callable[[], object]]:
 
 
 def count_wandb(folder: Path) -> int:
-    """Records of history in the file that would be sent later."""
+    """History records in the file that would be uploaded later."""
     from wandb.proto import wandb_internal_pb2
 
     steps = []
@@ -162,7 +162,7 @@ def begin_mlflow(folder: Path, *, synchronous: bool = True) -> tuple[Any, Callab
 
 
 def begin_mlflow_async(folder: Path) -> tuple[Any, Callable[[], object]]:
-    """The same from a thread of its own."""
+    """The same from its own thread."""
     return begin_mlflow(folder, synchronous=False)
 
 
@@ -172,7 +172,7 @@ def count_mlflow(folder: Path) -> int:
 
 
 def select(path: Path, question: str) -> list[int]:
-    """The first column of an answer; empty if there is no such file yet."""
+    """The first column of a query; empty if there is no such file yet."""
     if not path.exists():
         return []
     with closing(sqlite3.connect(path)) as connection:

@@ -1,4 +1,4 @@
-"""Folders of runs that nobody trained, by the thousand: the files and sizes of real ones."""
+"""Thousands of made-up run folders with the files and sizes of real ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CURVES = 64
-"""How many different sets of curves there are; runs take them in turn."""
+"""Number of different sets of curves; runs use them in turn."""
 
 STEPS = 1000
 PROJECTS = ("vision", "speech", "language")

@@ -1,4 +1,4 @@
-"""The models that are trained, with random data for each of them."""
+"""The models of the benchmark, with random data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Block(nn.Module):
-    """One layer of a transformer: attention to what came before, then an MLP."""
+    """One layer of a transformer: causal attention, then an MLP."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape, one layer deeper."""
+        """The features after this layer."""
         batch, length, width = x.shape
         parts = (
             self.qkv(self.norm_1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)

@@ -1,12 +1,12 @@
-"""What training frameworks cost per step, against the loop that one writes by hand.
+"""The cost of training frameworks per step, compared with a hand-written loop.
 
-Within one fresh process a short segment is trained by the peer and at once by the hand-written
-loop, the order alternating, or by both in turns where steps are long; several pairs per process,
-processes of all peers in turn, round after round. The hand-written loop paired with itself is the
-control, which must read 1.00. Prints tables, writes all figures as JSON, and with ``--keep`` the
-tables into RESULTS.md. What was measured before, with the same versions, stays in the JSON unless
-it is measured anew, so that one may go on with ``--case``, ``--model`` and ``--peer``; tables name
-the commit of every row. ``make bench`` makes the environment.
+In one fresh process a short segment is trained by the peer and then by the hand-written loop, in
+alternating order, or by both step by step where steps are long. There are several pairs per
+process, and the processes of all peers alternate, round after round. The hand-written loop paired
+with itself is the control, which must be 1.00. Prints tables, writes all figures as JSON, and with
+``--keep`` the tables to RESULTS.md. Older figures of the same versions stay in the JSON unless they
+are measured again, so ``--case``, ``--model`` and ``--peer`` can measure a part; tables name the
+commit of every row. ``make bench`` makes the environment.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ BUSY = 0.5
 
 
 class Progress:
-    """One line per process, with the time that is left."""
+    """Prints one line per process with the remaining time."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done, self.began = total, 0, time.monotonic()
 
     def show(self, what: str, found: dict[str, Any]) -> None:
-        """Say what a process found."""
+        """Print the result of a process."""
         self.done += 1
         left = (time.monotonic() - self.began) / self.done * (self.total - self.done)
         print(f"[{self.done:>4}/{self.total}] {what:<58} {_in_short(found):<24}", end="")
@@ -60,7 +60,7 @@ def _in_short(found: dict[str, Any]) -> str:
 
 
 class Results:
-    """All figures, kept in a file after every process, so that nothing is lost."""
+    """All figures, saved in a file after every process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class Results:
                 self.data |= {name: older[name] for name in ("runs", "starts")}
 
     def forget(self, kind: str, **known: object) -> None:
-        """Drop older figures of what is measured anew."""
+        """Drop older figures of what is measured again."""
         self.data[kind] = [
             run
             for run in self.data[kind]
@@ -79,14 +79,14 @@ class Results:
         ]
 
     def add(self, kind: str, run: dict[str, Any]) -> None:
-        """Keep the figures of one process."""
+        """Save the figures of one process."""
         self.data[kind].append({"commit": find_commit(), **run})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.data), encoding="utf-8")
 
 
 def find_commit() -> str:
-    """The commit that is measured, with a plus sign if files differ from it; empty if unknown."""
+    """The measured commit, with a plus sign if files differ from it; empty if unknown."""
     git = ("git", "-C", str(HERE))
     try:
         commit = subprocess.check_output(
@@ -128,7 +128,7 @@ def in_turn(rows: list[Row], rounds: int) -> Iterator[tuple[int, Row]]:
 
 
 def measure(args: argparse.Namespace, results: Results) -> None:
-    """Run all processes that the arguments ask for."""
+    """Run all processes that the arguments select."""
     cells = [
         (case, model, [row for row in ROWS[case] if row.peer in (*args.peer, "hand_written")])
         for case in args.case
@@ -155,7 +155,7 @@ def measure(args: argparse.Namespace, results: Results) -> None:
 
 
 def measure_row(row: Row, case: str, model: str, *, pairs: int, number: int) -> dict[str, Any]:
-    """What one process of a row found."""
+    """The figures of one process of a row."""
     own = case if row.peer != "hand_written" or case == "realistic" else "minimal"
     return launch(
         "pairs",
@@ -170,7 +170,7 @@ def measure_row(row: Row, case: str, model: str, *, pairs: int, number: int) -> 
 
 
 def parse() -> argparse.Namespace:
-    """The arguments, with everything filled in."""
+    """The arguments with their defaults."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     peers = tuple(dict.fromkeys(row.peer for row in PEERS))
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES)
@@ -192,7 +192,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, show, and keep."""
+    """Measure, print and save."""
     args = parse()
     if os.getloadavg()[0] > BUSY and not args.report:
         print("the machine is busy: figures will be rough")

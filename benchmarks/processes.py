@@ -1,4 +1,4 @@
-"""Starts the processes of the benchmark, each fresh, with or without a terminal."""
+"""Starts fresh processes of the benchmark, with or without a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS, COLUMNS = 40, 120
 LAST_WORDS = 2000
 TIMEOUT_SECONDS = 900
 ENVIRONMENT = {
-    "MALLOC_ARENA_MAX": "1",  # or a side that trains in a thread would have memory of another kind
+    "MALLOC_ARENA_MAX": "1",  # otherwise training in a thread uses other memory
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "TERM": "xterm-256color",
@@ -31,7 +31,7 @@ ENVIRONMENT = {
 
 
 class Terminal:
-    """A pseudo-terminal whose output is read and kept, as far as its end is concerned."""
+    """A pseudo-terminal that keeps the end of its output."""
 
     def __init__(self) -> None:
         self._inner, self.end = pty.openpty()
@@ -51,7 +51,7 @@ class Terminal:
             self._text = (self._text + chunk)[-LAST_WORDS:]
 
     def close(self) -> str:
-        """Its last words."""
+        """The last lines of its output."""
         os.close(self.end)
         self._reader.join()
         os.close(self._inner)
@@ -59,7 +59,7 @@ class Terminal:
 
 
 def launch(mode: str, *, terminal: bool, **options: object) -> dict[str, Any]:
-    """What one process measured, or ``{"error": its last words}``."""
+    """The result of one process, or ``{"error": its last output}``."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "output.json"
         words = [sys.executable, str(CHILD), mode, str(output)]

@@ -1,4 +1,4 @@
-"""The tables: text for a terminal, which is also what is kept in RESULTS.md."""
+"""The tables as text, for the terminal and RESULTS.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ later that is than by hand in the same round. Targets of Epochal: import in
 
 
 def full_report(results: dict[str, Any]) -> str:
-    """Everything that was measured, with date and versions."""
+    """The whole report, with date and versions."""
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     lines = [f"{HEADING}, {results['date']}", ""]
     lines += [f"{results['machine']}, one thread, one process at a time. {versions}.", METHOD[1:-1]]
@@ -48,7 +48,7 @@ def full_report(results: dict[str, Any]) -> str:
 
 
 def case_report(case: str, runs: Sequence[Run]) -> Iterator[str]:
-    """The tables of one case, with what one has to know about them."""
+    """The tables of one case, with notes."""
     if not runs:
         return
     yield from (f"### {case}", "", rows.ABOUT[case].strip(), "")
@@ -61,7 +61,7 @@ def case_report(case: str, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def cell_report(case: str, model: str, runs: Sequence[Run]) -> Iterator[str]:
-    """The table of one case and model, and what it shows."""
+    """The table of one case and model, with its conclusions."""
     found = {row.name: [run for run in runs if run["row"] == row.name] for row in rows.ROWS[case]}
     good = {name: [run for run in ran if "pairs" in run] for name, ran in found.items()}
     summaries = {name: summarize(ran) for name, ran in good.items() if ran}
@@ -83,19 +83,19 @@ def cell_report(case: str, model: str, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _commits(runs: Sequence[Run]) -> str:
-    """The commits at which something was measured, in short."""
+    """The short names of the measured commits."""
     commits = dict.fromkeys(run.get("commit", "") for run in runs)
     return ", ".join(one[:9] + "+" * one.endswith("+") if one else "unknown" for one in commits)
 
 
 def _mixture(runs: Sequence[Run]) -> Iterator[str]:
-    """A warning if figures that stand side by side are of several commits."""
+    """A warning if a table has figures of several commits."""
     if len({run.get("commit", "") for run in runs}) > 1:
         yield "Rows are of SEVERAL COMMITS: they compare only if nothing changed in between."
 
 
 def _failures(name: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Why a row is not there, or lacks some of its processes."""
+    """Why a row or some of its processes are missing."""
     errors = [run["error"].strip().splitlines()[-1][:200] for run in runs if "error" in run]
     if errors and len(errors) == len(runs):
         yield f"{name}: not run: {errors[0]}"
@@ -124,7 +124,7 @@ def _interval(estimate: Estimate) -> str:
 
 
 def _judge(case: str, summaries: dict[str, Summary]) -> Iterator[str]:
-    """Whether the control can be relied on, and whether Epochal is below every peer."""
+    """Whether the control is reliable, and whether Epochal is below every peer."""
     control, own = summaries.get(CONTROL), summaries.get(OWN)
     if control is None or control.cpu.low is None:
         yield "Too little was measured for a judgement."
@@ -164,7 +164,7 @@ def _starts(starts: Sequence[Run]) -> Iterator[str]:
 
 
 def _layout(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table in plain text, the first column to the left and the others to the right."""
+    """A table in plain text; only the first column is left-aligned."""
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     yield "```"
     for first, *others in table:
@@ -174,7 +174,7 @@ def _layout(table: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def keep(report: str, path: Path) -> None:
-    """Put the report into a file, in place of an older one."""
+    """Write the report to a file, replacing an older one."""
     text = path.read_text(encoding="utf-8")
     older = re.compile(rf"^{re.escape(HEADING)}.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
     if older.search(text):

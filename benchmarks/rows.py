@@ -1,4 +1,4 @@
-"""What is measured: the rows of each table, and the targets that Epochal has in them."""
+"""The rows of each table, and the targets of Epochal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ CONTROL = "by hand"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: a name for people, and the adapter behind it."""
+    """One row of a table: its title and its adapter."""
 
     name: str
     peer: str
     package: str = ""
     opaque: bool = False
-    """Whether both sides get a dataset of which nothing can be known but its samples."""
+    """Whether both sides get a dataset that can only be indexed."""
 
 
 PEERS = (
@@ -49,10 +49,10 @@ TARGETS = {
 IMPORT_TARGET, FIRST_STEP_TARGET = 0.05, 0.5
 
 TOLERANCES = {"minimal": 0.0, "realistic": 0.0, "as-user": 1e-3}
-"""By how much losses and norms may differ; a fused optimizer rounds in another order."""
+"""Allowed differences of losses and norms; a fused optimizer rounds in another order."""
 
 PAIRS = {"minimal": 8, "realistic": 4, "as-user": 8}
-"""Pairs of segments in one process; starting it takes longer than most of them."""
+"""Pairs of segments in one process."""
 
 ABOUT = {
     "minimal": "No logging, no saving; the same DataLoader and AdamW for everyone.",
@@ -67,13 +67,13 @@ against the same hand-written loop, which has a DataLoader and AdamW as torch gi
 }
 NOTES = {
     "minimal": """
-Opaque: both sides get a class of its own around the dataset, so that the engine cannot see the
-tensors and gather whole batches; what the other row is below it, gathering saves.
+Opaque: both sides wrap the dataset in a class, so that the engine cannot see the tensors and gather
+whole batches; the difference to the other row is the gain from gathering.
 transformers takes the norm of the gradient at each step; no argument stops it.
 """,
     "realistic": """
-The checkpoints of Epochal are its own, from which a run goes on bit for bit, written and synced to
-the disk by a thread; its record is on. mmengine has no bar, only log lines. Lightning and Composer
+Epochal writes its own checkpoints, from which a run resumes bit for bit; a thread writes and syncs
+them. Its record is on. mmengine has no bar, only log lines. Lightning and Composer
 measure with torchmetrics, Ignite with its own metrics, the others with plain tensors. Composer
 evaluates without a loss.
 """,

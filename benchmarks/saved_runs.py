@@ -1,4 +1,4 @@
-"""Real runs in the benchmark of checkpoints: how long a save holds one up, how soon it goes on."""
+"""Real runs in the benchmark of checkpoints: delays by saves, and the time to resume."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _QUIET = {"console_every": 0, "record_every": 0, "level": "error"}
 
 
 class Rows(Dataset[Tensor]):
-    """A map-style dataset of which nothing is known but its length."""
+    """A map-style dataset that can only be indexed."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -37,7 +37,7 @@ class Rows(Dataset[Tensor]):
 
 
 class Work(ep.Task):
-    """Steps that take little, so that everything else shows."""
+    """A task with short steps, so that other costs are visible."""
 
     def __init__(self, steps: int) -> None:
         self.train_loader = DataLoader(Rows(steps * BATCH), batch_size=BATCH, shuffle=True)
@@ -47,7 +47,7 @@ class Work(ep.Task):
         return model(batch)
 
     def batch_loss(self, out: Tensor, batch: Tensor) -> dict[str, tuple[Tensor, int]]:
-        """The loss to minimise."""
+        """The loss."""
         return {"loss": (out.square().mean(), len(batch))}
 
 
@@ -67,24 +67,24 @@ class Heavy(nn.Module):
 
 @dataclass
 class Stall:
-    """What one run with saves in the background showed, in seconds."""
+    """Seconds measured in one run with background saves."""
 
     pauses: list[float] = field(default_factory=list)
-    """From the end of one step to the end of the next, where a save lies between."""
+    """Steps that include a save."""
 
     copies: list[float] = field(default_factory=list)
-    """Of the copy to host memory alone, of the same state in the same run."""
+    """Only the copy of the same state to host memory."""
 
     ordinary: list[float] = field(default_factory=list)
-    """Of steps while nothing is being written."""
+    """Steps while nothing is written."""
 
     beside: list[float] = field(default_factory=list)
-    """Of steps while a checkpoint is being written."""
+    """Steps while a checkpoint is written."""
 
 
 @dataclass
 class _Watch(ep.Hook):
-    """Asks for a save every ``period`` steps, and times every step."""
+    """Requests a save every ``period`` steps, and times every step."""
 
     period: int
     stall: Stall = field(default_factory=Stall)
@@ -93,7 +93,7 @@ class _Watch(ep.Hook):
     _is_writing: bool = False
 
     def step_end(self, run: ep.Run) -> None:
-        """Note the step that ends here; before each save, copy once without one."""
+        """Record the step; before each save, copy once without saving."""
         seconds = time.perf_counter() - self._begun
         if self._is_asked:
             self.stall.pauses.append(seconds)
@@ -107,12 +107,12 @@ class _Watch(ep.Hook):
         self._begun = time.perf_counter()
 
     def checkpoint_saved(self, run: ep.Run, path: Path) -> None:
-        """What is being written is on the disk."""
+        """Record that the checkpoint is on the disk."""
         self._is_writing = False
 
 
 def time_copy(model: nn.Module) -> float:
-    """Seconds that it takes to copy the state of a model to host memory."""
+    """Seconds to copy the state of a model to host memory."""
     state = {"model": dict(model.state_dict())}
     warm_memory(sum(tensor.nbytes for tensor in model.state_dict().values()))
     begin = time.perf_counter()
@@ -121,7 +121,7 @@ def time_copy(model: nn.Module) -> float:
 
 
 def warm_memory(size: int) -> None:
-    """Let the next who needs so many bytes find them at hand."""
+    """Touch and free so many bytes, so that the next allocation is fast."""
     torch.ones(size // 4)
 
 
@@ -144,32 +144,32 @@ def measure_stall(folder: Path, size: int, saves: int, period: int) -> Stall:
 
 @dataclass
 class _Saves(ep.Hook):
-    """Asks for a save at each of some steps."""
+    """Requests a save at some steps."""
 
     steps: tuple[int, ...]
 
     def step_end(self, run: ep.Run) -> None:
-        """Ask, where one is wanted."""
+        """Request a save at the chosen steps."""
         if run.step in self.steps:
             request_save(run, "benchmark")
 
 
 class _FirstStep(ep.Hook):
-    """Ends a run after its first step, and notes the time."""
+    """Ends a run after its first step, and records the time."""
 
     at = 0.0
 
     def step_end(self, run: ep.Run) -> None:
-        """That is all."""
+        """Stop the run."""
         if not self.at:
             self.at = time.perf_counter()
             run.stop("measured")
 
 
 def measure_resume(folder: Path, steps: int, rounds: int) -> tuple[dict[int, list[float]], float]:
-    """Seconds from asking to go on to the end of the first step, by where the run was.
+    """Seconds from the request to resume to the end of the first step, by position.
 
-    Also those that the whole epoch took, which is what it would take to go through its data again.
+    Also the seconds of the whole epoch, which a resume that reads all data again would need.
     """
     places = (10, steps // 2, steps * 99 // 100)
     begin = time.perf_counter()

@@ -1,7 +1,7 @@
 """One fresh process of the benchmark: pairs of segments, or one start.
 
-``pairs`` trains a segment with the peer and the same with the hand-written loop, again and again,
-and notes the time of both. ``start`` trains once, and notes how long it took to get there.
+``pairs`` repeatedly trains a segment with the peer and with the hand-written loop, and records the
+time of both. ``start`` trains once, and records the time until the first step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Segments:
         """Train once; time per step, loss and norm."""
         with tempfile.TemporaryDirectory() as folder:
             job = self._make_job(folder)
-            gc.collect()  # nobody pays for what the one before left
+            gc.collect()  # the garbage of one side must not cost the other one time
             train(job)
         stamps = zip(*job.model.watch.stamps, strict=True)
         return _figures(job, *(end - begin for begin, end in stamps))
@@ -51,7 +51,7 @@ class Segments:
     def train_pair(
         self, theirs: Callable[[Job], None], ours: Callable[[Job], None], *, ours_first: bool
     ) -> dict[str, dict[str, float]]:
-        """The same figures of two trainings, one after the other or step by step in turns."""
+        """The figures of two trainings, one after the other or alternating step by step."""
         sides = {"peer": theirs, "hand": ours}
         if not self.work.in_turns:
             order = sorted(sides, reverse=not ours_first)
@@ -77,7 +77,7 @@ class Segments:
 
 
 def _figures(job: Job, wall: float = 0.0, cpu: float = 0.0) -> dict[str, float]:
-    """What is kept of a segment: time per step, loss and norm."""
+    """The figures of a segment: time per step, loss and norm."""
     if job.model.watch.count != job.passes:
         raise RuntimeError(f"{job.model.watch.count} forward passes instead of {job.passes}")
     loss, norm = outcome(job)
@@ -134,7 +134,7 @@ def measure_start(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure what the arguments say, and write it as JSON to a file."""
+    """Measure what the arguments select, and write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mode", choices=("pairs", "start"))
     parser.add_argument("output", type=Path)

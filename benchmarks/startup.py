@@ -1,6 +1,6 @@
-"""How long people wait before anything happens: import, help, check and the list of runs.
+"""Start-up time: import, help, check and the list of runs.
 
-Each command runs in fresh processes, interleaved, beside ``python -c pass`` as the floor.
+Commands alternate in fresh processes, with ``python -c pass`` as the lower bound.
 Prints a table with medians and the goals; writes nothing.
 """
 

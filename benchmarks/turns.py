@@ -1,9 +1,8 @@
-"""Two trainings that take their steps in turn, one at a time.
+"""Two trainings that alternate their steps.
 
-Machines grow faster and slower within seconds, by more than what is to be measured. Where a step
-takes milliseconds, the two sides of a pair are therefore trained at the same time: after each
-forward pass of one begins, the other goes on to its next one. Whatever slows the machine down then
-slows both down alike.
+The speed of a machine changes within seconds by more than the measured differences. Where a step
+takes milliseconds, the two sides of a pair therefore alternate: when a forward pass of one side
+begins, the other side continues to its next one. Changes of speed then affect both sides alike.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Side:
-    """One of two trainings; its model tells it of every forward pass.
+    """One of two trainings; its model calls it at every forward pass.
 
     Args:
         marks: The passes between which time counts.
@@ -27,14 +26,14 @@ class Side:
         self.first, self.last = marks
         self.count = 0
         self.wall = self.cpu = self.aside = 0.0
-        """Seconds of its turns; ``aside`` is what other threads computed in the meantime."""
+        """Seconds of its turns; ``aside`` is CPU time of other threads meanwhile."""
 
         self._turn = threading.Semaphore(0)
         self._other: Side | None = None
         self._begun = (0.0, 0.0, 0.0)
 
     def tick(self) -> None:
-        """Note that a forward pass begins, and let the other side go on to its next one."""
+        """Record that a forward pass begins, and let the other side continue to its next one."""
         self._end_turn()
         self.count += 1
         if self._other is not None:
@@ -43,7 +42,7 @@ class Side:
         self._begin_turn()
 
     def train(self, work: Callable[[], None]) -> None:
-        """Do all of the work in turns; then the other side goes on alone."""
+        """Do the whole work in turns; then the other side continues alone."""
         self._begin_turn()
         try:
             work()
@@ -57,7 +56,7 @@ class Side:
         self._turn.acquire()
 
     def face(self, other: Side) -> None:
-        """Take turns with another side from now on."""
+        """Alternate with another side from now on."""
         self._other, other._other = other, self
 
     def _begin_turn(self) -> None:
@@ -75,9 +74,9 @@ class Side:
 def train_in_turns(
     theirs: tuple[Side, Callable[[], None]], ours: tuple[Side, Callable[[], None]]
 ) -> None:
-    """Train both sides, theirs in this thread, as some need the main one.
+    """Train both sides; the peer in this thread, because some need the main thread.
 
-    What threads of theirs compute at any time is theirs; the hand-written loop has none.
+    CPU time of other threads counts for the peer; the hand-written loop has none.
     """
     (their_side, their_work), (our_side, our_work) = theirs, ours
     their_side.face(our_side)
@@ -87,7 +86,7 @@ def train_in_turns(
         our_side.wait()
         try:
             our_side.train(our_work)
-        except BaseException as error:  # told by the main thread
+        except BaseException as error:  # raised in the main thread
             errors.append(error)
 
     thread = threading.Thread(target=train)

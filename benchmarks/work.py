@@ -1,8 +1,8 @@
-"""The work that every peer does: what a segment is, and the clocks inside of its model.
+"""The work of every peer: the segment, and the clocks inside its model.
 
-A segment is one short training from a fresh model. Its time is stamped inside the forward pass, so
-that no framework needs a callback to be measured, and between two passes, so that only steps count
-and neither start nor end of a training.
+A segment is one short training of a new model. Clocks are read inside the forward pass, so that no
+framework needs a callback, and time counts between two passes, without start and end of a
+training.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Stopwatch:
         self.stamps: list[tuple[float, float]] = []
 
     def tick(self) -> None:
-        """Note that a forward pass begins."""
+        """Record that a forward pass begins."""
         if self.count in self.marks:
             self.stamps.append((time.perf_counter(), time.process_time()))
         self.count += 1
 
 
 class Timed(nn.Module):
-    """A model that tells its stopwatch of every forward pass."""
+    """A model that calls its stopwatch at every forward pass."""
 
     def __init__(self, inner: nn.Module, watch: Stopwatch) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Work:
     """Epochs of a realistic segment; the first is not timed."""
 
     in_turns: bool = False
-    """Whether the two sides of a pair take turns at every step, as steps are long."""
+    """Whether the two sides of a pair alternate at every step, because steps are long."""
 
 
 WORKS = {
@@ -111,13 +111,13 @@ WORKS = {
 
 
 class Opaque(Dataset):
-    """A dataset of which nothing can be known but its samples."""
+    """A dataset that can only be indexed."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
 
     def __len__(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
@@ -127,7 +127,7 @@ class Opaque(Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything one segment needs; each framework gets the same."""
+    """The inputs of a segment; every framework gets the same."""
 
     model: Timed
     optimizer: torch.optim.Optimizer
@@ -136,17 +136,17 @@ class Job:
     epochs: int
     classes: int
     folder: Path
-    """An empty folder for whatever is written."""
+    """An empty folder for files."""
 
     steps: int
     """Training steps in the timed part."""
 
     passes: int
-    """Forward passes of the whole segment, by which left-out or added work is noticed."""
+    """Forward passes of the whole segment, to notice missing or additional work."""
 
 
 def draw_data(work: Work, case: str, *, steps: int | None = None) -> tuple[TensorDataset, ...]:
-    """The training data of a segment, and the data that is held out."""
+    """The training data and the held-out data of a segment."""
     torch.manual_seed(0)
     batches = steps or (work.epoch_steps if case == "realistic" else work.steps)
     sizes = (batches * work.batch_size, batches // 5 * work.batch_size or work.batch_size)
@@ -184,7 +184,7 @@ def make_job(work: Work, case: str, data: tuple[Dataset, ...], folder: Path) -> 
 
 @torch.no_grad()
 def outcome(job: Job) -> tuple[float, float]:
-    """What the training came to: loss on held-out data, and norm of all parameters."""
+    """The result: loss on held-out data, and norm of all parameters."""
     model = job.model.inner.eval()
     losses = [functional.cross_entropy(model(x), y) for x, y in job.val_loader]
     norms = [parameter.double().norm() for parameter in model.parameters()]

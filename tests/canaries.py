@@ -1,11 +1,11 @@
-"""Secrets by their form, none of which was ever valid, and names that only look like one's."""
+"""Texts in the form of secrets, none of them valid, and names that only look like secrets."""
 
 from __future__ import annotations
 
 _LETTERS = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzAbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 _HEX = "0123456789abcdef" * 4
 
-TOKENS = {  # cut in two, so that no scanner minds
+TOKENS = {  # in two parts, so that secret scanners do not report this file
     "aws": "AKIA" + "Q3EXAMPLE7CANARY",
     "aws_session": "ASIA" + "Q3EXAMPLE7CANARY",
     "google": "AI" + "za" + _LETTERS[:35],

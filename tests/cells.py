@@ -1,4 +1,4 @@
-"""Runs of every kind that a resume must not change: one small training per cell of a matrix."""
+"""One small training per kind of run, for tests that resume runs."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def lbfgs(parameters: Any) -> Optimizer:
 
 
 def grouped(parameters: Any) -> Optimizer:
-    """Two named groups of other options than the rest."""
+    """Two named groups with other options than the rest."""
     groups = [
         {"params": parameters[:3], "lr": 0.003, "name": "body"},
         {"params": parameters[3:6], "weight_decay": 0.0, "betas": (0.8, 0.9), "name": "middle"},
@@ -143,7 +143,7 @@ def grouped(parameters: Any) -> Optimizer:
 
 
 def several(parameters: Any) -> Optimizers:
-    """Two optimizers, of which one steps in every third step only."""
+    """Two optimizers; one of them steps only every third time."""
     rare = MemberOptions(every=3, clip=0.05)
     return Optimizers(
         [Member("rare", sgd(parameters[:4]), rare), Member("usual", grouped(parameters[4:]))]
@@ -151,7 +151,7 @@ def several(parameters: Any) -> Optimizers:
 
 
 def both_ways(optimizer: Any) -> OptimizerSchedules:
-    """A schedule of torch for one of them, and ours for the other."""
+    """A scheduler of torch for one of them, one of ours for the other."""
     scheduler = TorchSchedule(lr_scheduler.ExponentialLR(optimizer["rare"], 0.9))
     usual = Warmup(Cosine(), 2)
     members = {"rare": (optimizer["rare"], scheduler), "usual": (optimizer["usual"], usual)}
@@ -171,7 +171,7 @@ def cosine(optimizer: Optimizer) -> Warmup:
 
 
 def warm_epochs(optimizer: Optimizer) -> Warmup:
-    """Warms up by steps, and moves by epochs then."""
+    """A warm-up by steps, then a schedule by epochs."""
     schedule = Exponential(gamma=0.5, every="1ep")
     schedule.unit = "epoch"
     return Warmup(schedule, 6)
@@ -193,7 +193,7 @@ def warm_chain(optimizer: Optimizer) -> Warmup:
 
 
 def remake(model: nn.Module, changes: Sequence[Mapping[str, Any]]) -> tuple[Optimizer, Any]:
-    """What an experiment would make of ``adamw`` after some changes."""
+    """The optimizer that an experiment would build from ``adamw`` after some changes."""
     options: dict[str, Any] = {"type": "AdamW", "lr": 0.01}
     own: dict[str, Any] = {}
     for change in changes:
@@ -211,7 +211,7 @@ def step_down(optimizer: Optimizer) -> TorchSchedule:
 
 
 def stages(*given: dict[str, Any]) -> tuple[Stage, ...]:
-    """Stages with a length each."""
+    """Stages of the given lengths."""
     return tuple(
         Stage(**(one | {"name": f"s{index}", "length": parse_duration(one["length"])}))
         for index, one in enumerate(given)
@@ -228,14 +228,14 @@ STAGED = stages(
     },
     {"length": "1ep", "optim": {"lr": 0.01, "clip": 0.1, "accumulate": 2}},
 )
-"""Other optimizers, other batches, frozen parts, and borders within epochs."""
+"""Changes of optimizer, batch size and frozen parts, also within an epoch."""
 
 FROZEN = stages(
     {"length": "2st", "freeze": ("conv",)},
     {"length": "1ep", "batch_size": 3},
     {"length": "4st", "unfreeze": ("conv",), "freeze": ("head",)},
 )
-"""What any optimizer allows."""
+"""Changes that every optimizer allows."""
 
 SCHEDULED = stages(
     {"length": "2st", "schedule": step_down},
@@ -243,7 +243,7 @@ SCHEDULED = stages(
     {"length": "3st", "schedule": step_down, "optim": {"lr": 0.02, "state": "reset"}},
     {"length": "9sa", "optim": {"type": "LBFGS", "lr": 0.1, "max_iter": 2}},
 )
-"""Schedules of their own between that of the run, and an end by a metric."""
+"""Stages with and without a schedule, and one that a metric ends."""
 
 
 def mixing() -> tuple[Mixup, CutMix]:
@@ -322,7 +322,7 @@ CELLS: dict[str, dict[str, Any]] = {
     "recomputed": {"engine": {"recompute": ["conv", "norm", "dropout"]}, "dropout": 0.4},
     "microbatches": {"engine": {"microbatch": 3, "recompute": ["first"]}, "dropout": 0.4},
     "microbatches found": {"engine": {"microbatch": "auto"}, "accumulate": 2, "clip": 0.1},
-    "early stop of its own": {
+    "early stopping": {
         "hooks": lambda: (EarlyStopping(patience=2, min_delta=0.1, min_for="2ep"),),
         "eval_every": "1st",
     },
@@ -352,12 +352,12 @@ def build(
     engine: dict[str, Any] | None = None,
     **given: Any,
 ) -> Run:
-    """A run of one cell, of parts that nobody else has."""
+    """A run of one cell; it shares no part with other runs."""
     torch.manual_seed(7)
     names = ("tied", "frozen")
     model = Net(**{name: given.get(name, False) for name in names}, dropout=given.get("dropout", 0))
     place = {"dtype": given["dtype"]} if "dtype" in given else {}
-    model = model.double() if place else model  # as an experiment would place it
+    model = model.double() if place else model  # as an experiment does
     loss = given["loss"]() if "loss" in given else None
     learned = [] if loss is None else loss.parameters()
     optim = optimizer([one for one in (*model.parameters(), *learned) if one.requires_grad])

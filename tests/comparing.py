@@ -1,4 +1,4 @@
-"""Folders of runs that were never run, for tests that compare them."""
+"""Made-up run folders, for tests that compare runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FACTS = {"project": "digits", "runner": "train", "epochal": "1", "torch": "2", "
 
 
 def origin(value: object, where: str = "", *, layer: str = "file") -> list[dict[str, object]]:
-    """Who set a value: ``a.yaml:3``, or the class whose default it is."""
+    """Where a value was set: ``a.yaml:3``, or the class whose default it is."""
     source, _, line = where.partition(":")
     place = {"source": source or "a.yaml", "line": int(line or 1), "column": 1}
     return [{"value": value, **place, "layer": layer}]
@@ -42,16 +42,16 @@ def make_run(
     best: float | None = None,
     **facts: Any,
 ) -> RunRecord:
-    """A run whose record says this.
+    """Write the record of a made-up run.
 
     Args:
         path: Its folder.
-        config: Values by dotted key, or who set them as ``origin`` gives it.
+        config: Values by dotted key, or where they were set, as ``origin`` gives it.
         points: Values by step, for each metric.
         status: How it ended.
-        metrics: What its result says.
-        best: The same, of the monitor.
-        facts: More of ``run.json``.
+        metrics: Metrics of its result.
+        best: Best value of its monitor.
+        facts: Further entries of ``run.json``.
     """
     monitor = {} if "monitor.metric" in (config or {}) else {"monitor": "+val/acc"}
     config = {"seed": 0, "tag": "t", **monitor, **(config or {})}
@@ -90,7 +90,7 @@ def keep_code(
     links: Mapping[str, str] | None = None,
     epochal: str = "",
 ) -> None:
-    """Give a run a snapshot of some files; ``epochal`` is the digest of Epochal itself."""
+    """Add a copy of some code files to a run; ``epochal`` is the digest of Epochal itself."""
     entries = []
     for path, content in sorted(files.items()):
         target = record.path / "code" / "project" / path

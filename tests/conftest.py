@@ -1,4 +1,4 @@
-"""What every test starts from: one thread, no colour, no leftovers between tests."""
+"""Fixtures of all tests: one thread, no colour, nothing left from other tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ os.environ.pop("FORCE_COLOR", None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how much was tried by the tests that count: ``record_property("counted", text)``."""
+    """Print the texts that tests recorded with ``record_property("counted", text)``."""
     reports = terminalreporter.getreports("passed")
     lines = [text for one in reports for name, text in one.user_properties if name == "counted"]
     if lines:
@@ -30,7 +30,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def registered_names_are_forgotten() -> Iterator[None]:
-    """Names that a test registers must not be seen by the next."""
+    """Remove the names that a test registered."""
     from epochal import registry
 
     before = {kind: dict(names) for kind, names in registry.REGISTERED.items()}
@@ -41,7 +41,7 @@ def registered_names_are_forgotten() -> Iterator[None]:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a project that works, which is also the current folder."""
+    """The folder of a working project, which is also the current folder."""
     folder = write_shop(tmp_path / "project")
     monkeypatch.chdir(folder)
     with forgetting(tmp_path):
@@ -50,11 +50,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def epochal(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Types ``epochal`` and words, in this process."""
+    """Runs ``epochal`` with the given words in this process."""
     return command(capsys)
 
 
 @pytest.fixture
 def command_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell that finds ``epochal``, so that messages can name it."""
+    """Put ``epochal`` on the PATH, so that messages can name it."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)

@@ -1,4 +1,4 @@
-"""A disk whose every operation can be made to fail, through the seam of epochal.durable."""
+"""A disk whose operations fail on request; it replaces the operations of epochal.durable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ERRORS = [errno.EIO, errno.ENOSPC]
 
 
 class Faults:
-    """Lets ``allowed`` operations pass and makes the next one fail, as a full disk would."""
+    """Lets ``allowed`` operations succeed and makes the next one fail, like a full disk."""
 
     def __init__(self, *, allowed: int, code: int = errno.EIO, short: bool = False) -> None:
         self.names: list[str] = []
@@ -37,7 +37,7 @@ class Faults:
             self.names.append(name)
             if len(self.names) - 1 == self._fail_at:
                 self.failed = name
-                if name == "close":  # the kernel lets go of the file even when close fails
+                if name == "close":  # the kernel releases the file even when close fails
                     real(*args)
                 if name == "write" and self._short:
                     return real(args[0], args[1][: len(args[1]) // 2])
@@ -48,7 +48,7 @@ class Faults:
 
 
 def full_disk(room: int) -> durable.Operations:
-    """A disk with room for so many writes and new folders; what was there can be removed."""
+    """A disk with room for so many writes and new folders; files can still be removed."""
     left = [room]
 
     def guard(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,7 +64,7 @@ def full_disk(room: int) -> durable.Operations:
 
 
 def full_unless_gone(path: Path) -> durable.Operations:
-    """A disk that is full as long as one file is there."""
+    """A disk that is full while one file exists."""
 
     def write(descriptor: int, data: Any) -> int:
         if path.exists():
@@ -75,7 +75,7 @@ def full_unless_gone(path: Path) -> durable.Operations:
 
 
 def read_only_disk() -> durable.Operations:
-    """A disk that nobody may write to."""
+    """A read-only disk."""
 
     def refuse(*_: object) -> NoReturn:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -87,7 +87,7 @@ def read_only_disk() -> durable.Operations:
 def sweep(
     monkeypatch: pytest.MonkeyPatch, action: Callable[[], object], *, code: int
 ) -> list[tuple[Faults, WriteError]]:
-    """Every operation of ``action`` fails in turn; the faults and the errors they led to."""
+    """Make each operation of ``action`` fail in turn; gives the faults and their errors."""
     outcomes = []
     for allowed in range(100):
         faults = Faults(allowed=allowed, code=code)

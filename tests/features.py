@@ -18,7 +18,7 @@ GROUPS = {
     "U": ("unified concepts", 34),
     "D": ("defects not to repeat", 25),
 }
-"""What each letter stands for, and how many numbers it has."""
+"""The group of each letter, and its number of requirements."""
 
 _WIDTH = 100
 _NAME = 3 + max(len(name) for name, _ in GROUPS.values())
@@ -26,17 +26,17 @@ _NAME = 3 + max(len(name) for name, _ in GROUPS.values())
 
 @dataclass(frozen=True)
 class Feature:
-    """One requirement: what it is about, what proves it, and what it still lacks."""
+    """One requirement: its title, the tests that prove it, and what is missing."""
 
     number: str
     title: str
     tests: tuple[str, ...] = ()
     part: str = ""
-    """What is missing of a requirement that is done in part."""
+    """What is missing if it is done in part."""
 
     @property
     def is_done(self) -> bool:
-        """Whether everything it asks for is proven."""
+        """Whether tests prove all of it."""
         return bool(self.tests) and not self.part
 
 

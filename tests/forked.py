@@ -1,8 +1,8 @@
-"""Python processes that find torch imported: one server per test process forks them all.
+"""Python processes with torch already imported: one server per test process forks them all.
 
-``Child("-m", "epochal", "runs")`` is a process as ``python -m epochal runs`` would start it, in its
-own folder, environment and output, without the seconds that imports take. Whoever tests what is
-imported, or the interpreter's own options, starts a real one.
+``Child("-m", "epochal", "runs")`` behaves like ``python -m epochal runs`` with its own folder,
+environment and output, but needs no seconds for imports. Tests of imports or of interpreter options
+start a real process instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IMPORTED = ("epochal.cli", "epochal.experiment.run", "torch._dynamo", "sklearn.
 
 
 class Child:
-    """``python`` with ``-m`` or ``-c`` and words, whose output can be waited for."""
+    """``python`` with ``-m``, ``-c`` or a file, and arguments; read its output while it runs."""
 
     def __init__(
         self,
@@ -46,44 +46,44 @@ class Child:
             "env": dict(os.environ if env is None else env),
         }
         read_end, write_end = os.pipe()
-        told, tell = os.pipe()
+        exit_read, exit_write = os.pipe()
         self.stdout = os.fdopen(read_end, encoding="utf-8")
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - see end
         with tempfile.TemporaryFile("w+", encoding="utf-8") as stdin:
             stdin.write(input)
             stdin.seek(0)
-            files = [stdin.fileno(), write_end, self._errors.fileno(), tell]
+            files = [stdin.fileno(), write_end, self._errors.fileno(), exit_write]
             socket.send_fds(_server(), [json.dumps(order).encode()], files)
         os.close(write_end)
-        os.close(tell)
-        self._told = os.fdopen(told, encoding="utf-8")
-        self.pid = int(self._told.readline())
+        os.close(exit_write)
+        self._reports = os.fdopen(exit_read, encoding="utf-8")
+        self.pid = int(self._reports.readline())
         self.code: int | None = None
 
     def signal(self, number: int) -> None:
-        """Send a signal to it, if it still lives."""
+        """Send a signal to it, if it is still alive."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def end(self) -> subprocess.CompletedProcess[str]:
-        """Wait for its end; what it printed since it was last read comes with it."""
-        out = self.stdout.read()
-        self.code = int(self._told.readline())
+        """Wait for its end; the result has the output that was not read before."""
+        out = "" if self.stdout.closed else self.stdout.read()
+        self.code = int(self._reports.readline())
         self._errors.seek(0)
         errors = self._errors.read()
-        for file in (self.stdout, self._told, self._errors):
+        for file in (self.stdout, self._reports, self._errors):
             file.close()
         return subprocess.CompletedProcess([], self.code, out, errors)
 
 
 def run(*words: str, **choices: Any) -> subprocess.CompletedProcess[str]:
-    """A ``Child`` from its start to its end."""
+    """Run a ``Child`` to its end."""
     return Child(*words, **choices).end()
 
 
 @cache
 def _server() -> socket.socket:
-    """The way to the server of this process, which ends when this process does."""
+    """The socket of the server of this process; the server ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         server = subprocess.Popen(
@@ -99,8 +99,8 @@ def _server() -> socket.socket:
 
 
 def _serve(orders: socket.socket) -> dict[str, Any] | None:
-    """Fork a child for every order; gives the order in the child, and nothing at the end."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those who wait for the children need no wait
+    """Fork a child for every order; returns the order in the child, None in the server."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for the intermediate processes
     while True:
         message, files, _, _ = socket.recv_fds(orders, _MOST_BYTES, 4)
         if not message:
@@ -118,7 +118,7 @@ def _serve(orders: socket.socket) -> dict[str, Any] | None:
 
 
 def _dress(files: list[int]) -> None:
-    """Give this process the input and output that were sent along."""
+    """Replace standard input and output by the files that were sent."""
     for standard, file in enumerate(files[:3]):
         os.dup2(file, standard)
     for file in files:
@@ -126,41 +126,50 @@ def _dress(files: list[int]) -> None:
 
 
 def _report(child: int, files: list[int]) -> None:
-    """Tell who a child is, and how it ends; never comes back."""
-    *others, tell = files
-    for file in (0, 1, 2, *others):  # the reader waits until nobody can write any more
+    """Report the process id and the exit code of a child; does not return."""
+    *others, report = files
+    for file in (0, 1, 2, *others):  # the reader waits until every writer has closed the pipe
         os.close(file)
-    os.write(tell, f"{child}\n".encode())
+    os.write(report, f"{child}\n".encode())
     _, status = os.waitpid(child, 0)
-    os.write(tell, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os.write(report, f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 
 def _live(order: dict[str, Any]) -> None:
-    """Do what ``python`` does with these words."""
+    """Do what ``python`` does with these arguments."""
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as the interpreter opens them
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    option, what, *words = order["words"]
-    sys.argv[:] = [option, *words]
+    option, *words = order["words"]
     if option == "-m":
+        name, *arguments = words
+        sys.argv[:] = [option, *arguments]
         sys.path.insert(0, order["cwd"])
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return
+    if option == "-c":
+        code, *arguments = words
+        folder, file = "", "<string>"
     else:
-        sys.path.insert(0, "")
-        sys.modules["__main__"] = ModuleType("__main__")
-        exec(compile(what, "<string>", "exec"), vars(sys.modules["__main__"]))
+        code, arguments = Path(option).read_text(encoding="utf-8"), words
+        folder, file = str(Path(option).parent), option
+    sys.argv[:] = [option, *arguments]
+    sys.path.insert(0, folder)
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    main.__file__ = file
+    exec(compile(code, file, "exec"), vars(main))
 
 
 if __name__ == "__main__":
     from importlib import import_module
 
-    sys.path.pop(0)  # where this file is, and a child of it is not
+    sys.path.pop(0)  # the folder of this file, which a child does not import from
     for name in _IMPORTED:
         import_module(name)
-    gc.freeze()  # a child that looks for garbage would copy all that it shares
+    gc.freeze()  # garbage collection in a child would copy all shared memory
     if found := _serve(socket.socket(fileno=int(sys.argv[1]))):
         _live(found)

@@ -1,4 +1,4 @@
-"""A run with everything on, the loop that one would write by hand, and counters for both."""
+"""A run with every feature on, the hand-written loop, and counters of reads and calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 LOG_EVERY = 8
-"""Steps between two that are due: those log, evaluate and draw the bar's first numbers."""
+"""Steps between two that log."""
 
 EPOCH = 24
 """Steps of an epoch."""
@@ -38,7 +38,7 @@ BRINGERS = ("tolist", "numpy", "cpu", "__repr__", "__array__")
 
 
 class Samples(Dataset):
-    """Numbers that come one by one, so that a loader has to collate them."""
+    """Samples that a loader has to collate."""
 
     draws_random = False
 
@@ -50,7 +50,7 @@ class Samples(Dataset):
 
 
 class Pairs(Task):
-    """Tells even from odd."""
+    """Classify even and odd numbers."""
 
     def __init__(self) -> None:
         self.train_loader = DataLoader(Samples(), batch_size=4, shuffle=True)
@@ -64,7 +64,7 @@ class Pairs(Task):
 
 
 class Measured(Pairs):
-    """Has a metric of each batch too."""
+    """The same task with a metric."""
 
     def batch_metric(self, out: Tensor, batch: list[Tensor]) -> dict[str, Any]:
         return {"acc": ((out.argmax(dim=1) == batch[1]).float().mean(), len(batch[1]))}
@@ -89,7 +89,7 @@ def full_run(
     dir: Path | None = None,
     **optim: Any,
 ) -> Run:
-    """With bar, log lines, record, averaged weights, clipping, guard, early stop and a tracker."""
+    """A run with console, record, averaged weights, clipping, guard, early stopping and tracker."""
     model = network().to(device)
     console = Console(every=f"{LOG_EVERY}st")
     console.screen = Screen(file=io.StringIO(), force_terminal=True, width=100)
@@ -116,7 +116,7 @@ def full_run(
 
 
 def take_by_hand(loader: DataLoader, *, clip: bool, **optim: Any) -> Iterator[None]:
-    """The same training as anybody writes it, one step at a time."""
+    """The same training as a hand-written loop, one step at a time."""
     model = network()
     optimizer = optimizer_of(model, **optim)
     for features, label in loader:
@@ -130,7 +130,7 @@ def take_by_hand(loader: DataLoader, *, clip: bool, **optim: Any) -> Iterator[No
 
 
 class HostReads(TorchDispatchMode):
-    """Counts how often a block looks at the values of tensors."""
+    """Counts how often a block reads values of tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class HostReads(TorchDispatchMode):
 
 
 class Stepwise(Train):
-    """Trains, and calls a function before each step, and after the last one of an epoch."""
+    """Train, with a function that is called before each step and at the end of an epoch."""
 
     def __init__(self, look: Callable[[Run], object]) -> None:
         self._look = look
@@ -185,7 +185,7 @@ def is_ordinary(step: int) -> bool:
 
 
 def count_calls(function: Callable[[], object]) -> list[tuple[str, str]]:
-    """File and name of every Python function that is called, generators at each resumption."""
+    """File and name of every call of a Python function; resuming a generator is a call."""
     calls: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:

@@ -1,4 +1,4 @@
-"""Runs in the tables of an index without their folders, and folders that nobody trained."""
+"""Made-up runs: rows in the tables of an index, and run folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = ("seconds", "step", "epoch", "attempt", "rollbacks", "seed", "best")
 
 
 def fetch(connection: sqlite3.Connection) -> Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]:
-    """Asks as an index does."""
+    """A function that queries like an index."""
     return lambda question, values: connection.execute(question, values).fetchall()
 
 
@@ -30,7 +30,7 @@ def add_run(
     metrics: dict[str, tuple[float | None, float | None, float | None]] | None = None,
     **facts: object,
 ) -> int:
-    """Put one run into the tables; gives its number."""
+    """Insert one run into the tables; gives its id."""
     unknown = {name: None if name in NUMBERS[:1] + NUMBERS[5:] else "" for name in RUN_COLUMNS}
     zeros = dict.fromkeys(NUMBERS[1:5], 0)
     row = {**unknown, **zeros, "path": f"store/shop/{run}", "run": run, **facts}
@@ -55,7 +55,7 @@ def add_run(
 
 
 class Indexed:
-    """An index that only has tables."""
+    """An index that has only tables."""
 
     root = Path("runs")
 
@@ -63,7 +63,7 @@ class Indexed:
         self.fetch = fetch(connection)
 
     def search(self, words: str) -> list[int]:
-        """The runs that have a word in their tag."""
+        """The runs with a word in their tag."""
         rows = self.fetch("SELECT id FROM runs WHERE instr(tag, ?)", (words,))
         return [row[0] for row in rows]
 
@@ -78,7 +78,7 @@ def record_run(
     status: Status = "finished",
     **facts: Any,
 ) -> Path:
-    """The folder of a run that nobody trained, with a config, a metric and a checkpoint."""
+    """Write a made-up run folder with a config, a metric and a checkpoint."""
     writer = RunWriter(create_run_folder(RecordOptions(log_dir=root), project="store", tag=tag))
     config = {"tag": tag, "seed": seed, "optim.lr": lr, "optim.type": "SGD", "monitor": "+val/acc"}
     provenance = {key: [{"value": value, "layer": "file"}] for key, value in config.items()}

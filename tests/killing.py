@@ -1,8 +1,8 @@
-"""Processes that get a signal at a time that chance chose: one server forks them all.
+"""Processes that get a signal at a chosen time: one server forks them all.
 
-``Server`` starts this file as a process that imports everything once; each ``start`` forks a
-child of it, which types ``epochal`` and words and meets its ``fate``: a signal at the n-th
-operation of ``durable``, or so many seconds after the first one.
+``Server`` starts this file as a process that imports everything once. Each ``start`` forks a child
+of it, which runs ``epochal`` with some words and injects a signal: at the n-th operation of
+``durable``, or some seconds after the first one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-NEVER = {"signal": 0}
+NO_SIGNAL = {"signal": 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Ended:
     text: str
     num_operations: int
     seconds: float
-    """Since its first operation."""
+    """Seconds since its first operation."""
 
 
 class Server:
@@ -64,11 +64,11 @@ class Server:
             self._process.kill()
         self._process.communicate()
 
-    def start(self, *words: str, fate: dict[str, Any] = NEVER) -> Ended:
-        """Type ``epochal`` and words, and wait for the end."""
+    def start(self, *words: str, inject: dict[str, Any] = NO_SIGNAL) -> Ended:
+        """Run ``epochal`` with some words to its end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"words": words, "fate": fate}) + "\n")
+        self._process.stdin.write(json.dumps({"words": words, "inject": inject}) + "\n")
         self._process.stdin.flush()
         code = json.loads(self._process.stdout.readline() or '"the server has died"')
         text = self._output.read_text(errors="replace")
@@ -77,25 +77,25 @@ class Server:
 
 
 def serve(folder: Path) -> None:
-    """Fork a child for every line of the input, and tell how it ended."""
+    """Fork a child for every line of the input, and print its exit code."""
     output, notes = folder / "output.txt", folder / "notes.json"
     for line in sys.stdin:
         notes.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
             try:
-                _live(json.loads(line), output, notes)
+                _run_child(json.loads(line), output, notes)
             finally:
-                os._exit(70)  # it has raised, and printed that
+                os._exit(70)  # it raised an error and printed it
         _, status = os.waitpid(child, 0)
         print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)  # noqa: T201 - the answer
-        if notes.exists():  # what a whole life needs need not be imported again
+        if notes.exists():  # later children need not import these again
             for name in json.loads(notes.read_text())["modules"]:
                 with suppress(Exception):
                     import_module(name)
 
 
-def _live(order: dict[str, Any], output: Path, notes: Path) -> None:
+def _run_child(order: dict[str, Any], output: Path, notes: Path) -> None:
     import time
 
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -105,15 +105,15 @@ def _live(order: dict[str, Any], output: Path, notes: Path) -> None:
     from epochal import durable
     from epochal.cli import main
 
-    met = Fate(**order["fate"], clock=time.monotonic)
-    durable.system.operations = met.operations
+    injected = InjectedSignal(**order["inject"], clock=time.monotonic)
+    durable.system.operations = injected.operations
     try:
         code = main(order["words"])
     except SystemExit as end:
         code = int(end.code or 0)
     modules = [name for name in sys.modules if name.split(".")[0] in ("epochal", "torch", "numpy")]
-    seconds = time.monotonic() - met.begun if met.begun else 0.0
-    text = json.dumps({"operations": met.count, "seconds": seconds, "modules": modules})
+    seconds = time.monotonic() - injected.started_at if injected.started_at else 0.0
+    text = json.dumps({"operations": injected.count, "seconds": seconds, "modules": modules})
     draft = notes.with_suffix(".tmp")
     draft.write_text(text)
     draft.replace(notes)  # the signal may come while it is written
@@ -122,8 +122,8 @@ def _live(order: dict[str, Any], output: Path, notes: Path) -> None:
     os._exit(code)
 
 
-class Fate:
-    """Operations of which one sends a signal, or the first of which lets the time run."""
+class InjectedSignal:
+    """Operations of ``durable``; one of them sends a signal, or the first one starts a timer."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Fate:
         from epochal import durable
 
         self.count = 0
-        self.begun = 0.0
+        self.started_at = 0.0
         self._signal, self._at, self._delay, self._clock = signal, operation, delay, clock
         real = durable.Operations()
         self.operations = durable.Operations(
@@ -150,17 +150,17 @@ class Fate:
         def call(*args: Any) -> Any:
             number, self.count = self.count, self.count + 1
             if number == 0:
-                self._begin()
+                self._start_timer()
             if number == self._at:
-                if name == "write" and self._signal == signal.SIGKILL:  # a part got there
+                if name == "write" and self._signal == signal.SIGKILL:  # a part was written
                     real(args[0], memoryview(args[1])[: len(args[1]) // 2])
                 os.kill(os.getpid(), self._signal)
             return real(*args)
 
         return call
 
-    def _begin(self) -> None:
-        self.begun = self._clock()
+    def _start_timer(self) -> None:
+        self.started_at = self._clock()
         if self._delay is not None:
             timer = threading.Timer(self._delay, os.kill, (os.getpid(), self._signal))
             timer.daemon = True

@@ -1,4 +1,4 @@
-"""What the parts of a run look like once an experiment has put them together."""
+"""Inspect the run that an experiment builds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import epochal as ep
 
 
 class Look(ep.Hook):
-    """Keeps what a function finds in the assembled run."""
+    """Keeps the result of a function of the assembled run."""
 
     def __init__(self, look: Any) -> None:
         self.look = look
@@ -24,7 +24,7 @@ def look(
     kind: type[ep.Experiment] = ep.Experiment,
     **sections: Any,
 ) -> Any:
-    """What ``find`` gives for the run of a config, of which a few batches are trained."""
+    """The result of ``find`` for the run of a config, which trains a few batches."""
     hook = Look(find)
     choices = {"no_file": True, "fast": True, "device": "cpu"} | sections.pop("choices", {})
     result = kind(source, overrides=overrides, choices=choices, hooks=[hook], **sections).fit()

@@ -1,4 +1,4 @@
-"""Servers on this machine that take mail as real ones do: SMTP, and a webhook."""
+"""Local servers that receive mail: SMTP and a webhook."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PASSWORD = "correct-horse-battery"
 
 @dataclass
 class Office:
-    """What an SMTP server took in, and whom it refuses."""
+    """The mails that an SMTP server accepted, and what it refuses."""
 
     refused: tuple[str, ...] = ()
     answers: list[str] = field(default_factory=list)
-    """Answers to the next mails, instead of taking them; such as ``451 later``."""
+    """Answers that refuse the next mails, such as ``451 later``."""
 
     port: int = 0
     received: list[EmailMessage] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Office:
 
 @contextmanager
 def smtp_server(*, security: str = "none", login: bool = False, **office: Any) -> Iterator[Office]:
-    """A server that speaks ``security``, and wants a login or not."""
+    """A server with the given ``security``, with or without login."""
     found = Office(**office)
     context = None
     if security != "none":
@@ -73,7 +73,7 @@ def smtp_server(*, security: str = "none", login: bool = False, **office: Any) -
         context.load_cert_chain(CERTIFICATE, DATA / "key.pem")
     options: dict[str, Any] = {}
     if login:
-        is_late = security == "starttls"  # the library knows of no other encryption
+        is_late = security == "starttls"  # the library supports no other encryption
         options = {"auth_required": is_late, "auth_require_tls": is_late}
         options["authenticator"] = found.authenticate
     if security == "starttls":
@@ -94,7 +94,7 @@ def smtp_server(*, security: str = "none", login: bool = False, **office: Any) -
 
 
 def _start(controller: Controller) -> None:
-    """Start without the self-test, which does not know ports that the system chose."""
+    """Start without the self-test, which does not support ports chosen by the system."""
     ready = threading.Event()
     controller._thread = threading.Thread(target=controller._run, args=(ready,), daemon=True)
     controller._thread.start()
@@ -103,7 +103,7 @@ def _start(controller: Controller) -> None:
 
 @dataclass
 class Hook:
-    """What a webhook got, and what it answers."""
+    """The requests that a webhook got, and its answers."""
 
     answers: list[int] = field(default_factory=list)
     """Codes of the next answers; 200 when there are no more. 0 never answers."""
@@ -117,7 +117,7 @@ class Hook:
 
 @contextmanager
 def http_server(*answers: int, location: str = "") -> Iterator[Hook]:
-    """An endpoint of the web on this machine."""
+    """A local HTTP endpoint."""
     hook = Hook(list(answers), location)
 
     class Handler(BaseHTTPRequestHandler):

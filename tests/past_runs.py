@@ -1,4 +1,4 @@
-"""Runs of the past, as their folders show them."""
+"""Made-up folders of runs whose process has ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def elsewhere() -> dict[str, Any]:
 
 
 def leave_run(box: Mailbox, owner: dict[str, Any], **status: Any) -> Path:
-    """The folder of a run that a process worked on."""
+    """Write the run folder of a process."""
     folder = box.root / RUN
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     writer = RunWriter(RunFolder(folder))
@@ -58,7 +58,7 @@ def change(path: Path, **values: Any) -> None:
 
 
 def expect_from(box: Mailbox, owner: dict[str, Any], **facts: Any) -> Path:
-    """The note that a mail will come from the run; gives its file."""
+    """Write the note that the run will send a mail; gives its file."""
     known = {"run": RUN, "monitor": "val/acc", "mode": "max"}
     expect_mail(box, ExpectedMail(**known | facts))
     note = box.folder / "expected" / f"{make_id(RUN)}.json"

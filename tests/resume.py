@@ -1,13 +1,13 @@
-"""Runs that are saved at every boundary, begun anew from each of them, and compared bit for bit.
+"""Save a run at every boundary, resume it from each of them, and compare bit for bit.
 
-``follow`` trains once and keeps the state at each boundary; ``resume`` builds the same run anew and
-lets it go on from one of them; ``same`` compares what the two came to::
+``follow`` trains once and keeps the state at each boundary; ``resume`` builds the same run again
+and continues from one of them; ``assert_same`` compares their results::
 
     whole = follow(build)
-    for point in whole.points:
-        assert_same(whole, resume(build, point), point)
+    for state in whole.states:
+        assert_same(whole, resume(build, state), state)
 
-``build`` makes a fresh run of the settings it is given: all parts new, nothing shared.
+``build`` makes a new run that shares no part with another one.
 """
 
 from __future__ import annotations
@@ -19,23 +19,32 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epochal.checkpoint import deserialize_state, snapshot_to_host
+from epochal.checkpoint import (
+    deserialize_state,
+    load_weights,
+    read_checkpoint,
+    snapshot_to_host,
+)
 from epochal.engine import Hook, Run, Train
 from epochal.engine.execute import execute
 from epochal.engine.parts import ResumePoint
 from epochal.engine.state.run_state import collect_state
 from epochal.engine.state.saver import request_save
 from epochal.records import NullWriter
-from epochal.records.folder.checkpoint_manifests import CheckpointManifest
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest, find_newest_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from epochal.records import RunRecord
+
     Build = Callable[[dict[str, Any]], Run]
 
 LEFT_OUT = ("clock", "stop", "log", "plan", "attributes", "choices")
-"""Parts that depend on the time, or on how a run came here: the last three steps are not worth a
-graph of their own."""
+"""Parts that depend on the time or on the number of resumes: the last three steps of a run are not
+captured."""
+
+RESULTS = ("metrics", "best", "steps", "epochs", "samples", "status", "reason")
 
 
 class Notes(NullWriter):
@@ -56,13 +65,15 @@ class Notes(NullWriter):
 
 
 class Keeper:
-    """Stands for the saver: keeps the state of every boundary in memory, as a file would."""
+    """A saver that keeps the state of every boundary in memory, serialized as in a file."""
+
+    __slots__ = ("kept", "saved_at")
 
     def __init__(self) -> None:
         self.saved_at = None
         self.kept: list[dict[str, Any]] = []
 
-    def attend(self, run: Run) -> None:
+    def report_finished_write(self, run: Run) -> None:
         pass
 
     def save(self, run: Run, reason: str) -> None:
@@ -72,7 +83,7 @@ class Keeper:
 
 
 class Asking(Hook):
-    """Has the run saved after every step, and notes what it came to in the end."""
+    """Requests a save after every step, and keeps digests of the final state."""
 
     priority = 20_000
 
@@ -91,30 +102,30 @@ class Asking(Hook):
 
 @dataclass
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     digests: dict[str, str]
-    """Of the final state, by part."""
+    """Digests of the final state, by part."""
 
     points: list[tuple[int, str, str]]
-    """Everything that was recorded, as bits."""
+    """Every recorded point, as bits."""
 
     states: list[dict[str, Any]] = field(default_factory=list)
     """The state at every boundary."""
 
 
 def follow(build: Build) -> Outcome:
-    """A whole run, saved at every boundary."""
+    """Train to the end and save at every boundary."""
     keeper, asking, notes = Keeper(), Asking(), Notes()
     run = build({"writer": notes})
     run.events.add_hook(asking)
-    run.saver = keeper  # type: ignore[assignment]  # as far as the engine uses it
+    run.saver = keeper  # type: ignore[assignment]  # it has what the engine uses
     execute(run, Train(), raise_errors=True)
     return Outcome(asking.digests, notes.points, keeper.kept)
 
 
 def resume(build: Build, state: dict[str, Any]) -> Outcome:
-    """The same run, built anew, from a state on."""
+    """Build the same run again and continue from a state."""
     asking, notes = Asking(), Notes()
     run = build({"writer": notes, "resume": point_of(state)})
     run.events.add_hook(asking)
@@ -123,14 +134,14 @@ def resume(build: Build, state: dict[str, Any]) -> Outcome:
 
 
 def point_of(state: dict[str, Any]) -> ResumePoint:
-    """Where a run goes on that was left in a state."""
+    """The point from which a saved state is resumed."""
     data = state["data"]
     manifest = CheckpointManifest(path=Path(), files={}, step=data["step"], epoch=data["epoch"])
     return ResumePoint(state=state, manifest=manifest, path=Path())
 
 
 def assert_same(whole: Outcome, resumed: Outcome, state: dict[str, Any]) -> None:
-    """Compare final states and records, the latter after those that the checkpoint counted."""
+    """Compare final states, and the records after the checkpoint."""
     where = {name: state["data"][name] for name in ("step", "epoch", "is_in_epoch")}
     differing = [part for part, one in whole.digests.items() if resumed.digests[part] != one]
     assert not differing, f"resumed at {where}: other {differing}"
@@ -139,15 +150,32 @@ def assert_same(whole: Outcome, resumed: Outcome, state: dict[str, Any]) -> None
 
 
 def assert_resumes_everywhere(build: Build) -> int:
-    """Resume at every boundary of a run; gives how many there were."""
+    """Resume at every boundary of a run; gives their number."""
     whole = follow(build)
     for state in whole.states:
         assert_same(whole, resume(build, state), state)
     return len(whole.states)
 
 
+def results_of(record: RunRecord) -> dict[str, Any]:
+    """All results of a recorded run as bits: newest state, final weights, series, result."""
+    folder = record.path / "checkpoints"
+    newest, damaged = find_newest_checkpoint(folder)
+    assert newest is not None
+    assert damaged == []
+    state, _ = read_checkpoint(newest.path)
+    weights = {path.name: load_weights(path) for path in folder.glob("final*.safetensors")}
+    series = {name: record.series(name) for name in record.metric_names()}
+    return {
+        "state": {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT},
+        "weights": {name: digest(found) for name, found in weights.items()},
+        "series": {name: (steps.tolist(), v.tobytes()) for name, (steps, v) in series.items()},
+        "result": {name: record.result[name] for name in RESULTS},
+    }
+
+
 def digest(tree: object) -> str:
-    """The same text for the same bits."""
+    """A hash that is equal for equal bits."""
     found = hashlib.sha256()
     _feed(found.update, tree)
     return found.hexdigest()[:16]

@@ -125,7 +125,7 @@ class Leaving(ep.Hook):
 
 
 class Bragging(ep.Runner):
-    """Does nothing but return a word."""
+    """Only returns a word."""
 
     def __init__(self, *, word: str = "hello") -> None:
         self.word = word
@@ -169,7 +169,7 @@ def write_shop(folder: Path) -> Path:
 
 @contextmanager
 def forgetting(folder: Path) -> Iterator[None]:
-    """Take back what a block imported from below ``folder``, for the next test has another."""
+    """Remove the modules that a block imported from below ``folder``."""
     path = list(sys.path)
     try:
         yield
@@ -193,7 +193,7 @@ Command = Callable[..., Done]
 
 
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """A function that types ``epochal`` and words, in this process."""
+    """A function that runs ``epochal`` with the given words in this process."""
 
     def call(*words: Any) -> Done:
         capsys.readouterr()
@@ -207,7 +207,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder with its content; Python's own caches left out."""
+    """Every file below a folder with its content, without Python's caches."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
         for path in sorted(folder.rglob("*"))
@@ -227,6 +227,6 @@ def _started(status: str) -> str:
 
 
 def write(path: Path, text: str) -> Path:
-    """A file with this text, without its common indentation."""
+    """Write a file with this text, without its common indentation."""
     path.write_text(dedent(text).lstrip(), encoding="utf-8")
     return path

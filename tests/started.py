@@ -1,4 +1,4 @@
-"""``epochal`` in processes of their own, for tests that send signals."""
+"""``epochal`` in its own process, for tests that send signals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forked import Child
 
 
 class Process:
-    """``epochal`` with words, whose output can be waited for."""
+    """``epochal`` with words; a test can wait for its output."""
 
     def __init__(self, *words: str) -> None:
         self.child = Child("-m", "epochal", *words, "--device", "cpu")
@@ -35,7 +35,7 @@ Start = Callable[..., Process]
 
 @contextmanager
 def starting() -> Iterator[Start]:
-    """Starts processes that a failing test does not leave behind."""
+    """Starts processes, and kills them when a test fails."""
     started: list[Process] = []
 
     def begin(*words: str) -> Process:

@@ -1,4 +1,4 @@
-"""The shape of the package: what is imported where, what is forbidden, what is mirrored."""
+"""The shape of the package: its folders, imports, classes, and what code may not do."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import importlib
 import subprocess
 import sys
 from abc import ABC
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from inspect import isbuiltin, isfunction
 from operator import attrgetter
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, is_typeddict
 
 import pytest
+
+from epochal.testing import tiny_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -46,19 +51,14 @@ EXTENSION_POINTS = {
     "epochal.testing.TinyModel",
     "epochal.testing.TinyTask",
 }
-"""What users subclass; everything else is an interface or final."""
+"""Classes that users subclass; every other class is an interface or final."""
 
 
 @cache
 def classes() -> list[type]:
     """Every class of the package."""
-    names = [
-        ".".join(("epochal", *path.relative_to(PACKAGE).with_suffix("").parts)) for path in MODULES
-    ]
     modules = [
-        importlib.import_module(name.removesuffix(".__init__"))
-        for name in names
-        if not name.endswith("__main__")
+        importlib.import_module(module_name(path)) for path in MODULES if path.name != "__main__.py"
     ]
     found = {
         value
@@ -74,12 +74,20 @@ def full_name(kind: type) -> str:
 
 
 def is_interface(kind: type) -> bool:
-    """Whether nobody can make one, because it only says what others must have."""
+    """Whether it has no instances and only says what other classes must have."""
     return getattr(kind, "_is_protocol", False) or ABC in kind.__bases__
 
 
 def is_plain_data(kind: type) -> bool:
     return issubclass(kind, Enum) or is_typeddict(kind) or hasattr(kind, "_fields")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+NAMED = {module_name(path): path for path in MODULES}
 
 
 def name_of(path: Path) -> str:
@@ -91,57 +99,53 @@ def source_of(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Faults:
-    """What the rules of this page find in a module."""
+class Findings:
+    """What the rules of this file read in a module."""
 
     dangers: list[str]
     writes: list[str]
-    excesses: list[str]
     no_sentence: list[str]
+    imports: set[str]
 
 
 @cache
-def faults_of(path: Path) -> Faults:
-    """One parse serves all rules; the tree is not kept, for it is large."""
-    source = source_of(path)
-    module = ast.parse(source)
+def findings_of(path: Path) -> Findings:
+    """One parse for all rules; the tree is too large to keep."""
+    module = ast.parse(source_of(path))
     nodes = list(ast.walk(module))
     (first, *_) = (ast.get_docstring(module) or "no docstring").splitlines()
-    return Faults(
+    return Findings(
         dangers=dangers(nodes),
         writes=writes(nodes),
-        excesses=excesses(source, nodes),
         no_sentence=[] if first.endswith(".") else [first],
+        imports=imported_modules(nodes),
     )
 
 
-def breaches(rule: Callable[[Faults], list[str]], modules: Iterable[Path]) -> dict[str, list[str]]:
-    """What one rule finds, by the names of the modules."""
-    each = {name_of(path): rule(faults_of(path)) for path in modules}
-    return {name: faults for name, faults in each.items() if faults}
+def faults(rule: Callable[[Findings], list[str]], modules: Iterable[Path]) -> dict[str, list[str]]:
+    """What one rule finds, by module."""
+    found = {name_of(path): rule(findings_of(path)) for path in modules}
+    return {name: wrong for name, wrong in found.items() if wrong}
 
 
-def modules_after(code: str) -> set[str]:
-    """What a fresh interpreter has imported after ``code``."""
-    script = f"{code}\nimport sys; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True
-    )
-    return set(done.stdout.splitlines()[-1].split())
+READING = """
+import sys
+import epochal
+epochal.parse_args
+from epochal.cli import main
+main(["check", "/nowhere.yaml"])
+main(["runs", "--runs-dir", "/nowhere"])
+try:
+    main(["--help"])
+except SystemExit:
+    print({"torch", "numpy"} & {*sys.modules})
+"""
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import epochal",
-        "from epochal.cli import main; main(['check', '/nowhere.yaml'])",
-        "from epochal.cli import main; main(['runs', '--runs-dir', '/nowhere'])",
-        "from epochal.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
-        "import epochal; epochal.parse_args",
-    ],
-)
-def test_reading_configs_and_runs_imports_neither_torch_nor_numpy(code: str) -> None:
-    assert not {"torch", "numpy"} & modules_after(code)
+def test_reading_configs_and_runs_imports_neither_torch_nor_numpy() -> None:
+    words = [sys.executable, "-c", READING]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "set()"
 
 
 PICKLES = {"pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
@@ -151,10 +155,11 @@ FORBIDDEN = {"torch.load", "torch.save", "torch.package", "os.system", "os.popen
     for module in ("builtins", "subprocess")
     for name in (*RUNS_TEXT, "getoutput")
 }
+FORBIDDEN_ENDS = {name.rpartition(".")[2] for name in FORBIDDEN}  # to unparse few attributes
 
 
 def dangers(nodes: Iterable[ast.AST]) -> list[str]:
-    """What evaluates text, pickles or starts a shell."""
+    """Calls and imports that evaluate text, pickle or start a shell."""
     found = []
     for node in nodes:
         match node:
@@ -167,54 +172,55 @@ def dangers(nodes: Iterable[ast.AST]) -> list[str]:
                 found += [n for n in names if n in FORBIDDEN or n.partition(".")[0] in PICKLES]
             case ast.keyword(arg="shell"):
                 found.append("a shell string")
-            case ast.Attribute() if ast.unparse(node) in FORBIDDEN:
+            case ast.Attribute(attr=name) if (
+                name in FORBIDDEN_ENDS and ast.unparse(node) in FORBIDDEN
+            ):
                 found.append(ast.unparse(node))
     return found
 
 
 def test_no_module_evaluates_pickles_or_starts_a_shell() -> None:
-    assert breaches(attrgetter("dangers"), MODULES) == {}
+    assert faults(attrgetter("dangers"), MODULES) == {}
     run_files = [name_of(path) for path in MODULES if "import runpy" in source_of(path)]
     assert run_files == [RUN_CONFIG_CODE]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import pickle",
-        "import pickle as p",
-        "from pickle import loads",
-        "from torch import load",
-        "import torch\ntorch.load('x')",
-        "import torch\nread = torch.load",
-        "eval('1')",
-        "exec('1')",
-        "__import__('os')",
-        "import os\nos.system('ls')",
-        "from os import popen",
-        "import subprocess\nsubprocess.run('ls', shell=True)",
-        "from joblib.externals import loky",
-    ],
+DANGEROUS = (
+    "import pickle",
+    "import pickle as p",
+    "from pickle import loads",
+    "from torch import load",
+    "import torch\ntorch.load('x')",
+    "import torch\nread = torch.load",
+    "eval('1')",
+    "exec('1')",
+    "__import__('os')",
+    "import os\nos.system('ls')",
+    "from os import popen",
+    "import subprocess\nsubprocess.run('ls', shell=True)",
+    "from joblib.externals import loky",
 )
-def test_gate_notices_what_it_is_there_for(source: str) -> None:
-    assert dangers(ast.walk(ast.parse(source)))
 
 
-WRITE_WHAT_MAY_BE_LOST = {
-    "cli/verbs/new.py",  # a new project, which can be made again
-    "records/code/restore.py",  # a copy of what a record holds, which can be made again
-    "engine/process/watchdog.py",  # stacks of a hang, written while nothing else can be relied on
+def test_every_dangerous_call_is_noticed() -> None:
+    assert [source for source in DANGEROUS if not dangers(ast.walk(ast.parse(source)))] == []
+
+
+WRITE_DISPOSABLE_FILES = {
+    "cli/verbs/new.py",  # a new project
+    "records/code/restore.py",  # a copy of what a record holds
+    "engine/process/watchdog.py",  # stacks of a hang, when nothing else may work
     "experiment/record/logs.py",  # the null device
 }
 
 
 def writes(nodes: Iterable[ast.AST]) -> list[str]:
-    """Calls that write files, and are not those of ``durable``."""
+    """Calls that write files without ``durable``."""
     found = []
     for node in nodes:
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr="write_text" | "write_bytes")):
-                # What records.clean leaves without secrets, durable writes.
+                # records.clean removes secrets and lets durable write.
                 if ast.unparse(owner) not in {"durable", "staged", "clean"}:
                     found.append(ast.unparse(node))
             case ast.Call(func=ast.Attribute(attr="open"), args=[ast.Constant(value=mode), *_]):
@@ -227,9 +233,9 @@ def test_only_durable_writes_files() -> None:
     others = [
         path
         for path in MODULES
-        if path.parent.name != "durable" and name_of(path) not in WRITE_WHAT_MAY_BE_LOST
+        if path.parent.name != "durable" and name_of(path) not in WRITE_DISPOSABLE_FILES
     ]
-    assert breaches(attrgetter("writes"), others) == {}
+    assert faults(attrgetter("writes"), others) == {}
 
 
 def test_only_the_registry_imports_what_a_config_names() -> None:
@@ -238,35 +244,113 @@ def test_only_the_registry_imports_what_a_config_names() -> None:
 
 
 def test_every_module_starts_with_one_sentence() -> None:
-    assert breaches(attrgetter("no_sentence"), MODULES) == {}
+    assert faults(attrgetter("no_sentence"), MODULES) == {}
 
 
-def test_every_module_has_a_test_that_mirrors_it() -> None:
-    missing = []
-    for path in MODULES:
-        relative = path.relative_to(PACKAGE)
-        mirror = ROOT / "tests" / "unit" / relative.parent / f"test_{relative.name}"
-        if path.name not in {"__init__.py", "__main__.py"} and not mirror.exists():
-            missing.append(mirror.relative_to(ROOT).as_posix())
-    assert missing == []
+MAX_MODULES = 25
+"""Modules in one folder: a larger folder holds more than one idea."""
 
 
-def excesses(source: str, nodes: Iterable[ast.AST]) -> list[str]:
-    """What of a module is larger than the house allows."""
-    found = ["more than 400 lines"] if source.count("\n") > 400 else []
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if (node.end_lineno or 0) - node.lineno >= 60:
-                found.append(f"{node.name} is too long")
-        elif isinstance(node, ast.ClassDef) and node.name != "Hook":  # one method per event
-            methods = sum(isinstance(item, ast.FunctionDef) for item in node.body)
-            if methods > 15:
-                found.append(f"{node.name} has {methods} methods")
+def test_no_folder_has_too_many_modules() -> None:
+    counts = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    assert {name_of(path): count for path, count in counts.items() if count > MAX_MODULES} == {}
+
+
+TYPE_OF_RUN = "epochal.engine.run"
+"""Exception: folders of the engine name the type of the run that the engine's top module makes."""
+
+
+def folder_imports() -> dict[str, set[str]]:
+    """The folders that each folder imports from, typed imports included.
+
+    A module in the root of the package counts as a folder; what a folder exports does not count.
+    """
+
+    def folder_of(module: str) -> str:
+        path = NAMED[module]
+        is_folder = path.name == "__init__.py" or path.parent == PACKAGE
+        return module if is_folder else module.rpartition(".")[0]
+
+    found: dict[str, set[str]] = {}
+    for module, path in NAMED.items():
+        imports = found.setdefault(folder_of(module), set())
+        for target in findings_of(path).imports - {TYPE_OF_RUN}:
+            is_export = path.name == "__init__.py" and target.startswith(f"{module}.")
+            if not is_export and folder_of(target) != folder_of(module):
+                imports.add(folder_of(target))
     return found
 
 
-def test_shapes_stay_within_the_house_limits() -> None:
-    assert breaches(attrgetter("excesses"), MODULES) == {}
+def imported_modules(nodes: Iterable[ast.AST]) -> set[str]:
+    """The modules of this package that a module imports, in functions and for types too."""
+    found = set()
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                found |= {name.name for name in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                below = {f"{module}.{name.name}" for name in names}
+                found |= below & NAMED.keys()
+                found |= {module} if below - NAMED.keys() else set()
+    return found & NAMED.keys()
+
+
+def test_folders_do_not_import_each_other_in_a_circle() -> None:
+    graph = folder_imports()
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" is imported by ".join(error.args[1]))
+
+
+def test_no_class_name_is_defined_twice() -> None:
+    names: dict[str, list[str]] = {}
+    for kind in classes():
+        names.setdefault(kind.__name__, []).append(full_name(kind))
+    assert [found for found in names.values() if len(found) > 1] == []
+
+
+OPEN_PARTS = {"task", "model", "optimizer", "schedule", "average", "updater"}
+"""Parts of a run that users write, and that may have any attribute."""
+
+
+def unknown_attributes(source: str, run: object) -> list[str]:
+    """What code assigns to ``run.x`` or ``run.x.y`` that a run does not have."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)):
+            continue
+        first, *path = ast.unparse(node).split(".")
+        if first == "run" and all(part.isidentifier() for part in path) and not is_known(run, path):
+            found.append(f"{ast.unparse(node)}, line {node.lineno}")
+    return found
+
+
+def is_known(run: object, path: list[str]) -> bool:
+    """Whether following attributes from a run ends at one that it has, or at a user's object."""
+    for index, name in enumerate(path):
+        if (index == 1 and path[0] in OPEN_PARTS) or isfunction(run) or isbuiltin(run):
+            return True  # a user's object, or a function that the test has replaced by an object
+        if not (hasattr(run, name) or name in getattr(type(run), "__annotations__", {})):
+            return False
+        run = getattr(run, name, None)
+    return True
+
+
+def test_tests_assign_only_attributes_that_a_run_has() -> None:
+    run = tiny_run()
+    files = [path for path in (ROOT / "tests").rglob("*.py") if "data" not in path.parts]
+    found = {
+        path.relative_to(ROOT).as_posix(): unknown
+        for path in files
+        if "run." in (source := source_of(path)) and (unknown := unknown_attributes(source, run))
+    }
+    assert found == {}, "the assignment has no effect: the name is misspelt or was renamed"
+
+
+def test_misspelt_attribute_of_a_run_is_noticed() -> None:
+    source = "run.steps = 3\nrun.feed.limt = 2\nrun.feed.limit = 2\nrun.task.anything = 1\n"
+    assert unknown_attributes(source, tiny_run()) == ["run.steps, line 1", "run.feed.limt, line 2"]
 
 
 def test_every_class_is_an_extension_point_an_interface_or_final() -> None:
@@ -280,7 +364,7 @@ def test_every_class_is_an_extension_point_an_interface_or_final() -> None:
     assert loose == [], "mark them with typing.final"
 
 
-def test_no_class_overrides_what_another_one_does() -> None:
+def test_no_class_overrides_a_concrete_method() -> None:
     overridden = []
     for kind in classes():
         for base in kind.__mro__[1:]:
@@ -302,8 +386,8 @@ def test_extension_points_exist() -> None:
     assert {full_name(kind) for kind in classes()} >= EXTENSION_POINTS
 
 
-def test_files_outside_of_packages_have_names_of_their_own() -> None:
-    """Pytest imports such test files by name alone, and refuses a second one."""
+def test_test_files_outside_packages_have_unique_names() -> None:
+    """Pytest imports such files by name alone and refuses a second one."""
     tests = ROOT / "tests"
     paths = [path for path in tests.rglob("*.py") if not path.with_name("__init__.py").exists()]
     found: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Small runs with a record in a folder, and what trackers show of them."""
+"""Small runs with a record, and the points that trackers show."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def carry_out_tracked(path: Path, *hooks: object, **options: Any) -> tuple[Path,
 
 
 def recorded(folder: Path) -> Series:
-    """What the record has, of the attempts that count."""
+    """The points of the record, without discarded attempts."""
     points = read_metric_points(folder)
     return {name: _series(points, name) for name in points.names.values()}
 
@@ -60,7 +60,7 @@ def _series(points: Any, name: str) -> dict[int, float]:
 
 
 def events(folder: Path) -> Series:
-    """What event files of TensorBoard show; a point that comes twice is an error."""
+    """The points in event files of TensorBoard; a repeated point is an error."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     shown = EventAccumulator(str(folder), size_guidance={"scalars": 0})
@@ -75,7 +75,7 @@ def events(folder: Path) -> Series:
 
 @cache
 def empty_database() -> Path:
-    """A database of MLflow with all its tables, which take seconds to make."""
+    """An MLflow database with all its tables, which take seconds to create."""
     import mlflow
 
     path = Path(tempfile.mkdtemp()) / "mlflow.db"
@@ -85,7 +85,7 @@ def empty_database() -> Path:
 
 
 def only(series: Series, *names: str, steps: set[int] | None = None) -> Series:
-    """Some series, at some steps."""
+    """A selection of series and steps."""
     return {
         name: {
             step: value for step, value in series[name].items() if steps is None or step in steps

@@ -65,7 +65,7 @@ class Problem:
     """The config key or path it is about."""
 
     what: str
-    """Lower case, no full stop; the offending value stands in it with ``!r``."""
+    """Lower case, no full stop; contains the offending value as ``!r``."""
 
     place: Place | None = None
     hint: str = ""
@@ -200,7 +200,7 @@ def _has_typos(written: list[str], meant: list[str]) -> bool:
     if written == meant or len(written) != len(meant):
         return "".join(written) == "".join(meant)
     if len(meant) == 1 and written[0] == f"{meant[0]}s":
-        return False  # the plural of a single word is a word of its own
+        return False  # the plural of a single word is another word
     pairs = zip(written, meant, strict=True)
     return all(one == other or _is_one_typo(one, other) for one, other in pairs)
 

@@ -1,6 +1,6 @@
-"""For tests of hooks and tasks: small parts that train at once, and suites to pass.
+"""Tools for tests of hooks and tasks: small parts that train fast, and conformance suites.
 
-A suite is a class to subclass in a test file that pytest collects::
+Subclass a suite in a test file that pytest collects::
 
     class TestGreeter(HookConformance):
         def make(self) -> Greeter:
@@ -40,7 +40,7 @@ FEATURES, CLASSES = 4, 3
 
 
 class TinyModel(nn.Module):
-    """One linear layer with dropout, so that training, evaluation and seeds all matter."""
+    """One linear layer with dropout, so that training, evaluation and seeds all have effects."""
 
     def __init__(self, *, dropout: float = 0.1) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class TinyModel(nn.Module):
 
 
 class TinyTask(Task):
-    """Separates points of three classes; has a loader for every split.
+    """Classifies points of three classes; has a loader for every split.
 
     Args:
         num_samples: Points in each split.
@@ -85,24 +85,24 @@ class TinyTask(Task):
 
 
 def _loader(samples: list[Batch], batch_size: int, *, shuffle: bool = False) -> DataLoader[Batch]:
-    # torch reads a list like a dataset, though its types do not say so.
+    # torch reads a list like a dataset, but its types do not allow it.
     return DataLoader(samples, batch_size=batch_size, shuffle=shuffle)  # type: ignore[arg-type]  # see above
 
 
 @final
 class Diary(Hook):
-    """Writes down every event as ``name`` or ``name split``, in ``entries``.
+    """Appends every event to ``entries``, as ``name`` or ``name split``.
 
     Args:
-        events: Those to write down; by default all.
+        events: The events to record; by default all.
     """
 
     def __init__(self, *events: str) -> None:
         self.entries: list[str] = []
         for event in events or EVENTS:
-            setattr(self, event, self._writing(event))
+            setattr(self, event, self._writer(event))
 
-    def _writing(self, event: str) -> Callable[..., None]:
+    def _writer(self, event: str) -> Callable[..., None]:
         has_split = "split" in EVENTS[event]
 
         def write(*values: object) -> None:
@@ -113,7 +113,7 @@ class Diary(Hook):
 
 @final
 class Ledger:
-    """A writer that keeps a run's points, events and states in lists."""
+    """A record writer that stores points, events and statuses in lists."""
 
     def __init__(self) -> None:
         self.points: list[tuple[int, dict[str, float]]] = []
@@ -121,15 +121,15 @@ class Ledger:
         self.statuses: list[tuple[str, dict[str, object]]] = []
 
     def log(self, points: Mapping[str, float], step: int) -> None:
-        """Keep points of a step."""
+        """Store the points of a step."""
         self.points.append((step, dict(points)))
 
     def event(self, kind: str, **data: object) -> None:
-        """Keep something that happened."""
+        """Store an event."""
         self.events.append((kind, data))
 
     def write_status(self, status: str, **fields: object) -> None:
-        """Keep where the run stands."""
+        """Store a status of the run."""
         self.statuses.append((status, fields))
 
     def series(self, name: str) -> dict[int, float]:
@@ -160,44 +160,44 @@ def tiny_run(
 
 
 def short_options(*, log: LogOptions | None = None, **train: object) -> Options:
-    """Options of a training of two epochs, unless ``train`` (of TrainOptions) says otherwise."""
+    """Options of a training of two epochs; ``train`` are arguments of TrainOptions."""
     known: dict[str, Any] = {"for_": "2ep", **train}  # each option has its own type
     return Options(train=TrainOptions(**known), log=log or LogOptions())
 
 
 def carry_out(run: Run, runner: Runner | None = None) -> RunResult:
-    """Train, or do what ``runner`` does, and raise whatever goes wrong."""
+    """Execute a run with ``runner``, by default training; errors are raised."""
     return execute(run, runner or Train(), raise_errors=True)
 
 
 class HookConformance:
-    """What every hook must pass; subclass it and define ``make``."""
+    """Tests that every hook must pass; subclass it and define ``make``."""
 
     acts_on_training = False
-    """Set it for hooks that are meant to change weights or the end of training."""
+    """Set it for hooks that change weights or the end of training on purpose."""
 
     def make(self) -> object:
         """A new hook."""
         raise NotImplementedError("define make(self) in the subclass")
 
     def make_run(self, *hooks: object) -> Run:
-        """A run that the hook can work in."""
+        """A run in which the hook can act."""
         return tiny_run(*hooks)
 
-    def test_every_event_of_every_runner_can_be_heard(self) -> None:
-        """Training, testing and predicting all go through."""
+    def test_it_works_with_every_runner(self) -> None:
+        """Training, testing and predicting all succeed."""
         for runner in (Train(), Test(), Predict()):
             carry_out(self.make_run(self.make()), runner)
 
-    def test_a_failing_run_is_reported_with_its_own_error(self) -> None:
-        """What went wrong is not hidden by the hook."""
+    def test_it_does_not_hide_the_error_of_a_failing_run(self) -> None:
+        """The run fails with its own error, and the hook raises no other."""
         run = self.make_run(self.make(), _FailingHook())
         result = execute(run, Train())
         assert (result.status, result.exception_type) == ("failed", "SabotageError")
-        assert "after that:" not in result.traceback, "it raises when it hears of an error"
+        assert "after that:" not in result.traceback, "it raises in its method error"
 
-    def test_other_hooks_hear_the_same_without_it(self) -> None:
-        """Removing the hook from a config changes nothing for others."""
+    def test_other_hooks_get_the_same_events_without_it(self) -> None:
+        """Removing the hook from a config changes nothing for other hooks."""
         if self.acts_on_training:
             return
         with_hook, alone = Diary(), Diary()
@@ -211,34 +211,34 @@ class HookConformance:
             return
         assert _same(_weights_after(self.make_run(self.make())), _weights_after(self.make_run()))
 
-    def test_two_of_a_kind_do_not_disturb_each_other(self) -> None:
+    def test_two_instances_work_in_one_run(self) -> None:
         """No state is shared between objects."""
         carry_out(self.make_run(self.make(), self.make()))
 
-    def test_it_may_be_told_to_never_act_at_steps(self) -> None:
+    def test_it_accepts_to_never_act_at_steps(self) -> None:
         """``every: 0`` is a valid setting of each hook."""
         hook: Any = self.make()  # any object may be a hook
         hook.every = Every.NEVER
         carry_out(self.make_run(hook))
 
     def test_it_can_be_copied_before_the_run(self) -> None:
-        """What a constructor keeps is plain data."""
+        """The constructor stores only plain data."""
         carry_out(self.make_run(copy.deepcopy(self.make())))
 
     def test_its_state_survives_a_round_trip(self) -> None:
-        """A hook with state gives back what it was given."""
+        """A hook returns the state that it has loaded."""
         hook: Any = self.make()  # any object may be a hook
         if not hasattr(hook, "state_dict"):
             return
         carry_out(self.make_run(hook))
         state = copy.deepcopy(hook.state_dict())
-        twin: Any = self.make()  # same
-        twin.load_state_dict(state)
-        assert twin.state_dict() == state
+        restored: Any = self.make()  # same
+        restored.load_state_dict(state)
+        assert restored.state_dict() == state
 
 
 class TaskConformance:
-    """What every task must pass; subclass it and define ``make_task`` and ``make_model``."""
+    """Tests that every task must pass; subclass it, define ``make_task`` and ``make_model``."""
 
     def make_task(self) -> object:
         """A new task, with small loaders."""
@@ -256,7 +256,7 @@ class TaskConformance:
         )
 
     def test_it_trains(self) -> None:
-        """Losses are finite and at least one weight moves."""
+        """Losses are finite and at least one weight changes."""
         before = _state(self.make_model())
         run = self.make_run()
         model = run.model
@@ -264,19 +264,19 @@ class TaskConformance:
         losses = [value for name, value in result.metrics.items() if "loss" in name]
         assert losses, f"no loss among {sorted(result.metrics)}"
         assert all(math.isfinite(loss) for loss in losses), result.metrics
-        assert not _same(_state(model), before), "no weight moved in training"
+        assert not _same(_state(model), before), "no weight changed in training"
 
     def test_the_same_seed_trains_the_same_weights(self) -> None:
         """All randomness comes from the seeded generators."""
         assert _same(_weights_after(self.make_run()), _weights_after(self.make_run()))
 
     def test_evaluating_twice_gives_the_same_numbers(self) -> None:
-        """An evaluation has no memory."""
+        """An evaluation does not depend on earlier ones."""
         run = self.make_run(_EvaluateTwice())
         if getattr(run.task, "val_loader", None) is not None:
             carry_out(run)
 
-    def test_evaluating_leaves_the_model_as_it_is(self) -> None:
+    def test_evaluating_does_not_change_the_model(self) -> None:
         """Weights and buffers are the same after an evaluation."""
         run = self.make_run()
         if getattr(run.task, "val_loader", None) is None:
@@ -288,7 +288,7 @@ class TaskConformance:
 
 
 class SabotageError(Exception):
-    """Raised on purpose, to see what becomes of a run that fails."""
+    """Raised on purpose by the tests of failing runs."""
 
 
 @final

@@ -1,12 +1,13 @@
-"""The benchmark of logging runs and leaves nothing behind; its figures are not looked at."""
+"""The benchmark of logging runs and leaves no files; its figures are not tested."""
 
 from __future__ import annotations
 
 import struct
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import forked
 
 if TYPE_CHECKING:
     import pytest
@@ -16,19 +17,15 @@ SMALL = ("--rounds", "1", "--calls", "50", "--kill", "10")
 
 
 def test_benchmark_prints_a_table_and_leaves_no_files(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, FOLDER / "log_cost.py", *SMALL, "--only", "Epochal", "--dir", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = (*SMALL, "--only", "Epochal", "--dir", str(tmp_path))
+    done = forked.run(str(FOLDER / "log_cost.py"), *words)
     assert done.returncode == 0, done.stderr
     for word in ("us/call", "bytes/point", "run.log of ten numbers:", "points lost: 0"):
         assert word in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_benchmark_hides_a_module_that_libraries_import() -> None:
+def test_benchmarks_do_not_shadow_imported_modules() -> None:
     names = {path.stem for path in FOLDER.glob("*.py")}
     assert not names & sys.stdlib_module_names
 

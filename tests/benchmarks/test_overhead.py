@@ -1,4 +1,4 @@
-"""The benchmark's arithmetic and tables, from figures that nobody measured."""
+"""The benchmark's arithmetic and tables, with made-up figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODULES = ("figures", "overhead", "report", "rows", "segments", "work")
 
 @pytest.fixture(scope="module")
 def bench():
-    """The modules of the benchmark, which are scripts and not a package."""
+    """The modules of the benchmark, which is no package."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
@@ -61,14 +61,14 @@ def test_added_time_is_cpu_time_and_the_others_are_wall_clock(bench) -> None:
     assert (summary.step_us, summary.hand_us) == (pytest.approx(3000), pytest.approx(2000))
 
 
-def test_the_interval_holds_the_median_and_is_the_same_each_time(bench) -> None:
+def test_interval_contains_the_median_and_is_reproducible(bench) -> None:
     values = [[1.0, 1.1, 1.2], [0.9, 1.0, 1.3], [1.1, 1.2, 1.0]]
     found = bench.figures.estimate(values)
     assert found.low <= found.value <= found.high
     assert found == bench.figures.estimate(values)
 
 
-def test_equal_values_leave_nothing_open(bench) -> None:
+def test_equal_values_give_an_empty_interval(bench) -> None:
     found = bench.figures.estimate([[1.5] * 4] * 6)
     assert (found.low, found.value, found.high) == (1.5, 1.5, 1.5)
 
@@ -89,11 +89,11 @@ def test_one_process_or_a_few_pairs_give_no_interval(bench, processes) -> None:
 
 
 @pytest.mark.parametrize(("target", "verdict"), [(1.2, "met"), (1.05, "open"), (0.9, "missed")])
-def test_the_whole_interval_decides_about_a_target(bench, target, verdict) -> None:
+def test_target_is_met_only_by_the_whole_interval(bench, target, verdict) -> None:
     assert bench.figures.Estimate(1.04, 1.0, 1.1).verdict(target) == verdict
 
 
-def test_the_table_is_in_order_and_has_targets_for_epochal_only(bench) -> None:
+def test_table_is_sorted_and_has_targets_for_epochal_only(bench) -> None:
     shown = table(bench, *runs_of("Ignite", 1.1), *runs_of("Epochal", 0.9), *runs_of("by hand", 1))
     lines = [line for line in shown.splitlines() if "yes" in line and "below" not in line]
     assert [line.split("  ")[0] for line in lines] == ["Epochal", "by hand", "Ignite"]
@@ -102,36 +102,36 @@ def test_the_table_is_in_order_and_has_targets_for_epochal_only(bench) -> None:
     assert "below every peer: yes" in shown
 
 
-def test_peers_whose_intervals_reach_epochal_are_named(bench) -> None:
+def test_peers_with_overlapping_intervals_are_named(bench) -> None:
     shown = table(bench, *runs_of("Ignite", 0.9), *runs_of("Epochal", 0.9), *runs_of("by hand", 1))
     assert "not shown for Ignite" in shown
 
 
-def test_a_control_that_does_not_read_one_is_announced(bench) -> None:
+def test_control_ratio_other_than_one_is_reported(bench) -> None:
     assert "control FAILED" in table(bench, *runs_of("by hand", 1.1))
     assert "FAILED" not in table(bench, *runs_of("by hand", 1.0))
 
 
-def test_another_loss_is_an_error(bench) -> None:
+def test_different_loss_is_an_error(bench) -> None:
     runs = runs_of("Fabric", 1.1)
     runs[3]["pairs"][2]["peer"]["loss"] = 1.5
     assert "ERROR 5e-01" in table(bench, *runs)
 
 
-def test_a_fused_optimizer_may_round_otherwise(bench) -> None:
+def test_fused_optimizer_may_round_differently(bench) -> None:
     runs = runs_of("Epochal", 0.5, case="as-user")
     runs[0]["pairs"][0]["peer"]["loss"] = 1.0 + 1e-7
     assert "to 1e-07" in table(bench, *runs, case="as-user")
 
 
-def test_a_peer_that_cannot_run_is_named_with_the_reason(bench) -> None:
+def test_peer_that_cannot_run_is_named_with_the_reason(bench) -> None:
     broken = {"case": "minimal", "model": "tiny", "row": "Composer", "error": "a\nno such thing"}
     assert "Composer: not run: no such thing" in table(bench, broken)
     mostly = [*runs_of("Composer", 2.5), broken]
     assert "Composer: 1 of 7 processes failed: no such thing" in table(bench, *mostly)
 
 
-def test_the_first_step_is_compared_with_bare_torch_in_the_same_round(bench) -> None:
+def test_first_step_is_compared_with_plain_torch_in_the_same_round(bench) -> None:
     starts = [
         {"row": row, "round": number, "import": 0.5, "first_step": seconds, "peak_bytes": 3e8}
         for number, pair in enumerate([(2.0, 2.1), (4.0, 4.2), (1.0, 1.3)])
@@ -143,7 +143,7 @@ def test_the_first_step_is_compared_with_bare_torch_in_the_same_round(bench) -> 
     assert line.split() == ["Epochal", "0.500", "2.10", "+0.20", "300", "3", "unknown"]
 
 
-def test_a_kept_report_replaces_the_older_one_only(bench, tmp_path) -> None:
+def test_saved_report_replaces_only_the_older_one(bench, tmp_path) -> None:
     kept = tmp_path / "RESULTS.md"
     kept.write_text("# Results\n\n## Start-up\n\nfast\n", encoding="utf-8")
     heading = bench.report.HEADING
@@ -158,7 +158,7 @@ def test_a_kept_report_replaces_the_older_one_only(bench, tmp_path) -> None:
     ]
 
 
-def test_every_round_has_every_row_and_begins_with_another(bench) -> None:
+def test_every_round_has_every_row_and_another_first_row(bench) -> None:
     turns = list(bench.overhead.in_turn(["a", "b", "c"], 2))
     assert turns == [(0, "a"), (0, "b"), (0, "c"), (1, "b"), (1, "c"), (1, "a")]
 
@@ -169,7 +169,7 @@ def test_every_row_has_an_adapter(bench) -> None:
     assert all((BENCHMARKS / "peers" / f"{peer}.py").exists() for peer in peers)
 
 
-def test_older_figures_stay_unless_they_are_measured_anew(bench, tmp_path) -> None:
+def test_older_figures_stay_unless_measured_again(bench, tmp_path) -> None:
     path = tmp_path / "figures.json"
     for row in ("a", "b"):
         bench.overhead.Results(path).add("runs", {"row": row, "round": 0})
@@ -186,7 +186,7 @@ def test_figures_keep_the_commit_that_was_measured(bench, tmp_path, monkeypatch)
     assert results.data["runs"][0]["commit"] == "c" * 40
 
 
-def test_the_commit_is_that_of_the_repository(bench, monkeypatch) -> None:
+def test_commit_is_that_of_the_repository(bench, monkeypatch) -> None:
     assert len(bench.overhead.find_commit().rstrip("+")) in (0, 40)
     monkeypatch.setenv("PATH", "")
     assert bench.overhead.find_commit() == ""
@@ -228,7 +228,7 @@ def test_only_steps_after_the_first_fifth_are_timed(bench) -> None:
     assert [(job.model.watch.marks, job.steps) for job in jobs] == [((2, 9), 7)]
 
 
-def test_sides_that_take_turns_end_like_those_that_train_alone(bench) -> None:
+def test_alternating_trainings_end_like_separate_ones(bench) -> None:
     segments = bench.segments.Segments("mlp", "minimal", opaque=False, steps=10)
     assert segments.work.in_turns
     alone = segments.train(train_by_hand)
@@ -238,7 +238,7 @@ def test_sides_that_take_turns_end_like_those_that_train_alone(bench) -> None:
     }
 
 
-def test_left_out_steps_are_noticed(bench) -> None:
+def test_missing_steps_are_noticed(bench) -> None:
     segments = bench.segments.Segments("tiny", "minimal", opaque=False, steps=10)
     with pytest.raises(RuntimeError, match="0 forward passes instead of 10"):
         segments.train(lambda job: None)

@@ -1,4 +1,4 @@
-"""Two trainings that take turns: one at a time, to the end, each with its own time."""
+"""Two trainings that alternate step by step, each with its own time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def turns() -> Any:
-    """The module, which belongs to scripts and not to a package."""
+    """The module, which is in no package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
         yield importlib.import_module("turns")
@@ -45,7 +45,7 @@ def test_each_pass_of_one_is_followed_by_one_of_the_other(turns: Any) -> None:
     assert other.wall > 0
 
 
-def test_who_is_done_lets_the_other_go_on_alone(turns: Any) -> None:
+def test_other_side_continues_when_one_is_done(turns: Any) -> None:
     log: list[str] = []
     one, other = turns.Side((1, 2)), turns.Side((1, 2))
     turns.train_in_turns(
@@ -55,7 +55,7 @@ def test_who_is_done_lets_the_other_go_on_alone(turns: Any) -> None:
 
 
 @pytest.mark.parametrize("who", ["a", "b"])
-def test_an_error_of_either_is_raised_and_nobody_waits_forever(turns: Any, who: str) -> None:
+def test_error_of_either_side_is_raised_without_deadlock(turns: Any, who: str) -> None:
     log: list[str] = []
     one, other = turns.Side((1, 2)), turns.Side((1, 2))
     fails_at = {"a": -1, "b": -1, who: 2}

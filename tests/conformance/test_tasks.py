@@ -1,4 +1,4 @@
-"""The tasks that come with epochal pass the suite that users' tasks can run too."""
+"""The built-in tasks pass the conformance suite for users' tasks."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ SHOWN = re.findall(r"^    \d\d:\d\d:\d\d (.*)$", README, re.MULTILINE)
 
 
 def settle(line: str) -> str:
-    """A line without what differs from run to run: durations and the folder."""
+    """A line without durations and folder, which differ from run to run."""
     line = re.sub(r"\([\d.]+ m?s\)|(eta|time|data_time): \S+", "", line)
     return re.sub(r"folder: .*", "folder:", line)
 
 
-def test_the_first_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
+def test_first_example_prints_the_output_in_the_readme(tmp_path: Path) -> None:
     done = forked.run("-c", CODE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     printed = {settle(line.partition(" ")[2]) for line in done.stdout.splitlines()}
@@ -26,5 +26,5 @@ def test_the_first_example_prints_what_the_readme_shows(tmp_path: Path) -> None:
     assert not [line for line in SHOWN if settle(line) not in printed]
 
 
-def test_the_first_example_has_about_twenty_lines() -> None:
+def test_first_example_has_about_twenty_lines() -> None:
     assert len(CODE.splitlines()) <= 21

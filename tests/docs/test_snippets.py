@@ -1,12 +1,13 @@
-"""Every snippet of README and docs does what the page says.
+"""Every snippet of README and docs runs or is checked.
 
 A page's snippets run from top to bottom in one process, inside a copy of ``examples/digits``.
-HTML comments on the lines before a snippet say what else is done with it:
+HTML comments on the lines before a snippet say how to test it:
 
-    <!-- file: digits/noisy.py -->    it is first written to that file; not run by itself
-    <!-- check -->                    YAML or TOML: loads without a problem
-    <!-- check: whole -->             the same, and is an experiment without a mistake
-    <!-- no-run: reason -->           Python: cannot run here
+    <!-- file: digits/noisy.py -->    write it to that file instead of running it
+    <!-- check -->                    YAML or TOML: it loads without a problem
+    <!-- check: whole -->             the same, and it is an experiment without a mistake
+    <!-- not-a-config -->             YAML or TOML: do not check it
+    <!-- no-run: reason -->           Python: it cannot run here
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,13 +24,17 @@ import forked
 from epochal.check import check
 from epochal.config import load
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "digits"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _MARK = re.compile(r"<!-- *(?P<name>[a-z-]+)(?:: *(?P<value>.*?))? *-->$")
 _FENCE = re.compile(r"```(?P<language>\w*)$")
-_KNOWN_MARKS = {"file", "check", "no-run", "not-a-config"}
+_CONFIG_MARKS = {"file", "check", "not-a-config"}
+_KNOWN_MARKS = _CONFIG_MARKS | {"no-run"}
 _RUN = """
 import sys
 from pathlib import Path
@@ -89,36 +95,36 @@ def write_files(snippets: list[Snippet], folder: Path) -> None:
             path.write_text(snippet.text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_marks_are_spelt_right(page: Path) -> None:
-    for snippet in read_snippets(page):
-        assert set(snippet.marks) <= _KNOWN_MARKS, f"{name_of(page)}:{snippet.line}"
+def pages_with(is_wanted: Callable[[Snippet], bool]) -> list[Path]:
+    return [page for page in PAGES if any(map(is_wanted, read_snippets(page)))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def is_run(snippet: Snippet) -> bool:
+    return snippet.language == "python" and not {"no-run", "file"} & snippet.marks.keys()
+
+
+def is_checked(snippet: Snippet) -> bool:
+    return "check" in snippet.marks
+
+
+@pytest.mark.parametrize("page", pages_with(is_run), ids=name_of)
 def test_python_snippets_run(page: Path, folder: Path) -> None:
     snippets = read_snippets(page)
-    own = {"no-run", "file"}
     script = ""
-    for snippet in snippets:
-        if snippet.language == "python" and not own & snippet.marks.keys():
-            # Blank lines keep the line numbers of the page in a traceback.
-            script += "\n" * (snippet.line - script.count("\n")) + snippet.text
-    if not script:
-        return
+    for snippet in filter(is_run, snippets):
+        # Blank lines keep the line numbers of the page in a traceback.
+        script += "\n" * (snippet.line - script.count("\n")) + snippet.text
     write_files(snippets, folder)
     (folder / "page.txt").write_text(script, encoding="utf-8")
     done = forked.run("-c", _RUN, "page.txt", name_of(page), cwd=folder)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", pages_with(is_checked), ids=name_of)
 def test_config_snippets_have_no_mistakes(page: Path, folder: Path) -> None:
     snippets = read_snippets(page)
     write_files(snippets, folder)
-    for snippet in snippets:
-        if "check" not in snippet.marks:
-            continue
+    for snippet in filter(is_checked, snippets):
         path = folder / f"snippet.{snippet.language}"
         path.write_text(snippet.text, encoding="utf-8")
         config = load(path)
@@ -129,17 +135,23 @@ def test_config_snippets_have_no_mistakes(page: Path, folder: Path) -> None:
         assert not problems, f"{name_of(page)}:{snippet.line}\n{shown}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_to_other_pages_lead_somewhere(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
-        if not target.startswith(("http://", "https://", "mailto:")):
-            assert (page.parent / target).exists(), target
+def test_links_to_other_pages_lead_to_files() -> None:
+    broken = [
+        f"{name_of(page)}: {target}"
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not target.startswith(("http://", "https://", "mailto:"))
+        and not (page.parent / target).exists()
+    ]
+    assert broken == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_configs_on_a_page_are_checked_or_excused(page: Path) -> None:
-    for snippet in read_snippets(page):
-        if snippet.language in {"yaml", "toml"}:
-            known = {"check", "file", "not-a-config"} & snippet.marks.keys()
-            assert known, f"{name_of(page)}:{snippet.line}: mark it with <!-- check -->"
+def test_snippets_have_the_marks_that_they_need() -> None:
+    wrong = []
+    for page in PAGES:
+        for snippet in read_snippets(page):
+            marks = snippet.marks.keys()
+            is_config = snippet.language in {"yaml", "toml"}
+            if not marks <= _KNOWN_MARKS or (is_config and not marks & _CONFIG_MARKS):
+                wrong.append(f"{name_of(page)}:{snippet.line}: {[*marks]}")
+    assert wrong == [], f"marks are {_KNOWN_MARKS}; a config needs one of {_CONFIG_MARKS}"

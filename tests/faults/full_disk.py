@@ -1,4 +1,4 @@
-"""Run by the tests of full disks, in a process of its own: saves until there is no room.
+"""The program of the tests of full disks: saves until there is no room.
 
 usage: full_disk.py limit FOLDER SIZE...   files may not grow beyond each of the sizes
        full_disk.py tmpfs FOLDER SIZE      a file system of that size is mounted there first
@@ -22,7 +22,7 @@ from epochal.errors import CheckpointError
 
 
 def limit_sizes(folder: Path, sizes: list[int]) -> str:
-    """A limit to the size of files stands for a disk that is full after so many bytes."""
+    """Save under a limit of the file size, which acts like a full disk."""
     messages: list[str] = []
     for size in sizes:
         shutil.rmtree(folder, ignore_errors=True)
@@ -48,7 +48,7 @@ def limit_sizes(folder: Path, sizes: list[int]) -> str:
 
 
 def fill_tmpfs(folder: Path, size: str) -> str:
-    """A real file system that runs full, and is used on after something was removed."""
+    """Fill a real file system, remove a file, and save again."""
     folder.mkdir(exist_ok=True)
     subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],

@@ -1,13 +1,13 @@
-"""A small model of a disk that loses power: what was not synced may be lost, torn, reordered.
+"""A simulated disk that loses power: what was not synced may be lost, torn or reordered.
 
-``Recorder`` writes down every operation while it happens. ``Disk`` replays the first so many of
-them and keeps what is certain apart from what is pending; ``state`` is one of those that a
-power cut could leave, ``materialise`` writes it down.
+``Recorder`` records every operation while it happens. ``Disk`` replays the first so many of them
+and separates what is certain from what is pending; ``state`` is one state that a power cut could
+leave, ``materialise`` writes it as a folder.
 
-Rules, harder than those of real file systems: a file keeps what it had at its last fsync; each
-sector written since may be there or not. A folder keeps the names it had at its last fsync; each
-later change of a name may be there or not, whatever became of the earlier ones. A rename within
-a folder happens or does not.
+The rules are stricter than those of real file systems: a file keeps its content of the last fsync;
+each sector written since may be there or not. A folder keeps its names of the last fsync; each
+later change of a name may be there or not, independent of earlier ones. A rename within a folder
+is atomic.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ State = tuple[Found, ...]
 
 
 class Recorder:
-    """Does what it is asked for, and writes it down."""
+    """Carries out every operation and records it."""
 
     def __init__(self, root: Path, *, forgets: tuple[str, ...] = ()) -> None:
         self.log: list[Entry] = []
         self._root = root
         self._forgets = forgets
-        """Kinds of syncs that do nothing, to see whether the model notices: ``file``, ``dir``."""
+        """Kinds of syncs to skip, to test the simulation: ``file``, ``dir``."""
         self._is_dir: dict[int, bool] = {}
         self.operations = durable.Operations(
             open=self._open,
@@ -51,7 +51,7 @@ class Recorder:
         )
 
     def mark(self, what: str, name: str) -> None:
-        """Note something that is not an operation, such as that a save was acknowledged."""
+        """Record an event that is not an operation, such as an acknowledged save."""
         self.log.append((what, (name,)))
 
     def _short(self, path: Path) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ class Link:
 class Folder:
     synced: dict[str, Any] = field(default_factory=dict)
     pending: list[list[tuple[str, Any]]] = field(default_factory=list)
-    """Changes of names, each a list of a name and what it then stands for; None: nothing."""
+    """Changes of names: each a list of names and their new targets; None removes a name."""
     now: dict[str, Any] = field(default_factory=dict)
 
     def change(self, *changes: tuple[str, Any]) -> None:
@@ -138,12 +138,12 @@ class Disk:
                 getattr(self, f"_{name}")(*args)
 
     def state(self, dice: Dice) -> State:
-        """One of the states that may be found after the power came back."""
+        """One of the possible states after a power cut."""
         return tuple(self._look(self.root, (), dice))
 
     @property
     def pending(self) -> int:
-        """How many changes a power cut may undo."""
+        """The number of changes that a power cut may undo."""
         return _pending(self.root)
 
     def _look(self, folder: Folder, path: tuple[str, ...], dice: Dice) -> Iterator[Found]:
@@ -218,7 +218,7 @@ def materialise(state: State, target: Path) -> None:
 
 
 class Dice:
-    """Decides what of the pending changes is found after a power cut."""
+    """Decides which pending changes survive a power cut."""
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
@@ -227,13 +227,13 @@ class Dice:
         self._is_in_order = dice.random() < 0.3
 
     def some(self, changes: list[Any]) -> list[Any]:
-        """Those that are found: any of them, or the first so many."""
+        """The changes that survive: any of them, or the first so many."""
         if self._is_in_order:
             return changes[: self._dice.randint(0, len(changes))]
         return [change for change in changes if self._dice.random() < self._share]
 
     def content(self, file: File) -> bytes:
-        """What is found in a file: sectors that did not get there are zero, or cut off."""
+        """The content that survives: lost sectors are zero or cut off."""
         data = bytearray(file.synced)
         for offset, written in file.pending:
             for start in range(0, len(written), self._sector):

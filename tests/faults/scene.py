@@ -1,4 +1,4 @@
-"""What the fault tests play: a run that saves, rotates and links, on a disk that fails."""
+"""The scenario of the fault tests: a run saves, rotates and links on a failing disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 VALUES = {1: 0.9, 2: 0.2, 3: 0.5, 4: 0.1, 5: 0.7, 6: 0.05, 7: 0.3, 8: 0.6}
-"""What the monitor says at each step; smaller is better."""
+"""The monitor at each step; smaller is better."""
 
 
 def commit(folder: Path, step: int) -> CheckpointManifest:
-    """One checkpoint of that step; its tensors depend on the step and fill several blocks."""
+    """Write the checkpoint of a step; its tensors depend on the step and fill several blocks."""
     generator = torch.Generator().manual_seed(step)
     weight = torch.randn(40, 50, generator=generator)
     optim = {0: {"m": weight.t().clone()}, "step": step}
@@ -36,26 +36,26 @@ def commit(folder: Path, step: int) -> CheckpointManifest:
 
 
 def save(folder: Path, step: int) -> None:
-    """What a run does: commit, renew the links, remove what need not be kept."""
+    """Save as a run does: commit, update the links, remove old checkpoints."""
     commit(folder, step)
     prune_checkpoints(folder, keep_last=2, keep_best=1)
 
 
 def kept_after(last: int) -> set[str]:
-    """The names that are left when ``last`` was the last step that was saved."""
+    """The names that remain when ``last`` was the last saved step."""
     best = min(range(1, last + 1), key=lambda step: VALUES[step], default=0)
     return {f"step-{step}" for step in (last, last - 1, best) if step > 0}
 
 
 def start(template: Path, folder: Path) -> Path:
-    """A folder of its own that is like ``template``."""
+    """A copy of ``template``."""
     if template.exists():
         shutil.copytree(template, folder, symlinks=True)
     return folder
 
 
 def visible(folder: Path) -> set[str]:
-    """The names of what a reader would take for checkpoints; all of them must be whole."""
+    """The names of visible checkpoints; all of them must be complete."""
     if not folder.is_dir():
         return set()
     names = {path.name for path in folder.iterdir() if is_checkpoint(path)}
@@ -65,7 +65,7 @@ def visible(folder: Path) -> set[str]:
 
 
 def check_links(folder: Path) -> None:
-    """Links may be old or new or absent, and never lead nowhere."""
+    """Links may be old, new or absent, but never broken."""
     for name in ("last", "best"):
         link = folder / name
         if link.is_symlink():
@@ -73,14 +73,14 @@ def check_links(folder: Path) -> None:
 
 
 def newest(folder: Path) -> int:
-    """The step from which a run would go on; 0 for a fresh start."""
+    """The step from which a run would resume; 0 for a fresh start."""
     manifest, damage = find_newest_checkpoint(folder)
     assert damage == []
     return manifest.step if manifest else 0
 
 
 def clean(folder: Path) -> None:
-    """What the next start does first: nothing hidden may be left."""
+    """Clean up as the next start does; no temporary file may remain."""
     remove_leftovers(folder)
     if folder.is_dir():
         assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []

@@ -1,4 +1,4 @@
-"""Two hundred damaged checkpoints: each one is noticed, named, and passed over."""
+"""Two hundred damaged checkpoints: each one is noticed, named and skipped."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def damage(folder: Path, seed: int) -> tuple[str, str, str]:
-    """Damage the newest one in a way that ``seed`` chooses; the way, the file, its checkpoint."""
+    """Damage the newest checkpoint at random; gives the way, the file and the checkpoint."""
     dice = random.Random(seed)
     way = WAYS[seed % len(WAYS)]
     files = FILES[:1] if way is edit_the_manifest else FILES
@@ -128,7 +128,7 @@ def damage(folder: Path, seed: int) -> tuple[str, str, str]:
     return way.__name__, file, f"step-{STEPS[-1]}"
 
 
-def test_every_damage_is_noticed_and_the_right_one_taken(
+def test_every_damage_is_noticed_and_the_newest_good_checkpoint_is_used(
     template: Path, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     seen: set[tuple[str, str]] = set()
@@ -140,7 +140,7 @@ def test_every_damage_is_noticed_and_the_right_one_taken(
         wrong = verify_checkpoint(folder / name)
         assert wrong is not None, f"seed {seed}: {way} of {file} went unnoticed"
         assert str(folder / name / wrong.file) in str(wrong)
-        # A whole manifest of another step is only known by the files that it does not fit.
+        # A valid manifest of another step is noticed only because the files do not match.
         is_other = (way, file) == ("swap_with_another_step", "manifest.json")
         assert (wrong.file == file) != is_other
         with pytest.raises(CheckpointError, match=f"{wrong.file}: damaged: "):
@@ -149,21 +149,23 @@ def test_every_damage_is_noticed_and_the_right_one_taken(
         assert newest is not None
         assert newest.step == STEPS[-2]
         assert damages == [wrong] or is_other
-        best, _ = find_best_checkpoint(folder)  # the damaged one was the best, then comes step 2
+        best, _ = find_best_checkpoint(
+            folder
+        )  # the damaged one was the best, step 2 is the next best
         assert best is not None
         assert best.step == 2
         mark_as_damaged(folder / name)
         assert find_newest_checkpoint(folder) == (
             newest,
             [],
-        )  # what was set aside is not looked at again
+        )  # damaged checkpoints are not read again
         assert read_checkpoint(newest.path)[1] == newest
         shutil.rmtree(folder)
     assert len(seen) == 3 * (len(WAYS) - 1) + 1
     record_property("counted", f"damaged checkpoints: {COUNT}, {len(seen)} ways, all noticed")
 
 
-def test_any_number_of_damaged_ones_is_passed_over(template: Path, tmp_path: Path) -> None:
+def test_any_number_of_damaged_checkpoints_is_skipped(template: Path, tmp_path: Path) -> None:
     for broken in range(len(STEPS) + 1):
         folder = tmp_path / f"{broken}"
         shutil.copytree(template, folder)
@@ -176,9 +178,7 @@ def test_any_number_of_damaged_ones_is_passed_over(template: Path, tmp_path: Pat
         )
 
 
-def test_files_that_do_not_belong_to_it_do_not_make_a_checkpoint_worse(
-    template: Path, tmp_path: Path
-) -> None:
+def test_unrelated_files_do_not_damage_a_checkpoint(template: Path, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     shutil.copytree(template, folder)
     (folder / "step-6" / "notes.txt").write_text("the good one")

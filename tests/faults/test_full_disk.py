@@ -1,4 +1,4 @@
-"""Disks that run full, for real: limits to the size of files, and a small file system."""
+"""Full disks: limits of the file size, and a small real file system."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import forked
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,23 +22,18 @@ SIZES += [16_100, 20_000, 100_000]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits to the size of files are of Linux")
-def test_file_size_limits_cost_no_checkpoint(
+def test_file_size_limit_loses_no_checkpoint(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "limit", str(tmp_path / "run"), *map(str, SIZES)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run(str(SCRIPT), "limit", str(tmp_path / "run"), *map(str, SIZES))
     assert done.returncode == 0, done.stderr
     record_property("counted", done.stdout.strip())
 
 
-def test_full_file_system_costs_no_checkpoint(
+def test_full_disk_loses_no_checkpoint(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    # A mount of our own: nobody else sees it, and it goes away with the process.
+    # A private mount: it is invisible to other processes and ends with this one.
     apart = ["unshare", "--mount", "--map-root-user"]
     if shutil.which("unshare") is None:
         pytest.skip("there is no unshare")

@@ -1,4 +1,4 @@
-"""Every operation of a save is interrupted once: by a kill, and by errors of the disk."""
+"""Every operation of a save is interrupted once: by a kill and by disk errors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ FAULTS = {
     "EDQUOT once": (errno.EDQUOT, False),
     "EDQUOT from then on": (errno.EDQUOT, True),
 }
-"""What happens, and whether it goes on happening."""
+"""An error, and whether later operations fail too."""
 
 
 class Killed(BaseException):
-    """The process is dead: nothing that it would still have done happens."""
+    """The process is dead: no further operation happens."""
 
 
 class Interrupting:
-    """Operations of which the one with number ``at`` fails; after a kill, all that follow do."""
+    """Operations whose number ``at`` fails; after a kill, all later ones fail too."""
 
     def __init__(self, *, at: int, code: int, lasting: bool) -> None:
         self.count = 0
@@ -66,9 +66,9 @@ class Interrupting:
         return call
 
     def _fail(self, name: str, real: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        if name == "close":  # the kernel lets go of the file whatever happens
+        if name == "close":  # the kernel releases the file in any case
             real(*args)
-        if name == "write":  # part of it got there
+        if name == "write":  # a part was written
             real(args[0], memoryview(args[1])[: len(args[1]) // 2])
         if self._code == KILL:
             raise Killed
@@ -77,7 +77,7 @@ class Interrupting:
 
 
 def attempt(folder: Path, step: int, faults: Interrupting) -> bool:
-    """Whether saving ``step`` came to its end."""
+    """Whether saving ``step`` finished."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(system, "operations", faults.operations)
         patch.setattr(durable.atomic_files, "_CHUNK_BYTES", 4096)
@@ -90,7 +90,7 @@ def attempt(folder: Path, step: int, faults: Interrupting) -> bool:
 
 @pytest.fixture
 def temporary_dir(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Temporary files of the system lie on a file system of their own, or not."""
+    """Temporary files of the system may be on another file system."""
     if request.param:
         if not Path(request.param).is_dir():
             pytest.skip(f"there is no {request.param}")
@@ -103,7 +103,7 @@ def temporary_dir(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 )
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.usefixtures("temporary_dir")
-def test_no_interrupted_operation_costs_a_committed_checkpoint(
+def test_no_interrupted_operation_loses_a_committed_checkpoint(
     tmp_path: Path,
     fault: str,
     before: int,

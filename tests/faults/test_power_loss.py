@@ -1,4 +1,4 @@
-"""Power cuts in a model of a disk: what was acknowledged is there, whatever else was lost."""
+"""Power cuts on a simulated disk lose nothing that was acknowledged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = range(1, 7)
 
 
 def record(root: Path, monkeypatch: pytest.MonkeyPatch, **options: tuple[str, ...]) -> list[Entry]:
-    """The operations of several saves with rotation and links, in a new folder."""
+    """The recorded operations of several saves with rotation and links."""
     recorder = Recorder(root, **options)
     root.mkdir()
     folder = root / "checkpoints"
@@ -41,7 +41,7 @@ def record(root: Path, monkeypatch: pytest.MonkeyPatch, **options: tuple[str, ..
 
 
 def promised(log: list[Entry]) -> set[str]:
-    """What must be there: acknowledged, and not yet on its way out."""
+    """The checkpoints that must exist: acknowledged and not being removed."""
     names: set[str] = set()
     for what, args in log:
         if what == "saved":
@@ -56,7 +56,7 @@ def number(name: str) -> int:
 
 
 def check(root: Path, log: list[Entry]) -> None:
-    """After the power came back: nothing promised is missing, nothing half is visible."""
+    """Check after a power cut that no acknowledged checkpoint is missing or incomplete."""
     folder = root / "checkpoints"
     wanted = promised(log)
     found = visible(folder)
@@ -70,7 +70,7 @@ def check(root: Path, log: list[Entry]) -> None:
 
 
 def cuts(log: list[Entry], dice: random.Random) -> Iterator[int]:
-    """After which operation the power goes: each once, then where most was pending."""
+    """After which operations to cut the power: each once, then where most changes were pending."""
     yield from range(len(log) + 1)
     weights = [1 + Disk(log[:cut]).pending for cut in range(len(log) + 1)]
     while True:
@@ -102,7 +102,7 @@ def test_acknowledged_checkpoints_survive_power_cuts(
     record_property("counted", f"power cuts in {len(log)} operations: {count} different states")
 
 
-def test_model_without_a_power_cut_is_the_real_folder(
+def test_simulated_disk_without_power_cut_equals_the_real_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = record(tmp_path / "real", monkeypatch)
@@ -119,7 +119,7 @@ def contents(root: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("forgotten", ["file", "dir"])
-def test_model_notices_a_sync_that_was_forgotten(
+def test_simulated_disk_notices_a_missing_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str
 ) -> None:
     log = record(tmp_path / "real", monkeypatch, forgets=(forgotten,))

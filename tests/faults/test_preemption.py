@@ -1,4 +1,4 @@
-"""SIGTERM at any line of the engine: exit code 75, no step lost, the same bits when it goes on."""
+"""SIGTERM at any line of the engine: exit code 75, no step lost, the same bits after a resume."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from epochal.engine import Environment, Parts, Run, Train
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import TrainOptions
 from epochal.engine.parts import Options
+from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.runner import _evaluate_due
 from epochal.hooks.recording import Recording
 from epochal.testing import CLASSES, FEATURES, TinyModel, TinyTask
 from resume import Keeper, Notes, Outcome, assert_same, follow, resume
@@ -64,8 +66,8 @@ class Lines:
     """Counts the lines of the engine that run, and sends a signal at one of them.
 
     Args:
-        number: Which; the very first is 1.
-        within: The functions whose lines count; all of them if there is none.
+        number: The line that sends it, counted from 1.
+        within: Functions whose lines count; empty for all.
     """
 
     def __init__(self, number: int = sys.maxsize, within: tuple[str, ...] = ()) -> None:
@@ -86,8 +88,8 @@ class Lines:
 def carry_out(lines: Lines) -> tuple[Keeper, Notes, RunResult]:
     keeper, notes = Keeper(), Notes()
     run = build({"writer": notes})
-    run.saver = keeper  # type: ignore[assignment]  # as far as the engine uses it
-    # Before the run has its own handler a signal would end pytest.
+    run.saver = keeper  # type: ignore[assignment]  # it has what the engine uses
+    # Before the run installs its handler, a signal would end pytest.
     run.on("setup", lambda: sys.settrace(lines.trace), priority=-1)
     run.on("teardown", lambda: sys.settrace(None), priority=10**6)
     before = sys.gettrace()
@@ -112,7 +114,7 @@ def num_lines() -> int:
 def signal_at(line: int, whole: Outcome, within: tuple[str, ...] = ()) -> None:
     keeper, notes, result = carry_out(Lines(line, within))
     where = f"signal at line {line}: {result.status} {result.traceback}"
-    if result.status == "finished":  # it came when the training was over
+    if result.status == "finished":  # it came after the training
         assert result.exit_code == 0, where
         return
     assert (result.status, result.exit_code) == ("preempted", 75), where
@@ -124,7 +126,7 @@ def signal_at(line: int, whole: Outcome, within: tuple[str, ...] = ()) -> None:
 
 
 @pytest.mark.parametrize("part", range(8))
-def test_a_signal_at_any_line_of_the_engine_costs_no_step(
+def test_signal_at_a_random_line_of_the_engine_loses_no_step(
     part: int, whole: Outcome, num_lines: int
 ) -> None:
     dice = random.Random(part)
@@ -132,10 +134,10 @@ def test_a_signal_at_any_line_of_the_engine_costs_no_step(
         signal_at(dice.randrange(1, num_lines), whole)
 
 
-DECIDING = ("_evaluate_due", "is_interrupted_or_preempted")
+DECIDING = (_evaluate_due.__name__, is_interrupted_or_preempted.__name__)
 
 
-def test_a_signal_while_an_evaluation_is_decided_about_costs_no_evaluation(whole: Outcome) -> None:
+def test_signal_between_steps_skips_no_evaluation(whole: Outcome) -> None:
     lines = Lines(within=DECIDING)
     carry_out(lines)
     assert lines.count > 6
@@ -145,6 +147,6 @@ def test_a_signal_while_an_evaluation_is_decided_about_costs_no_evaluation(whole
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_a_signal_at_every_line_of_the_engine_costs_no_step(whole: Outcome, num_lines: int) -> None:
+def test_signal_at_every_line_of_the_engine_loses_no_step(whole: Outcome, num_lines: int) -> None:
     for line in range(1, num_lines):
         signal_at(line, whole)

@@ -1,4 +1,4 @@
-"""Power cuts while records are written: files are old or new, acknowledged lines are there."""
+"""Power cuts while records are written: files are old or new, acknowledged lines survive."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_replaced_file_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyP
         }
 
 
-def test_acknowledged_lines_are_there_and_the_file_can_be_used_on(
+def test_acknowledged_lines_survive_and_the_file_can_be_appended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = record(

@@ -1,4 +1,4 @@
-"""What a model costs on a CUDA device; skipped where there is none."""
+"""The model summary on a CUDA device; skipped without one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_flops_are_the_same_on_both_devices(model: nn.Module, shape: tuple[int, 
     assert 0 < found.latency.mean_seconds < 1
 
 
-def test_looking_and_emptying_never_change_captured_steps() -> None:
+def test_model_summary_and_emptied_cache_do_not_change_captured_steps() -> None:
     looked_at, plain = TinyModel(), TinyModel()
     plain.load_state_dict(looked_at.state_dict())
     looks: list[object] = []

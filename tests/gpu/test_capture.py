@@ -1,4 +1,4 @@
-"""Captured steps on a real device: the same bits as eager ones, or a reason why not."""
+"""Captured steps on a real device have the bits of eager ones, or a refusal with its reason."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Net(nn.Module):
 
 
 class Points(ep.Task):
-    """Tell the classes of random points apart; the last batch of an epoch is short."""
+    """Classify random points; the last batch of an epoch is short."""
 
     def __init__(self, *, count: int = 200, batch_size: int = 16) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -72,7 +72,7 @@ class Points(ep.Task):
 
 
 class Witness(ep.Hook):
-    """Keeps what is known only while the run goes on."""
+    """Keeps facts that are known only during the run."""
 
     def __init__(self) -> None:
         self.choices: dict[str, object] = {}
@@ -134,7 +134,7 @@ class Uneven(Points):
 
 
 class CountingTensors(Points):
-    """Counts that only the device knows."""
+    """Counts on the device only."""
 
     def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
         mask = batch["x"][:, 0] > 0
@@ -191,7 +191,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 class Mapped(Points):
-    """Outputs as the metric objects want them."""
+    """Outputs in the form that metrics expect."""
 
     def batch_forward(self, model: nn.Module, batch: dict[str, Tensor]) -> Any:
         return {"logits": model(batch["x"])}
@@ -204,7 +204,7 @@ class Mapped(Points):
 
 
 class Resident(Points):
-    """In-memory data that lies on the device."""
+    """In-memory data on the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ def test_captured_steps_give_the_bits_of_eager_ones_with(case: str) -> None:
     assert_same_bits(CASES[case])
 
 
-def test_auto_captures_by_itself_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_captures_and_reports_it_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert_same_bits(dict, step="auto")
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("step: captured")]
@@ -227,7 +227,7 @@ def test_auto_captures_by_itself_and_says_so_once(caplog: pytest.LogCaptureFixtu
     assert "bit for bit" in lines[0]
 
 
-def test_random_numbers_go_on_where_eager_steps_would_be() -> None:
+def test_random_numbers_continue_like_those_of_eager_steps() -> None:
     states = []
     for step in ("eager", "graph"):
 
@@ -263,7 +263,7 @@ class Growing(Points):
 
 class Annealing(Points):
     def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
-        weight = min(1.0, ep.current_run().step / 50)  # knows the time
+        weight = min(1.0, ep.current_run().step / 50)  # reads the time
         loss = functional.cross_entropy(out, batch["label"]) * weight
         return {"loss": (loss, len(batch["label"]))}
 
@@ -281,7 +281,7 @@ class MixingWithNumpy(Points):
 
 
 class MixingByItself(Points):
-    """Draws from a generator that nobody else knows."""
+    """Draws from its own generator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -341,7 +341,7 @@ REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "the position of the run": (lambda: {"task": Annealing()}, "run.step is read in .*test_capt"),
     "random numbers of Python": (lambda: {"task": Mixing()}, "from Python's random"),
     "random numbers of numpy": (lambda: {"task": MixingWithNumpy()}, "from numpy.random"),
-    "a generator of its own": (
+    "its own generator": (
         lambda: {"task": MixingByItself()},
         "MixingByItself.random changes in the step",
     ),
@@ -368,7 +368,7 @@ REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_eager_steps_go_on_after_a_refusal_because_of(
+def test_refused_capture_falls_back_to_eager_steps(
     case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -387,7 +387,7 @@ def test_eager_steps_go_on_after_a_refusal_because_of(
 
 @pytest.mark.parametrize("step", ["graph", "compile"])
 @pytest.mark.parametrize("task", [MixingByItself, AnnealingByItself, Iterating])
-def test_what_the_host_decides_is_refused_without_deterministic_too(
+def test_host_decisions_are_refused_without_deterministic_too(
     task: type[Points], step: str
 ) -> None:
     _, seen = train(step, task=task, engine={"deterministic": False})
@@ -426,11 +426,11 @@ class SettingsChanger(ep.Hook):
             run.task.factor.fill_(0.5)
 
 
-def test_numbers_that_hang_on_the_task_or_lie_in_the_store_are_heeded() -> None:
+def test_changed_numbers_of_task_and_store_are_noticed() -> None:
     assert_same_bits(lambda: {"task": Plain, "hooks": [SettingsChanger]})
 
 
-def test_a_task_may_change_its_batch_in_place(caplog: pytest.LogCaptureFixture) -> None:
+def test_task_may_change_its_batch_in_place(caplog: pytest.LogCaptureFixture) -> None:
     class Halving(Points):
         def pre_batch_forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
             batch["x"].mul_(0.5)
@@ -473,12 +473,12 @@ class Decayer(ep.Hook):
 
 
 @pytest.mark.parametrize("hook", [Warmer, Freezer, RateSetter, Decayer])
-def test_what_a_hook_changes_between_steps_is_heeded(hook: type[ep.Hook]) -> None:
+def test_changes_by_a_hook_between_steps_take_effect(hook: type[ep.Hook]) -> None:
     assert_same_bits(lambda: {"hooks": [hook]})
 
 
 class Scored(Points):
-    """Keeps a number from each evaluation, which no step looks at."""
+    """Keeps a number from each evaluation that no step reads."""
 
     best = 0.0
 
@@ -486,7 +486,7 @@ class Scored(Points):
         self.best = max(self.best, metrics["val/acc"]) + 1e-3
 
 
-def test_attributes_that_no_step_reads_do_not_cost_a_capture(
+def test_attributes_that_no_step_reads_need_no_new_capture(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -494,7 +494,7 @@ def test_attributes_that_no_step_reads_do_not_cost_a_capture(
     assert "captured again" not in caplog.text
 
 
-def test_a_hook_sees_the_gradients_of_captured_steps() -> None:
+def test_hook_sees_the_gradients_of_captured_steps() -> None:
     norms: dict[str, list[float]] = {}
     for step in ("eager", "graph"):
 
@@ -509,12 +509,12 @@ def test_a_hook_sees_the_gradients_of_captured_steps() -> None:
 
 def set_waiting(mode: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that it does not find all of them
+        warnings.simplefilter("ignore")  # torch warns that it does not find all of them
         torch.cuda.set_sync_debug_mode(mode)
 
 
 class NoWaiting(ep.Hook):
-    """Lets no step wait for the device once the run has settled."""
+    """Makes waiting for the device an error after the first steps."""
 
     def step_end(self, run: ep.Run) -> None:
         if run.step == 30:
@@ -546,7 +546,7 @@ def lambda_task() -> Points:
     return Points(count=6400)  # one epoch: its end may wait
 
 
-COMPILERS_WARN = pytest.mark.filterwarnings("ignore")  # torch's own compiler warns of itself
+COMPILERS_WARN = pytest.mark.filterwarnings("ignore")  # torch's compiler warns
 
 
 @COMPILERS_WARN
@@ -558,7 +558,7 @@ def test_compiled_steps_end_close_to_eager_ones() -> None:
 
 
 @COMPILERS_WARN
-def test_auto_compiles_when_much_time_is_left_and_tells_what_it_saves(
+def test_auto_compiles_when_it_pays_and_reports_the_gain(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(payback, "MIN_SECONDS_TO_COMPILE", 0.0)
@@ -569,7 +569,7 @@ def test_auto_compiles_when_much_time_is_left_and_tells_what_it_saves(
     assert seen.choices["step"] in ("compile", "graph")
 
 
-def test_memory_of_graphs_is_given_back_at_the_end() -> None:
+def test_memory_of_graphs_is_freed_at_the_end() -> None:
     train("graph")
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
@@ -616,11 +616,11 @@ TRICKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_tricks_of_one_line_are_captured(trick: str) -> None:
+def test_one_line_options_are_captured(trick: str) -> None:
     assert_same_bits(lambda: dict(TRICKS[trick]))
 
 
-def test_rectangles_are_cut_without_asking_the_device() -> None:
+def test_cutmix_boxes_need_no_device_read() -> None:
     from epochal.hooks.mixing.cutmix import _mix
 
     images = torch.randn(4, 3, 8, 8, device="cuda")

@@ -1,4 +1,4 @@
-"""The same runs on a CUDA device; skipped where there is none."""
+"""Runs on a CUDA device; skipped without one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_accumulation_equals_one_large_batch_on_cuda() -> None:
     assert small.metrics["val/loss"] == pytest.approx(large.metrics["val/loss"], rel=1e-5)
 
 
-def test_the_log_shows_device_memory_and_the_record_names_the_device(
+def test_log_shows_device_memory_and_record_names_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -70,8 +70,8 @@ def test_the_log_shows_device_memory_and_the_record_names_the_device(
     assert torch.cuda.get_device_name() in (result.dir / "run.json").read_text()
 
 
-def test_no_memory_of_a_run_stays_on_the_device() -> None:
-    assert train("cuda").ok  # libraries keep memory for each stream that they saw
+def test_run_frees_its_device_memory() -> None:
+    assert train("cuda").ok  # libraries keep memory for each stream
     before = torch.cuda.memory_allocated()
     assert train("cuda").ok
     assert torch.cuda.memory_allocated() <= before

@@ -1,4 +1,4 @@
-"""States that live on a CUDA device, in checkpoints; skipped where there is none."""
+"""Checkpoints of states on a CUDA device; skipped without one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 
-def test_snapshot_lies_in_pinned_memory_and_stays_as_it_was() -> None:
+def test_snapshot_is_pinned_and_does_not_change() -> None:
     weight = torch.randn(64, 8, 3, 3, device="cuda").to(memory_format=torch.channels_last)
     before = weight.clone()
     taken = snapshot_to_host({"model": weight})
@@ -28,7 +28,7 @@ def test_snapshot_lies_in_pinned_memory_and_stays_as_it_was() -> None:
     assert torch.equal(taken.tensors["model"], before.cpu())
 
 
-def test_state_of_a_device_is_read_bit_for_bit_with_strides_and_shared_memory(
+def test_device_state_is_restored_with_strides_and_shared_memory(
     tmp_path: Path,
 ) -> None:
     rnn = nn.LSTM(4, 8, num_layers=2).cuda()

@@ -1,4 +1,4 @@
-"""The examples on a real device: however steps are taken, they end at the same loss."""
+"""The examples on a real device end at the same loss with eager, captured and compiled steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_captured_runs_end_with_the_bits_of_eager_ones(name: str) -> None:
     assert captured.best == eager.best
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's own compiler warns of itself
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns
 @pytest.mark.parametrize("name", FILES)
 def test_compiled_runs_end_close_to_eager_ones(name: str) -> None:
     eager = run(name, "eager", deterministic=False)

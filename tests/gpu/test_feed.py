@@ -1,4 +1,4 @@
-"""Batches on their way to a CUDA device; skipped where there is none."""
+"""Copying batches to a CUDA device; skipped without one."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def flat(batch: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("dtype", [None, torch.float64])
-def test_batches_are_those_of_plain_movement(kind: str, dtype: torch.dtype | None) -> None:
+def test_batches_equal_those_of_plain_copies(kind: str, dtype: torch.dtype | None) -> None:
     loader = source(kind)
     plain, move = Feed(Holder(loader), seed=3, accumulate=1, limit=None), BatchMover(CUDA, dtype)
     expected = [[move(part) for part in flat(step)] for step in plain.epoch(0)]
@@ -116,13 +116,13 @@ def test_batches_are_those_of_plain_movement(kind: str, dtype: torch.dtype | Non
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SOURCES if kind != "strided"])
-def test_nobody_waits_for_a_batch_on_its_way(kind: str) -> None:
+def test_copying_a_batch_does_not_block(kind: str) -> None:
     one = feed(source(kind))
     weights = torch.randn(64, 64, device=CUDA)
     for _ in one.epoch(0):  # memory and kernels are ready after this
         weights = weights @ weights / 64
     steps = iter(one.epoch(1))
-    next(steps)  # small data go to the device as a whole before it
+    next(steps)  # small data are copied to the device as a whole before
     with no_syncs():
         for _ in steps:
             weights = weights @ weights / 64
@@ -138,7 +138,7 @@ def test_images_come_with_channels_last() -> None:
 
 @pytest.mark.parametrize("kind", ["TensorDataset", "Tensors", "resident", "samples", "a list"])
 def test_memory_of_a_batch_is_not_overwritten_while_it_is_used(kind: str) -> None:
-    """Slow work on each batch, many batches ahead of the device, and the sums of the CPU."""
+    """Slow work on each batch while many batches are queued gives the sums of the CPU."""
     loader = source(kind)
     slow = torch.randn(1500, 1500, device=CUDA)
     expected = [
@@ -155,9 +155,9 @@ def test_memory_of_a_batch_is_not_overwritten_while_it_is_used(kind: str) -> Non
         assert torch.stack(one).cpu().tolist() == pytest.approx(torch.stack(other).tolist())
 
 
-def test_a_loader_may_use_its_host_memory_again() -> None:
+def test_loader_may_reuse_its_host_memory() -> None:
     class Reused:
-        """Fills one tensor again and again, as some loaders do."""
+        """Reuses one tensor for every batch, as some loaders do."""
 
         def __iter__(self) -> Iterator[Tensor]:
             buffer = torch.empty(1000)
@@ -172,7 +172,7 @@ def test_a_loader_may_use_its_host_memory_again() -> None:
     assert torch.stack(means).tolist() == list(range(50))
 
 
-def test_an_evaluation_between_steps_takes_nothing_from_the_training() -> None:
+def test_evaluation_between_steps_does_not_change_the_training() -> None:
     loader = source("Tensors")
     val = ep.data.Tensors(images()).loader(batch_size=64)
     expected = [step[0]["y"].tolist() for step in feed(loader).epoch(0)]
@@ -216,12 +216,12 @@ def train(device: str, *, resident: bool = False, **engine: object) -> dict[str,
 
 @pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("channels_last", [True, False])
-def test_a_run_ends_like_one_on_the_cpu(resident: bool, channels_last: bool) -> None:
+def test_run_ends_like_one_on_the_cpu(resident: bool, channels_last: bool) -> None:
     on_cuda = train("cuda", resident=resident, channels_last=channels_last)
     assert on_cuda == pytest.approx(train("cpu", resident=resident), rel=1e-3)
 
 
-def test_resident_data_give_the_very_numbers_of_others() -> None:
+def test_resident_data_give_the_same_bits() -> None:
     kept, sent = (train("cuda", resident=flag, deterministic=True) for flag in (True, False))
     assert kept == sent
 

@@ -35,7 +35,7 @@ def sync_debug_mode_is_given_back() -> Iterator[None]:
 
 
 def never_waiting(first: int) -> Stepwise:
-    """Trains, and lets torch refuse to wait in ordinary steps from the first one on."""
+    """Train, with an error if an ordinary step from the first one on waits."""
 
     def look(run: Run) -> None:
         is_inside = run.step >= first and not run.feed.is_complete
@@ -51,7 +51,7 @@ def run_of(task: Measured, step: str) -> Run:
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_a_run_with_everything_on_waits_for_the_device_in_no_ordinary_step(step: str) -> None:
+def test_ordinary_step_never_waits_for_the_device(step: str) -> None:
     run = run_of(Measured(), step)
     first = 1 if step == "eager" else SETTLED
     result = execute(run, never_waiting(first), raise_errors=True)
@@ -61,7 +61,7 @@ def test_a_run_with_everything_on_waits_for_the_device_in_no_ordinary_step(step:
     assert run.writer.series("lr")[48] == 1e-3
 
 
-def test_torch_refuses_a_task_that_waits() -> None:
+def test_task_that_waits_is_noticed() -> None:
     class Curious(Measured):
         def batch_loss(self, out: Tensor, batch: list[Tensor]) -> dict[str, Any]:
             losses = super().batch_loss(out, batch)
@@ -72,7 +72,7 @@ def test_torch_refuses_a_task_that_waits() -> None:
         execute(run_of(Curious(), "eager"), never_waiting(1), raise_errors=True)
 
 
-def test_means_of_a_device_are_those_of_the_host() -> None:
+def test_means_on_the_device_equal_those_on_the_host() -> None:
     host, device = Meter(), Meter("cuda")
     windows = host.window(), device.window()
     taken: list[dict[str, float]] = []
@@ -90,9 +90,9 @@ def test_means_of_a_device_are_those_of_the_host() -> None:
     assert windows[1].read() == pytest.approx(windows[0].read(), rel=1e-12)
 
 
-def test_variables_of_a_device_are_taken_without_waiting_and_keep_their_moment() -> None:
+def test_device_variables_are_recorded_without_waiting() -> None:
     run = run_of(Measured(), "eager")
-    run.updater.bind(run)  # and knows the rates from then on
+    run.updater.bind(run)  # the rates are known from here on
     number = torch.tensor(3.0, device="cuda", requires_grad=True)
     run.variables["own"] = lambda: number * 2
     torch.cuda.synchronize()
@@ -104,7 +104,7 @@ def test_variables_of_a_device_are_taken_without_waiting_and_keep_their_moment()
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_the_scale_of_fp16_losses_is_recorded_and_no_ordinary_step_waits(step: str) -> None:
+def test_fp16_loss_scale_is_recorded_without_waiting(step: str) -> None:
     rate = torch.tensor(1e-3, device="cuda")
     run = full_run(
         Measured(),

@@ -71,7 +71,7 @@ def steps(options: dict[str, Any], **model: Any) -> tuple[list[Tensor], str]:
         {"engine": {"recompute": ["first"], "microbatch": 4}},
     ],
 )
-def test_what_makes_steps_smaller_is_captured_and_trains_the_same(options: Any) -> None:
+def test_microbatches_and_recomputation_are_captured_and_train_the_same(options: Any) -> None:
     (eager, captured), choice = steps(options)
     assert choice == "graph"
     assert torch.equal(eager, captured)

@@ -1,4 +1,4 @@
-"""Tests of rows that one replayed graph gathers: any order, any place, tensors that change."""
+"""Rows gathered by a replayed graph: any order, any position, changing tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def places() -> list[Tensor]:
     return [torch.zeros(SIZE, 3, 2, device=CUDA), torch.zeros(SIZE, dtype=torch.int64, device=CUDA)]
 
 
-def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
+def test_rows_keep_their_order_from_any_position() -> None:
     x, label = columns()
     targets = places()
     rows = GraphGather((x, label), targets, LENGTH)
@@ -46,7 +46,7 @@ def test_rows_come_in_the_order_that_was_begun_and_from_any_place() -> None:
 
 @pytest.mark.parametrize("resident", [True, None])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_pass_is_that_of_the_loader_wherever_a_place_is_kept_from(
+def test_pass_equals_that_of_the_loader_from_any_position(
     resident: bool | None, shuffle: bool
 ) -> None:
     x, label = columns("cpu")

@@ -1,4 +1,4 @@
-"""Runs on a real device that are resumed at every boundary: the same bits."""
+"""Runs on a real device resume at every boundary with the same bits."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ def build(setting: dict[str, Any], **engine: Any) -> Run:
         {"step": "eager", "precision": "fp16"},
     ],
 )
-def test_a_run_goes_on_at_every_boundary_as_if_nothing_had_happened(engine: Any) -> None:
+def test_run_resumes_exactly_at_every_boundary(engine: Any) -> None:
     assert assert_resumes_everywhere(lambda setting: build(setting, **engine)) == 19

@@ -1,4 +1,4 @@
-"""Runs on a real device that go back after a gradient that is not finite."""
+"""Runs on a real device that roll back after a nonfinite gradient."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Events(NullWriter):
 
 
 class Rows(Task):
-    """Rows of which one is not a number."""
+    """Rows with one NaN."""
 
     def __init__(self, *, bad: int) -> None:
         x = torch.randn(240, 8, generator=torch.Generator().manual_seed(0))
@@ -90,7 +90,7 @@ def train(
 
 
 @pytest.mark.parametrize("every", [0, "8st"])
-def test_captured_steps_go_back_like_eager_ones(tmp_path: Path, every: object) -> None:
+def test_captured_steps_roll_back_like_eager_ones(tmp_path: Path, every: object) -> None:
     eager = train(tmp_path / "eager", every=every, step="eager")
     graph = train(tmp_path / "graph", every=every, step="graph")
     assert eager[0].status == graph[0].status == "finished"
@@ -99,16 +99,14 @@ def test_captured_steps_go_back_like_eager_ones(tmp_path: Path, every: object) -
     assert torch.equal(eager[1], graph[1])
     assert eager[1].isfinite().all()
     for kind in ("nonfinite", "rollback"):
-        told = [one | {"checkpoint": ""} for one in eager[2].of(kind)]
-        assert told == [one | {"checkpoint": ""} for one in graph[2].of(kind)]
+        events = [one | {"checkpoint": ""} for one in eager[2].of(kind)]
+        assert events == [one | {"checkpoint": ""} for one in graph[2].of(kind)]
     assert len(eager[2].of("rollback")) == 2
 
 
 @pytest.mark.parametrize("action", ["skip", "stop", "rollback"])
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_the_bad_sample_is_among_those_of_the_step_that_is_named(
-    tmp_path: Path, action: str, step: str
-) -> None:
+def test_reported_step_contains_the_bad_sample(tmp_path: Path, action: str, step: str) -> None:
     result, ended, events, _ = train(tmp_path, action=action, step=step)
     assert result.reason == ("diverged" if action == "stop" else "max_epochs")
     first = events.of("nonfinite")[0]
@@ -117,5 +115,5 @@ def test_the_bad_sample_is_among_those_of_the_step_that_is_named(
     assert all(manifest.step < first["step"] for manifest in find_checkpoints(tmp_path)[:1])
 
 
-def test_states_in_memory_are_as_good_as_files(tmp_path: Path) -> None:
+def test_rollback_from_memory_equals_rollback_from_files(tmp_path: Path) -> None:
     assert torch.equal(train(tmp_path)[1], train(None)[1])

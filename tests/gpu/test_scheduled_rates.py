@@ -1,4 +1,4 @@
-"""Schedules, warm-ups and the search for a rate on a real device, in captured steps too."""
+"""Schedules, warm-ups and find-lr on a real device, eager and captured."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 
 
 class Keep(ep.Hook):
-    """Keeps what is known only while the run goes on."""
+    """Keeps facts that are known only during the run."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
@@ -86,7 +86,7 @@ def test_captured_steps_take_the_same_rates_and_bits_without_a_new_capture(
 
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
-def test_training_after_a_search_for_a_rate_gives_the_same_bits(step: str) -> None:
+def test_training_after_find_lr_gives_the_same_bits(step: str) -> None:
     def train(*, is_searched: bool) -> list[Tensor]:
         one = experiment(step, SCHEDULES["cosine"], Keep())
         if is_searched:

@@ -19,7 +19,7 @@ pytestmark = [
 
 
 class Gan(nn.Module):
-    """A generator of points and a critic of them."""
+    """A generator of points and a critic."""
 
     def __init__(self) -> None:
         torch.manual_seed(1)
@@ -36,8 +36,8 @@ class Faking(ep.Task):
     def batch_forward(self, model: Gan, batch: Tensor) -> tuple[Tensor, Tensor]:
         fake = model.generator(torch.randn_like(batch))
         generator = functional.softplus(-model.critic(fake)).mean()
-        told = functional.softplus(model.critic(fake.detach())).mean()
-        return generator, told + functional.softplus(-model.critic(batch)).mean()
+        critic = functional.softplus(model.critic(fake.detach())).mean()
+        return generator, critic + functional.softplus(-model.critic(batch)).mean()
 
     def batch_loss(self, out: tuple[Tensor, Tensor], batch: Tensor) -> dict[str, Any]:
         count = len(batch)
@@ -91,7 +91,7 @@ def test_captured_steps_train_the_same(optim: dict[str, Any], engine: dict[str, 
         assert torch.equal(weight, captured.weights[name]), name
 
 
-def test_stages_that_change_some_of_several_are_captured_anew() -> None:
+def test_stages_that_change_one_of_several_optimizers_are_captured_again() -> None:
     stages: list[dict[str, Any]] = [
         {"for": "1ep"},
         {"for": "1ep", "optim": {"generator": {"lr": 0.002, "every": 1}}},
@@ -103,7 +103,7 @@ def test_stages_that_change_some_of_several_are_captured_anew() -> None:
         assert torch.equal(weight, captured.weights[name]), name
 
 
-def test_each_group_has_its_rate_in_a_tensor_of_its_own() -> None:
+def test_each_group_has_its_own_rate_tensor() -> None:
     rates: list[Any] = []
 
     class Look(ep.Hook):

@@ -1,4 +1,4 @@
-"""Stages on a CUDA device: steps are captured again at every border, and train the same bits."""
+"""Stages on a CUDA device: steps are captured again at every border and give the same bits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Sums(ep.Task):
 
 
 class Kinds(ep.Hook):
-    """Notes how the step before each border was taken, and stops at a step."""
+    """Records the kind of step before each border, and stops at a step."""
 
     def __init__(self, stop_at: int = 0) -> None:
         self.kinds: list[object] = []
@@ -88,7 +88,7 @@ def test_every_stage_is_captured_and_trains_the_bits_of_eager_steps() -> None:
 
 @pytest.mark.parametrize("step", ["eager", "graph"])
 @pytest.mark.parametrize("at", [3, 10, 14, 21, 27, 30, 35])
-def test_a_staged_run_goes_on_exactly(
+def test_staged_run_resumes_exactly(
     step: str, at: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Where the time goes on a CUDA device; skipped where there is none."""
+"""Time measurement on a CUDA device; skipped without one."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def train(*hooks: object, for_: str = "300st") -> ep.RunResult:
     return ep.Experiment(choices=choices, **parts, **options).fit()
 
 
-def test_steps_are_looked_at_on_the_device_without_waiting_for_it() -> None:
+def test_device_time_of_steps_is_measured_without_waiting() -> None:
     result = train()
     assert result.device_time["samples"] >= 2
     assert 0 <= result.device_time["behind"] <= 1
     assert 0 < result.device_time["step_seconds"] < 1
 
 
-def test_a_device_with_much_to_do_is_found_to_be_behind() -> None:
+def test_busy_device_is_reported_as_behind() -> None:
     class Busy(ep.Hook):
-        """Hands over more work than the host needs time to do so."""
+        """Queues more work than the device can do in the time of the host."""
 
         def __init__(self) -> None:
             self.x = torch.ones(4096, 4096, device="cuda")
@@ -52,7 +52,7 @@ def test_a_device_with_much_to_do_is_found_to_be_behind() -> None:
     assert train(Busy()).device_time["behind"] > 0.5
 
 
-def test_the_profiler_sees_kernels(tmp_path: Path) -> None:
+def test_profiler_sees_kernels(tmp_path: Path) -> None:
     profiler = Profiler(wait=2, warmup=2, steps=4)
     profiler.dir = tmp_path / "profile"
     train(profiler, for_="20st")

@@ -35,7 +35,7 @@ class Keep(ep.Hook):
 
 
 class Poisoned(TinyTask):
-    """Its loss is not finite at one step; nothing is read to know that."""
+    """Its loss is nonfinite at one step; the host reads no value."""
 
     def __init__(self, bad: int) -> None:
         super().__init__()
@@ -75,13 +75,13 @@ def test_optimizers_are_fused_with_their_rate_on_the_device(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["RMSprop", "NAdam", "RAdam", "Adamax", "Adadelta"])
-def test_others_are_capturable_with_their_rate_on_the_device(kind: str) -> None:
+def test_other_optimizers_are_capturable_with_their_rate_on_the_device(kind: str) -> None:
     group = train({"type": kind, "lr": 0.01})[1].optimizer.param_groups[0]
     assert group["capturable"]
     assert isinstance(group["lr"], Tensor)
 
 
-def test_a_form_that_somebody_chose_stays() -> None:
+def test_implementation_chosen_by_the_user_is_kept() -> None:
     group = train({"type": "AdamW", "foreach": True})[1].optimizer.param_groups[0]
     assert not group["fused"]
     assert not group["capturable"]
@@ -97,7 +97,7 @@ def test_schedules_move_the_rate_of_the_device(kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "arguments"), FUSED)
 @pytest.mark.parametrize("clip", [None, 1.0])
-def test_a_guarded_step_waits_for_nothing(
+def test_guarded_step_does_not_wait_for_the_device(
     kind: Any, arguments: dict[str, Any], clip: float | None
 ) -> None:
     model = TinyModel(dropout=0.0).cuda()
@@ -129,7 +129,7 @@ def test_a_guarded_step_waits_for_nothing(
 
 
 @pytest.mark.parametrize(("kind", "arguments"), FUSED)
-def test_a_guarded_step_can_be_captured(kind: Any, arguments: dict[str, Any]) -> None:
+def test_guarded_step_can_be_captured(kind: Any, arguments: dict[str, Any]) -> None:
     model = TinyModel(dropout=0.0).cuda()
     rate = torch.tensor(0.1, device="cuda")
     extra = {"capturable": True} if kind is torch.optim.AdamW else {}
@@ -170,7 +170,7 @@ def test_a_guarded_step_can_be_captured(kind: Any, arguments: dict[str, Any]) ->
     assert all(torch.equal(a, b) for a, b in zip(after, model.parameters(), strict=True))
 
 
-def test_fp16_is_the_hand_written_loop_with_a_grad_scaler() -> None:
+def test_fp16_equals_the_hand_written_loop_with_a_grad_scaler() -> None:
     class Ordered(TinyTask):
         def __init__(self) -> None:
             super().__init__()
@@ -202,7 +202,7 @@ def test_fp16_is_the_hand_written_loop_with_a_grad_scaler() -> None:
 
 @pytest.mark.parametrize("action", ["skip", "stop"])
 @pytest.mark.parametrize("kind", ["AdamW", "RMSprop"])
-def test_bad_gradients_are_held_back(kind: str, action: str) -> None:
+def test_nonfinite_gradients_are_skipped(kind: str, action: str) -> None:
     engine = {"on_nonfinite": action, "step": "eager"}
     result, keep = train(
         {"type": kind, "lr": 0.01},

@@ -25,19 +25,19 @@ MODEL = {
 }
 
 
-def test_a_model_is_built_from_parts_inside_parts() -> None:
+def test_model_is_built_from_nested_parts() -> None:
     model = ep.build(MODEL)
     assert [type(part) for part in model] == [nn.Linear, nn.ReLU, nn.Sequential, nn.Linear]
     assert [type(part) for part in model[2]] == [nn.Linear, nn.Tanh]
     assert model(torch.zeros(2, 4)).shape == (2, 3)
 
 
-def test_a_single_part_needs_no_list() -> None:
+def test_single_part_needs_no_list() -> None:
     model = ep.build({"type": "torch.nn.Sequential", "args": linear(4, 3)})
     assert [type(part) for part in model] == [nn.Linear]
 
 
-def test_a_model_made_of_parts_is_trained(tmp_path: Path, monkeypatch) -> None:
+def test_assembled_model_is_trained(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     experiment = ep.Experiment(
         {"model": MODEL, "optim": {"type": "SGD", "lr": 0.1}, "train": {"for": "2ep"}},

@@ -1,4 +1,4 @@
-"""A repository full of traps, of which the copy of its code takes none along."""
+"""A repository full of traps for the copy of its code: links, sockets, huge files, secrets."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def submodule(root: Path) -> None:
 
 def huge_file(root: Path) -> None:
     with (root / "huge.py").open("wb") as file:
-        file.truncate(1 << 40)  # a terabyte, of which the disk holds nothing
+        file.truncate(1 << 40)  # a sparse terabyte
 
 
 def env_file(root: Path) -> None:
@@ -160,7 +160,7 @@ def take(root: Path) -> tuple[CodeManifest, Path]:
 
 
 def assert_harmless(run_dir: Path) -> None:
-    """Nothing but plain files and folders, without the secret, in the run and in the store."""
+    """Check that run and store have only plain files and folders, without the secret."""
     for path in run_dir.parent.rglob("*"):
         mode = path.lstat().st_mode
         assert stat.S_ISREG(mode) or stat.S_ISDIR(mode), path
@@ -168,7 +168,7 @@ def assert_harmless(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
-def test_trap_is_not_taken_along(root: Path, trap: Callable[[Path], None]) -> None:
+def test_trap_is_not_copied(root: Path, trap: Callable[[Path], None]) -> None:
     trap(root)
     manifest, run_dir = take(root)
     assert read_file(run_dir, "shop/parts.py") == b"x = 1\n"
@@ -217,7 +217,7 @@ def test_both_names_of_a_clash_are_kept(root: Path) -> None:
     assert read_file(run_dir, "words.py") == b"lower = 1\n"
 
 
-def test_file_that_changes_all_the_time_is_kept_as_some_version_of_it(
+def test_constantly_changing_file_is_copied_in_one_of_its_versions(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = root / "busy.py"
@@ -239,7 +239,7 @@ def test_file_that_changes_all_the_time_is_kept_as_some_version_of_it(
     assert (read_file(run_dir, "busy.py") or b"").startswith(b"x = 0\n")
 
 
-def test_file_that_becomes_a_fifo_is_not_waited_for(
+def test_file_that_becomes_a_fifo_does_not_block(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = root / "swap.py"

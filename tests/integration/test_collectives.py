@@ -1,14 +1,13 @@
 """Epochal adds no collective to those of the user's own DistributedDataParallel.
 
-Two ranks train with a process group that counts what it is asked for and hands it on to gloo.
-This file is also their program.
+Two ranks train with a process group that counts collectives and forwards them to gloo. This file is
+also their program.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -42,7 +41,7 @@ NAMES = [
 
 
 class Counting(dist.ProcessGroup):
-    """Counts every collective by its name, and has gloo do the work."""
+    """Counts every collective by name and forwards it to gloo."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -70,7 +69,7 @@ for _name in NAMES:
 
 
 class Averaging(TinyTask):
-    """What a task should not do at every step."""
+    """A task that calls a collective in every step."""
 
     def batch_loss(self, out, batch):
         losses = super().batch_loss(out, batch)
@@ -96,7 +95,7 @@ def train_by_hand() -> None:
 
 
 def train_with_epochal(task: TinyTask) -> None:
-    """Everything on that looks at a run: bar, log, record, metrics, guard, early stop."""
+    """A run with console, record, metrics, guard and early stopping."""
     model, console = make_model(), Console(every="1st", grad_norm=True)
     console.screen = Screen(file=io.StringIO(), force_terminal=True)
     result = ep.Experiment(
@@ -118,7 +117,7 @@ def train_with_epochal(task: TinyTask) -> None:
 
 
 def work(rank: int, folder: Path) -> dict[str, dict[str, int]]:
-    """What one rank does; gives the collectives of each way to train."""
+    """Train on one rank; gives the collectives of each way to train."""
     torch.set_num_threads(1)
     dist.Backend.register_backend("counting", Counting, devices=["cpu"])
     store = dist.FileStore(str(folder / "store"), RANKS)
@@ -140,36 +139,31 @@ def work(rank: int, folder: Path) -> dict[str, dict[str, int]]:
 
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, int]]]:
-    """The collectives that each rank counted, by way to train and name."""
+    """The collectives of each rank, by way to train and name."""
+    from forked import Child  # not at the top: the ranks run this file without it
+
     folder = tmp_path_factory.mktemp("ranks")
-    ranks = []
-    for rank in range(RANKS):
-        own = folder / str(rank)
+    folders = [folder / str(rank) for rank in range(RANKS)]
+    for own in folders:
         own.mkdir()
-        with (own / "output").open("w") as output:
-            command = [sys.executable, __file__, str(rank), str(folder)]
-            ranks.append(subprocess.Popen(command, cwd=own, stdout=output, stderr=output))
-    try:
-        for rank, process in enumerate(ranks):
-            assert process.wait(100) == 0, (folder / str(rank) / "output").read_text()
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    return [json.loads((folder / str(rank) / "counts").read_text()) for rank in range(RANKS)]
+    ranks = [Child(__file__, own.name, str(folder), cwd=own) for own in folders]
+    for rank in ranks:
+        done = rank.end()
+        assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((own / "counts").read_text()) for own in folders]
 
 
-def test_every_step_by_hand_has_the_reduction_of_its_gradients(counts) -> None:
+def test_hand_written_step_reduces_its_gradients(counts) -> None:
     for rank in counts:
         assert rank["by hand"]["allreduce"] == STEPS
 
 
-def test_an_epochal_run_has_the_collectives_of_the_loop_by_hand_and_no_other(counts) -> None:
+def test_run_has_exactly_the_collectives_of_the_hand_written_loop(counts) -> None:
     for rank in counts:
         assert rank["epochal"] == rank["by hand"]
 
 
-def test_a_collective_of_the_task_itself_is_counted(counts) -> None:
+def test_collective_of_the_task_is_counted(counts) -> None:
     for rank in counts:
         added = Counter(rank["reducing"]) - Counter(rank["by hand"])
         assert added == {"allreduce": STEPS}

@@ -1,4 +1,4 @@
-"""Runs over data that draw: the same bits with any workers, and from every boundary on."""
+"""Random data give the same bits with any number of workers and after a resume at any step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make_sample(index: int) -> list[Tensor]:
-    """A sample that draws from every generator."""
+    """Samples that draw from every generator."""
     x = torch.full((3,), index / 10) + torch.rand(3) + random.random()
     return [x, x.sum(0, keepdim=True) + torch.tensor(np.random.randn(), dtype=torch.float32)]
 
@@ -41,7 +41,7 @@ class Stream(IterableDataset[list[Tensor]]):
 
 
 class Kept(Stream):
-    """Knows where it is, and goes on from there."""
+    """A stream that saves and restores its position."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -60,7 +60,7 @@ class Kept(Stream):
 
 
 class Lucky(Sampler[int]):
-    """Draws indices as it goes."""
+    """A sampler that draws indices while it iterates."""
 
     def __len__(self) -> int:
         return 9
@@ -70,7 +70,7 @@ class Lucky(Sampler[int]):
 
 
 class Batches:
-    """A loader of somebody else."""
+    """A loader that is not torch's."""
 
     def __iter__(self) -> Iterator[list[Tensor]]:
         for number in range(4):
@@ -116,19 +116,19 @@ def build(
 
 
 @pytest.mark.parametrize("kind", LOADERS)
-def test_a_run_over_data_that_draw_goes_on_at_every_boundary(kind: str) -> None:
+def test_run_with_random_data_resumes_at_every_boundary(kind: str) -> None:
     assert assert_resumes_everywhere(partial(build, make=LOADERS[kind])) >= 4
 
 
 @pytest.mark.parametrize("options", [{"accumulate": 2}, {"limit_batches": 3}])
 @pytest.mark.parametrize("kind", ["shuffled", "stream with a state"])
-def test_neither_accumulation_nor_a_limit_make_a_difference(
+def test_random_data_resume_with_accumulation_and_limited_batches(
     kind: str, options: dict[str, Any]
 ) -> None:
     assert_resumes_everywhere(partial(build, make=LOADERS[kind], **options))
 
 
-def test_workers_make_no_difference_before_or_after_a_resume() -> None:
+def test_number_of_workers_does_not_change_the_data() -> None:
     def make(workers: int, *, kept: bool = False) -> DataLoader[Any]:
         return DataLoader(
             Noisy(), batch_size=3, shuffle=True, num_workers=workers, persistent_workers=kept
@@ -141,7 +141,7 @@ def test_workers_make_no_difference_before_or_after_a_resume() -> None:
         assert_same(whole, resume(partial(build, make=partial(make, workers)), state), state)
 
 
-def test_how_often_one_evaluates_changes_no_batch() -> None:
+def test_evaluation_period_does_not_change_the_batches() -> None:
     one, other = (
         follow(partial(build, make=LOADERS["shuffled"], eval_every=every))
         for every in ("1st", "1ep")
@@ -149,7 +149,7 @@ def test_how_often_one_evaluates_changes_no_batch() -> None:
     assert one.digests["model"] == other.digests["model"]
 
 
-def test_evaluations_of_data_that_draw_are_the_same_wherever_they_happen() -> None:
+def test_evaluations_of_random_data_are_the_same_at_every_step() -> None:
     def still(setting: dict[str, Any]) -> Run:
         run = build(setting, LOADERS["shuffled"], eval_every="1st")
         run.optimizer.param_groups[0]["lr"] = 0.0

@@ -1,4 +1,4 @@
-"""Real runs side by side: what was changed is found, and nothing else."""
+"""Comparing real runs shows exactly what was changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def train(shop: Path, epochal: Command, *words: str) -> str:
     """Train the shop; gives the id of the run."""
-    with forgetting(shop):  # a fresh process reads the code anew
+    with forgetting(shop):  # a fresh process would read the code again
         assert epochal("run", "config.yaml", *words).code == 0
     return run_folders(shop)[-1].name
 
@@ -28,11 +28,11 @@ def compared(epochal: Command, *words: str) -> dict[str, Any]:
     return found
 
 
-def test_same_run_twice_is_the_same_bit_for_bit(shop: Path, epochal: Command) -> None:
+def test_repeated_run_is_bit_equal(shop: Path, epochal: Command) -> None:
     one, other = train(shop, epochal), train(shop, epochal)
     found = compared(epochal, one, other)
     assert [name for name in found["differing"] if name != "code"] == []
-    assert found["code"]["files"] == []  # somebody may be working on Epochal itself
+    assert found["code"]["files"] == []  # Epochal's own code may change meanwhile
     assert found["curves"][0]["num_points"] > 20
 
 
@@ -72,7 +72,7 @@ def test_runs_that_differ_only_by_seed_have_a_mean(shop: Path, epochal: Command)
     assert group["means"]["val/acc"]["count"] == 2
 
 
-def test_resumed_run_is_compared_as_it_is_now(shop: Path, epochal: Command) -> None:
+def test_resumed_run_is_compared_by_its_current_config(shop: Path, epochal: Command) -> None:
     short = train(shop, epochal, "train.for=1ep")
     whole = train(shop, epochal)
     with forgetting(shop):
@@ -84,7 +84,7 @@ def test_resumed_run_is_compared_as_it_is_now(shop: Path, epochal: Command) -> N
 
 
 @pytest.mark.usefixtures("shop")
-def test_python_compares_what_it_ran() -> None:
+def test_runs_are_compared_from_python() -> None:
     one = ep.run("config.yaml")
     other = ep.run("config.yaml", overrides=["seed=1"])
     assert one.dir is not None

@@ -1,4 +1,4 @@
-"""What a config reads from the environment reaches the parts, and nothing that is written."""
+"""Values from the environment reach the parts, but no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resumes at every step of small runs of every kind: weights, state and records, bit for bit."""
+"""Small runs of every kind resume at every step bit for bit: weights, state and records."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import pytest
 
 import epochal as ep
 from cells import CELLS, build
-from epochal.checkpoint import load_weights, read_checkpoint, write_checkpoint
+from epochal.checkpoint import read_checkpoint, write_checkpoint
 from epochal.engine import Train
 from epochal.engine.execute import execute
 from epochal.records import read_run
 from resume import (
-    LEFT_OUT,
     Asking,
     Keeper,
     Notes,
     Outcome,
     assert_resumes_everywhere,
     assert_same,
-    digest,
     follow,
     point_of,
+    results_of,
     resume,
 )
 from small_project import write
@@ -41,18 +40,18 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_run_goes_on_exactly_at_every_step(cell: str, record_property: Count) -> None:
+def test_run_resumes_exactly_at_every_step(cell: str, record_property: Count) -> None:
     count = assert_resumes_everywhere(partial(build, **CELLS[cell]))
     assert count >= 6
     record_property("counted", f"{cell}: resumed at {count} positions, bit-equal")
 
 
 class Killed(BaseException):
-    """The process is gone; whatever it had in memory is lost."""
+    """The process is killed; its memory is lost."""
 
 
 class Deadly(Keeper):
-    """Writes a checkpoint after some steps, and then nothing more happens."""
+    """Writes a checkpoint after some steps, then kills the process."""
 
     def __init__(self, folder: Path, first: int, steps: int) -> None:
         super().__init__()
@@ -68,7 +67,7 @@ class Deadly(Keeper):
 
 
 def hop(make: Build, folder: Path, steps: int) -> tuple[Outcome, int]:
-    """A run that is killed after every few steps and goes on from files; also how often."""
+    """Kill a run every few steps and resume it; gives the result and the number of kills."""
     notes = Notes()
     setting: dict[str, Any] = {"writer": notes}
     first = 0
@@ -76,7 +75,7 @@ def hop(make: Build, folder: Path, steps: int) -> tuple[Outcome, int]:
         asking, deadly = Asking(), Deadly(folder, first, steps)
         run = make(setting)
         run.events.add_hook(asking)
-        run.saver = deadly  # type: ignore[assignment]  # as far as the engine uses it
+        run.saver = deadly  # type: ignore[assignment]  # it has what the engine uses
         try:
             execute(run, Train(), raise_errors=True)
         except Killed:
@@ -91,7 +90,7 @@ def hop(make: Build, folder: Path, steps: int) -> tuple[Outcome, int]:
 
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("cell", ["augmented", "lbfgs", "all at once"])
-def test_a_run_may_be_resumed_several_times_per_epoch(
+def test_run_can_be_resumed_several_times_per_epoch(
     tmp_path: Path, cell: str, steps: int, record_property: Count
 ) -> None:
     check_hops(tmp_path, cell, steps, record_property)
@@ -100,7 +99,7 @@ def test_a_run_may_be_resumed_several_times_per_epoch(
 @pytest.mark.torture
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 @pytest.mark.parametrize("cell", CELLS)
-def test_runs_of_every_kind_may_be_resumed_several_times_per_epoch(
+def test_runs_of_every_kind_can_be_resumed_several_times_per_epoch(
     tmp_path: Path, cell: str, steps: int, record_property: Count
 ) -> None:
     check_hops(tmp_path, cell, steps, record_property)
@@ -115,7 +114,7 @@ def check_hops(folder: Path, cell: str, steps: int, count: Count) -> None:
     count("counted", f"{cell}: resumed {number} times in one run, every {steps} st, bit-equal")
 
 
-def test_the_number_of_workers_may_change_with_every_resume() -> None:
+def test_number_of_workers_may_change_at_every_resume() -> None:
     cell = CELLS["all at once"]
     whole = follow(partial(build, **cell))
     assert follow(partial(build, **cell, num_workers=1)).digests == whole.digests
@@ -128,7 +127,7 @@ def test_the_number_of_workers_may_change_with_every_resume() -> None:
 @pytest.mark.parametrize(
     "workers", [(0, 1), (0, 3), (1, 0), (1, 1), (1, 3), (3, 0), (3, 1), (3, 3)]
 )
-def test_any_number_of_workers_goes_on_at_every_step(
+def test_run_with_workers_resumes_at_every_step(
     workers: tuple[int, int], record_property: Count
 ) -> None:
     cell = CELLS["all at once"]
@@ -152,22 +151,7 @@ log: {console_every: 0, record_every: 1st}
 """
 
 
-def all_of(result: ep.RunResult) -> dict[str, Any]:
-    """What is left of a run, as bits."""
-    assert result.dir is not None
-    record = read_run(result.dir)
-    folder = record.path / "checkpoints"
-    series = {name: record.series(name) for name in record.metric_names()}
-    state, _ = read_checkpoint(folder / "last")
-    return {
-        "state": {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT},
-        "weights": {path.name: digest(load_weights(path)) for path in folder.glob("final*")},
-        "series": {name: (steps.tolist(), v.tobytes()) for name, (steps, v) in series.items()},
-        "metrics": record.result["metrics"],
-    }
-
-
-def test_from_best_a_run_goes_on_exactly_from_there(shop: Path) -> None:
+def test_run_resumes_exactly_from_its_best_checkpoint(shop: Path) -> None:
     write(shop / "config.yaml", CONFIG)
     first = ep.run("config.yaml", raise_errors=True)
     assert first.dir is not None
@@ -176,6 +160,7 @@ def test_from_best_a_run_goes_on_exactly_from_there(shop: Path) -> None:
         first.dir, overrides=["train.for=3ep"], resume_from="best", raise_errors=True
     )
     assert read_run(first.dir).attempts[-1].step == 6
-    assert all_of(longer) == all_of(
-        ep.run("config.yaml", overrides=["train.for=3ep"], raise_errors=True)
-    )
+    fresh = ep.run("config.yaml", overrides=["train.for=3ep"], raise_errors=True)
+    assert longer.dir is not None
+    assert fresh.dir is not None
+    assert results_of(read_run(longer.dir)) == results_of(read_run(fresh.dir))

@@ -21,7 +21,7 @@ CONFIGS = ["digits/digits.yaml", "digits/digits.toml", "charlm/charlm.yaml"]
 
 @pytest.fixture
 def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The examples where they are; what they write goes to a temporary folder."""
+    """The folder of the examples; they write to a temporary folder."""
     monkeypatch.chdir(tmp_path)
     return EXAMPLES
 
@@ -55,14 +55,14 @@ def test_digits_in_yaml_and_toml_are_the_same_experiment(variant: str | None) ->
 
 
 @pytest.mark.parametrize("variant", [None, "wide", "conv"])
-def test_digits_holds_together(examples: Path, variant: str | None) -> None:
+def test_digits_runs_a_few_steps(examples: Path, variant: str | None) -> None:
     result = ep.run(examples / "digits" / "digits.yaml", variant=variant, fast=True)
     assert result.ok, result.traceback
     assert result.steps == 3
     assert {"train/loss", "val/acc"} <= result.metrics.keys()
 
 
-def test_digits_learns_to_read(examples: Path) -> None:
+def test_digits_reaches_its_accuracy(examples: Path) -> None:
     result = ep.run(examples / "digits" / "digits.yaml", device="cpu", no_file=True)
     assert result.ok, result.traceback
     assert result.best is not None
@@ -73,7 +73,7 @@ def test_charlm_learns_and_writes_samples(examples: Path) -> None:
     result = ep.run(examples / "charlm" / "charlm.yaml", variant="tiny", device="cpu")
     assert result.ok, result.traceback
     assert result.steps == 20
-    assert result.metrics["val/bpc"] < 8  # better than guessing blindly
+    assert result.metrics["val/bpc"] < 8  # better than uniform guessing
     assert result.metrics["val/loss"] == pytest.approx(result.metrics["val/bpc"] * 0.6931, rel=1e-3)
     assert result.dir is not None
     assert (result.dir / "media" / "sample-20.txt").read_text(encoding="utf-8").startswith("def ")
@@ -98,7 +98,7 @@ def test_charlm_never_looks_ahead() -> None:
     assert not torch.equal(before[:, 10:], after[:, 10:])
 
 
-def test_charlm_asks_for_the_character_after_each_one() -> None:
+def test_charlm_targets_are_the_next_characters() -> None:
     spec = {"type": "charlm.task.CharLm", "max_bytes": 5000, "val_bytes": 500, "context": 8}
     task = ep.build(spec, kind="task", project_dir=EXAMPLES / "charlm")
     batch = next(iter(task.val_loader))
@@ -106,7 +106,7 @@ def test_charlm_asks_for_the_character_after_each_one() -> None:
     assert torch.equal(batch["tokens"][:, 1:], batch["targets"][:, :-1])
 
 
-def test_charlm_refuses_to_hold_back_everything() -> None:
+def test_charlm_refuses_an_empty_training_split() -> None:
     spec = {"type": "charlm.task.CharLm", "max_bytes": 5000, "val_bytes": 5000}
     with pytest.raises(ValueError, match="val_bytes=5000 leaves nothing of 5000 to train on"):
         ep.build(spec, kind="task", project_dir=EXAMPLES / "charlm")
@@ -122,7 +122,7 @@ def test_digits_models_give_ten_scores_per_scan(name: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """What ``epochal new my-project`` writes."""
+    """The project that ``epochal new my-project`` writes."""
     target = tmp_path / "my-project"
     write_project(target)
     return target
@@ -156,13 +156,7 @@ def test_template_learns_the_spirals(project: Path) -> None:
 
 
 def test_tests_of_the_template_pass(project: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,4 +1,4 @@
-"""What happens when users' code or data is wrong: a clear message, and a record that is true."""
+"""Errors in users' code or data give a clear message and a correct record."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows(split: str, more: str = "") -> str:
             id="dataset raises in a worker",
         ),
         pytest.param(
-            # In the first batch of all, so that no earlier one is still on its way.
+            # In the very first batch, so that no earlier one is still pending.
             [FED, rows("train"), rows("val", ", bad: 0, dies: true, workers: 1")],
             65,
             ["DataError", "a worker process of the loader died"],
@@ -100,7 +100,9 @@ def test_task_without_a_loss_is_found_before_anything_is_made(shop: Path, epocha
     assert run_folders(shop) == []
 
 
-def test_module_that_cannot_be_imported_is_the_users_to_mend(shop: Path, epochal: Command) -> None:
+def test_module_that_cannot_be_imported_is_reported_as_the_users_mistake(
+    shop: Path, epochal: Command
+) -> None:
     write(shop / "shop" / "torn.py", "import no_such_package\n\nclass Net: ...\n")
     done = epochal("run", "config.yaml", "model={type: shop.torn.Net}")
     assert done.code == 1
@@ -117,7 +119,7 @@ def test_module_with_a_syntax_error_is_found_by_the_check(shop: Path, epochal: C
     assert run_folders(shop) == []
 
 
-def test_loss_that_is_not_a_number_is_recorded_as_such(shop: Path, epochal: Command) -> None:
+def test_nan_loss_is_recorded(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "task={type: shop.parts.NanLoss}")
     assert done.code == 0, done.err
     (folder,) = run_folders(shop)
@@ -144,7 +146,7 @@ def test_hook_that_raises_is_named(shop: Path, epochal: Command) -> None:
     assert "shop/angry.py:4" in done.err
 
 
-def test_failure_in_the_middle_keeps_what_was_measured(shop: Path) -> None:
+def test_failure_in_mid_run_keeps_the_metrics_so_far(shop: Path) -> None:
     class Late(ep.Hook):
         def step_end(self, run: ep.Run) -> None:
             if run.step == 8:

@@ -1,4 +1,4 @@
-"""What records hold is shown, and never obeyed by the terminal of who reads them."""
+"""Control characters in records are shown as text and never reach the terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METRIC = f"val/{HOSTILE}"
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two runs, and their mail, whose every text is hostile."""
+    """Two runs and their mail, with control characters in every text."""
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "runs"
     for place, name in enumerate(("p/t/20261115-031200-a3f9", "p/t/20261115-031300-a3fa")):
@@ -76,15 +76,15 @@ COMMANDS = (
 )
 
 
-def test_no_command_lets_a_record_steer_the_terminal(runs: Path, epochal: Command) -> None:
+def test_no_command_prints_control_characters_of_a_record(runs: Path, epochal: Command) -> None:
     shown = {words: epochal(*words.split()) for words in COMMANDS}
     for words, done in shown.items():
         assert escape_control(done.out + done.err) == done.out + done.err, words
-    told = [words for words, done in shown.items() if "a\\x1b[2J" in done.out + done.err]
-    assert [*told, "index verify"] == [*COMMANDS]
+    escaped = [words for words, done in shown.items() if "a\\x1b[2J" in done.out + done.err]
+    assert [*escaped, "index verify"] == [*COMMANDS]
 
 
-def test_json_says_exactly_what_the_record_says(runs: Path, epochal: Command) -> None:
+def test_json_output_equals_the_record(runs: Path, epochal: Command) -> None:
     for words in ("runs", "show last", "diff last a3f9", "mail"):
         out = epochal(*words.split(), "--json").out
         assert escape_control(out) == out, words

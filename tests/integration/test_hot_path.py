@@ -1,4 +1,4 @@
-"""What an ordinary step does beside the training itself: it reads nothing and calls little."""
+"""An ordinary step reads no values and calls few functions beside the training."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def reads_by_hand(**optim: Any) -> int:
 
 
 @pytest.mark.parametrize("options", [{"fused": False}, {"foreach": True}, {"fused": True}])
-def test_an_ordinary_step_reads_as_many_values_as_the_hand_written_one(
+def test_ordinary_step_reads_as_many_values_as_the_hand_written_one(
     options: dict[str, bool],
 ) -> None:
     found = reads_of_run(full_run(Measured(), on_nonfinite="warn", **options))
@@ -71,12 +71,12 @@ def test_an_ordinary_step_reads_as_many_values_as_the_hand_written_one(
     assert set(found) == {reads_by_hand(**options)}
 
 
-def test_with_a_fused_optimizer_and_the_guard_on_nothing_is_read_at_all() -> None:
+def test_guarded_step_with_a_fused_optimizer_reads_no_value() -> None:
     assert reads_by_hand(fused=True) == 0
     assert set(reads_of_run(full_run(Measured(), fused=True))) == {0}
 
 
-def test_the_guard_costs_another_optimizer_the_one_read_that_is_announced() -> None:
+def test_guarded_step_with_another_optimizer_reads_one_value() -> None:
     run = full_run(Measured(), fused=False)
     found = set(reads_of_run(run))
     assert found == {reads_by_hand(fused=False) + 1}
@@ -93,7 +93,7 @@ def test_the_guard_costs_another_optimizer_the_one_read_that_is_announced() -> N
         lambda loss: f"{loss!r}",
     ],
 )
-def test_the_counter_counts_what_a_task_reads(read: Any) -> None:
+def test_values_that_a_task_reads_are_counted(read: Any) -> None:
     class Curious(Measured):
         def batch_loss(self, out: Tensor, batch: list[Tensor]) -> dict[str, Any]:
             losses = super().batch_loss(out, batch)
@@ -104,7 +104,7 @@ def test_the_counter_counts_what_a_task_reads(read: Any) -> None:
 
 
 def plain_run() -> Run:
-    """Nothing but the training."""
+    """A run without hooks, after one epoch."""
     model = network()
     options = Options(train=TrainOptions(for_="9ep", eval_every=0, sanity_batches=0))
     run = Run(Parts(task=Pairs(), model=model, optimizer=optimizer_of(model)), options)
@@ -123,14 +123,14 @@ def calls_per_step(short: list[Any], long: list[Any], steps: int) -> Counter[Any
 
 
 def calls_by_hand(steps: int) -> list[Any]:
-    """Calls of so many steps of the hand-written loop."""
+    """Calls of some steps of the hand-written loop."""
     loop = take_by_hand(Pairs().train_loader, clip=False)
     next(loop)
     return count_calls(lambda: [next(loop) for _ in range(steps)])
 
 
 def calls_of_run(steps: int, before_step: Callable[[], object] | None = None) -> list[Any]:
-    """Calls of a run over an epoch of so many steps; ``before_step`` is called in each."""
+    """Calls of a run in an epoch of some steps; ``before_step`` is called in each."""
     run = plain_run()
     run.feed.limit = steps
     if before_step is not None:
@@ -142,7 +142,7 @@ def calls_of_run(steps: int, before_step: Callable[[], object] | None = None) ->
     return calls
 
 
-def test_an_ordinary_step_calls_fewer_functions_than_the_hand_written_one() -> None:
+def test_ordinary_step_calls_fewer_functions_than_the_hand_written_one() -> None:
     hand = calls_per_step(calls_by_hand(4), calls_by_hand(12), 8)
     ours = calls_per_step(calls_of_run(4), calls_of_run(12), 8)
     of_generator = 1  # the hand-written loop is a generator here, to stop it after any step
@@ -151,7 +151,7 @@ def test_an_ordinary_step_calls_fewer_functions_than_the_hand_written_one() -> N
     assert 0 < sum(own.values()) <= MAX_OWN_CALLS, own
 
 
-def test_a_call_added_to_each_step_is_counted() -> None:
+def test_call_added_to_each_step_is_counted() -> None:
     def added() -> None:
         pass
 
@@ -161,7 +161,7 @@ def test_a_call_added_to_each_step_is_counted() -> None:
     assert names == {"added": 1, "<lambda>": 1}
 
 
-def test_a_tracker_is_not_heard_of_at_an_ordinary_step(tmp_path: Path) -> None:
+def test_ordinary_step_calls_no_tracker(tmp_path: Path) -> None:
     called: list[tuple[int, set[str]]] = []
     calls: list[tuple[str, str]] = []
 
@@ -178,16 +178,16 @@ def test_a_tracker_is_not_heard_of_at_an_ordinary_step(tmp_path: Path) -> None:
         execute(run, Stepwise(look), raise_errors=True)
     finally:
         sys.setprofile(seen)
-    heard = {step for step, names in called if names}
-    assert heard
-    assert not [step for step in heard if is_ordinary(step)]
+    tracked = {step for step, names in called if names}
+    assert tracked
+    assert not [step for step in tracked if is_ordinary(step)]
 
 
 def _place(frame: FrameType) -> tuple[str, str]:
     return frame.f_code.co_filename, frame.f_code.co_name
 
 
-def test_losses_are_those_of_the_hand_written_loop_bit_for_bit() -> None:
+def test_weights_equal_those_of_the_hand_written_loop() -> None:
     run = plain_run()
     task, model = Pairs(), network()
     optimizer = optimizer_of(model)

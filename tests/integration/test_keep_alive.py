@@ -1,4 +1,4 @@
-"""Runs that are kept alive, in real processes: killed, preempted, left by their supervisor."""
+"""Supervised runs in real processes: killed, preempted, and without their supervisor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Once(ep.Hook):
         if not flag.exists():
             flag.write_text(str(run.step))
             os.kill(os.getppid() if self.parent else os.getpid(), signal.SIGKILL)
-            while not run.stop_reason:  # until it is told of its parent's death
+            while not run.stop_reason:  # until it notices that its parent is dead
                 os.sched_yield()
 '''
 WORDS = ("run", "config.yaml", "--keep-alive", "checkpoint.every=1ep")
@@ -63,7 +63,7 @@ def once(**options: Any) -> str:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_comes_to_its_end(shop: Path, start: Start) -> None:
+def test_supervisor_finishes_a_killed_run(shop: Path, start: Start) -> None:
     code, errors = start(*WORDS, "train.for=3ep", once()).end()
     assert code == 0, errors
     (folder,) = run_folders(shop)
@@ -80,12 +80,12 @@ def test_a_run_that_is_killed_comes_to_its_end(shop: Path, start: Start) -> None
 
 
 @pytest.mark.slow
-def test_a_run_whose_supervisor_is_killed_saves_and_is_gone_on_with(
+def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
     shop: Path, start: Start
 ) -> None:
     words = (*WORDS, "train.for=20ep", once(parent=True))
     assert start(*words).end()[0] == -signal.SIGKILL
-    # The pipes are closed, so the run itself has ended, too.
+    # The pipes are closed, so the run has ended too.
     (folder,) = run_folders(shop)
     saved = read(folder / "status.json")
     assert saved["status"] == "preempted"

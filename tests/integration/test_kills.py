@@ -1,4 +1,4 @@
-"""Real processes that are killed and preempted at random times, until they come to their end."""
+"""Runs that are killed or preempted at random times finish with the same bits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.records import RunRecord, read_run
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.metrics.row_format import POINT_FIELDS
 from killing import Ended, Server
-from resume import LEFT_OUT, digest
+from resume import results_of
 from small_project import run_folders, write, write_shop
 
 if TYPE_CHECKING:
@@ -40,14 +39,13 @@ checkpoint: {every: 2st, keep_last: 2}
 """
 NUM_STEPS = 15
 SIGNALS_PER_RUN = 8
-RESULTS = ("metrics", "best", "steps", "epochs", "samples", "status", "reason")
 
 pytestmark = pytest.mark.timeout(900)
 
 
 @dataclass
 class Scene:
-    """A project, the server that starts its runs, and the run that nobody disturbed."""
+    """A project, the server that starts its runs, and the result of an undisturbed run."""
 
     folder: Path
     server: Server
@@ -55,21 +53,21 @@ class Scene:
     num_operations: int = 0
     seconds: float = 0.0
 
-    def start(self, place: str, fate: dict[str, Any] | None = None) -> Ended:
-        """Begin a run in a place of its own, or go on with the one that is there."""
+    def start(self, place: str, inject: dict[str, Any] | None = None) -> Ended:
+        """Start a run in its own folder, or resume the one that is there."""
         words = ("run", "config.yaml", f"record.log_dir={place}/runs", "--device", "cpu")
-        return self.server.start(*words, "--resume", "auto", fate=fate or {"signal": 0})
+        return self.server.start(*words, "--resume", "auto", inject=inject or {"signal": 0})
 
     def draw(self, dice: random.Random, number: int, step: int) -> dict[str, Any]:
-        """A signal at some operation or after some time, while ``step`` lies behind."""
-        # To start takes a while, too, and is not what most signals should meet.
+        """A signal at a random operation or time of a run that resumes at ``step``."""
+        # Few signals should arrive while the run starts.
         share = 0.12 + 0.88 * dice.random() * (1 - 0.75 * step / NUM_STEPS)
         if dice.random() < 0.5:
             return {"signal": number, "operation": int(share * self.num_operations)}
         return {"signal": number, "delay": share * self.seconds}
 
     def latest(self, place: str) -> RunRecord | None:
-        """The run of a place that was begun last."""
+        """The newest run of a folder."""
         found = run_folders(self.folder / place)
         return read_run(found[-1]) if found else None
 
@@ -80,35 +78,18 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     write(folder / "config.yaml", CONFIG)
     with Server(folder) as server:
         made = Scene(folder, server)
-        made.start("rehearsal")  # imports what the others then find imported
+        made.start("rehearsal")  # imports what later runs need
         ended = made.start("whole")
         assert ended.code == 0, ended.text
         record = made.latest("whole")
         assert record is not None
-        made.whole = all_of(record)
+        made.whole = results_of(record)
         made.num_operations, made.seconds = ended.num_operations, ended.seconds
         yield made
 
 
-def all_of(record: RunRecord) -> dict[str, Any]:
-    """Everything that a run came to, as bits."""
-    folder = record.path / "checkpoints"
-    newest, damaged = find_newest_checkpoint(folder)
-    assert newest is not None
-    assert damaged == []
-    state, _ = read_checkpoint(newest.path)
-    weights = {path.name: load_weights(path) for path in folder.glob("final*.safetensors")}
-    series = {name: record.series(name) for name in record.metric_names()}
-    return {
-        "state": {part: digest(tree) for part, tree in state.items() if part not in LEFT_OUT},
-        "weights": {name: digest(found) for name, found in weights.items()},
-        "series": {name: (steps.tolist(), v.tobytes()) for name, (steps, v) in series.items()},
-        "result": {name: record.result[name] for name in RESULTS},
-    }
-
-
 def saved_step(record: RunRecord | None) -> int:
-    """Where the run would go on; whatever is there must be whole."""
+    """The step from which the run would resume; no checkpoint may be damaged."""
     if record is None:
         return 0
     newest, damaged = find_newest_checkpoint(record.path / "checkpoints")
@@ -117,18 +98,18 @@ def saved_step(record: RunRecord | None) -> int:
 
 
 def kill_until_finished(scene: Scene, place: str, dice: random.Random, limit: int) -> int:
-    """Kill a run up to ``limit`` times, then let it finish; gives how often it was killed."""
+    """Kill a run up to ``limit`` times, then let it finish; gives the number of kills."""
     kills, saved = 0, 0
     while True:
-        fate = scene.draw(dice, signal.SIGKILL, saved) if kills < limit else None
+        inject = scene.draw(dice, signal.SIGKILL, saved) if kills < limit else None
         before = scene.latest(place)
-        ended = scene.start(place, fate)
-        assert ended.code in (0, -signal.SIGKILL), f"{fate}: {ended.code}\n{ended.text}"
+        ended = scene.start(place, inject)
+        assert ended.code in (0, -signal.SIGKILL), f"{inject}: {ended.code}\n{ended.text}"
         record = scene.latest(place)
         if record is not None and before is not None and record.path == before.path:
-            assert saved_step(record) >= saved, f"{fate}: a committed checkpoint was lost"
+            assert saved_step(record) >= saved, f"{inject}: a committed checkpoint was lost"
             if len(record.attempts) > len(before.attempts):
-                assert record.attempts[-1].step == saved, f"{fate}: went on from elsewhere"
+                assert record.attempts[-1].step == saved, f"{inject}: resumed elsewhere"
         saved = saved_step(record)
         if ended.code == 0:
             break
@@ -137,7 +118,7 @@ def kill_until_finished(scene: Scene, place: str, dice: random.Random, limit: in
     finished = [one for one in finished if one.summary.status == "finished"]
     assert finished
     for one in finished:
-        assert all_of(one) == scene.whole, f"{one.path} after {kills} kills, seed of {place}"
+        assert results_of(one) == scene.whole, f"{one.path} after {kills} kills, seed of {place}"
     return kills
 
 
@@ -152,14 +133,14 @@ def check_kills(scene: Scene, seed: int, wanted: int, count: Count) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_killed_runs_come_to_the_same_bits(scene: Scene, seed: int, record_property: Count) -> None:
-    check_kills(scene, seed, 30, record_property)
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_runs_end_bit_equal(scene: Scene, seed: int, record_property: Count) -> None:
+    check_kills(scene, seed, 24, record_property)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(100, 110))
-def test_runs_killed_a_thousand_times_come_to_the_same_bits(
+def test_runs_killed_a_thousand_times_end_bit_equal(
     scene: Scene, seed: int, record_property: Count
 ) -> None:
     check_kills(scene, seed, 100, record_property)
@@ -170,14 +151,14 @@ def preempt_until_finished(
 ) -> tuple[int, int]:
     """Preempt a run up to ``limit`` times; no step may be lost, nor be recorded twice.
 
-    Gives how often it was, and how often of these it had taken steps.
+    Gives the number of preemptions, and of those after new steps.
     """
     count = saved = num_begun = 0
     before = None
     while True:
-        fate = scene.draw(dice, signal.SIGTERM, saved) if count < limit else None
-        ended = scene.start(place, fate)
-        where = f"{fate}: {ended.code}\n{ended.text}"
+        inject = scene.draw(dice, signal.SIGTERM, saved) if count < limit else None
+        ended = scene.start(place, inject)
+        where = f"{inject}: {ended.code}\n{ended.text}"
         record = scene.latest(place)
         if record is None:  # there is not even a folder
             assert ended.code == 75, where
@@ -185,10 +166,10 @@ def preempt_until_finished(
             continue
         is_same = before is not None and record.path == before.path
         if before is None or not is_same:
-            assert saved == 0, f"began anew; {where}"
+            assert saved == 0, f"started again; {where}"
         elif len(record.attempts) > len(before.attempts):
             assert record.attempts[-1].step == saved, where
-        is_late = ended.code == -signal.SIGTERM  # the command was over, but not its process
+        is_late = ended.code == -signal.SIGTERM  # the command was done, but not its process
         if ended.code == 0 or (is_late and record.summary.status == "finished"):
             break
         assert ended.code == 75, where
@@ -197,16 +178,16 @@ def preempt_until_finished(
         is_begun = record.summary.step > saved
         before, saved = record, saved_step(record)
         count, num_begun = count + 1, num_begun + is_begun
-    assert all_of(record) == scene.whole
+    assert results_of(record) == scene.whole
     assert taken_twice(record) == []
     return count, num_begun
 
 
 def taken_twice(record: RunRecord) -> list[tuple[str, int]]:
-    """Series and step of all points of steps that several attempts took.
+    """Series and step of all points that several attempts recorded.
 
-    What was still due at the step of a checkpoint is no step: an attempt that is told to end
-    before its first one may have done it, and the next one does it again.
+    Actions due at the step of a checkpoint may be repeated: an attempt that is preempted before its
+    first step has done them, and the next one does them again.
     """
     lines = (record.path / "series.jsonl").read_text().splitlines()
     names = {line["id"]: line["name"] for line in map(json.loads, lines)}
@@ -229,14 +210,14 @@ def check_preemptions(scene: Scene, seed: int, wanted: int, count: Count) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_preempted_runs_lose_no_step(scene: Scene, seed: int, record_property: Count) -> None:
-    check_preemptions(scene, seed, 20, record_property)
+    check_preemptions(scene, seed, 16, record_property)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(100, 104))
-def test_runs_preempted_by_the_hundred_lose_no_step(
+def test_runs_preempted_hundreds_of_times_lose_no_step(
     scene: Scene, seed: int, record_property: Count
 ) -> None:
     check_preemptions(scene, seed, 100, record_property)

@@ -1,4 +1,4 @@
-"""Real SIGKILLs while a run logs: whatever was acknowledged is there, and nothing is torn."""
+"""SIGKILL while a run logs loses nothing acknowledged and leaves nothing torn."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ for line in sys.stdin:
     os.waitpid(child, 0)
     os.write(1, b"dead\\n")
 """
-"""Forks a process for every line; it logs until somebody kills it, and says what it has logged."""
+"""Forks a process for every line; it logs until it is killed, and prints what it has logged."""
 
 
 def kill_often(folder: Path, kills: int, *, seed: int) -> dict[int, tuple[list[int], list[int]]]:
-    """Kill processes that log into one folder; gives what each said that it had logged."""
+    """Kill processes that log into one folder; gives what each one printed."""
     choose = random.Random(seed)
     said: dict[int, tuple[list[int], list[int]]] = {}
     words = [sys.executable, "-c", FORKS, str(folder)]
@@ -64,7 +64,7 @@ def kill_often(folder: Path, kills: int, *, seed: int) -> dict[int, tuple[list[i
 
 
 def kill_one(lines: Iterable[str], choose: random.Random) -> tuple[list[int], list[int]]:
-    """Kill the next process some time after some steps; gives the steps and events it told of."""
+    """Kill the next process after some steps; gives the steps and events it printed."""
     steps: list[int] = []
     events: list[int] = []
     wanted, child = choose.choice([0, 1, 2, 10, 60]), 0
@@ -77,14 +77,14 @@ def kill_one(lines: Iterable[str], choose: random.Random) -> tuple[list[int], li
         else:
             (events if word else steps).append(int(number))
         if child and len(steps) >= wanted:
-            time.sleep(choose.random() * 0.003)  # not between two calls, but anywhere
+            time.sleep(choose.random() * 0.003)  # at any moment, not between two calls
             os.kill(child, signal.SIGKILL)
             wanted = sys.maxsize
     return steps, events
 
 
 def count_lost(folder: Path, said: dict[int, tuple[list[int], list[int]]]) -> int:
-    """How many of the points and events that were acknowledged are not there."""
+    """The number of acknowledged points and events that are missing."""
     points = read_metric_points(folder)
     assert points.bad_rows == 0  # a reader may meet a torn last row, but no damaged one
     names = {name: number for number, name in points.names.items()}
@@ -103,14 +103,14 @@ def count_lost(folder: Path, said: dict[int, tuple[list[int], list[int]]]) -> in
     return lost
 
 
-def test_no_kill_costs_a_point_or_event_that_was_acknowledged(tmp_path: Path) -> None:
+def test_kill_loses_no_acknowledged_point_or_event(tmp_path: Path) -> None:
     said = kill_often(tmp_path, 40, seed=6)
     assert sum(len(steps) for steps, _ in said.values()) > 100
     assert count_lost(tmp_path, said) == 0
 
 
 @pytest.mark.torture
-def test_five_hundred_kills_cost_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_five_hundred_kills_lose_nothing_acknowledged(tmp_path: Path) -> None:
     seed = int(time.time())
     said = kill_often(tmp_path, 500, seed=seed)
     acknowledged = SERIES * sum(len(steps) for steps, _ in said.values())

@@ -1,16 +1,15 @@
-"""Mail of real processes: killed, without an answer, given up."""
+"""Mail from real processes: killed runs, a server without an answer, a supervisor that gives up."""
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from epochal.records.mail import Mailbox
+from forked import Child
 from mail_servers import Hook, http_server
 from small_project import run_folders, write
 from started import Start, starting
@@ -58,11 +57,8 @@ def box(shop: Path) -> Mailbox:
 
 def execute(*commands: list[str]) -> list[int]:
     """The exit codes of commands that run at the same time."""
-    children = [
-        subprocess.Popen([sys.executable, "-m", "epochal", *words], stdout=subprocess.DEVNULL)
-        for words in commands
-    ]
-    return [child.wait() for child in children]
+    children = [Child("-m", "epochal", *words) for words in commands]
+    return [child.end().returncode for child in children]
 
 
 def hook_of(name: str) -> str:
@@ -78,7 +74,7 @@ def sent(hook: Hook) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_gets_one_mail_and_another_one_when_it_ends(
+def test_killed_run_sends_one_mail_and_another_when_it_ends(
     shop: Path, box: Mailbox, start: Start
 ) -> None:
     with http_server() as hook:
@@ -105,7 +101,9 @@ def test_a_killed_run_gets_one_mail_and_another_one_when_it_ends(
 
 
 @pytest.mark.slow
-def test_a_run_ends_on_time_without_an_answer(shop: Path, box: Mailbox, start: Start) -> None:
+def test_mail_server_that_does_not_answer_does_not_delay_the_end(
+    shop: Path, box: Mailbox, start: Start
+) -> None:
     with http_server(0) as hook:
         code, errors = start("run", *WORDS, to(hook)).end()
         assert code == 0, errors
@@ -120,7 +118,7 @@ def test_a_run_ends_on_time_without_an_answer(shop: Path, box: Mailbox, start: S
 
 
 @pytest.mark.slow
-def test_the_supervisor_sends_one_mail_when_it_gives_up(box: Mailbox, start: Start) -> None:
+def test_supervisor_sends_one_mail_when_it_gives_up(box: Mailbox, start: Start) -> None:
     with http_server() as hook:
         code, errors = start(
             "run", *WORDS, hook_of("Fails"), to(hook), "--keep-alive", "--restarts", "0"

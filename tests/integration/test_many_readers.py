@@ -1,9 +1,8 @@
-"""Many processes write runs while others bring the index up to date and ask it."""
+"""Many processes write runs while others refresh and query the index."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from epochal.records.index import Index
 from epochal.records.index.verify import find_index_errors
 from epochal.records.machine import mounts
+from forked import Child
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,36 +59,31 @@ print(looks, len(rows))
 """
 
 
-def start(script: str, root: Path, name: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", script, str(root), name]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(words, stdout=pipe, stderr=subprocess.STDOUT, text=True)
-
-
 @pytest.mark.parametrize("kind", ["ext4", "nfs4"])
-def test_sixteen_writers_and_four_readers_never_meet_a_lock(
+def test_sixteen_writers_and_four_readers_never_wait_for_a_lock(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mounts").write_text(f"x / {kind} rw 0 0\n")
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
     root = tmp_path / "runs"
     root.mkdir()
-    readers = [start(READ, root, f"reader {i}") for i in range(READERS)]
-    writers = [start(WRITE, root, f"writer {i}") for i in range(WRITERS)]
+    readers = [Child("-c", READ, str(root), f"reader {i}") for i in range(READERS)]
+    writers = [Child("-c", WRITE, str(root), f"writer {i}") for i in range(WRITERS)]
     try:
-        for writer in writers:
-            assert (writer.communicate()[0], writer.returncode) == ("", 0)
+        written = [writer.end() for writer in writers]
         (tmp_path / "over").touch()
-        for reader in readers:
-            text = reader.communicate()[0]
-            assert reader.returncode == 0, text
-            looks, _, seen = text.strip().partition(" ")
-            assert int(looks) >= 1
-            assert int(seen) == WRITERS * RUNS
+        read = [reader.end() for reader in readers]
     finally:
         for process in (*readers, *writers):
-            process.kill()
-            process.wait()
+            if process.code is None:
+                process.signal(signal.SIGKILL)
+    for done in written:
+        assert (done.stdout + done.stderr, done.returncode) == ("", 0)
+    for done in read:
+        assert done.returncode == 0, done.stderr
+        looks, _, seen = done.stdout.strip().partition(" ")
+        assert int(looks) >= 1
+        assert int(seen) == WRITERS * RUNS
     with Index.open(root) as index:
         assert index.refresh().total == WRITERS * RUNS
         assert index.fetch("SELECT count(*) FROM runs WHERE status = 'finished'") == [(48,)]

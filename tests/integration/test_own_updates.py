@@ -49,19 +49,19 @@ def experiment(**sections: Any) -> ep.Experiment:
     return ep.Experiment(choices=choices, **parts | sections)
 
 
-def test_an_updater_is_given_as_an_object() -> None:
+def test_updater_is_given_as_an_object() -> None:
     updater = Counting()
     assert experiment(updater=updater).run().steps == 3
     assert updater.count == 3
 
 
-def test_an_updater_is_not_built_where_nothing_is_trained() -> None:
+def test_updater_is_not_built_without_training() -> None:
     updater = Counting()
     assert experiment(updater=updater).run("test").ok
     assert updater.count == 0
 
 
-def test_an_updater_is_named_in_a_config(shop: Path, epochal: Command) -> None:
+def test_updater_is_named_in_a_config(shop: Path, epochal: Command) -> None:
     with (shop / "shop" / "parts.py").open("a") as file:
         file.write(STILL)
     named = "updater={type: shop.parts.Still, word: rest}"
@@ -71,7 +71,7 @@ def test_an_updater_is_named_in_a_config(shop: Path, epochal: Command) -> None:
     assert epochal("run", "config.yaml", named, "--device", "cpu").code == 0
 
 
-def test_an_own_updater_leaves_the_weights_where_it_says() -> None:
+def test_custom_updater_decides_the_final_weights() -> None:
     class Still(ep.Updater):
         @override
         def apply(self, run: ep.Run, total: Any = None) -> None:

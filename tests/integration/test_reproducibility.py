@@ -1,4 +1,4 @@
-"""The same experiment gives the same weights, however it is written and wherever it comes from."""
+"""The same experiment gives the same weights, in every form."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_other_seed_gives_other_weights(shop: Path) -> None:
     assert not are_equal(one, two)
 
 
-def test_random_numbers_of_the_caller_do_not_matter(shop: Path) -> None:
+def test_random_state_of_the_caller_does_not_change_the_run(shop: Path) -> None:
     torch.manual_seed(1)
     one = weights_of(ep.run(EXPERIMENT))
     torch.manual_seed(2)
@@ -83,7 +83,7 @@ def test_expanded_config_alone_reproduces_the_run(shop: Path, format: str, tmp_p
         path.write_text(dump(from_plain(EXPERIMENT), format), encoding="utf-8")
     first = ep.run(path, overrides=["optim.lr=0.011"])
     assert first.dir is not None
-    # Alone: neither its base nor the file it came from is needed any more.
+    # Alone: without its base and its original file.
     copy = shop / f"alone.{format}"
     copy.write_bytes((first.dir / "config" / f"expanded.{format}").read_bytes())
     (shop / "base.yaml").unlink()
@@ -125,7 +125,7 @@ def test_hooks_and_logging_do_not_change_the_training(shop: Path) -> None:
     assert are_equal(one, weights_of(ep.run(EXPERIMENT, overrides=changes)))
 
 
-def test_values_of_the_environment_are_not_kept_but_still_needed(
+def test_environment_values_are_not_recorded_and_needed_again(
     shop: Path, monkeypatch: pytest.MonkeyPatch, epochal: Command
 ) -> None:
     monkeypatch.setenv("SHOP_KEY", "s3cret-value")

@@ -1,4 +1,4 @@
-"""Whole runs that show what no single module can show alone."""
+"""Whole runs that prove requirements which involve several packages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from small_project import Command, write
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that is installed beside ours and brings a hook under a short name."""
+    """An installed package that registers a hook."""
     site = tmp_path / "site"
     for folder in ("greetings", "greetings-1.0.dist-info"):
         (site / folder).mkdir(parents=True)
@@ -89,41 +89,41 @@ def test_batch_and_output_can_be_given_another_form() -> None:
 
 
 class Eight(ep.Hook):
-    """The eight events of solvers, under their own names."""
+    """A hook with the eight events of solvers."""
 
     def __init__(self, *splits: str) -> None:
         self.on = splits or None
-        self.heard: list[str] = []
+        self.events: list[str] = []
 
     def before_solve(self) -> None:
-        self.heard.append("before_solve")
+        self.events.append("before_solve")
 
     def after_solve(self) -> None:
-        self.heard.append("after_solve")
+        self.events.append("after_solve")
 
     def before_epoch(self, split: str) -> None:
-        self.heard.append(f"before_epoch {split}")
+        self.events.append(f"before_epoch {split}")
 
     def after_epoch(self, split: str) -> None:
-        self.heard.append(f"after_epoch {split}")
+        self.events.append(f"after_epoch {split}")
 
     def before_all_iter(self, split: str) -> None:
-        self.heard.append(f"before_all_iter {split}")
+        self.events.append(f"before_all_iter {split}")
 
     def after_all_iter(self, split: str) -> None:
-        self.heard.append(f"after_all_iter {split}")
+        self.events.append(f"after_all_iter {split}")
 
     def before_iter(self, split: str, index: int) -> None:
-        self.heard.append(f"before_iter {split} {index}")
+        self.events.append(f"before_iter {split} {index}")
 
     def after_iter(self, split: str, index: int) -> None:
-        self.heard.append(f"after_iter {split} {index}")
+        self.events.append(f"after_iter {split} {index}")
 
 
-def heard_by(hook: Eight) -> list[str]:
+def events_of(hook: Eight) -> list[str]:
     task = TinyTask(num_samples=8)
     carry_out(tiny_run(hook, task=task, options=short_options(for_="1ep", sanity_batches=0)))
-    return hook.heard
+    return hook.events
 
 
 def one_epoch(split: str) -> list[str]:
@@ -132,16 +132,16 @@ def one_epoch(split: str) -> list[str]:
     return [f"before_epoch {split}", *loop, f"after_epoch {split}"]
 
 
-def test_events_of_solvers_come_under_their_own_names() -> None:
+def test_solver_events_are_called_by_their_alias() -> None:
     epochs = [*one_epoch("train"), *one_epoch("val")]
-    assert heard_by(Eight()) == ["before_solve", *epochs, "after_solve"]
+    assert events_of(Eight()) == ["before_solve", *epochs, "after_solve"]
 
 
-def test_hook_of_one_split_hears_the_beginning_and_the_end_of_all() -> None:
-    assert heard_by(Eight("val")) == ["before_solve", *one_epoch("val"), "after_solve"]
+def test_hook_of_one_split_is_called_at_the_start_and_end_of_the_run() -> None:
+    assert events_of(Eight("val")) == ["before_solve", *one_epoch("val"), "after_solve"]
 
 
-def test_framework_places_the_model_that_a_method_prepared() -> None:
+def test_model_from_prepare_model_is_moved_to_the_device() -> None:
     prepared: list[nn.Module] = []
     placed: list[nn.Module] = []
 
@@ -237,7 +237,7 @@ def test_dataset_that_captured_the_run_cannot_reach_a_worker(shop: Path) -> None
         pickle.dumps(Capturing(tiny_run()).run)
 
 
-def test_states_that_do_not_fit_are_never_swallowed_defect_9(shop: Path) -> None:
+def test_mismatched_states_are_errors_defect_9(shop: Path) -> None:
     with pytest.raises(KeyError, match="best"):
         Monitor.parse("+val/acc").load_state_dict({"value": 1.0})
     with pytest.raises(KeyError, match="own"):
@@ -257,7 +257,7 @@ def test_missing_weights_are_an_error_and_not_a_fresh_start_defect_25(shop: Path
     assert "no such file: 'gone.safetensors'" in result.message
 
 
-def test_facts_of_the_task_are_kept_with_the_record_and_the_weights(shop: Path) -> None:
+def test_task_metadata_is_saved_in_record_and_weights(shop: Path) -> None:
     result = ep.run("config.yaml", fast=True, device="cpu")
     assert result.dir is not None
     classes = ["red", "green", "blue"]
@@ -276,7 +276,7 @@ def test_one_monitor_serves_early_stopping_and_the_plateau_schedule(shop: Path) 
     plateau = "mode: max, factor: 0.5, patience: 0, threshold: 2.0, threshold_mode: abs"
     changes = [
         "train.for=9ep",
-        "monitor={metric: val/acc, mode: max, min_delta: 2.0}",  # nothing can be so much better
+        "monitor={metric: val/acc, mode: max, min_delta: 2.0}",  # no value is so much better
         f"schedule={{type: ReduceLROnPlateau, {plateau}}}",
     ]
     hooks = [Watch(), {"type": "EarlyStopping", "patience": 3}]
@@ -310,8 +310,8 @@ def test_debugger_works_inside_a_debug_run(shop: Path) -> None:
     assert "finished" in done.stdout
 
 
-def test_gradients_of_all_parts_come_from_one_float() -> None:
-    """The entry ``loss`` alone is descended; further entries are only logged."""
+def test_only_the_entry_loss_is_trained() -> None:
+    """Only the entry ``loss`` is minimised; further entries are logged."""
 
     class Two(TinyTask):
         def batch_loss(self, out: Any, batch: Any) -> dict[str, tuple[Tensor, int]]:
@@ -338,13 +338,16 @@ def test_period_of_a_hook_can_be_written_in_the_config(shop: Path) -> None:
 
         class Counting(ep.Hook):
             def step_end(self, run: ep.Run) -> None:
-                run.log({f"heard/{run.step}": 1})
+                run.log({f"logged/{run.step}": 1})
         """,
     )
     hooks = "hooks=[{type: shop.counting.Counting, every: 5st}]"
     result = ep.run("config.yaml", overrides=[hooks], no_file=True, device="cpu")
     assert result.ok, result.message
-    assert {name for name in result.metrics if name.startswith("heard/")} == {"heard/5", "heard/10"}
+    assert {name for name in result.metrics if name.startswith("logged/")} == {
+        "logged/5",
+        "logged/10",
+    }
 
 
 def test_check_prints_every_kind_of_mistake(epochal: Command) -> None:

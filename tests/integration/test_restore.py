@@ -1,4 +1,4 @@
-"""The code of a run, laid back, runs as it did then."""
+"""The restored code of a run gives the same results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def curves(folder: Path) -> dict[str, tuple[bytes, bytes]]:
-    """Every point of a run, to the bit; no times."""
+    """Every point of a run as bits, without times."""
     record = read_run(folder)
     return {
         name: (steps.tobytes(), np.asarray(values).tobytes())
@@ -64,8 +64,8 @@ def test_restored_run_has_the_same_curves_bit_for_bit(
     target = project.parent / "back"
     done = epochal("restore", first, target, "--json")
     assert done.code == 0, done.err
-    told = json.loads(done.out)
-    cd, again = told["command"]
+    restored = json.loads(done.out)
+    cd, again = restored["command"]
     assert cd == f"cd {target}"
     assert again.endswith("epochal run restored.yaml --device cpu")
     monkeypatch.chdir(target)
@@ -78,7 +78,7 @@ def test_restored_run_has_the_same_curves_bit_for_bit(
     assert (second / weights).read_bytes() == (first / weights).read_bytes()
 
 
-def test_run_that_another_epochal_made_runs_with_that_one(
+def test_restored_run_uses_the_epochal_that_made_it(
     project: Path, epochal: Command, tmp_path: Path
 ) -> None:
     import epochal as package
@@ -95,8 +95,8 @@ def test_run_that_another_epochal_made_runs_with_that_one(
     )
     manifest_path.write_text(other)
     done = epochal("restore", folder, tmp_path / "back", "--json")
-    told = json.loads(done.out)
-    assert told["command"][1].startswith("PYTHONPATH=.epochal-code python -m epochal run")
+    restored = json.loads(done.out)
+    assert restored["command"][1].startswith("PYTHONPATH=.epochal-code python -m epochal run")
     place = subprocess.run(
         [sys.executable, "-c", "import epochal; print(epochal.__file__)"],
         env={**os.environ, "PYTHONPATH": ".epochal-code"},
@@ -136,7 +136,7 @@ def test_run_folder_holds_the_code_of_project_and_framework(
     assert facts["data"]["train"]["length"] == 24
 
 
-def test_run_goes_on_though_its_code_cannot_be_kept(project: Path, epochal: Command) -> None:
+def test_run_continues_if_its_code_cannot_be_saved(project: Path, epochal: Command) -> None:
     with forgetting(project):  # a folder in the way of the list
         done = epochal("run", "config.yaml", "--fast", "record.subdirs=[code/manifest.json]")
     assert done.code == 0
@@ -144,7 +144,7 @@ def test_run_goes_on_though_its_code_cannot_be_kept(project: Path, epochal: Comm
     assert log.count("copy of the code is not complete") == 1
 
 
-def test_run_keeps_no_code_if_told_so(project: Path, epochal: Command) -> None:
+def test_saving_the_code_can_be_turned_off(project: Path, epochal: Command) -> None:
     with forgetting(project):
         assert epochal("run", "config.yaml", "--fast", "record.code=false").code == 0
     (folder,) = run_folders(project)
@@ -154,9 +154,7 @@ def test_run_keeps_no_code_if_told_so(project: Path, epochal: Command) -> None:
     assert "has no copy of its code" in done.err
 
 
-def test_evaluation_belongs_to_the_run_whose_weights_it_reads(
-    project: Path, epochal: Command
-) -> None:
+def test_evaluation_names_the_run_of_its_weights_as_parent(project: Path, epochal: Command) -> None:
     with forgetting(project):
         assert epochal("run", "config.yaml", "--fast").code == 0
         assert epochal("test", "last").code == 0
@@ -165,7 +163,7 @@ def test_evaluation_belongs_to_the_run_whose_weights_it_reads(
     assert facts["parent"] == {"run": first.name, "kind": "test"}
 
 
-def test_folds_belong_to_their_cross_validation_and_share_its_code(
+def test_folds_name_their_cross_validation_as_parent_and_share_its_code(
     project: Path, epochal: Command
 ) -> None:
     with forgetting(project):
@@ -178,7 +176,7 @@ def test_folds_belong_to_their_cross_validation_and_share_its_code(
     assert (fold / inner).samefile(whole / inner)
 
 
-def test_resumed_run_keeps_the_code_that_it_goes_on_with(project: Path, epochal: Command) -> None:
+def test_resumed_run_saves_its_current_code(project: Path, epochal: Command) -> None:
     with forgetting(project):
         assert epochal("run", "config.yaml", "checkpoint.every=1ep").code == 0
     (folder,) = run_folders(project)

@@ -1,4 +1,4 @@
-"""Runs that were killed and go on: nothing can be told from a run that never stopped."""
+"""A killed and resumed run equals one that was never interrupted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import torch
 
 import epochal as ep
 import forked
-from epochal.checkpoint import load_weights, read_checkpoint
+from epochal.checkpoint import read_checkpoint
 from epochal.errors import CheckpointError
 from epochal.records import RunRecord, read_run
 from epochal.records.alive.lease import holding_lease
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.testing import TinyModel
+from resume import results_of
 from small_project import Command, run_folders, tree, write
 
 DYING = """
@@ -57,7 +58,7 @@ hooks: [{type: shop.dying.Dying}]
 
 @pytest.fixture
 def dying(shop: Path) -> Path:
-    """A project whose runs die when they are told to."""
+    """A project whose runs kill themselves on request."""
     write(shop / "shop" / "dying.py", DYING)
     write(shop / "config.yaml", CONFIG)
     (shop / "size.txt").write_text("24")
@@ -79,22 +80,7 @@ def start(*overrides: str, **choices: Any) -> RunRecord:
     return read_run(result.dir)
 
 
-def assert_same(one: RunRecord, other: RunRecord) -> None:
-    """Compare all that is left of two runs, bit for bit."""
-    for name in ("final.safetensors", "final-ema.safetensors"):
-        here, there = (load_weights(run.path / "checkpoints" / name) for run in (one, other))
-        assert here.keys() == there.keys()
-        assert all(torch.equal(here[key], there[key]) for key in here)
-    for key in ("metrics", "best", "steps", "epochs", "samples", "status", "reason"):
-        assert one.result[key] == other.result[key]
-    assert one.metric_names() == other.metric_names()
-    for name in one.metric_names():
-        (steps, values), (other_steps, other_values) = one.series(name), other.series(name)
-        assert steps.tolist() == other_steps.tolist(), name
-        assert values.tobytes() == other_values.tobytes(), name
-
-
-def test_killed_run_goes_on_bit_for_bit(dying: Path, epochal: Command) -> None:
+def test_killed_run_resumes_bit_for_bit(dying: Path, epochal: Command) -> None:
     folder = kill(step=11)
     before = tree(folder / "config") | {"page": (folder / "README.md").read_bytes()}
     assert read_run(folder).summary.status == "lost"
@@ -103,7 +89,7 @@ def test_killed_run_goes_on_bit_for_bit(dying: Path, epochal: Command) -> None:
     assert "resumed: from shop-8: step 8, epoch 1" in done.out
     assert "config:" not in done.out
     record = read_run(folder)
-    assert_same(start(device="cpu"), record)
+    assert results_of(start(device="cpu")) == results_of(record)
     assert tree(folder / "config") | {"page": (folder / "README.md").read_bytes()} == before
     assert [one.attempt for one in record.attempts] == [0, 1]
     assert (record.summary.attempt, record.attempts[1].step) == (1, 8)
@@ -122,7 +108,7 @@ SEVERAL = (
 
 
 @pytest.mark.parametrize("optim", [GROUPS, SEVERAL], ids=["groups", "several"])
-def test_killed_run_goes_on_with_its_groups_and_with_several_optimizers(
+def test_killed_run_resumes_with_parameter_groups_and_several_optimizers(
     dying: Path, epochal: Command, optim: str
 ) -> None:
     write(dying / "base.yaml", f"optim: {optim}")
@@ -131,10 +117,10 @@ def test_killed_run_goes_on_with_its_groups_and_with_several_optimizers(
     assert done.code == 0, done.err
     record = read_run(folder)
     assert sum(name.startswith("lr/") for name in record.metric_names()) == 2
-    assert_same(start(device="cpu"), record)
+    assert results_of(start(device="cpu")) == results_of(record)
 
 
-def test_unfinished_run_is_found_by_itself_and_may_be_killed_again(
+def test_auto_resume_finds_an_unfinished_run_after_every_kill(
     dying: Path, epochal: Command
 ) -> None:
     folder = kill("--resume", "auto", step=6)
@@ -143,14 +129,14 @@ def test_unfinished_run_is_found_by_itself_and_may_be_killed_again(
     assert done.code == 0, done.err
     record = read_run(folder)
     assert [one.step for one in record.attempts] == [0, 4, 12]
-    assert_same(start(device="cpu"), record)
+    assert results_of(start(device="cpu")) == results_of(record)
     assert len(run_folders(dying)) == 2
     fresh = epochal("run", "config.yaml", "--device", "cpu", "--resume", "auto", "--fast")
     assert fresh.code == 0
     assert len(run_folders(dying)) == 3
 
 
-def test_finished_run_goes_on_to_a_later_end(dying: Path) -> None:
+def test_finished_run_can_be_extended(dying: Path) -> None:
     short = start("train.for=2ep")
     refused = ep.resume(short.path)
     assert (refused.status, refused.reason) == ("failed", "config")
@@ -158,7 +144,7 @@ def test_finished_run_goes_on_to_a_later_end(dying: Path) -> None:
     assert read_run(short.path).summary.status == "finished"
     longer = ep.resume(short.path, overrides=["train.for=3ep"], raise_errors=True)
     assert longer.dir == short.path
-    assert_same(start(), read_run(short.path))
+    assert results_of(start()) == results_of(read_run(short.path))
     again = ep.resume(short.path, epochs=4, raise_errors=True)
     assert again.epochs == 4
     assert [one.overrides for one in read_run(short.path).attempts] == [
@@ -168,7 +154,7 @@ def test_finished_run_goes_on_to_a_later_end(dying: Path) -> None:
     ]
 
 
-def test_best_checkpoint_and_named_ones_are_gone_on_from(dying: Path) -> None:
+def test_run_resumes_from_best_and_named_checkpoints(dying: Path) -> None:
     first = start("train.for=2ep")
     step = read_run(first.path).best("val/acc", "max").step
     longer = ep.resume(
@@ -194,13 +180,13 @@ def test_changed_data_is_refused(dying: Path) -> None:
 
 
 def assert_untouched(folder: Path, before: dict[str, bytes]) -> None:
-    """Only the sign of life is new, and the log says what was refused."""
+    """Check that only the heartbeat is new, and that the log says what was refused."""
     after = tree(folder)
     changed = {name for name in before | after if before.get(name) != after.get(name)}
     assert {Path(name).name for name in changed} <= {"heartbeat.json", "run.log"}
 
 
-def test_changed_data_may_be_allowed_and_is_told_of(dying: Path, epochal: Command) -> None:
+def test_changed_data_can_be_allowed_with_a_warning(dying: Path, epochal: Command) -> None:
     first = start("train.for=2ep")
     (dying / "size.txt").write_text("28")
     done = epochal("resume", first.path, "train.for=3ep", "--allow-changed", "--device", "cpu")
@@ -241,7 +227,7 @@ def test_folder_in_use_is_refused(dying: Path, epochal: Command) -> None:
         (("run", "config.yaml", "--resume", "last", "--no-file"), 78, "in its own folder"),
     ],
 )
-def test_what_is_not_there_never_means_a_fresh_start(
+def test_missing_run_to_resume_is_an_error(
     dying: Path, epochal: Command, words: tuple[str, ...], code: int, message: str
 ) -> None:
     start("train.for=1ep")
@@ -251,7 +237,7 @@ def test_what_is_not_there_never_means_a_fresh_start(
 
 
 def unframed(text: str) -> str:
-    """What a frame says, in one line."""
+    """The text of a frame in one line."""
     return " ".join(text.replace("│", " ").split())
 
 
@@ -259,7 +245,7 @@ NOTHING = "there is nothing to resume: it ended before its first checkpoint"
 
 
 @pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
-def test_run_without_checkpoints_is_to_be_started_again(
+def test_run_without_checkpoints_must_be_started_again(
     dying: Path, epochal: Command, words: tuple[str, ...]
 ) -> None:
     folder = kill(step=2)
@@ -274,7 +260,7 @@ def test_run_without_checkpoints_is_to_be_started_again(
 
 @pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
 @pytest.mark.parametrize("lost", [(), ("status.json",), ("status.json", "config")])
-def test_run_that_died_while_it_began_is_to_be_started_again(
+def test_run_killed_at_its_start_must_be_started_again(
     dying: Path, epochal: Command, words: tuple[str, ...], lost: tuple[str, ...]
 ) -> None:
     folder = kill(step=2)
@@ -288,9 +274,7 @@ def test_run_that_died_while_it_began_is_to_be_started_again(
     assert [*folder.parent.iterdir()] == [folder]
 
 
-def test_run_of_which_only_run_json_is_lost_goes_on_with_its_config(
-    dying: Path, epochal: Command
-) -> None:
+def test_run_without_run_json_resumes_with_its_config(dying: Path, epochal: Command) -> None:
     folder = kill(step=11)
     (folder / "run.json").write_text("{")
     done = epochal("resume", folder)
@@ -303,7 +287,7 @@ def test_run_of_which_only_run_json_is_lost_goes_on_with_its_config(
 
 
 @pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
-def test_first_weights_that_are_gone_do_not_matter_any_more(
+def test_resume_does_not_need_the_initial_weights(
     dying: Path, epochal: Command, words: tuple[str, ...]
 ) -> None:
     weights = start("train.for=1ep", "tag=first").path / "checkpoints" / "final.safetensors"
@@ -338,7 +322,7 @@ def set_end(folder: Path, status: str) -> None:
     (folder / "status.json").write_text(json.dumps(known | {"status": status}))
 
 
-def test_parts_from_python_go_on_in_their_script(dying: Path) -> None:
+def test_run_with_parts_from_python_resumes_in_its_script(dying: Path) -> None:
     def experiment(**choices: Any) -> ep.Experiment:
         torch.manual_seed(0)
         return ep.Experiment(
@@ -356,11 +340,11 @@ def test_parts_from_python_go_on_in_their_script(dying: Path) -> None:
     assert (longer.dir, longer.epochs) == (first.dir, 2)
     whole = experiment(length="2ep").run()
     assert whole.dir is not None
-    assert_same(read_run(whole.dir), read_run(first.dir))
+    assert results_of(read_run(whole.dir)) == results_of(read_run(first.dir))
     assert json.loads((first.dir / "result.json").read_text())["attempt"] == 1
 
 
-def test_checkpoints_of_another_place_are_gone_on_from(dying: Path, tmp_path: Path) -> None:
+def test_run_resumes_from_checkpoints_in_another_folder(dying: Path, tmp_path: Path) -> None:
     first = start("train.for=1ep", f"checkpoint.dir={tmp_path / 'large'}")
     assert (first.path / "checkpoints").is_symlink()
     longer = ep.resume(first.path, overrides=["train.for=2ep"], raise_errors=True)
@@ -368,32 +352,32 @@ def test_checkpoints_of_another_place_are_gone_on_from(dying: Path, tmp_path: Pa
     assert [one.step for one in read_run(first.path).attempts] == [0, 6]
 
 
-def test_interrupted_run_goes_on_as_if_nothing_had_been_told_to_stop(
+def test_interrupted_run_resumes_without_the_stop_request(
     dying: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is recorded because a run ends early is no part of the run that goes on."""
+    """What is recorded because of an early end is not part of the resumed run."""
     write(
-        dying / "shop" / "wishes.py",
+        dying / "shop" / "requests.py",
         """
         import os
         import epochal as ep
-        class Wish(ep.Hook):
+        class StopRequest(ep.Hook):
             def step_end(self, run):
                 if os.environ.get("STOPS_AT") == str(run.step):
                     run.stop("user_interrupt", status="interrupted")
         """,
     )
-    hooks = "hooks=[{type: shop.wishes.Wish}]"
+    hooks = "hooks=[{type: shop.requests.StopRequest}]"
     monkeypatch.setenv("STOPS_AT", "9")
     stopped = ep.run("config.yaml", overrides=[hooks])
     monkeypatch.delenv("STOPS_AT")
     assert (stopped.status, stopped.steps) == ("interrupted", 9)
     assert stopped.dir is not None
     ep.resume(stopped.dir, raise_errors=True)
-    assert_same(start(hooks), read_run(stopped.dir))
+    assert results_of(start(hooks)) == results_of(read_run(stopped.dir))
 
 
-def test_extra_caches_are_in_every_checkpoint_and_outlive_a_resume_defect_1(
+def test_registered_caches_are_saved_and_restored_defect_1(
     dying: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder."""
+"""The files of a run folder."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_facts_of_the_start_are_kept(folder: Path) -> None:
     assert facts["device"]["device"]
 
 
-def test_status_and_result_tell_how_it_ended(folder: Path) -> None:
+def test_status_and_result_say_how_the_run_ended(folder: Path) -> None:
     status, result = read(folder / "status.json"), read(folder / "result.json")
     assert (status["status"], status["reason"]) == ("finished", "max_epochs")
     assert (status["step"], status["epoch"]) == (12, 2)
@@ -90,14 +90,14 @@ def test_metrics_can_be_read_with_one_line_of_numpy(
     readme = (folder / "README.md").read_text()
     (line,) = [line for line in readme.splitlines() if line.startswith("np.fromfile")]
     monkeypatch.chdir(folder)
-    points = eval(line, {"np": np})  # the very line that the page shows
+    points = eval(line, {"np": np})  # the line in the documentation
     names = [json.loads(text) for text in (folder / "series.jsonl").read_text().splitlines()]
     (loss,) = [entry["id"] for entry in names if entry["name"] == "train/loss"]
     steps = points["step"][points["series"] == loss]
     assert steps.tolist() == list(range(1, 13))
 
 
-def test_record_reads_back_what_the_run_knew(folder: Path) -> None:
+def test_record_reads_back_the_values_of_the_run(folder: Path) -> None:
     record = read_run(folder)
     assert {"lr", "train/loss", "val/acc", "train/epoch/loss"} <= set(record.metric_names())
     assert record.last("lr").value == 0.07
@@ -107,23 +107,23 @@ def test_record_reads_back_what_the_run_knew(folder: Path) -> None:
     assert "run_end" in kinds[-2:]  # the last checkpoint may be written a moment later
 
 
-def test_log_holds_what_the_terminal_showed(folder: Path) -> None:
+def test_log_has_the_terminal_output(folder: Path) -> None:
     text = (folder / "logs" / "run.log").read_text(encoding="utf-8")
     assert "Epoch [1/2][2/6]" in text
     assert "INFO epochal" in text
 
 
-def test_folders_for_users_are_there(folder: Path) -> None:
+def test_folders_for_users_exist(folder: Path) -> None:
     assert (folder / "media").is_dir()
     assert (folder / "checkpoints" / "final.safetensors").is_file()
 
 
-def test_runs_of_the_same_second_get_folders_of_their_own(shop: Path) -> None:
+def test_runs_of_the_same_second_get_different_folders(shop: Path) -> None:
     results = ep.run(["config.yaml"] * 4, fast=True)
     assert len({result.dir for result in results}) == 4
 
 
-def test_run_json_knows_the_training_data_by_a_fingerprint(folder: Path) -> None:
+def test_run_json_has_a_fingerprint_of_the_training_data(folder: Path) -> None:
     data = read(folder / "run.json")["data"]
     assert isinstance(data, dict)
     assert data["train"]["length"] == 24

@@ -1,4 +1,4 @@
-"""Secrets that a run meets are in nothing that it leaves; what only looks like one is."""
+"""No secret that a run uses is in its files; text that only looks like one is kept."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _make_repository(folder: Path) -> None:
 
 
 def hits(folder: Path) -> list[tuple[str, str]]:
-    """Every secret that some file below a folder holds."""
+    """Every secret in a file below a folder."""
     secrets = {**PLACES, **TOKENS}
     return [
         (name, str(path.relative_to(folder)))
@@ -245,28 +245,26 @@ def test_no_secret_is_in_what_a_run_leaves(vault: Path, epochal: Command) -> Non
     assert (vault / "runs" / ".epochal" / "index.db").is_file()
     found = hits(vault / "runs")
     assert not found, "\n".join(map(str, found))
-    assert told(done) == []
+    assert leaked(done) == []
     assert "refused: api_key=<redacted> at <redacted> by '<redacted>' or <redacted>" in " ".join(
         line.strip("│ ") for line in done.err.splitlines()
     )
     shown = [epochal("show", "last"), epochal("show", "last", "--log"), epochal("mail", "last")]
-    assert [told(one) for one in shown] == [[], [], []]
+    assert [leaked(one) for one in shown] == [[], [], []]
 
 
-def told(done: Done) -> list[str]:
-    """Every secret that a command printed, also one that a frame broke."""
+def leaked(done: Done) -> list[str]:
+    """Every secret in the output of a command, also across lines of a frame."""
     joined = re.sub(r"[\s│]", "", done.out + done.err)
     return [name for name, value in {**PLACES, **TOKENS}.items() if value in joined]
 
 
-def test_mistakes_are_told_without_the_secrets_of_their_lines(
-    vault: Path, epochal: Command
-) -> None:
+def test_messages_about_mistakes_hide_secrets(vault: Path, epochal: Command) -> None:
     wrong = [f"optim.lr={PLACES['config_password']}", f"task.tokenizr={PLACES['config_api_key']}"]
     done = epochal("run", "vault.yaml", f"task.token={PLACES['override']}", *wrong)
     assert done.code == 78
     assert "optim.lr: expected a number, got '<redacted>'" in done.err
-    assert told(done) == []
+    assert leaked(done) == []
 
 
 def test_what_looks_like_a_secret_is_kept(vault: Path, epochal: Command) -> None:
@@ -313,7 +311,7 @@ def safe(shop: Path) -> Path:
     return shop
 
 
-def test_a_run_with_a_secret_in_its_config_goes_on_while_the_config_has_it(
+def test_run_with_a_secret_resumes_if_the_config_still_has_the_secret(
     safe: Path, epochal: Command
 ) -> None:
     assert epochal("run", "safe.yaml").code == 0
@@ -328,7 +326,7 @@ def test_a_run_with_a_secret_in_its_config_goes_on_while_the_config_has_it(
     ] == []
 
 
-def test_a_secret_that_nobody_has_any_more_is_asked_for(safe: Path, epochal: Command) -> None:
+def test_resume_asks_for_a_missing_secret(safe: Path, epochal: Command) -> None:
     assert epochal("run", "safe.yaml").code == 0
     (safe / "safe.yaml").unlink()
     asked = epochal("resume", "last", "train.for=3ep")
@@ -340,7 +338,7 @@ def test_a_secret_that_nobody_has_any_more_is_asked_for(safe: Path, epochal: Com
     assert read_run("last", safe / "runs").summary.epoch == 3
 
 
-def test_the_same_run_is_found_again_by_its_config(safe: Path) -> None:
+def test_run_with_secrets_resumes_in_its_folder(safe: Path) -> None:
     first = ep.run(safe / "safe.yaml", overrides=["train.max_time=0.0001s"], device="cpu")
     assert first.dir is not None
     again = ep.run(safe / "safe.yaml", resume=first.dir, device="cpu")

@@ -1,4 +1,4 @@
-"""The command in a process of its own, before anything runs: imports, Ctrl-C, plain terminals."""
+"""The start of the command in a real process: imports, Ctrl-C, ASCII terminals."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def test_check_imports_neither_torch_nor_the_users_code() -> None:
     assert "no mistakes" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "module", ["epochal.cli.parser", "ruamel.yaml", "torch", "torch.nn", "numpy", "shop.parts"]
-)
+@pytest.mark.parametrize("module", ["epochal.cli.parser", "ruamel.yaml", "torch.nn", "shop.parts"])
 def test_ctrl_c_while_starting_ends_quietly(shop: Path, module: str) -> None:
     words = ["run", "config.yaml", "--device", "cpu", "train.for=100000ep"]
     done = subprocess.run(
@@ -65,7 +63,7 @@ def test_ctrl_c_while_starting_ends_quietly(shop: Path, module: str) -> None:
         assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
 
 
-def test_terminal_without_umlauts_is_no_reason_to_fail(shop: Path) -> None:
+def test_ascii_terminal_is_supported(shop: Path) -> None:
     environment = os.environ | {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
 
     def epochal(*words: str) -> str:
@@ -83,4 +81,3 @@ def test_terminal_without_umlauts_is_no_reason_to_fail(shop: Path) -> None:
     assert "möwe" in (folder / "config" / "expanded.yaml").read_text(encoding="utf-8")
     assert "# süß\n\nwörd\n" in (folder / "README.md").read_text(encoding="utf-8")
     assert "s??" in epochal("runs")
-    assert "test/acc" in epochal("test", "last", "--device", "cpu", "extra.word=möwe")

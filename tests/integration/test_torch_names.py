@@ -1,4 +1,4 @@
-"""Any optimizer and scheduler of torch, named in a config, takes real steps."""
+"""Every optimizer and scheduler of torch works by its name in a config."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_optimizer_of_torch_takes_steps(name: str) -> None:
     assert (result.status, result.steps) == ("finished", 6), result.traceback
 
 
-def test_an_optimizer_that_cannot_take_these_parameters_says_so() -> None:
+def test_optimizer_that_refuses_the_parameters_is_an_error_message() -> None:
     result = train(optim={"type": "SparseAdam"})
     assert result.status == "failed"
     assert "SparseAdam does not support dense gradients" in result.message
@@ -73,5 +73,5 @@ def test_every_scheduler_of_torch_moves_the_learning_rate(name: str) -> None:
         hooks=[watch],
     )
     assert result.status == "finished", result.traceback
-    # One epoch gives a plateau nothing to reduce for.
+    # One epoch is too short for ReduceLROnPlateau.
     assert len(set(rates)) > 1 or name == "ReduceLROnPlateau", rates

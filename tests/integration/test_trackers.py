@@ -1,4 +1,4 @@
-"""Whole experiments with trackers: killed, resumed, and nothing is shown twice or otherwise."""
+"""Experiments with trackers: killed and resumed, they show every point once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracked import Series, empty_database, events, recorded
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # those of the packages are not ours
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the packages are not ours
 
 DYING = """
 import os
@@ -113,14 +113,14 @@ hooks:
 
 @pytest.fixture
 def dying(shop: Path) -> Path:
-    """A project whose runs die when they are told to."""
+    """A project whose runs kill themselves on request."""
     write(shop / "shop" / "dying.py", DYING)
     write(shop / "config.yaml", CONFIG)
     return shop
 
 
 def once(points: Iterable[tuple[str, int, float]]) -> Series:
-    """Points by name and step, each of which comes once."""
+    """Points by name and step; a repeated point is an error."""
     series: Series = {}
     for name, step, value in points:
         assert step not in series.setdefault(name, {}), f"{name} at {step} comes twice"
@@ -145,7 +145,7 @@ def in_json(folder: Path) -> Series:
 
 
 def find_in_mlflow(folder: Path) -> tuple[Any, Any]:
-    """The client, and the only run there that shows this one."""
+    """The client, and the only run that it has."""
     import mlflow
 
     client: Any = mlflow.MlflowClient("sqlite:///mlflow.db")
@@ -163,7 +163,7 @@ def artifacts(folder: Path, path: str) -> list[str]:
 
 
 def texts(folder: Path, name: str) -> list[tuple[int, bytes]]:
-    """What TensorBoard shows of a text at each step."""
+    """The text that TensorBoard shows at each step."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     shown = EventAccumulator(str(folder), size_guidance={"tensors": 0})
@@ -199,23 +199,19 @@ def assert_shown(folder: Path) -> None:
     assert artifacts(folder, "media/text") == [path.name for _, path in media]
 
 
-def test_killed_run_that_goes_on_shows_every_point_of_its_record_once(
-    dying: Path, epochal: Command
-) -> None:
+def test_resumed_run_sends_every_point_to_trackers_once(dying: Path, epochal: Command) -> None:
     shutil.copy(empty_database(), "mlflow.db")
     environment = {**os.environ, "DIES_AT": "11"}
     done = forked.run("-m", "epochal", "run", "config.yaml", "--device", "cpu", env=environment)
     assert done.returncode == 9, done.stderr
     (folder,) = run_folders(Path())
-    assert in_csv(folder)["lr"]  # the thread had begun; what came later was waiting, and is gone
+    assert in_csv(folder)["lr"]  # points that still waited in the thread are lost
     done = epochal("resume", folder.name, "--device", "cpu")
     assert done.code == 0, done.err
     assert_shown(folder)
 
 
-def test_run_that_goes_back_shows_nothing_of_the_steps_it_left(
-    shop: Path, epochal: Command
-) -> None:
+def test_rolled_back_steps_are_not_shown_by_trackers(shop: Path, epochal: Command) -> None:
     write(shop / "shop" / "spoiled.py", SPOILED)
     done = epochal(
         *("run", "config.yaml", "--device", "cpu", "train.for=3ep", "checkpoint.every=2st"),
@@ -229,7 +225,7 @@ def test_run_that_goes_back_shows_nothing_of_the_steps_it_left(
     assert events(folder / "tensorboard")
 
 
-def test_tensorboard_is_on_by_itself_and_can_be_turned_off(shop: Path, epochal: Command) -> None:
+def test_tensorboard_is_on_by_default_and_can_be_turned_off(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "--device", "cpu")
     assert done.code == 0, done.err
     (folder,) = run_folders(Path())
@@ -240,7 +236,7 @@ def test_tensorboard_is_on_by_itself_and_can_be_turned_off(shop: Path, epochal: 
     assert not (run_folders(Path())[-1] / "tensorboard").exists()
 
 
-def test_packages_of_trackers_are_imported_only_to_write(shop: Path) -> None:
+def test_tracker_packages_are_imported_only_for_writing(shop: Path) -> None:
     write(shop / "fresh.py", FRESH)
     done = subprocess.run(
         [sys.executable, "fresh.py"], check=False, capture_output=True, text=True, cwd=shop
@@ -248,7 +244,7 @@ def test_packages_of_trackers_are_imported_only_to_write(shop: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_plan_shows_trackers_and_whether_they_can_work(
+def test_plan_shows_trackers_and_missing_packages(
     shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracker, "is_installed", lambda package: package != "wandb")
@@ -260,7 +256,7 @@ def test_plan_shows_trackers_and_whether_they_can_work(
     ) in done.out
 
 
-def test_a_wrong_option_of_a_tracker_is_found_by_check(shop: Path, epochal: Command) -> None:
+def test_wrong_option_of_a_tracker_is_found_by_check(shop: Path, epochal: Command) -> None:
     done = epochal("check", "config.yaml", "hooks=[{type: WandB, mode: later, projekt: p}]")
     assert done.code == 78
     assert "hooks.0.mode" in done.out + done.err

@@ -1,4 +1,4 @@
-"""A config against signatures and schemas, without importing what it names."""
+"""Checks configs against signatures and schemas, without importing what they name."""
 
 from epochal.check.config import build_registry, check
 from epochal.check.export.schema import json_schema

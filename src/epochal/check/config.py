@@ -1,4 +1,4 @@
-"""A whole config: each of its sections, what it lacks, and what its parts must agree on."""
+"""Checks a whole config: every section, missing sections, and rules between sections."""
 
 from __future__ import annotations
 
@@ -43,13 +43,12 @@ _RUNNERS = {
 def build_registry(
     config: Config, *, user_dir: Path | None = None, like: Registry | None = None
 ) -> Registry:
-    """The registry of the project that a config's file lies in, with its ``imports``.
+    """The registry of the project that contains the config's file, with its ``imports``.
 
-    ``like``, that of a similar config, is returned if it is the same: it has read much already.
+    ``like``, the registry of a similar config, is returned if it fits: its caches are filled.
     """
     start = config.path.absolute().parent if config.path is not None else Path.cwd()
-    listed = config.root.mapping.get("imports")
-    imports = [node.value for node in listed.elements] if listed is not None else []
+    imports = [node.value for node in config.root.get("imports").elements]
     names = [name for name in imports if isinstance(name, str)]
     tops = {name.partition(".")[0] for name in (*names, *_dotted_types(config.root))}
     project = find_project(start, user_dir=user_dir, modules=tops)
@@ -59,7 +58,7 @@ def build_registry(
 
 
 def _dotted_types(root: Node) -> Iterator[str]:
-    """The dotted paths that specs name, and those that stand for a whole section."""
+    """The dotted paths that specs name, and those written in place of a whole section."""
     bare = [root.mapping[name] for name in SECTIONS if SECTIONS[name].kind and name in root.mapping]
     waiting = [root]
     for node in waiting:
@@ -80,35 +79,35 @@ def check(
     """Every mistake of a config at once, and the config with all defaults filled in.
 
     Nothing that the config names is imported. ``runner`` replaces the one in the config;
-    ``given`` are the sections of which parts exist already as objects, also ``hooks`` and
-    ``metrics`` if some do.
+    ``given`` are the sections whose parts exist as objects already, including ``hooks`` and
+    ``metrics`` if there are any.
     """
     registry = registry if registry is not None else build_registry(config)
     reported = frozenset(problem.key for problem in config.problems)
-    walk = ConfigChecker(registry, Mistakes(config.broken, reported))
+    checker = ConfigChecker(registry, Mistakes(config.broken, reported))
     written = dict(config.root.mapping)
     if runner is not None:
         written["runner"] = from_plain(runner, place=Place(COMMAND_LINE), layer=COMMAND_LINE)
-    meant = _report_unknown(walk, written)
+    meant = _report_unknown(checker, written)
     entries = {
-        name: expand_section(walk, SECTIONS[name], node)
+        name: expand_section(checker, SECTIONS[name], node)
         for name, node in written.items()
         if name in SECTIONS and not _is_absent(SECTIONS[name], node)
     }
-    _fill_sections(walk, entries, config)
+    _fill_sections(checker, entries, config)
     if "stages" in entries:
-        expand_stages(walk, entries["stages"], entries, given)
-    _check_required(walk, entries, meant.union(given), config)
+        expand_stages(checker, entries["stages"], entries, given)
+    _check_required(checker, entries, meant.union(given), config)
     root = Node(MappingProxyType(_ordered(entries)), config.root.place)
-    check_splits(walk, root)
-    check_rules(walk, root)
-    check_loss_section(walk, root)
-    check_optim(walk, root)
-    check_notify(walk, root)
-    _check_code(walk, root, given)
-    _check_imports(walk, written)
-    problems = sort_problems((*config.problems, *walk.mistakes.problems))
-    return CheckReport(problems, root, tuple(walk.defaults), registry.project)
+    check_splits(checker, root)
+    check_rules(checker, root)
+    check_loss_section(checker, root)
+    check_optim(checker, root)
+    check_notify(checker, root)
+    _check_code(checker, root, given)
+    _check_imports(checker, written)
+    problems = sort_problems((*config.problems, *checker.mistakes.problems))
+    return CheckReport(problems, root, tuple(checker.defaults), registry.project)
 
 
 def _is_absent(section: Section, node: Node) -> bool:
@@ -119,8 +118,8 @@ def _ordered(entries: Mapping[str, Node]) -> dict[str, Node]:
     return {name: entries[name] for name in SECTIONS if name in entries}
 
 
-def _report_unknown(walk: ConfigChecker, written: Mapping[str, Node]) -> set[str]:
-    """Report sections that do not exist; those that they were probably meant to be."""
+def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[str]:
+    """Report sections that do not exist; returns the sections that were probably meant."""
     meant = set[str]()
     for name, node in written.items():
         if name in SECTIONS:
@@ -128,29 +127,29 @@ def _report_unknown(walk: ConfigChecker, written: Mapping[str, Node]) -> set[str
         hint = section_hint(name, node)
         close = None if hint else meant_section(name) or nearest(name, SECTIONS)
         hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
-        walk.mistakes.report(name, f"unknown section {name!r}", node.key_place, hint)
+        checker.report(name, f"unknown section {name!r}", node.key_place, hint)
         meant |= {close} if close else set()
-    if BASE in meant:  # anything may stand in the files that it names
-        walk.mistakes.broken |= {""}
+    if BASE in meant:  # the files that it names may contain any section
+        checker.mistakes.broken |= {""}
     return meant
 
 
-def _fill_sections(walk: ConfigChecker, entries: dict[str, Node], config: Config) -> None:
+def _fill_sections(checker: ConfigChecker, entries: dict[str, Node], config: Config) -> None:
     if "runner" not in entries:
-        entries["runner"] = expand_section(walk, SECTIONS["runner"], _default("train"))
+        entries["runner"] = expand_section(checker, SECTIONS["runner"], _default("train"))
     if "task" not in entries and {"model", "data"} <= entries.keys():
-        entries["task"] = expand_section(walk, SECTIONS["task"], _default("module"))
+        entries["task"] = expand_section(checker, SECTIONS["task"], _default("module"))
     fallbacks = {
-        "project": walk.registry.project.name,
+        "project": checker.registry.project.name,
         "tag": config.path.stem if config.path is not None else "run",
     }
     for name, section in SECTIONS.items():
         if section.shape == "options" and name not in entries:
-            entries[name] = expand_section(walk, section, _default({}))
+            entries[name] = expand_section(checker, section, _default({}))
         elif section.default is not MISSING and name not in entries:
             value = fallbacks.get(name, section.default)
             entries[name] = _default(value)
-            walk.defaults.append(Default(name, value, "epochal"))
+            checker.defaults.append(Default(name, value, "epochal"))
 
 
 def _default(value: object) -> Node:
@@ -158,38 +157,38 @@ def _default(value: object) -> Node:
 
 
 def _check_required(
-    walk: ConfigChecker, entries: Mapping[str, Node], meant: set[str], config: Config
+    checker: ConfigChecker, entries: Mapping[str, Node], meant: set[str], config: Config
 ) -> None:
     needs = {
         "model": "add model: {type: package.module.Class}",
         "task": "add task: {type: package.module.Class}, or data: for a model with its own loss",
     }
-    kind = _runner_kind(walk)
-    if kind == "train" and not _brings_own_optimizers(walk):
+    kind = _runner_kind(checker)
+    if kind == "train" and not _brings_own_optimizers(checker):
         needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
     place = Place(str(config.sources[0].path)) if config.sources else None
-    factory = walk.factories.get("runner")
+    factory = checker.factories.get("runner")
     runner = kind if factory is None else factory.name
     for name, hint in needs.items() if kind else ():
         close = {name, "data"} if name == "task" else {name}
-        if name not in entries and not close & meant and not walk.mistakes.is_broken(name):
-            walk.mistakes.report(name, f"missing; the runner {runner!r} needs it", place, hint)
+        if name not in entries and not close & meant and not checker.mistakes.is_broken(name):
+            checker.report(name, f"missing; the runner {runner!r} needs it", place, hint)
 
 
-def _runner_kind(walk: ConfigChecker) -> str:
-    """Which of our runners it is or extends; empty for one that is all the user's own."""
-    definition = _definition(walk, "runner")
-    factory = walk.factories.get("runner")
+def _runner_kind(checker: ConfigChecker) -> str:
+    """The built-in runner that it is or extends; empty for any other runner."""
+    definition = checker.find_definition("runner")
+    factory = checker.factories.get("runner")
     if definition is None:
         return factory.name if factory is not None and factory.name in _RUNNERS.values() else ""
-    chain, _ = class_definitions(definition, walk.registry.library)
+    chain, _ = class_definitions(definition, checker.registry.finder)
     return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
 
 
-def _brings_own_optimizers(walk: ConfigChecker) -> bool:
-    """Whether a runner of the user's own says something about what it needs."""
-    runner = _definition(walk, "runner")
-    chain = class_definitions(runner, walk.registry.library)[0] if runner is not None else []
+def _brings_own_optimizers(checker: ConfigChecker) -> bool:
+    """Whether the user's runner class sets ``needs_optimizer``."""
+    runner = checker.find_definition("runner")
+    chain = class_definitions(runner, checker.registry.finder)[0] if runner is not None else []
     return any(
         isinstance(item.node, ast.ClassDef) and binds_name(item.node, "needs_optimizer")
         for item in chain
@@ -197,56 +196,45 @@ def _brings_own_optimizers(walk: ConfigChecker) -> bool:
     )
 
 
-def _definition(walk: ConfigChecker, path: str) -> Definition | None:
-    factory = walk.factories.get(path)
-    if factory is None or factory.file is None:
-        return None
-    return walk.registry.library.find_definition(factory.dotted)
-
-
-def _check_code(walk: ConfigChecker, root: Node, given: Collection[str]) -> None:
-    library = walk.registry.library
-    for path, factory in walk.factories.items():
+def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> None:
+    finder = checker.registry.finder
+    for path, factory in checker.factories.items():
         if factory.kind in ("task", "hook"):
-            definition = _definition(walk, path)
+            definition = checker.find_definition(path)
             if definition is not None:
-                walk.mistakes.problems.extend(
-                    find_misspelt_methods(path, factory.kind, definition, library)
+                checker.mistakes.problems.extend(
+                    find_misspelt_methods(path, factory.kind, definition, finder)
                 )
-    task = _definition(walk, "task") if "task" not in given else None
+    task = checker.find_definition("task") if "task" not in given else None
     if task is not None:
-        _check_task(walk, root, task, has_loss="loss" in {*root.mapping, *given})
-    task = None if walk.mistakes.is_broken("task") else task
-    check_monitor(walk, root, None if {"metrics", "loss"} & {*given} else task)
-    check_watched_metrics(walk, root, task, given)
+        _check_task(checker, root, task, has_loss="loss" in {*root.mapping, *given})
+    task = None if checker.mistakes.is_broken("task") else task
+    check_monitor(checker, root, None if {"metrics", "loss"} & {*given} else task)
+    check_watched_metrics(checker, root, task, given)
     if "loss" not in given:
-        check_optimizer_losses(walk, root, task)
+        check_optimizer_losses(checker, root, task)
 
 
-def _check_task(walk: ConfigChecker, root: Node, task: Definition, *, has_loss: bool) -> None:
-    """Report what a task lacks for the runner at hand, or has too much."""
-    kind = _runner_kind(walk)
+def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_loss: bool) -> None:
+    """Report methods that the runner needs and the task lacks, and a loss computed twice."""
+    kind = _runner_kind(checker)
     if kind == "train":
-        check_batch_loss_conflict(walk, root, task)
+        check_batch_loss_conflict(checker, root, task)
     needs = {"batch_forward": "(self, model, batch)", "batch_loss": "(self, out, batch)"}
     wanted = {"train": ["batch_forward", "batch_loss"], "": []}.get(kind, ["batch_forward"])
     verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
-    node = root.find("task.type")
-    place = node.place if node is not None else None
+    place = root.get("task.type").place
     for name in wanted:
-        if name == "batch_loss" and (has_loss or walk.mistakes.is_broken("loss")):
+        if name == "batch_loss" and (has_loss or checker.mistakes.is_broken("loss")):
             continue
-        if has_method(task, name, walk.registry.library) is False:
+        if has_method(task, name, checker.registry.finder) is False:
             hint = f"write def {name}{needs[name]} in class {task.node.name}"
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
-            walk.mistakes.report("task.type", what, place, hint)
+            checker.report("task.type", what, place, hint)
 
 
-def _check_imports(walk: ConfigChecker, written: Mapping[str, Node]) -> None:
+def _check_imports(checker: ConfigChecker, written: Mapping[str, Node]) -> None:
     root = Node(MappingProxyType(dict(written)))
-    for problem in walk.registry.problems:
-        node = root.find(problem.key)
-        walk.mistakes.report(
-            problem.key, problem.what, node.place if node is not None else None, problem.hint
-        )
+    for problem in checker.registry.problems:
+        checker.report(problem.key, problem.what, root.get(problem.key).place, problem.hint)

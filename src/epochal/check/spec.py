@@ -1,4 +1,4 @@
-"""The spec of one component, taken apart for whoever builds it."""
+"""Splits the spec of a component into its factory, its arguments and the section's options."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A component's factory, and its keys parted by owner."""
+    """A component's factory, and the keys of its spec by owner."""
 
     path: str
-    """Where it stands in the config, such as ``hooks.0``."""
+    """Its path in the config, such as ``hooks.0``."""
 
     factory: Factory
     signature: Signature
     arguments: Mapping[str, Node]
-    """What the factory is called with, by config key."""
+    """Arguments of the factory, by config key."""
 
     section_signature: Signature
     options: Mapping[str, Node]
-    """What belongs to the section, by config key."""
+    """Options of the section, by config key."""
 
 
 def read_spec(
@@ -49,13 +49,13 @@ def read_spec(
     path: str = "",
     own: Signature | None = None,
 ) -> Spec:
-    """Take a spec apart; ``section`` is the top-level key it stands in, empty when nested.
+    """Split a spec by owner; ``section`` is the top-level key it is in, empty when nested.
 
-    ``own`` are the keys that are not its component's, if they are not those of the section.
+    ``own`` are the keys that do not belong to the component; by default those of the section.
 
     Raises:
-        UnknownComponentError: Its ``type`` leads to no component.
-        ConfigError: It is no spec at all.
+        UnknownComponentError: Its ``type`` names no component.
+        ConfigError: It has no ``type``.
     """
     where = SECTIONS.get(section)
     path = path or section
@@ -67,14 +67,14 @@ def read_spec(
     kind = where.kind if where is not None else ANY_KIND
     factory = registry.find(kind, name, node.place, key=f"{path}.type")
     if own is None and where is not None:
-        own = section_signature(where, registry.library)
+        own = section_signature(where, registry.finder)
     own = own or Signature(f"section {section!r}")
     keys = {item.name for item in own.parameters}
     rest = {key: child for key, child in node.mapping.items() if key != "type"}
     return Spec(
         path,
         factory,
-        read_signature(factory, registry.library),
+        read_signature(factory, registry.finder),
         MappingProxyType({key: child for key, child in rest.items() if key not in keys}),
         own,
         MappingProxyType({key: child for key, child in rest.items() if key in keys}),
@@ -84,10 +84,10 @@ def read_spec(
 @final
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a factory is called with: ``factory(*positional, **keyword)``."""
+    """The arguments of a call: ``factory(*positional, **keyword)``."""
 
     positional: tuple[Plain, ...]
-    """Empty unless something can only be given by position."""
+    """Empty unless an argument can only be given by position."""
 
     keyword: dict[str, Plain]
 
@@ -100,13 +100,13 @@ def build_arguments(
     build: Build | None = None,
     path: str = "",
 ) -> Arguments:
-    """Arguments of a factory: each value as the type that its parameter names.
+    """The arguments of a factory, each converted to the type of its parameter.
 
-    ``for`` becomes ``for_`` where the parameter is called so. ``build(node, path)`` makes the
-    object of a nested spec; without it such specs stay nodes.
+    The key ``for`` sets a parameter ``for_``. ``build(node, path)`` builds the object of a
+    nested spec; without it such specs stay nodes.
 
     Raises:
-        ConfigError: A value that must come before others by position is not known.
+        ConfigError: A value that must come before others by position is missing.
     """
     made = {}
     for key, node in values.items():
@@ -129,7 +129,7 @@ def _by_position(made: dict[str, Plain], signature: Signature, path: str) -> Arg
     positional = []
     for item in placed:
         if item.argument not in made and (item.is_required or isinstance(item.default, Opaque)):
-            what = f"missing; {signature.owner} takes it by position, before what else is given"
+            what = f"missing; {signature.owner} takes it by position, before the other values"
             raise ConfigError(Problem(f"{path}.{item.name}", what, hint=f"add {item.name}: ..."))
         default = (
             convert_value(item.default, item.annotation) if item.argument not in made else None
@@ -156,16 +156,16 @@ def convert_value(
     build: Build | None = None,
     path: str = "",
 ) -> Plain:
-    """A config value as the type that ``annotation`` names.
+    """A config value, converted to the type that ``annotation`` names.
 
-    Lists become tuples where the type says so, whole numbers floats, texts paths and durations.
+    Lists become tuples, whole numbers floats, texts paths or durations, as the type requires.
 
     Args:
-        value: Something that ``problem_with`` found nothing wrong with.
+        value: A value that fits the type.
         annotation: The type as written.
-        makers: How to make values of further types, by name: ``{"every": Every.parse}``.
-        build: Makes the object of a spec inside the value; without it specs stay nodes.
-        path: Where the value stands in the config; ``build`` is told.
+        makers: Constructors of further types, by name: ``{"every": Every.parse}``.
+        build: Builds the object of a spec inside the value; without it specs stay nodes.
+        path: The path of the value in the config, passed to ``build``.
     """
     node = value if isinstance(value, Node) else from_plain(value)
     return _Converter(_MAKERS | dict(makers or {}), build).convert(

@@ -1,1 +1,1 @@
-"""What configs name: data loading, metrics, learning-rate schedules."""
+"""Built-in components: data, losses, metrics, schedules, averages and layers."""

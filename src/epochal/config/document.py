@@ -26,7 +26,7 @@ def read_document(
     """The tree of a file; empty after a mistake that leaves nothing to read.
 
     Raises:
-        ConfigError: The file is too big, too deep, or holds no value at all.
+        ConfigError: The file is too big, too deep, or empty.
     """
     text = SourceText(display_name(source.path), source.text)
     kind = SUFFIXES[source.path.suffix.lower()]

@@ -24,7 +24,7 @@ ENV_OPENING = "${env:"
 """The start of a reference to the environment."""
 
 _OPENING = re.compile(r"(?<!\$)(\$+)\{")  # the lookbehind avoids quadratic time on many dollars
-_Path = tuple[str, ...]  # a key may hold dots, so a dotted text would be ambiguous
+_Path = tuple[str, ...]  # a key may contain dots, so a dotted text would be ambiguous
 _INSIDE = re.compile(r"([^{}]*)\}")
 _NESTED_CALLS = 128
 """Maximum depth of references to references; more would exhaust Python's stack."""

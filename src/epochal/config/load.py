@@ -105,7 +105,7 @@ def variant_names(source: object) -> list[str]:
 @final
 @dataclass(frozen=True, slots=True)
 class _Composed:
-    """What all variants of a config have in common: its files, read and merged."""
+    """The part that all variants of a config share: its files, read and merged."""
 
     root: Node
     variants: Mapping[str, Node]

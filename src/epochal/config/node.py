@@ -70,6 +70,10 @@ class Node:
                 node = node.mapping.get(part)
         return node
 
+    def get(self, path: str) -> Node:
+        """The node at a dotted path; a null without a place if there is none."""
+        return self.find(path) or Node(None)
+
     def find_place(self, path: str) -> Place | None:
         """Where the value at a path was written, or its nearest parent; None: unknown."""
         while path:

@@ -18,7 +18,7 @@ MAX_BASES = 256
 
 
 def join(prefix: str, key: str) -> str:
-    """One dotted path out of two, of which either may be empty."""
+    """Two dotted paths joined; either may be empty."""
     return f"{prefix}.{key}" if prefix and key else prefix or key
 
 
@@ -34,11 +34,11 @@ class Findings:
     _of_files: set[Problem] = field(default_factory=set)
 
     def report(self, key: str, what: str, place: Place | None = None, hint: str = "") -> None:
-        """Note a problem of the value at ``key``."""
+        """Add a problem of the value at ``key``."""
         self.problems.append(Problem(key, what, place, hint))
 
     def report_file(self, name: str, what: str, place: Place | None = None, hint: str = "") -> None:
-        """Note a problem of a whole file, which leaves everything in it unknown."""
+        """Add a problem of a whole file, which makes all of its values unknown."""
         problem = Problem(name, what, place, hint)
         self.problems.append(problem)
         self._of_files.add(problem)

@@ -92,7 +92,7 @@ def _events(text: str) -> Iterator[Any]:
 def _explain(error: json.JSONDecodeError, text: SourceText) -> Mistake:
     """The mistake behind an error of ``json``."""
     place = text.place(error.pos)
-    known = next((told for part, told in _MESSAGES.items() if part in error.msg), None)
+    known = next((message for part, message in _MESSAGES.items() if part in error.msg), None)
     if known is not None and error.msg.startswith(("Unterminated", "Invalid")):
         return Mistake(known[0], place, known[1])
     opened, before, here = _surroundings(text.text, error.pos)
@@ -106,7 +106,7 @@ def _explain(error: json.JSONDecodeError, text: SourceText) -> Mistake:
     if here[0].startswith(("//", "/*", "#")):
         return Mistake("JSON has no comments", place, _COMMENT_HINT)
     is_value = error.msg == "Expecting value" and here[0] not in {"}", "]", ",", ":"}
-    if is_value or here.start() < error.pos:  # such as 01, of which the 0 is a value
+    if is_value or here.start() < error.pos:  # such as 01, which starts with the value 0
         return _explain_word(here, text)
     if before and before[0] == "," and here[0] == closing:
         (what, hint), place = _COMMA, text.place(before.start())

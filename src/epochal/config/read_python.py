@@ -128,13 +128,13 @@ class _PythonReader:
         if isinstance(value, str):
             if not scalar.has_surrogates(value):
                 return str(value)
-            what, hint = "holds half of a surrogate pair", ""
+            what, hint = "contains half of a surrogate pair", ""
         elif isinstance(value, int) and not -(2**63) <= value < 2**64:
             what, hint = "integer does not fit in 64 bits", ""
         elif value is None or isinstance(value, bool | int | float):
             return _without_subclass(value)
         else:
-            what = f"a config holds plain values, got an object of {type(value).__qualname__}"
+            what = f"expected a plain value, got an object of {type(value).__qualname__}"
             hint = "name the class with `type:` and give its arguments"
         self._findings.report(path, what, self._place, hint)
         self._findings.broken.add(path)

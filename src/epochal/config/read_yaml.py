@@ -184,7 +184,7 @@ class _YamlReader:
                 self._findings.report(join(path, key), what, place, hint)
                 return None
             if scalar.has_surrogates(key):
-                self._report_broken(path, "holds half of a surrogate pair", place)
+                self._report_broken(path, "contains half of a surrogate pair", place)
                 return None
             if event.tag is not None and event.tag not in _TEXT_TAGS:
                 self._refuse_tag(event, join(path, key))
@@ -201,7 +201,7 @@ class _YamlReader:
     def _scalar(self, event: _Event, path: str) -> Scalar:
         text, tag = str(event.value), event.tag
         if scalar.has_surrogates(text):
-            self._report_broken(path, "holds half of a surrogate pair", self._place(event))
+            self._report_broken(path, "contains half of a surrogate pair", self._place(event))
             return ""
         plain = event.style is None
         if tag is None and not plain:
@@ -233,7 +233,7 @@ class _YamlReader:
     def _refuse_tag(self, event: _Event, path: str) -> None:
         tag = str(event.tag)
         shown = "!!" + tag.removeprefix(_TAGS) if tag.startswith(_TAGS) else tag
-        hint = "a config holds plain values; name code with `type:`"
+        hint = "write a plain value; name code with `type:`"
         if shown == "!!python/tuple":
             hint = "write a plain list; it becomes a tuple where the signature asks for one"
         self._report_broken(

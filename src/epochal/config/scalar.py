@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DELETE = "$delete"
 REDACTED = "<redacted>"
-"""What a record holds in place of a secret; a config with it cannot run."""
+"""Replaces a secret in records; a config that contains it cannot run."""
 
 _SPELLED: dict[str, Scalar] = {
     "$null": None,
@@ -106,7 +106,7 @@ def shorten(text: str, width: int = 40) -> str:
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether a text holds lone surrogates, which cannot be encoded."""
+    """Whether a text contains lone surrogates, which cannot be encoded."""
     return not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text)
 
 

@@ -98,7 +98,7 @@ def _read_bytes(path: Path, name: str) -> bytes:
     except OSError as error:
         refuse(name, f"cannot be read: {error.strerror or error}")
     if len(data) > MAX_BYTES:
-        refuse(name, f"is bigger than {MAX_BYTES:,} bytes", "a config names data; it holds none")
+        refuse(name, f"is bigger than {MAX_BYTES:,} bytes", "put data into other files")
     return data
 
 

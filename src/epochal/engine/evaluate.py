@@ -18,7 +18,7 @@ from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.average import AVERAGED_SPLIT
-from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.optim.parameter_count import has_uninitialized
 from epochal.engine.process.signals import (
     PREEMPTED,
     EvaluationInterrupted,
@@ -183,7 +183,7 @@ def update_monitor(run: Run, split: str, metrics: dict[str, float]) -> None:
     if until is not None and until.metric in metrics and until.holds(metrics[until.metric]):
         _logger.info("%s: reached %.6g", until, metrics[until.metric])
         run.stop(TARGET, status="finished")
-    run.course.watch(run, metrics)
+    run.course.check_until(run, metrics)
     if monitor is None or monitor.metric not in metrics:
         return
     value = metrics[monitor.metric]

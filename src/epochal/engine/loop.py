@@ -23,9 +23,9 @@ def train(run: Run) -> None:
     run.plan.start(run)
     resume_if_asked(run)
     while run.is_in_epoch or not run.stop_reason:
-        if not run.is_in_epoch and not run.course.over:
+        if not run.is_in_epoch and not run.course.end_reason:
             start_epoch(run)
-        if not run.stop_reason and not run.course.over:
+        if not run.stop_reason and not run.course.end_reason:
             with run.clock.times.training():
                 take_steps(run)
         if roll_back(run, epoch_means, start_epoch):
@@ -34,7 +34,7 @@ def train(run: Run) -> None:
             return  # the epoch goes on when the run does
         if run.is_in_epoch and not is_epoch_unfinished(run):
             finish_epoch(run, epoch_means)
-        if run.course.over and not run.stop_reason:
+        if run.course.end_reason and not run.stop_reason:
             start_next_stage(run)
             save_if_requested(run)
     if run.stop_status != PREEMPTED:

@@ -36,7 +36,7 @@ def resume_from(run: Run, point: ResumePoint) -> None:
     restore_state(run, state, is_strict=point.is_strict)
     if run.saver is not None:
         run.saver.saved_at = run.step, run.epoch, run.is_in_epoch
-        run.saver.origin = point.manifest
+        run.saver.resumed_from = point.manifest
     run.fire("checkpoint_loaded", point.path)
     restore_generators(state["random"])
     stop = state.get("stop", {})

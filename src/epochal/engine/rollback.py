@@ -88,7 +88,7 @@ def _find_point(run: Run, place: BadStep) -> ResumePoint | None:
 def _iter_resume_points(run: Run, saver: Saver, place: BadStep) -> Iterator[ResumePoint]:
     """States before a step, the newest first; those last that only an interruption made."""
     if saver.folder is None:
-        for manifest, taken in reversed(saver.kept):
+        for manifest, taken in reversed(saver.states_in_memory):
             copies = {name: tensor.clone() for name, tensor in taken.tensors.items()}
             state = deserialize_state(taken.plain, copies)
             yield ResumePoint(state=state, manifest=manifest, path=manifest.path, has_ended=True)
@@ -113,7 +113,7 @@ def _is_of_this_run(run: Run, saver: Saver, manifest: CheckpointManifest) -> boo
     """Whether a checkpoint lies on the way to here, not on one that was left."""
     if manifest.attempt == run.facts.get("attempt", 0):
         return True
-    origin = saver.origin
+    origin = saver.resumed_from
     return (
         origin is not None and manifest.attempt <= origin.attempt and manifest.step <= origin.step
     )
@@ -136,7 +136,7 @@ def _begin_attempt(run: Run, point: ResumePoint) -> None:
     )
     run.facts = {**run.facts, "attempt": number}
     if run.saver is not None:
-        run.saver.origin = manifest
+        run.saver.resumed_from = manifest
 
 
 def _note(run: Run, place: BadStep, point: ResumePoint) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _restore(
     state = {**point.state, "clock": run.clock.state_dict()}
     run.latest.clear()
     run.evaluated_at.clear()
-    run.attributes.undo()
+    run.attributes.restore_initial()
     if is_within:
         start_epoch(run)
         restore_stage_optimizer(run, state["stage"])

@@ -13,7 +13,7 @@ from epochal.registry.targets import Refused, hidden_by, is_allowed_module, outs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.project import Project
 
 _REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.factories.register")
@@ -23,17 +23,17 @@ _REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.
 class Decorated:
     """What the modules listed under ``imports:`` register, and what is wrong with them."""
 
-    def __init__(self, imports: Sequence[str], project: Project, library: Library) -> None:
+    def __init__(self, imports: Sequence[str], project: Project, finder: ModuleFinder) -> None:
         self.tables: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS}
         self.problems: list[Problem] = []
-        self._library = library
+        self._finder = finder
         self._seen = set[str]()
         for index, name in enumerate(imports):
             key = f"imports.{index}"
-            refused = _refusal(name, project, library)
+            refused = _refusal(name, project, finder)
             if refused is not None:
                 self.problems.append(Problem(key, refused.why, hint=refused.hint))
-            elif library.find_module(name) is None and not library.find_folders(name):
+            elif finder.find_module(name) is None and not finder.find_folders(name):
                 self.problems.append(Problem(key, f"there is no module {name!r}"))
             else:
                 self._visit(name)
@@ -42,7 +42,7 @@ class Decorated:
         if name in self._seen:
             return
         self._seen.add(name)
-        module = self._library.find_module(name)
+        module = self._finder.find_module(name)
         if module is None:
             return
         for node in module.definitions().values():
@@ -60,15 +60,15 @@ class Decorated:
             table[entry.factory.name] = entry
 
 
-def _refusal(name: str, project: Project, library: Library) -> Refused | None:
+def _refusal(name: str, project: Project, finder: ModuleFinder) -> Refused | None:
     """Why a module may not be imported because a config says so."""
     top = name.split(".")[0]
     if is_allowed_module(name, project) and top != "torch":
         return None
     what = f"{name!r} is outside the project's roots"
     if top == "torch":
-        return hidden_by(top, project, library) or Refused(what, "list modules of your own")
-    return hidden_by(top, project, library) or outside(top, what)
+        return hidden_by(top, project, finder) or Refused(what, "list modules of your own")
+    return hidden_by(top, project, finder) or outside(top, what)
 
 
 def _imported(module: Module) -> Iterator[str]:

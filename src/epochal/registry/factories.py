@@ -102,7 +102,7 @@ class Factory:
 
     kind: str
     name: str
-    """As it stands in the config."""
+    """As written in the config."""
 
     module: str
     qualname: str

@@ -54,7 +54,7 @@ class Module:
     error: SyntaxError | None
     bindings: Mapping[str, Binding]
     stars: tuple[str, ...]
-    """Modules of which everything is imported."""
+    """Modules imported with ``*``."""
 
     @property
     def is_dynamic(self) -> bool:
@@ -72,7 +72,7 @@ class Module:
         try:
             return name in ast.literal_eval(listed.value)
         except (ValueError, TypeError):
-            return True  # a computed list may hold anything
+            return True  # a computed list may contain any name
 
     def definitions(self) -> dict[str, DefinitionNode]:
         """The classes and functions that this module itself defines."""
@@ -94,7 +94,7 @@ class Module:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """A ``class`` or ``def`` statement and the module that holds it."""
+    """A ``class`` or ``def`` statement and its module."""
 
     module: Module
     node: DefinitionNode
@@ -106,7 +106,7 @@ class Definition:
 
 
 def full_name(module: Module, expression: ast.expr) -> str:
-    """The dotted name that a name or attribute of ``module`` stands for, or nothing."""
+    """The full dotted name of a name or attribute in ``module``; empty if it is neither."""
     if isinstance(expression, ast.Attribute):
         owner = full_name(module, expression.value)
         return owner and f"{owner}.{expression.attr}"

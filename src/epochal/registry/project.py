@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Place, Problem, suggest
-from epochal.registry.library import is_reserved
+from epochal.registry.module_finder import is_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -33,15 +33,15 @@ class Project:
 
     @property
     def code_dirs(self) -> tuple[Path, ...]:
-        """The folders that hold the project's own packages."""
+        """The folders with the project's own packages."""
         source = self.dir / "src"
         return (self.dir, source) if source.is_dir() else (self.dir,)
 
     def owns(self, top: str) -> bool:
         """Whether a top-level module name is the project's own code."""
-        return not is_reserved(top) and self.holds(top)
+        return not is_reserved(top) and self.has_module(top)
 
-    def holds(self, top: str) -> bool:
+    def has_module(self, top: str) -> bool:
         """Whether its folders have a module of this name, even if another one hides it."""
         return any(_is_module(folder, top) for folder in self.code_dirs)
 
@@ -94,7 +94,7 @@ def find_project(
 def _nearest_owner(folder: Path, modules: Collection[str]) -> Path | None:
     current = Path.cwd()
     above = [parent for parent in folder.parents if parent.is_relative_to(current)]
-    for is_owner in (Project.owns, Project.holds):  # a hidden module is found to report it
+    for is_owner in (Project.owns, Project.has_module):  # a hidden module is found to report it
         for candidate in (folder, *above):
             if any(is_owner(Project(candidate), top) for top in modules):
                 return candidate

@@ -14,7 +14,7 @@ from epochal.config.source_file import display_name
 from epochal.errors import ConfigError, Place, Problem, UnknownComponentError, nearest
 from epochal.registry.decorated import Decorated
 from epochal.registry.factories import ANY_KIND, BUILTINS, KINDS, REGISTERED, Factory, Registered
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 from epochal.registry.parsed_module import Definition, Import
 from epochal.registry.targets import Refused, Target, find_target
 
@@ -42,12 +42,12 @@ class Registry:
     def __init__(self, project: Project, imports: Sequence[str] = ()) -> None:
         self.project = project
         self.imports = tuple(imports)
-        self.library = Library(project.code_dirs)
+        self.finder = ModuleFinder(project.code_dirs)
         self._imports_loaded = False
 
     @cached_property
     def _decorated(self) -> Decorated:
-        return Decorated(self.imports, self.project, self.library)
+        return Decorated(self.imports, self.project, self.finder)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -124,7 +124,7 @@ class Registry:
         builtin = BUILTINS.get(kind, {}).get(name)
         if builtin is not None:
             module, _, qualname = builtin.partition(":")
-            definition = self.library.find_definition(f"{module}.{qualname}")
+            definition = self.finder.find_definition(f"{module}.{qualname}")
             return _factory(kind, name, Target(module, qualname, definition))
         return self._find_torch(kind, name)
 
@@ -138,11 +138,11 @@ class Registry:
         real = names.get(name.casefold())
         if real is None:
             return None
-        definition = self.library.find_definition(f"{module}.{real}")
+        definition = self.finder.find_definition(f"{module}.{real}")
         return _factory(kind, name, Target(module, real, definition))
 
     def _torch_names(self, kind: str) -> list[str]:
-        module = self.library.find_module(_TORCH_MODULES[kind]) if kind in _TORCH_MODULES else None
+        module = self.finder.find_module(_TORCH_MODULES[kind]) if kind in _TORCH_MODULES else None
         if module is None:
             return []
         return [
@@ -158,7 +158,7 @@ class Registry:
 
     def _find_dotted(self, kind: str, name: str, place: Place | None, key: str) -> Factory:
         try:
-            return _factory(kind, name, find_target(name, self.project, self.library))
+            return _factory(kind, name, find_target(name, self.project, self.finder))
         except Refused as refused:
             what = f"cannot use {kind} {name!r}: {refused.why}"
             raise UnknownComponentError(Problem(key or kind, what, place, refused.hint)) from None
@@ -175,7 +175,7 @@ class Registry:
             hint = "uninstall one, or list a package under roots and write its dotted path"
             raise UnknownComponentError(Problem(key or kind, what, place, hint))
         module, _, qualname = targets[0].partition(":")
-        definition = self.library.find_definition(f"{module}.{qualname}")
+        definition = self.finder.find_definition(f"{module}.{qualname}")
         return _factory(kind, name, Target(module, qualname, definition))
 
 

@@ -97,7 +97,7 @@ class StarImports:
 
 
 def star_imports(text: bytes, package: str) -> Iterator[str]:
-    """The modules of which a text imports everything."""
+    """The modules that a source imports with ``*``."""
     if b"import *" in text:
         for level, source in _STAR.findall(text):
             yield absolute_name(source.decode(), len(level), package)
@@ -119,7 +119,7 @@ def binding_of(text: bytes, name: str) -> int:
 
 
 def mentions(folder: Path, name: str) -> bool:
-    """Whether any source below a folder holds ``name``."""
+    """Whether any source below a folder contains ``name``."""
     word = name.encode()
     for parent, _, files in os.walk(folder):
         for file in files:

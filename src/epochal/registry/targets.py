@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import nearest, nearest_few
-from epochal.registry.library import Library, is_reserved, is_standard
+from epochal.registry.module_finder import ModuleFinder, is_reserved, is_standard
 from epochal.registry.parsed_module import Definition, Import, Module, Variable
 from epochal.registry.project import FIXED_ROOTS, Project
 
@@ -22,6 +22,14 @@ _OWN_MODULES = (
     "epochal.engine.runner",
     "epochal.engine.step.updater",
 )
+
+# Modules that configs of earlier versions may name, and where their components are now.
+_MOVED_MODULES = {
+    "epochal.engine.task": "epochal.engine.interfaces.task",
+    "epochal.engine.update": "epochal.engine.step.updater",
+    "epochal.hooks.console.progress": "epochal.hooks.console.console",
+    "epochal.hooks.profiler.profiling": "epochal.hooks.profiler.torch_profiler",
+}
 
 # Values of variables that may be a class or function; loading checks it.
 _MAY_BE_CODE = (ast.Name, ast.Attribute, ast.Call, ast.IfExp)
@@ -47,38 +55,40 @@ class Refused(Exception):  # noqa: N818 - never leaves the registry
         self.hint = hint
 
 
-def find_target(dotted: str, project: Project, library: Library) -> Target:
-    """What a dotted path leads to.
+def find_target(dotted: str, project: Project, finder: ModuleFinder) -> Target:
+    """What a dotted path leads to, also one whose module has moved since.
 
     Raises:
         Refused: It is malformed, outside the project's roots, or no class or function.
     """
+    module, _, name = dotted.rpartition(".")
+    dotted = f"{_MOVED_MODULES[module]}.{name}" if module in _MOVED_MODULES else dotted
     parts = _split(dotted)
     try:
-        return _find_target(dotted, parts, project, library)
+        return _find_target(dotted, parts, project, finder)
     except Refused:
-        hidden = hidden_by(parts[0], project, library)
+        hidden = hidden_by(parts[0], project, finder)
         if hidden is None:
             raise
     raise hidden
 
 
-def _find_target(dotted: str, parts: list[str], project: Project, library: Library) -> Target:
-    _check_root(dotted, parts, project, library)
+def _find_target(dotted: str, parts: list[str], project: Project, finder: ModuleFinder) -> Target:
+    _check_root(dotted, parts, project, finder)
     module_name, _, name = dotted.rpartition(".")
-    module = library.find_module(module_name)
+    module = finder.find_module(module_name)
     if module is None:
-        return _without_source(dotted, project, library)
+        return _without_source(dotted, project, finder)
     if module.error is not None:
         line = module.error.lineno or 0
         raise Refused(f"{module.file.name}:{line} cannot be parsed: {module.error.msg}")
     # For a library with lazy imports, searching its source once is faster than following them.
     is_lazy = is_listed(dotted, project) and module.is_dynamic and name not in module.bindings
-    is_absent = is_lazy and not library.is_spelled(module, name)
-    found = None if is_absent else library.resolve(module, name)
+    is_absent = is_lazy and not finder.is_spelled(module, name)
+    found = None if is_absent else finder.resolve(module, name)
     if isinstance(found, Definition):
         return _admit(dotted, found, project)
-    return _explain(dotted, found, module, project, library)
+    return _explain(dotted, found, module, project, finder)
 
 
 def _split(dotted: str) -> list[str]:
@@ -101,7 +111,7 @@ def _is_below(dotted: str, root: str) -> bool:
 def is_listed(dotted: str, project: Project) -> bool:
     """Whether the project file names the package that ``dotted`` belongs to."""
     if is_standard(dotted.split(".")[0]):
-        return False  # the standard library can do anything
+        return False  # it could delete files or run commands
     return any(_is_below(dotted, root) for root in project.roots)
 
 
@@ -113,12 +123,12 @@ def is_allowed_module(dotted: str, project: Project) -> bool:
     return any(_is_below(dotted, root) for root in FIXED_ROOTS)
 
 
-def hidden_by(top: str, project: Project, library: Library) -> Refused | None:
+def hidden_by(top: str, project: Project, finder: ModuleFinder) -> Refused | None:
     """Why a module of the project cannot be imported, if another one has its name."""
-    if not project.holds(top):
+    if not project.has_module(top):
         return None
-    found = library.find_module(top)
-    folders = library.find_folders(top) if found is None else (found.file.parent,)
+    found = finder.find_module(top)
+    folders = finder.find_folders(top) if found is None else (found.file.parent,)
     if any(folder in (own, own / top) for folder in folders for own in project.code_dirs):
         return None
     other = "Python's own module" if is_standard(top) else "the installed package"
@@ -135,7 +145,7 @@ def outside(top: str, why: str) -> Refused:
     return Refused(why, f'list it in pyproject.toml: [tool.epochal] roots = ["{top}"]')
 
 
-def _check_root(dotted: str, parts: list[str], project: Project, library: Library) -> None:
+def _check_root(dotted: str, parts: list[str], project: Project, finder: ModuleFinder) -> None:
     if is_allowed_module(dotted, project):
         return
     top = parts[0]
@@ -148,7 +158,7 @@ def _check_root(dotted: str, parts: list[str], project: Project, library: Librar
         raise Refused(
             f"there is no module {top!r}", f"did you mean {'.'.join([close, *parts[1:]])!r}?"
         )
-    if not is_reserved(top) and not _exists(top, library):
+    if not is_reserved(top) and not _exists(top, finder):
         own = ", ".join(project.own_modules()[:8])
         hint = "--user-dir names the folder of your code"
         hint = f"it has: {own}; {hint}" if own else hint
@@ -177,26 +187,26 @@ def _admit(dotted: str, found: Definition, project: Project) -> Target:
     return target
 
 
-def _without_source(dotted: str, project: Project, library: Library) -> Target:
+def _without_source(dotted: str, project: Project, finder: ModuleFinder) -> Target:
     parts = dotted.split(".")
     known = 0
-    while known < len(parts) - 1 and _exists(".".join(parts[: known + 1]), library):
+    while known < len(parts) - 1 and _exists(".".join(parts[: known + 1]), finder):
         known += 1
-    module = library.find_module(".".join(parts[:known])) if known else None
+    module = finder.find_module(".".join(parts[:known])) if known else None
     if module is not None and parts[known] in module.bindings:
         raise Refused(f"{parts[known]!r} is not a module; attributes of attributes cannot be built")
     if is_listed(dotted, project) and (known == 0 or module is None or module.is_dynamic):
-        if known == 0 and not library.find_folders(parts[0]):
+        if known == 0 and not finder.find_folders(parts[0]):
             raise Refused(f"the package {parts[0]!r} is not installed")
         return Target(".".join(parts[:-1]), parts[-1])
     parent = ".".join(parts[:known])
-    close = nearest(parts[known], library.submodules(parent)) if known else None
+    close = nearest(parts[known], finder.submodules(parent)) if known else None
     hint = f"did you mean {'.'.join([parent, close, *parts[known + 1 :]])!r}?" if close else ""
     raise Refused(f"there is no module {'.'.join(parts[: known + 1])!r}", hint)
 
 
-def _exists(dotted: str, library: Library) -> bool:
-    return library.find_module(dotted) is not None or bool(library.find_folders(dotted))
+def _exists(dotted: str, finder: ModuleFinder) -> bool:
+    return finder.find_module(dotted) is not None or bool(finder.find_folders(dotted))
 
 
 def _explain(
@@ -204,7 +214,7 @@ def _explain(
     found: Variable | Import | None,
     module: Module,
     project: Project,
-    library: Library,
+    finder: ModuleFinder,
 ) -> Target:
     module_name, _, name = dotted.rpartition(".")
     if isinstance(found, Variable):
@@ -216,18 +226,18 @@ def _explain(
         if found.name and is_listed(found.module, project):
             return Target(found.module, found.name)
         raise Refused(f"it is imported from {source!r}; only classes and functions can be named")
-    if is_listed(dotted, project) and library.may_hide(module, name):
+    if is_listed(dotted, project) and finder.may_hide(module, name):
         return Target(module_name, name)
-    known = library.public_names(module)
-    close = _nearest_definition(name, known, library)
+    known = finder.public_names(module)
+    close = _nearest_definition(name, known, finder)
     hint = f"did you mean '{module_name}.{close}'?" if close else _listing(module_name, known)
     raise Refused(f"{module_name!r} has no class or function {name!r}", hint)
 
 
-def _nearest_definition(name: str, known: Mapping[str, str], library: Library) -> str:
+def _nearest_definition(name: str, known: Mapping[str, str], finder: ModuleFinder) -> str:
     """The nearest name that is a class or function, or nothing."""
     for close in nearest_few(name, known, _TRIES):
-        if library.find_definition(f"{known[close]}.{close}") is not None:
+        if finder.find_definition(f"{known[close]}.{close}") is not None:
             return close
     return ""
 

@@ -1,1 +1,1 @@
-"""Numbers, terminals and interrupts for the layers above."""
+"""Formatting, escaping, command lines and interrupts, for all layers above."""

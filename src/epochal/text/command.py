@@ -1,4 +1,4 @@
-"""What a person can type next: the command as it is reached here, and a run's name."""
+"""Commands for users to type: how to call ``epochal`` here, and how to name a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = "epochal"
 
 
 def epochal_command() -> str:
-    """How ``epochal`` is typed here: by its name if a shell finds it, else as it was typed."""
+    """How to call ``epochal``: by its name if the shell finds it, else as it was called."""
     found = shutil.which(_NAME)
     typed = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path(_NAME)
     beside = Path(sys.executable).parent / _NAME
@@ -21,13 +21,13 @@ def epochal_command() -> str:
         return _NAME if found and _is_same(Path(found), typed) else _shown(typed)
     if found and _is_same(Path(found), beside):
         return _NAME
-    if typed.name != "__main__.py" and beside.is_file():  # a script of the user's own
+    if typed.name != "__main__.py" and beside.is_file():  # a script of the user
         return _shown(beside)
     return f"{_shown(Path(sys.executable))} -m {_NAME}"
 
 
 def command_line_words() -> list[str]:
-    """The command that started this process, also where a program such as a supervisor did."""
+    """The words of the command that started this process."""
     if not sys.argv:
         return []
     program, words = Path(sys.argv[0]), sys.argv[1:]
@@ -38,7 +38,7 @@ def command_line_words() -> list[str]:
 
 
 def name_run(folder: Path) -> str:
-    """What names a run in a command: its id, or its folder when that is not below ``runs``."""
+    """The name of a run in a command: its id, or its folder if that is not below ``runs``."""
     is_found = RUNS_DIR.absolute() in folder.absolute().parents
     return folder.name if is_found else shlex.quote(str(folder))
 
@@ -54,5 +54,5 @@ def _shown(path: Path) -> str:
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of them is not there
+    except OSError:  # one of them does not exist
         return False

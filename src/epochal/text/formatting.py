@@ -1,10 +1,10 @@
-"""Numbers with their units, as people say them."""
+"""Formats numbers, durations, counts and sizes for people."""
 
 from __future__ import annotations
 
 
 def format_value(value: object) -> str:
-    """A short text for a cell: floats with four digits, nothing for None."""
+    """A short text for a table cell: floats with four digits, empty for None."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -13,7 +13,7 @@ def format_value(value: object) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as people say it: ``12 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    """A duration in at most two units: ``12 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

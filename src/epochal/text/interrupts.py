@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a command starts up: they end it, and never inside an import."""
+"""Handles Ctrl-C and SIGTERM while a command starts; never interrupts an import."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-# Imported before everything else: what this imports delays the moment from which we catch.
+# Imported before all other modules: every import here delays the installation of handlers.
 
 
 @final
 class _InterruptState:
-    """Whether somebody wants to stop, and whether now is the time."""
+    """Whether interrupts are deferred, and which one is pending."""
 
     is_deferred = False
     is_over = False
@@ -28,9 +28,9 @@ _state = _InterruptState()
 
 @contextmanager
 def catching_interrupts() -> Iterator[None]:
-    """Let Ctrl-C raise ``KeyboardInterrupt``, except where ``deferring_interrupts`` holds it.
+    """Raise ``KeyboardInterrupt`` on Ctrl-C, unless ``deferring_interrupts`` delays it.
 
-    Where SIGINT is ignored, as in the background of a script, it stays so.
+    An ignored SIGINT, as in the background of a script, stays ignored.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler or not _install(signal.SIGINT, _interrupt):
@@ -45,23 +45,23 @@ def catching_interrupts() -> Iterator[None]:
 
 @contextmanager
 def raising_on_preemption() -> Iterator[None]:
-    """Let SIGTERM and SIGUSR1 raise ``Preempted``, held as Ctrl-C is: there is nothing to save.
+    """Raise ``Preempted`` on SIGTERM and SIGUSR1, delayed like Ctrl-C: there is nothing to save.
 
-    A run that has taken steps reacts by itself. Where others handle a signal, it stays so.
+    A run that has taken steps has its own handlers. Handlers of other code are kept.
     """
     from epochal.errors import Preempted
 
     owner = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:  # forked off: as if we were not there
+        if os.getpid() != owner:  # a fork: behave as without this handler
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         else:
             _raise_or_defer(Preempted)
 
     waiting, _state.is_over = _state.is_over, False
-    if waiting and _state.pending is not None:  # it came when the run before this one was over
+    if waiting and _state.pending is not None:  # it came after the previous run had ended
         _state.pending = None
         raise Preempted
     names = ("SIGTERM", "SIGUSR1")
@@ -78,18 +78,18 @@ def raising_on_preemption() -> Iterator[None]:
 
 
 def leave_preemption_to_next_run() -> None:
-    """From now on SIGTERM and SIGUSR1 are for the next run: this one has come to its end.
+    """Apply SIGTERM and SIGUSR1 to the next run from now on, because this one has ended.
 
-    A command whose work is done must not say that it has to go on.
+    A command whose work is done must not report that it has to be continued.
     """
     _state.is_over = True
 
 
 @contextmanager
 def deferring_interrupts() -> Iterator[None]:
-    """Raise the first Ctrl-C only after the block, the second at once.
+    """Raise the first Ctrl-C only after the block, the second immediately.
 
-    Libraries in C may abort when they are interrupted half imported, or forget it.
+    C libraries may abort, or swallow the interrupt, if it comes while they are imported.
     """
     if _state.is_deferred:
         yield
@@ -120,6 +120,6 @@ def _raise_or_defer(kind: type[KeyboardInterrupt]) -> None:
 def _install(number: int, handler: Callable[[int, FrameType | None], None]) -> bool:
     try:
         signal.signal(number, handler)
-    except ValueError:  # only the main thread may
+    except ValueError:  # only possible in the main thread
         return False
     return True

@@ -50,7 +50,7 @@ def signature_of(write_files) -> Callable[..., Signature]:
 
     def read(text: str, name: str, *, kind: str = "model") -> Signature:
         registry = Registry(Project(write_files({"m.py": text})))
-        return read_signature(registry.find(kind, f"m.{name}"), registry.library)
+        return read_signature(registry.find(kind, f"m.{name}"), registry.finder)
 
     return read
 
@@ -61,7 +61,7 @@ def user_registry(write_files) -> Registry:
 
 
 @pytest.fixture
-def walk(user_registry: Registry) -> ConfigChecker:
+def checker(user_registry: Registry) -> ConfigChecker:
     return ConfigChecker(user_registry, Mistakes())
 
 

@@ -102,7 +102,7 @@ def test_mistakes_are_reported() -> None:
         ("a=[1, 2", "this '[' is never closed", "add a ]"),
         ('tag="a" b', "expected '<document start>'", "quotes around the whole value"),
         ("a={b: 1, b: 2}", "duplicate key", "keep one"),
-        ("a=!!python/name:os.system x", "is not read", "plain values"),
+        ("a=!!python/name:os.system x", "is not read", "plain value"),
         ("a=${b}", "refers to 'b', which is not set", ""),
     ):
         config = load(CONFIG, overrides=[override])

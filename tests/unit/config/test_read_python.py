@@ -85,7 +85,7 @@ def test_omegaconf_below_a_dict_is_read_too() -> None:
 
 def test_values_that_are_not_plain_are_reported() -> None:
     for value, message in (
-        (object(), "plain values, got an object of object"),
+        (object(), "plain value, got an object of object"),
         ({1, 2}, "got an object of set"),
         (2**70, "integer does not fit in 64 bits"),
         ("\ud800", "half of a surrogate pair"),

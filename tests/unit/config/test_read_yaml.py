@@ -108,7 +108,7 @@ def test_other_tags_are_refused() -> None:
             problem = only_problem(f"a: {written} {value}")
             assert problem.key == "a", tag
             assert "is not read" in problem.what, tag
-            assert "plain values" in problem.hint, tag
+            assert "plain value" in problem.hint, tag
 
 
 def test_tags_of_keys_are_refused() -> None:

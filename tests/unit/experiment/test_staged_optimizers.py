@@ -100,11 +100,11 @@ def weights(model: nn.Module) -> Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def test_stages_change_each_of_several_optimizers_as_a_hand_written_loop_does() -> None:
+def test_stages_change_each_of_several_optimizers_like_a_hand_written_loop() -> None:
     assert torch.equal(weights(trained()), weights(by_hand()))
 
 
-def test_schedules_of_their_own_go_on_through_changes() -> None:
+def test_schedules_of_several_optimizers_continue_through_changes() -> None:
     rates: list[dict[str, float]] = []
     own = {**OPTIM, "generator": {**OPTIM["generator"], "schedule": {"type": "linear"}}}
     trained(lambda run: run.on("step_end", lambda run: note(rates, run)), optim=own)
@@ -145,12 +145,14 @@ def run_in_parts(folder: Path, *stops: int) -> Tensor:
 
 
 @pytest.mark.parametrize("stops", [(3,), (4,), (5, 6), (8,), (2, 7, 9, 11)])
-def test_a_run_goes_on_from_within_any_stage(tmp_path: Path, stops: tuple[int, ...]) -> None:
+def test_a_run_with_several_optimizers_resumes_in_any_stage(
+    tmp_path: Path, stops: tuple[int, ...]
+) -> None:
     whole = run_in_parts(tmp_path / "whole")
     assert torch.equal(run_in_parts(tmp_path / "parts", *stops), whole)
 
 
-def test_python_changes_them_as_a_stage_does() -> None:
+def test_change_optim_changes_several_optimizers_like_a_stage() -> None:
     def attend(run: ep.Run) -> None:
         run.on("step_end", change)
 
@@ -172,7 +174,7 @@ def test_python_changes_them_as_a_stage_does() -> None:
         ({"critic": {"beta": 1}}, "optim.critic.beta: unknown argument 'beta'"),
     ],
 )
-def test_what_cannot_be_changed_from_python_is_refused(change: Any, message: str) -> None:
+def test_a_wrong_change_of_several_optimizers_is_refused(change: Any, message: str) -> None:
     def attend(run: ep.Run) -> None:
         run.on("step_end", lambda run: run.change_optim(**change))
 

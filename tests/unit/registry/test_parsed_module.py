@@ -3,23 +3,23 @@ from __future__ import annotations
 import ast
 import os
 
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 from epochal.registry.parsed_module import Definition, Import, Variable, full_name
 
 
-def test_names_are_told_apart_by_what_binds_them(write_files) -> None:
+def test_bindings_are_classes_functions_imports_or_variables(write_files) -> None:
     folder = write_files({"m.py": "import os\nx: int = 3\ny = z = 4\nclass C: pass\na: str"})
-    library = Library([folder])
-    module = library.find_module("m")
+    finder = ModuleFinder([folder])
+    module = finder.find_module("m")
     assert module is not None
-    kinds = {name: type(library.resolve(module, name)) for name in ("os", "x", "z", "C", "a")}
+    kinds = {name: type(finder.resolve(module, name)) for name in ("os", "x", "z", "C", "a")}
     nothing = type(None)
     assert kinds == {"os": Import, "x": Variable, "z": Variable, "C": Definition, "a": nothing}
 
 
 def test_an_unreadable_module_has_an_error_and_no_names(write_files) -> None:
     folder = write_files({"m.py": "class C:\n  def f(:\n"})
-    module = Library([folder]).find_module("m")
+    module = ModuleFinder([folder]).find_module("m")
     assert module.error.lineno == 2
     assert not module.bindings
 
@@ -27,29 +27,29 @@ def test_an_unreadable_module_has_an_error_and_no_names(write_files) -> None:
 def test_hostile_text_is_an_error_and_no_crash(tmp_path) -> None:
     for content in (b"x = '\0'", b"# coding: nonsense", b"x = " + b"(" * 5000):
         (tmp_path / "m.py").write_bytes(content)
-        module = Library([tmp_path]).find_module("m")
+        module = ModuleFinder([tmp_path]).find_module("m")
         assert module.error is not None, content
 
 
 def test_a_changed_file_is_read_again(tmp_path) -> None:
     file = tmp_path / "m.py"
     file.write_text("class A: pass")
-    assert Library([tmp_path]).find_definition("m.A") is not None
+    assert ModuleFinder([tmp_path]).find_definition("m.A") is not None
     file.write_text("class Other: pass")
     os.utime(file, ns=(1, 1))
-    assert Library([tmp_path]).find_definition("m.A") is None
+    assert ModuleFinder([tmp_path]).find_definition("m.A") is None
 
 
 def test_a_place_shows_the_line_of_a_definition(write_files) -> None:
     folder = write_files({"m.py": "x = 1\nclass Model:\n    pass\n"})
-    definition = Library([folder]).find_definition("m.Model")
+    definition = ModuleFinder([folder]).find_definition("m.Model")
     place = definition.module.place(definition.node, word="Model")
     assert (place.line, place.column, place.text, place.width) == (2, 7, "class Model:", 5)
 
 
 def test_full_names_follow_import_aliases(write_files) -> None:
     text = "import torch.nn as nn\nimport os.path\nfrom a import b as c\nclass D: pass"
-    module = Library([write_files({"m.py": text})]).find_module("m")
+    module = ModuleFinder([write_files({"m.py": text})]).find_module("m")
     assert module is not None
     written = ("nn.Module", "os.path.join", "c.x", "D", "int", "f().x")
     expected = ["torch.nn.Module", "os.path.join", "a.b.x", "m.D", "int", ""]

@@ -126,7 +126,7 @@ def test_modules_that_register_are_listed_by_their_dotted_names(write_files) -> 
     assert set(found) == {"a", "p", "p.q.r", "s.t"}
 
 
-def test_a_module_that_is_hidden_is_looked_for_after_all_others(write_files, monkeypatch) -> None:
+def test_a_hidden_module_is_found_last(write_files, monkeypatch) -> None:
     folder = write_files({"calendar/model.py": "", "inner/own.py": "", "inner/configs/a.yaml": ""})
     monkeypatch.chdir(folder)
     start = folder / "inner/configs"

@@ -8,7 +8,7 @@ import pytest
 
 from epochal.errors import ConfigError, Place, UnknownComponentError
 from epochal.registry import Project, Registry, register
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +106,7 @@ def test_imports_run_before_the_first_component_is_loaded(write_project) -> None
     assert "first_module" in sys.modules
 
 
-def test_an_error_of_user_code_reaches_the_user_as_it_is(write_project) -> None:
+def test_an_error_of_user_code_is_raised_unchanged(write_project) -> None:
     registry = write_project({"failing_module.py": "class A: pass\n1 / 0"})
     with pytest.raises(ZeroDivisionError):
         registry.load(registry.find("model", "failing_module.A"))
@@ -186,7 +186,7 @@ def test_a_package_that_a_loaded_one_hides_is_to_be_renamed(write_project) -> No
         registry.load(registry.find("model", "numpy.nets.Net"))
 
 
-def test_a_module_that_user_code_misses_is_the_users_own_error(write_project) -> None:
+def test_a_missing_import_of_user_code_is_raised_unchanged(write_project) -> None:
     files = {"missing_one/__init__.py": "", "missing_one/nets.py": "import nowhere\nclass Net: ..."}
     registry = write_project(files)
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
@@ -218,10 +218,10 @@ def test_nothing_is_loaded_while_the_imports_are_wrong(write_project) -> None:
 
 
 def test_without_torch_its_optimizers_are_accepted_unchecked(registry) -> None:
-    class WithoutTorch(Library):
+    class WithoutTorch(ModuleFinder):
         def find_module(self, dotted: str) -> None:
             return None
 
-    registry.library = WithoutTorch()
+    registry.finder = WithoutTorch()
     found = registry.find("optimizer", "AdamW")
     assert (found.dotted, found.file) == ("torch.optim.AdamW", None)

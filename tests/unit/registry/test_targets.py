@@ -102,6 +102,23 @@ def test_dotted_paths_are_resolved_to_the_defining_module(registry) -> None:
         assert found.line > 0, target
 
 
+def test_paths_of_earlier_versions_lead_to_the_same_components(registry) -> None:
+    for old, now in (
+        ("epochal.engine.task.ModuleTask", "epochal.engine.interfaces.task.ModuleTask"),
+        ("epochal.engine.runner.Train", "epochal.engine.runner.Train"),
+        ("epochal.engine.update.Updater", "epochal.engine.step.updater.Updater"),
+        ("epochal.hooks.console.Console", "epochal.hooks.console.console.Console"),
+        ("epochal.hooks.console.progress.Console", "epochal.hooks.console.console.Console"),
+        (
+            "epochal.hooks.profiler.profiling.Profiler",
+            "epochal.hooks.profiler.torch_profiler.Profiler",
+        ),
+    ):
+        found = registry.find("component", old)
+        assert found.dotted == now, old
+        assert registry.load(found).__name__ == found.qualname, old
+
+
 def test_refusals_say_what_to_write_instead(registry) -> None:
     for target, message in (
         ("usr.Mlp", "there is no module 'usr'\n  did you mean 'user.Mlp'"),

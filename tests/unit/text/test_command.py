@@ -1,4 +1,4 @@
-"""Tests of what a person is told to type next."""
+"""Tests of the commands that users are told to type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.text.command import command_line_words, epochal_command, name_run
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with the command in a virtual environment that no shell knows."""
+    """A project with the command in a virtual environment that is not on the PATH."""
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)
     for name in ("epochal", "python"):
@@ -30,7 +30,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, word: str) -> str:
     return epochal_command()
 
 
-def test_command_on_the_path_is_named_shortly(
+def test_a_command_on_the_path_is_called_by_its_name(
     installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(installed), prepend=os.pathsep)
@@ -38,7 +38,9 @@ def test_command_on_the_path_is_named_shortly(
         assert typed(monkeypatch, word) == "epochal"
 
 
-def test_command_is_named_as_it_was_typed(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_command_is_called_as_it_was_typed(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert typed(monkeypatch, ".venv/bin/epochal") == ".venv/bin/epochal"
     assert typed(monkeypatch, str(installed / "epochal")) == ".venv/bin/epochal"
     monkeypatch.chdir(installed)
@@ -48,7 +50,7 @@ def test_command_is_named_as_it_was_typed(installed: Path, monkeypatch: pytest.M
     assert typed(monkeypatch, str(installed / "epochal")) == str(installed / "epochal")
 
 
-def test_another_command_of_that_name_is_not_meant(
+def test_another_program_of_that_name_on_the_path_is_not_used(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"
@@ -59,41 +61,28 @@ def test_another_command_of_that_name_is_not_meant(
     assert typed(monkeypatch, ".venv/bin/epochal") == ".venv/bin/epochal"
 
 
-def test_module_is_named_as_a_module(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    word = "/lib/epochal/__main__.py"
-    assert typed(monkeypatch, word) == ".venv/bin/python -m epochal"
-
-
-def test_script_is_told_of_the_command_beside_its_python(
+def test_modules_and_scripts_use_the_python_that_runs_them(
     installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert typed(monkeypatch, "/lib/epochal/__main__.py") == ".venv/bin/python -m epochal"
     assert typed(monkeypatch, "train.py") == ".venv/bin/epochal"
     (installed / "epochal").unlink()
     assert typed(monkeypatch, "train.py") == ".venv/bin/python -m epochal"
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    [
-        ("/bin/epochal", ["epochal", "run", "a b"]),
-        ("/lib/epochal/__main__.py", ["epochal", "run", "a b"]),
-        ("/work/digits/__main__.py", ["python", "-m", "digits", "run", "a b"]),
-        ("scripts/train.py", ["train.py", "run", "a b"]),
-    ],
-)
-def test_what_was_typed_names_no_file_that_nobody_types(
-    program: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", [program, "run", "a b"])
-    assert command_line_words() == expected
+def test_the_command_line_is_given_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for argv, expected in (
+        (["/bin/epochal", "run", "a b"], ["epochal", "run", "a b"]),
+        (["/lib/epochal/__main__.py", "run"], ["epochal", "run"]),
+        (["/work/digits/__main__.py", "run"], ["python", "-m", "digits", "run"]),
+        (["scripts/train.py"], ["train.py"]),
+        ([], []),
+    ):
+        monkeypatch.setattr(sys, "argv", argv)
+        assert command_line_words() == expected, argv
 
 
-def test_process_without_words_was_not_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", [])
-    assert command_line_words() == []
-
-
-def test_run_is_named_by_its_id_where_that_is_found(
+def test_a_run_is_named_by_its_id_below_runs_and_else_by_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

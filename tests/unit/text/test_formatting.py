@@ -1,53 +1,32 @@
-"""Tests of numbers with their units."""
+"""Tests of numbers, durations, counts and sizes as text."""
 
 from __future__ import annotations
-
-import pytest
 
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (None, ""),
-        (0.123456, "0.1235"),
-        (1e-9, "1e-09"),
-        (3, "3"),
-        ("a", "a"),
-        (float("nan"), "nan"),
-    ],
-)
-def test_values_are_short(value: object, shown: str) -> None:
-    assert format_value(value) == shown
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [
-        (0.04, "0.0 s"),
-        (9.96, "10.0 s"),
-        (42, "42 s"),
-        (59.9, "60 s"),
-        (200, "3 min 20 s"),
-        (7500, "2 h 5 min"),
-        (100 * 3600, "4 d 4 h"),
-    ],
-)
-def test_durations_read_as_people_say_them(seconds: float, shown: str) -> None:
-    assert format_seconds(seconds) == shown
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (12345, "12,345 steps")]
-)
-def test_counts_agree_with_their_noun(count: int, shown: str) -> None:
-    assert format_count(count, "step") == shown
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2e9, "2.0 GB"), (3.25e15, "3250.0 TB")],
-)
-def test_sizes_have_a_unit_that_suits_them(size: float, text: str) -> None:
-    assert format_bytes(size) == text
+def test_numbers_are_formatted_for_people() -> None:
+    for text, expected in (
+        (format_value(None), ""),
+        (format_value(0.123456), "0.1235"),
+        (format_value(1e-9), "1e-09"),
+        (format_value(3), "3"),
+        (format_value("a"), "a"),
+        (format_value(float("nan")), "nan"),
+        (format_seconds(0.04), "0.0 s"),
+        (format_seconds(9.96), "10.0 s"),
+        (format_seconds(42), "42 s"),
+        (format_seconds(59.9), "60 s"),
+        (format_seconds(200), "3 min 20 s"),
+        (format_seconds(7500), "2 h 5 min"),
+        (format_seconds(100 * 3600), "4 d 4 h"),
+        (format_count(0, "step"), "0 steps"),
+        (format_count(1, "step"), "1 step"),
+        (format_count(12345, "step"), "12,345 steps"),
+        (format_bytes(0), "0 B"),
+        (format_bytes(999), "999 B"),
+        (format_bytes(1500), "1.5 kB"),
+        (format_bytes(2e9), "2.0 GB"),
+        (format_bytes(3.25e15), "3250.0 TB"),
+    ):
+        assert text == expected

@@ -1,4 +1,4 @@
-"""Tests of Ctrl-C while a command starts up."""
+"""Tests of Ctrl-C and SIGTERM while a command starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def press_ctrl_c() -> None:
 
 
 def start(*, presses: int, imports: Callable[[], None] | None = None) -> list[str]:
-    """A start-up with Ctrl-C in the middle of an import; gives what was reached."""
+    """Start up with Ctrl-C in the middle of an import; returns the points that it reached."""
     reached = []
     try:
         with catching_interrupts():
@@ -48,7 +48,7 @@ def start(*, presses: int, imports: Callable[[], None] | None = None) -> list[st
     return reached
 
 
-def test_ctrl_c_is_raised_at_once_outside_of_imports() -> None:
+def test_ctrl_c_outside_imports_is_raised_immediately() -> None:
     with catching_interrupts(), pytest.raises(KeyboardInterrupt):
         press_ctrl_c()
 
@@ -58,11 +58,11 @@ def test_ctrl_c_inside_an_import_is_raised_after_it() -> None:
     assert start(presses=0) == ["imported", "started"]
 
 
-def test_second_ctrl_c_inside_an_import_is_raised_at_once() -> None:
+def test_a_second_ctrl_c_inside_an_import_is_raised_immediately() -> None:
     assert start(presses=2) == ["interrupted"]
 
 
-def test_import_inside_an_import_waits_for_the_outer_one() -> None:
+def test_ctrl_c_inside_a_nested_import_is_raised_after_the_outer_one() -> None:
     def imports() -> None:
         with deferring_interrupts():
             press_ctrl_c()
@@ -70,7 +70,7 @@ def test_import_inside_an_import_waits_for_the_outer_one() -> None:
     assert start(presses=0, imports=imports) == ["imported", "interrupted"]
 
 
-def test_error_of_an_import_is_not_hidden_and_the_wish_is_forgotten() -> None:
+def test_an_error_of_an_import_is_raised_and_the_interrupt_is_dropped() -> None:
     def imports() -> None:
         raise ImportError("broken")
 
@@ -79,7 +79,7 @@ def test_error_of_an_import_is_not_hidden_and_the_wish_is_forgotten() -> None:
     assert start(presses=0) == ["imported", "started"]
 
 
-def test_handler_of_others_is_put_back_or_left_alone() -> None:
+def test_earlier_handlers_are_restored_and_ignored_signals_stay_ignored() -> None:
     with catching_interrupts():
         assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -87,21 +87,21 @@ def test_handler_of_others_is_put_back_or_left_alone() -> None:
     assert start(presses=2) == ["imported", "started"]
 
 
-def test_without_our_handler_nothing_is_held() -> None:
+def test_without_our_handler_ctrl_c_is_not_deferred() -> None:
     with deferring_interrupts(), pytest.raises(KeyboardInterrupt):
         press_ctrl_c()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_before_the_run_ends_the_command_at_once(number: int) -> None:
-    before = signal.getsignal(number)
-    with raising_on_preemption(), pytest.raises(Preempted):
-        signal.raise_signal(number)
-    assert signal.getsignal(number) is before
+def test_a_signal_before_the_run_ends_the_command_immediately() -> None:
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        before = signal.getsignal(number)
+        with raising_on_preemption(), pytest.raises(Preempted):
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is before
 
 
 @pytest.mark.parametrize(("times", "reached"), [(1, ["imported"]), (2, [])])
-def test_a_signal_inside_an_import_is_raised_after_it_the_second_at_once(
+def test_a_signal_inside_an_import_is_raised_after_it_and_a_second_one_immediately(
     times: int, reached: list[str]
 ) -> None:
     seen = []
@@ -117,7 +117,7 @@ def test_a_signal_inside_an_import_is_raised_after_it_the_second_at_once(
     assert seen == reached
 
 
-def test_handlers_of_others_for_ending_are_left_alone() -> None:
+def test_handlers_of_other_code_are_kept() -> None:
     before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         with raising_on_preemption():
@@ -126,16 +126,16 @@ def test_handlers_of_others_for_ending_are_left_alone() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_forked_process_ends_as_if_nobody_had_cared() -> None:
+def test_a_forked_process_ends_by_the_default_handler() -> None:
     with raising_on_preemption():
         child = os.fork()
-        if child == 0:  # nothing of pytest may go on in here
+        if child == 0:  # pytest must not continue in the child
             signal.raise_signal(signal.SIGTERM)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 
 
-def test_a_signal_after_a_run_is_for_the_next_one() -> None:
+def test_a_signal_after_a_run_applies_to_the_next_one() -> None:
     with raising_on_preemption():
         leave_preemption_to_next_run()
         with deferring_interrupts():

@@ -1,4 +1,4 @@
-"""What configs may say, as JSON Schema (draft-07) for editors."""
+"""JSON Schema (draft-07) of configs, for editors."""
 
 from __future__ import annotations
 
@@ -86,17 +86,17 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
 
 
 def find_component(name: str, registry: Registry) -> Signature:
-    """The signature of a component of whatever kind.
+    """The signature of a component of any kind.
 
     Raises:
-        UnknownComponentError: There is none of this name.
+        UnknownComponentError: There is no component of this name.
     """
     for kind in _likely_kinds(name):
         try:
-            return read_signature(registry.find(kind, name), registry.library)
+            return read_signature(registry.find(kind, name), registry.finder)
         except ConfigError:
             continue
-    return read_signature(registry.find("component", name), registry.library)
+    return read_signature(registry.find("component", name), registry.finder)
 
 
 def _likely_kinds(name: str) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ def _likely_kinds(name: str) -> tuple[str, ...]:
 
 
 def registry_with_project(source: Registry | Project | None) -> Registry:
-    """One that also knows the names which the project's own modules register."""
+    """A registry that includes the names which the project's modules register."""
     from pathlib import Path
 
     if isinstance(source, Registry) and source.imports:
@@ -149,7 +149,7 @@ def _section_schema(section: Section, registry: Registry) -> Schema:
     if section.shape == "free":
         return {"description": section.doc, "type": "object"}
     if section.shape == "options":
-        own = section_signature(section, registry.library)
+        own = section_signature(section, registry.finder)
         return {
             "description": section.doc,
             "type": "object",
@@ -174,7 +174,7 @@ def _splits(section: Section, spec: Schema, registry: Registry) -> Schema:
     return {
         "description": section.doc,
         "type": "object",
-        "propertyNames": {"enum": [*sorted(split_names(registry.library)), "$BASE"]},
+        "propertyNames": {"enum": [*sorted(split_names(registry.finder)), "$BASE"]},
         "additionalProperties": {"anyOf": [spec, several]},
     }
 
@@ -190,8 +190,8 @@ def _stages(section: Section, spec: Schema, registry: Registry) -> Schema:
 
 
 def _several(section: Section, registry: Registry) -> Schema:
-    """Specs by name in place of one, and the keys that hold for all of them."""
-    own = section_signature(section, registry.library)
+    """Several specs by name, and the keys that apply to all of them."""
+    own = section_signature(section, registry.finder)
     shared = [item for item in own.parameters if item.name in SHARED_KEYS]
     members = _spec_schema(replace(section, options=section.members, keys=()), registry)
     return {
@@ -216,7 +216,7 @@ def _value(section: Section) -> Schema:
 
 
 def _spec_schema(section: Section, registry: Registry) -> Schema:
-    own = section_signature(section, registry.library)
+    own = section_signature(section, registry.finder)
     names = registry.names(section.kind, entry_points=True)
     cases = [_case(name, own, section.kind, registry) for name in names]
     dotted: Schema = {"$ref": "#/definitions/dotted"}
@@ -234,8 +234,8 @@ def _spec_schema(section: Section, registry: Registry) -> Schema:
 
 
 def _case(name: str, own: Signature, kind: str, registry: Registry) -> Schema:
-    """What holds for the arguments when the type is ``name``."""
-    signature = read_signature(registry.find(kind, name), registry.library)
+    """The schema of the arguments if the type is ``name``."""
+    signature = read_signature(registry.find(kind, name), registry.finder)
     properties: Schema = {"type": {"description": signature.summary}}
     properties |= _properties(signature.parameters, signature.owner)
     properties |= _properties(own.parameters, own.owner)
@@ -248,7 +248,7 @@ def _case(name: str, own: Signature, kind: str, registry: Registry) -> Schema:
 
 def _spellings(names: Iterable[str], kind: str) -> list[str]:
     found = set(names)
-    if kind in ("optimizer", "schedule", "loss"):  # these are also found in other letter cases
+    if kind in ("optimizer", "schedule", "loss"):  # their names are not case-sensitive
         found |= {name.lower() for name in found}
     return sorted(found)
 
@@ -272,7 +272,7 @@ def _property(item: Parameter, owner: str) -> Schema:
 
 
 def type_schema(wanted: Type) -> Schema:
-    """The schema of a written type; empty when anything goes."""
+    """The schema of a type; empty if any value fits."""
     if wanted.name in _SCALARS:
         bounds: Schema = {bound.keyword: bound.limit for bound in wanted.bounds}
         return _SCALARS[wanted.name] | bounds

@@ -1,4 +1,4 @@
-"""Commented YAML that shows what a section or a component can be given."""
+"""Commented YAML templates of sections and components."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDTH = 96
 def yaml_template(name: str = "", registry: Registry | None = None) -> str:
     """Commented YAML of a section, a kind or a component; of a whole config without a name.
 
-    Required options stand without a value, all others with their defaults.
+    Required options have no value, all others their defaults.
 
     Raises:
         UnknownComponentError: ``name`` is none of these.
@@ -51,7 +51,7 @@ def _component(name: str, registry: Registry) -> Iterator[str]:
     yield f"type: {name}"
     yield from _options(signature)
     if signature.open:
-        yield "# and whatever else it is given"
+        yield "# and any other argument"
 
 
 def _section(section: Section, registry: Registry) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _section(section: Section, registry: Registry) -> Iterator[str]:
     if section.shape in ("free", "value"):
         yield _entry(section.name, section.default)
         return
-    own = section_signature(section, registry.library)
+    own = section_signature(section, registry.finder)
     if section.shape == "options":
         yield f"{section.name}:"
         yield from _indented(_options(own), "  ")
@@ -71,7 +71,7 @@ def _section(section: Section, registry: Registry) -> Iterator[str]:
         yield from (f"#     {line}" for line in others)
         return
     for short in registry.names(section.kind):
-        found = read_signature(registry.find(section.kind, short), registry.library)
+        found = read_signature(registry.find(section.kind, short), registry.finder)
         yield from _comment(f"  type: {short}  {found.summary}".rstrip())
     first, rest = _SHAPES[section.shape]
     lines = ["type: package.module.Class", *_options(own)]

@@ -1,4 +1,4 @@
-"""The terms of a loss: their names, what each is fed with, and whether the task wants them."""
+"""Checks the section ``loss``: names, inputs and weights of its terms, and the task's own loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from epochal.check.sections.methods import is_set_on_self
 from epochal.check.sections.section_shapes import is_mapping_of_specs
 from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
 from epochal.check.signatures.signature import called_signature, read_signature
-from epochal.check.values.checker import list_known
+from epochal.check.values.checker import suggest_known
 from epochal.errors import nearest
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from epochal.check.signatures.parameters import Signature
     from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
-    from epochal.errors import Place
     from epochal.registry.parsed_module import Definition
 
 TOTAL_LOSS = "loss"
@@ -29,8 +28,8 @@ _SOURCES = ("out", "batch")
 
 def iter_loss_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
     """The path, the name and the spec of every term."""
-    node = root.mapping.get("loss")
-    if node is None or node.value is None:
+    node = root.get("loss")
+    if node.value is None:
         return
     if node.is_list:
         for index, term in enumerate(node.elements):
@@ -43,105 +42,103 @@ def iter_loss_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
 
 
 def loss_term_names(root: Node) -> set[str]:
-    """The names of all terms, and that of their sum."""
+    """The names of all terms and of their sum."""
     names = {name for _, name, _ in iter_loss_terms(root)}
     return names | {TOTAL_LOSS} if names else set()
 
 
-def check_loss_section(walk: ConfigChecker, root: Node) -> None:
-    """Report names that clash and inputs that cannot be, as far as the text shows."""
+def check_loss_section(checker: ConfigChecker, root: Node) -> None:
+    """Report wrong names, weights and inputs of the terms."""
     known: set[str] = set()
-    section = root.mapping.get("loss")
-    is_single = section is not None and section.is_mapping
-    if section is not None and section.is_list and not section.elements:
-        walk.mistakes.report("loss", "has no terms", section.place, "write loss: [{type: mse}]")
-    _check_weights(walk, root)
+    section = root.get("loss")
+    if section.is_list and not section.elements:
+        checker.report("loss", "has no terms", section.place, "write loss: [{type: mse}]")
+    _check_weights(checker, root)
     for path, name, term in iter_loss_terms(root):
-        _check_name(walk, path, name, term, known, may_be_total=path == "loss" and is_single)
+        is_single = path == "loss" and section.is_mapping
+        _check_name(checker, path, name, term, known, may_be_total=is_single)
         known.add(name)
-        _check_reduction(walk, path, term)
-        inputs = term.mapping.get("inputs")
-        called = _called(walk, path)
-        if inputs is not None and inputs.is_mapping:
-            _check_inputs(walk, path, inputs, called)
+        _check_reduction(checker, path, term)
+        if term.get("inputs").is_mapping:
+            _check_inputs(checker, path, term.get("inputs"), _called(checker, path))
 
 
-def _check_weights(walk: ConfigChecker, root: Node) -> None:
-    """At least one term must count, unless a stage may change that."""
-    weights = [term.mapping.get("weight") for _, _, term in iter_loss_terms(root)]
-    zeros = [node for node in weights if node is not None and node.value == 0]
+def _check_weights(checker: ConfigChecker, root: Node) -> None:
+    """Report terms that all have weight 0, unless a stage may change that."""
+    weights = [term.get("weight") for _, _, term in iter_loss_terms(root)]
+    zeros = [node for node in weights if node.value == 0]
     if zeros and len(zeros) == len(weights) and "stages" not in root.mapping:
-        what = "every term has the weight 0, so that nothing is descended"
+        what = "every term has the weight 0, so nothing is trained"
         hint = "give at least one of them another weight"
-        walk.mistakes.report("loss", what, zeros[0].place, hint)
+        checker.report("loss", what, zeros[0].place, hint)
 
 
 def _check_name(
-    walk: ConfigChecker, path: str, name: str, term: Node, known: set[str], *, may_be_total: bool
+    checker: ConfigChecker, path: str, name: str, term: Node, known: set[str], *, may_be_total: bool
 ) -> None:
-    written = term.mapping.get("name")
-    is_written = written is not None and written.value is not None
-    place = written.place if written is not None and is_written else _place(term)
+    written = term.get("name")
+    is_written = written.value is not None
+    place = written.place if is_written else term.mapping.get("type", term).place
     if name in known:
         hint = "give one of them another `name:`"
-        walk.mistakes.report(path, f"two terms are called {name!r}", place, hint)
+        checker.report(path, f"two terms are called {name!r}", place, hint)
     elif name == TOTAL_LOSS and not may_be_total:
         what = f"{TOTAL_LOSS!r} is the name of the sum of all terms"
-        walk.mistakes.report(path, what, place, "give the term another name")
+        checker.report(path, what, place, "give the term another name")
     elif not name.isidentifier():
         what = f"a term cannot be called {name!r}"
-        walk.mistakes.report(path, what, place, "use letters, digits and underscores")
+        checker.report(path, what, place, "use letters, digits and underscores")
     elif is_written and path == f"loss.{name}" and _own_name(term) != name:
-        what = f"the term is called {name!r} by its key already"
-        walk.mistakes.report(f"{path}.name", what, place, "leave out the name")
+        what = f"the key already names the term {name!r}"
+        checker.report(f"{path}.name", what, place, "leave out the name")
 
 
-def _check_reduction(walk: ConfigChecker, path: str, term: Node) -> None:
-    """A term must be a mean, or else batches of one step could not be weighed."""
-    factory, node = walk.factories.get(path), term.mapping.get("reduction")
-    if factory is None or node is None or not factory.dotted.startswith("torch."):
+def _check_reduction(checker: ConfigChecker, path: str, term: Node) -> None:
+    """Report a term that is not a mean: microbatches of one step could not be weighted."""
+    factory, node = checker.factories.get(path), term.get("reduction")
+    if factory is None or not factory.dotted.startswith("torch."):
         return
     if node.value in ("sum", "none"):
-        what = f"a term is a mean over its items, and {node.value!r} gives none"
-        walk.mistakes.report(f"{path}.reduction", what, node.place, "leave it out")
+        what = f"a term must be a mean over its items, got {node.value!r}"
+        checker.report(f"{path}.reduction", what, node.place, "leave it out")
 
 
-def _called(walk: ConfigChecker, path: str) -> Signature | None:
-    factory = walk.factories.get(path)
+def _called(checker: ConfigChecker, path: str) -> Signature | None:
+    factory = checker.factories.get(path)
     if factory is None:
         return None
-    library = walk.registry.library
-    return called_signature(read_signature(factory, library), library)
+    finder = checker.registry.finder
+    return called_signature(read_signature(factory, finder), finder)
 
 
-def _check_inputs(walk: ConfigChecker, path: str, inputs: Node, called: Signature | None) -> None:
+def _check_inputs(
+    checker: ConfigChecker, path: str, inputs: Node, called: Signature | None
+) -> None:
     for argument, node in inputs.mapping.items():
         here = f"{path}.inputs.{argument}"
         if isinstance(node.value, str) and not _is_route(node.value):
             what = f"must be out, batch, or a path into one of them, got {node.value!r}"
-            walk.mistakes.report(here, what, node.place, _route_hint(argument, node.value))
+            checker.report(here, what, node.place, _route_hint(argument, node.value))
         if called is not None and not called.open and called.get(argument) is None:
             known = [item.name for item in called.parameters if item.kind != "variadic"]
-            close = nearest(argument, known)
-            hint = f"did you mean {close!r}?" if close else list_known(known)
             what = f"{called.owner} takes no {argument!r}"
-            walk.mistakes.report(here, what, node.key_place, hint)
-    if called is None or walk.mistakes.has_any(f"{path}.inputs"):
+            checker.report(here, what, node.key_place, suggest_known(argument, known))
+    if called is None or checker.mistakes.has_any(f"{path}.inputs"):
         return
     for item in called.parameters:
         is_open = item.is_required and item.kind in ("keyword", "positional")
         if is_open and item.name not in {*inputs.mapping, *_SOURCES}:
             what = f"missing; {called.owner} requires it"
             hint = f"add {item.name}: {_example(item.name)}"
-            walk.mistakes.report(f"{path}.inputs.{item.name}", what, inputs.key_place, hint)
+            checker.report(f"{path}.inputs.{item.name}", what, inputs.key_place, hint)
 
 
-def check_batch_loss_conflict(walk: ConfigChecker, root: Node, task: Definition) -> None:
-    """Report a section ``loss`` whose task has a ``batch_loss`` that does not ask for it."""
-    node = root.mapping.get("loss")
-    if node is None or node.value is None:
+def check_batch_loss_conflict(checker: ConfigChecker, root: Node, task: Definition) -> None:
+    """Report a section ``loss`` beside a ``batch_loss`` that does not take it."""
+    node = root.get("loss")
+    if node.value is None:
         return
-    chain, _ = class_definitions(task, walk.registry.library)
+    chain, _ = class_definitions(task, checker.registry.finder)
     bodies = [(item.dotted, item.node) for item in chain]
     owners = [
         (dotted, find_method_node(body, "batch_loss"))
@@ -152,9 +149,9 @@ def check_batch_loss_conflict(walk: ConfigChecker, root: Node, task: Definition)
     if method is None or method.decorator_list or is_set_on_self(chain, "batch_loss"):
         return
     if len(method.args.args) + len(method.args.kwonlyargs) < 4:  # with self and loss_fn
-        what = f"{dotted} has a batch_loss, which gives the loss already"
+        what = f"{dotted} already computes the loss in batch_loss"
         hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
-        walk.mistakes.report("loss", what, node.key_place, hint)
+        checker.report("loss", what, node.key_place, hint)
 
 
 def _is_route(text: str) -> bool:
@@ -176,15 +173,10 @@ def _example(argument: str) -> str:
 
 
 def _own_name(term: Node) -> str:
-    node = term.mapping.get("name")
-    return node.value if node is not None and isinstance(node.value, str) else ""
+    name = term.get("name").value
+    return name if isinstance(name, str) else ""
 
 
 def _type_name(term: Node) -> str:
     node = term.mapping.get("type", term)
     return node.value.rpartition(".")[2] if isinstance(node.value, str) else ""
-
-
-def _place(term: Node) -> Place | None:
-    node = term.mapping.get("type")
-    return term.place if node is None else node.place

@@ -1,4 +1,4 @@
-"""Methods of tasks and hooks that the engine would never call, because of their names."""
+"""Finds methods of tasks and hooks whose misspelt names the engine would never call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from epochal.errors import Problem, misspelling_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, Module
 
 _REQUIRED = "epochal.engine.interfaces.task:REQUIRED_METHODS"
@@ -21,48 +21,47 @@ _EVENTS = "epochal.engine.interfaces.hook:EVENTS"
 _ALIASES = "epochal.engine.interfaces.hook:ALIASES"
 
 
-def known_methods(kind: str, library: Library) -> set[str]:
-    """The names under which the engine calls a task or a hook."""
+def known_methods(kind: str, finder: ModuleFinder) -> set[str]:
+    """The names of the methods that the engine calls on a task or a hook."""
     tables = [_EVENTS, _ALIASES] + ([_REQUIRED, _OPTIONAL] if kind == "task" else [])
-    return {name for table in tables for name in read_table(table, library)}
+    return {name for table in tables for name in read_table(table, finder)}
 
 
 def find_misspelt_methods(
-    path: str, kind: str, definition: Definition, library: Library
+    path: str, kind: str, definition: Definition, finder: ModuleFinder
 ) -> Iterable[Problem]:
     """A problem for each public method whose name misspells a known one."""
     key = ("methods", path, kind, definition.dotted)
-    if key not in library.kept:
-        library.kept[key] = tuple(_misspelt(path, kind, definition, library))
-    found: tuple[Problem, ...] = library.kept[key]
-    return found
+    return finder.cached(key, lambda: tuple(_misspelt(path, kind, definition, finder)))
 
 
-def _misspelt(path: str, kind: str, definition: Definition, library: Library) -> Iterator[Problem]:
-    known = known_methods(kind, library)
-    chain, _ = class_definitions(definition, library)
+def _misspelt(
+    path: str, kind: str, definition: Definition, finder: ModuleFinder
+) -> Iterator[Problem]:
+    known = known_methods(kind, finder)
+    chain, _ = class_definitions(definition, finder)
     own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
-    used = {name for item in own for name in find_attribute_names(item.module, library)}
+    used = {name for item in own for name in find_attribute_names(item.module, finder)}
     for item in own:
         for statement in item.node.body:
             if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             name = statement.name
             if name.startswith("_") or name in known or name in used or statement.decorator_list:
-                continue  # what its module uses somewhere is the user's own business
+                continue  # a name that its module uses is no typo
             close = misspelling_of(name, known)
             if close is not None:
                 yield Problem(
                     path,
                     f"{item.dotted} has a method {name!r}, which nothing calls",
                     item.module.place(statement, word=name),
-                    f"did you mean {close!r}? a leading underscore says that it is your own",
+                    f"did you mean {close!r}? add a leading underscore if it is your own",
                 )
 
 
-def has_method(definition: Definition, name: str, library: Library) -> bool | None:
-    """Whether a class has a method; nothing when the text does not show it."""
-    chain, complete = class_definitions(definition, library)
+def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool | None:
+    """Whether a class has a method; None if its source does not show that."""
+    chain, complete = class_definitions(definition, finder)
     for item in chain:
         if isinstance(item.node, ast.ClassDef) and binds_name(item.node, name):
             return True
@@ -70,7 +69,7 @@ def has_method(definition: Definition, name: str, library: Library) -> bool | No
 
 
 def is_set_on_self(chain: list[Definition], name: str) -> bool:
-    """Whether some method sets ``name`` as an attribute, so that the class does not show it."""
+    """Whether a method sets an attribute ``name``, which the class body does not show."""
     return any(
         isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
         for item in chain
@@ -78,13 +77,10 @@ def is_set_on_self(chain: list[Definition], name: str) -> bool:
     )
 
 
-def find_attribute_names(module: Module, library: Library) -> frozenset[str]:
-    """The names of all attributes that the text of a module speaks of."""
-    key = ("attributes", module.name)
-    if key not in library.kept:
-        nodes = ast.walk(module.tree)
-        library.kept[key] = frozenset(
-            node.attr for node in nodes if isinstance(node, ast.Attribute)
-        )
-    found: frozenset[str] = library.kept[key]
-    return found
+def find_attribute_names(module: Module, finder: ModuleFinder) -> frozenset[str]:
+    """The names of all attributes in the source of a module."""
+    nodes = ast.walk(module.tree)  # a generator, which is unused if the result is cached
+    return finder.cached(
+        ("attributes", module.name),
+        lambda: frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute)),
+    )

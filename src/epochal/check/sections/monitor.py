@@ -1,4 +1,4 @@
-"""Whether anything can produce the metrics that a config monitors or waits for."""
+"""Checks that the run can produce the metrics that a config monitors or waits for."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.errors import Place
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, FunctionNode
 
 
 AVERAGED_SPLIT = "val_ema"
-"""Stands for the split in names of metrics of ``val`` with averaged weights."""
+"""Replaces ``val`` in the names of metrics of averaged weights."""
 
 _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 
@@ -33,12 +33,12 @@ _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 @final
 @dataclass(frozen=True, slots=True)
 class ProducedMetrics:
-    """The names that a task is known to produce, by split."""
+    """The names of metrics that a task is known to produce, by split."""
 
     train: frozenset[str]
     evaluation: frozenset[str]
     complete: bool
-    """False when more names may exist than the text shows."""
+    """False if there may be more names than the source shows."""
 
 
 @final
@@ -49,107 +49,97 @@ class WatchedMetric:
     key: str
     metric: str
     sign: str
-    """``+`` or ``-``; empty where the config says in another way which one is better."""
+    """``+`` or ``-``; empty if the config gives the direction in another way."""
 
     place: Place
     target: str = ""
-    """What it is to reach, such as ``>= 0.95``; empty for a monitor."""
+    """The value to reach, such as ``>= 0.95``; empty for a monitor."""
 
     def spell(self, metric: str) -> str:
-        """How another metric would be written in its place."""
+        """How to write another metric in its place."""
         return f"{metric} {self.target}" if self.target else f"{self.sign}{metric}"
 
 
-def find_watched_metrics(walk: ConfigChecker, root: Node) -> Iterator[WatchedMetric]:
-    """The monitor, and the conditions on metrics, as far as they are spelled right."""
-    monitor = _find_monitor(walk, root)
+def find_watched_metrics(checker: ConfigChecker, root: Node) -> Iterator[WatchedMetric]:
+    """The metrics of the monitor and of all conditions that can be parsed."""
+    monitor = _find_monitor(checker, root)
     if monitor is not None:
         yield monitor
-    until = root.find("train.until")
-    if until is not None and isinstance(until.value, str):
-        found = find_watched_condition("train.until", until)
-        yield from [found] if found is not None else []
-    stages = root.mapping.get("stages")
-    for index, stage in enumerate(stages.elements if stages is not None else ()):
-        until = stage.mapping.get("until")
-        if until is not None and isinstance(until.value, str):
-            found = find_watched_condition(f"stages.{index}.until", until)
-            yield from [found] if found is not None else []
+    stages = enumerate(root.get("stages").elements)
+    keys = ["train.until", *(f"stages.{index}.until" for index, _ in stages)]
+    for key in keys:
+        until = root.get(key)
+        try:
+            condition: Condition = parse_condition(str(until.value))
+        except ValueError:
+            continue  # not set, or reported by its type
+        target = str(condition).removeprefix(condition.metric).strip()
+        yield WatchedMetric(key, condition.metric, condition.sign, until.place, target)
 
 
-def find_watched_condition(key: str, node: Node) -> WatchedMetric | None:
-    """The metric of a condition such as ``val/acc >= 0.95``; None if it is none."""
-    try:
-        condition: Condition = parse_condition(str(node.value))
-    except ValueError:
-        return None
-    target = str(condition).removeprefix(condition.metric).strip()
-    return WatchedMetric(key, condition.metric, condition.sign, node.place, target)
-
-
-def _find_monitor(walk: ConfigChecker, root: Node) -> WatchedMetric | None:
-    node = root.mapping.get("monitor")
-    if node is None or node.value is None or walk.mistakes.is_known_bad("monitor"):
+def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
+    node = root.get("monitor")
+    if checker.mistakes.is_known_bad("monitor"):
         return None
     named = node.mapping.get("metric", node)
-    if not isinstance(named.value, str) or walk.mistakes.is_known_bad("monitor.metric"):
+    if not isinstance(named.value, str) or checker.mistakes.is_known_bad("monitor.metric"):
         return None
     key = "monitor" if named is node else "monitor.metric"
     sign = named.value[:1] if named.value[:1] in ("+", "-") else ""
     return WatchedMetric(key, named.value[len(sign) :], sign, named.place)
 
 
-def check_monitor(walk: ConfigChecker, root: Node, task: Definition | None) -> None:
-    """Report a monitor without a direction, and metrics that nothing can produce."""
-    names = None if task is None else find_produced_metrics(task, root, walk.registry.library)
-    for watched in find_watched_metrics(walk, root):
-        if watched.target or _is_directed(walk, root, watched):
-            _check_metric(walk, watched, names)
+def check_monitor(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
+    """Report a monitor without a direction, and metrics that nothing produces."""
+    names = None if task is None else find_produced_metrics(task, root, checker.registry.finder)
+    for watched in find_watched_metrics(checker, root):
+        if watched.target or _is_directed(checker, root, watched):
+            _check_metric(checker, watched, names)
 
 
-def _is_directed(walk: ConfigChecker, root: Node, watched: WatchedMetric) -> bool:
-    """Whether the monitor says once which way is better; reported if it does not."""
+def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> bool:
+    """Whether the monitor has one direction; reports it if not."""
     node = root.mapping["monitor"].mapping.get("mode")
     mode = None if node is None else node.value
     sign, text = watched.sign, f"{watched.sign}{watched.metric}"
     if not sign and mode is None:
         hint = f"write '+{text}' if larger is better, '-{text}' if smaller is"
         what = f"does not say which way is better: {text!r}"
-        walk.mistakes.report(watched.key, what, watched.place, hint)
+        checker.report(watched.key, what, watched.place, hint)
         return False
     if node is not None and sign and mode is not None and (sign == "+") != (mode == "max"):
         what = f"{mode!r} contradicts the sign of {text!r}"
-        walk.mistakes.report("monitor.mode", what, node.place, "leave out one of them")
+        checker.report("monitor.mode", what, node.place, "leave out one of them")
         return False
     return True
 
 
-def find_produced_metrics(task: Definition, root: Node, library: Library) -> ProducedMetrics | None:
-    """What a task and the ``metrics`` section can produce, as far as the text shows."""
-    found = {name: _returned(task, name, library) for name in (*_PRODUCERS, "batch_loss")}
+def find_produced_metrics(
+    task: Definition, root: Node, finder: ModuleFinder
+) -> ProducedMetrics | None:
+    """The metrics that the source of a task and the section ``metrics`` show."""
+    found = {name: _returned(task, name, finder) for name in (*_PRODUCERS, "batch_loss")}
     section = _section_names(root)
-    err = has_method(task, "post_metric_to_err", library)
+    err = has_method(task, "post_metric_to_err", finder)
     unknown = section is None or err is None or any(names is None for names in found.values())
     computed = {key for name in _PRODUCERS for key in found[name] or ()}
     losses = (found["batch_loss"] or set()) | loss_term_names(root)
-    optim = root.mapping.get("optim")
-    if optim is not None and has_members(SECTIONS["optim"], optim):
-        losses |= {TOTAL_LOSS}  # the sum of what they descend, where the task gives none
+    if has_members(SECTIONS["optim"], root.get("optim")):
+        losses |= {TOTAL_LOSS}  # the sum of their losses, if the task returns none
     evaluated = computed | (section or set()) | ({"err"} if err else set())
-    eval_loss = root.find("train.eval_loss")
-    if eval_loss is not None and eval_loss.value is True:
+    if root.get("train.eval_loss").value is True:
         evaluated |= losses
     return ProducedMetrics(frozenset(computed | losses), frozenset(evaluated), not unknown)
 
 
-def loss_names(task: Definition | None, root: Node, library: Library) -> set[str] | None:
-    """The losses of a task and of the section ``loss``; None when more may exist than is shown."""
-    returned = None if task is None else _returned(task, "batch_loss", library)
+def loss_names(task: Definition | None, root: Node, finder: ModuleFinder) -> set[str] | None:
+    """The losses of a task and of the section ``loss``; None if there may be more."""
+    returned = None if task is None else _returned(task, "batch_loss", finder)
     return None if returned is None else returned | loss_term_names(root)
 
 
 def _check_metric(
-    walk: ConfigChecker, watched: WatchedMetric, names: ProducedMetrics | None
+    checker: ConfigChecker, watched: WatchedMetric, names: ProducedMetrics | None
 ) -> None:
     if names is None or not names.complete:
         return
@@ -169,31 +159,27 @@ def _check_metric(
     if split in ("val", AVERAGED_SPLIT) and name in names.train:
         hint = "set train.eval_loss=true to compute losses in evaluation"
     what = f"nothing produces the metric {metric!r}"
-    walk.mistakes.report(watched.key, what, watched.place, hint)
+    checker.report(watched.key, what, watched.place, hint)
 
 
 def _section_names(root: Node) -> set[str] | None:
-    metrics = root.mapping.get("metrics")
     names = set[str]()
-    for entry in metrics.elements if metrics is not None else ():
-        name = entry.mapping.get("name")
-        if name is None or not isinstance(name.value, str):
-            return None  # a metric without a name of its own may be called anything
-        names.add(name.value)
+    for entry in root.get("metrics").elements:
+        name = entry.get("name").value
+        if not isinstance(name, str):
+            return None  # a metric without a name in the config may have any name
+        names.add(name)
     return names
 
 
-def _returned(task: Definition, method: str, library: Library) -> set[str] | None:
-    """The keys of the mappings that a method returns; nothing when they cannot be told."""
+def _returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
+    """The keys of the mappings that a method returns; None if its source does not show them."""
     key = ("returned", task.dotted, method)
-    if key not in library.kept:
-        library.kept[key] = _read_returned(task, method, library)
-    found: set[str] | None = library.kept[key]
-    return found
+    return finder.cached(key, lambda: _read_returned(task, method, finder))
 
 
-def _read_returned(task: Definition, method: str, library: Library) -> set[str] | None:
-    chain, complete = class_definitions(task, library)
+def _read_returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
+    chain, complete = class_definitions(task, finder)
     for item in chain:
         function = (
             find_method_node(item.node, method) if isinstance(item.node, ast.ClassDef) else None
@@ -201,7 +187,7 @@ def _read_returned(task: Definition, method: str, library: Library) -> set[str] 
         if function is not None:
             return None if is_set_on_self(chain, method) else _literal_keys(function)
         if isinstance(item.node, ast.ClassDef) and binds_name(item.node, method):
-            return None  # assigned in the class body: whatever it returns
+            return None  # assigned in the class body, so its return value is unknown
     return set() if complete and not is_set_on_self(chain, method) else None
 
 
@@ -234,7 +220,7 @@ def _keys_of(expression: ast.expr, function: FunctionNode) -> set[str] | None:
 
 
 def _keys_of_variable(name: str, function: FunctionNode) -> set[str] | None:
-    """The keys of a local mapping that is only made from literals and item assignments."""
+    """The keys of a local mapping that only literals and item assignments fill."""
     keys = set[str]()
     uses = sum(1 for node in ast.walk(function) if getattr(node, "id", "") == name)
     for node in ast.walk(function):
@@ -266,67 +252,68 @@ _WATCHERS = (
 
 
 def check_watched_metrics(
-    walk: ConfigChecker, root: Node, task: Definition | None, given: Collection[str] = ()
+    checker: ConfigChecker, root: Node, task: Definition | None, given: Collection[str] = ()
 ) -> None:
     """Report watched metrics that nothing measures, and watchers without a monitor.
 
-    Only where the text shows everything: with our own loop, and no code that may evaluate.
+    Checks nothing if another runner, or code of the user, may evaluate.
     """
-    runner = walk.factories.get("runner")
+    runner = checker.factories.get("runner")
     if runner is None or runner.dotted != _TRAIN or task is None or "hooks" in given:
         return
-    node = root.mapping.get("monitor")
-    if (node is None or node.value is None) and not walk.mistakes.is_broken("monitor"):
-        _check_watchers(walk, root, task)
-    for watched in find_watched_metrics(walk, root):
+    if root.get("monitor").value is None and not checker.mistakes.is_broken("monitor"):
+        _check_watchers(checker, root, task)
+    for watched in find_watched_metrics(checker, root):
         section = watched.key if watched.target else "monitor"
-        if not walk.mistakes.has_any(section) and not _lacks_average(walk, root, watched, given):
-            _check_split(walk, root, task, watched)
+        if not checker.mistakes.has_any(section) and not _lacks_average(
+            checker, root, watched, given
+        ):
+            _check_split(checker, root, task, watched)
 
 
-def _check_watchers(walk: ConfigChecker, root: Node, task: Definition) -> None:
-    if has_method(task, "post_metric_to_err", walk.registry.library) is not False:
+def _check_watchers(checker: ConfigChecker, root: Node, task: Definition) -> None:
+    if has_method(task, "post_metric_to_err", checker.registry.finder) is not False:
         return
-    for path, factory in walk.factories.items():
+    for path, factory in checker.factories.items():
         if factory.dotted in _WATCHERS:
-            node = root.find(f"{path}.type")
-            place = node.place if node is not None else None
-            what = f"{factory.qualname} watches the run's monitor, and there is none"
+            what = f"{factory.qualname} needs a monitor, and the run has none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
-            walk.mistakes.report(path, what, place, hint)
+            checker.report(path, what, root.get(f"{path}.type").place, hint)
 
 
 def _lacks_average(
-    walk: ConfigChecker, root: Node, watched: WatchedMetric, given: Collection[str]
+    checker: ConfigChecker, root: Node, watched: WatchedMetric, given: Collection[str]
 ) -> bool:
-    """Whether a metric is that of averaged weights, and nobody averages any; that is reported."""
+    """Whether a metric needs averaged weights and the config averages none; reports it if so."""
     written, _, rest = watched.metric.partition("/")
-    has_average = "average" in {*root.mapping, *given} or walk.mistakes.is_broken("average")
+    has_average = "average" in {*root.mapping, *given} or checker.mistakes.is_broken("average")
     if written != AVERAGED_SPLIT or has_average:
         return False
     hint = f"add average: {{type: ema}}, or write {watched.spell(f'val/{rest}')}"
-    walk.mistakes.report(watched.key, "nothing averages the weights", watched.place, hint)
+    checker.report(watched.key, "nothing averages the weights", watched.place, hint)
     return True
 
 
-def _check_split(walk: ConfigChecker, root: Node, task: Definition, watched: WatchedMetric) -> None:
+def _check_split(
+    checker: ConfigChecker, root: Node, task: Definition, watched: WatchedMetric
+) -> None:
     written, slash, rest = watched.metric.partition("/")
     written = "val" if written == AVERAGED_SPLIT else written
-    split = split_names(walk.registry.library).get(written, "")
-    if split == "train" or _may_evaluate(walk, task):
+    split = split_names(checker.registry.finder).get(written, "")
+    if split == "train" or _may_evaluate(checker, task):
         return
     what, hint = "", ""
     if not slash or split != written:
         meant = f"{split}/{rest}" if split and slash else f"val/{watched.metric}"
         what = f"{watched.metric!r} does not start with a split"
         hint = f"write {watched.spell(meant)}"
-    elif split == "predict" or not _is_evaluated(walk, root, split):
+    elif split == "predict" or not _is_evaluated(checker, root, split):
         what = f"nothing evaluates {split!r} while training"
         hint = _cadence(split)
     elif split == "val" and _lacks_val(root, task):
         what, hint = "there is no data.val to evaluate", "add data.val, or write -train/loss"
     if what:
-        walk.mistakes.report(watched.key, what, watched.place, hint)
+        checker.report(watched.key, what, watched.place, hint)
 
 
 def _cadence(split: str) -> str:
@@ -334,14 +321,14 @@ def _cadence(split: str) -> str:
     return f"set train.eval_every: {known[split]}" if split in known else "monitor val/... instead"
 
 
-def _is_evaluated(walk: ConfigChecker, root: Node, split: str) -> bool:
-    """Whether ``train`` says that a split is evaluated; also if that cannot be told."""
-    if walk.mistakes.has_any("train") or walk.mistakes.is_broken("train.eval_every"):
+def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
+    """Whether ``train`` evaluates a split, or may do so."""
+    if checker.mistakes.has_any("train") or checker.mistakes.is_broken("train.eval_every"):
         return True
     every = root.find("train.eval_every")
     if every is None:
         return True
-    names = split_names(walk.registry.library)
+    names = split_names(checker.registry.finder)
     periods = {names.get(name, name): child.value for name, child in every.mapping.items()}
     if not every.is_mapping:
         periods = {"val": every.value}
@@ -350,28 +337,28 @@ def _is_evaluated(walk: ConfigChecker, root: Node, split: str) -> bool:
     return split in periods and (at_an_end or periods[split] not in (0, "0"))
 
 
-def _may_evaluate(walk: ConfigChecker, task: Definition) -> bool:
-    """Whether some code besides our own may evaluate, or give the task further loaders."""
-    library = walk.registry.library
+def _may_evaluate(checker: ConfigChecker, task: Definition) -> bool:
+    """Whether code of the user may evaluate, or give the task more loaders."""
+    finder = checker.registry.finder
     definitions = [task]
-    for factory in walk.factories.values():
+    for factory in checker.factories.values():
         if factory.kind in ("hook", "updater"):
-            found = library.find_definition(factory.dotted) if factory.file is not None else None
+            found = finder.find_definition(factory.dotted) if factory.file is not None else None
             if found is None:
                 return True
             definitions.append(found)
     for definition in definitions:
-        chain, complete = class_definitions(definition, library)
+        chain, complete = class_definitions(definition, finder)
         own = [item for item in chain if item.module.name.split(".")[0] != "epochal"]
         if not complete or any(
-            "evaluate" in find_attribute_names(item.module, library) for item in own
+            "evaluate" in find_attribute_names(item.module, finder) for item in own
         ):
             return True
     return False
 
 
 def _lacks_val(root: Node, task: Definition) -> bool:
-    data, folds = root.mapping.get("data"), root.find("train.folds")
-    if folds is not None and folds.value is not None:  # each of them holds out its own
+    if root.get("train.folds").value is not None:  # each fold has its own validation data
         return False
+    data = root.mapping.get("data")
     return task.dotted == _MODULE_TASK and data is not None and "val" not in data.mapping

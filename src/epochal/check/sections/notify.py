@@ -1,4 +1,4 @@
-"""The section ``notify``: who can be told, and that no secret stands in a config."""
+"""Checks the section ``notify``: addresses, logins, and secrets that the config contains."""
 
 from __future__ import annotations
 
@@ -20,63 +20,65 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SECRET_HEADER = re.compile(r"auth|token|key|secret|cookie|password", re.IGNORECASE)
-# A random text in an address, such as the last parts of those of Slack and Discord.
+# A random text in an address, such as the last parts of webhooks of Slack and Discord.
 _TOKEN = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")
 _ENV = "write ${env:NAME}, and NAME into the list `env`"
 
 
-def check_notify(walk: ConfigChecker, root: Node) -> None:
-    """Report what is wrong in ``notify`` beyond the types of its values."""
-    section = root.mapping.get("notify")
-    for index, node in enumerate(section.elements if section is not None else ()):
+def check_notify(checker: ConfigChecker, root: Node) -> None:
+    """Report mistakes in ``notify`` that the types of its values do not show."""
+    for index, node in enumerate(root.get("notify").elements):
         key = f"notify.{index}"
         name = node.mapping.get("type")
-        if name is None or key not in walk.factories:
+        if name is None or key not in checker.factories:
             continue
         if name.value not in BUILTINS["channel"]:
-            what = f"{name.value!r} is no way to send mail"
-            hint = f"write {', '.join(BUILTINS['channel'])}; your own way is a hook with run_end"
-            walk.mistakes.report(f"{key}.type", what, name.place, hint)
+            what = f"{name.value!r} cannot send mail"
+            hint = f"write {', '.join(BUILTINS['channel'])}, or a hook with run_end"
+            checker.report(f"{key}.type", what, name.place, hint)
             continue
         checks = {"smtp": _check_smtp, "webhook": _check_webhook, "apprise": _check_apprise}
-        checks[str(name.value)](walk, key, node)
-        kinds = node.mapping.get("kinds")
-        if kinds is not None and kinds.is_list and not kinds.elements:
+        checks[str(name.value)](checker, key, node)
+        kinds = node.get("kinds")
+        if kinds.is_list and not kinds.elements:
             hint = "leave it out for all kinds"
-            walk.mistakes.report(f"{key}.kinds", "nothing would be sent", kinds.place, hint)
+            checker.report(f"{key}.kinds", "nothing would be sent", kinds.place, hint)
 
 
-def _check_smtp(walk: ConfigChecker, key: str, node: Node) -> None:
+def _check_smtp(checker: ConfigChecker, key: str, node: Node) -> None:
     for path, address in _texts(node, "to"):
-        if "@" not in str(address.value) and not walk.mistakes.has_any(f"{key}.{path}"):
-            what = "is no address of a mailbox"
-            walk.mistakes.report(f"{key}.{path}", what, address.place, "write name@example.org")
-    _require_hidden(walk, f"{key}.password", node.mapping.get("password"))
-    user, password = (_value(node, name) for name in ("user", "password"))
+        if "@" not in str(address.value) and not checker.mistakes.has_any(f"{key}.{path}"):
+            what = "is not an email address"
+            checker.report(f"{key}.{path}", what, address.place, "write name@example.org")
+    _require_hidden(checker, f"{key}.password", node.get("password"))
+    user, password = node.get("user").value, node.get("password").value
     if (user is None) != (password is None):
         missing = "password" if password is None else "user"
         what = "a login needs a user and a password"
-        walk.mistakes.report(f"{key}.{missing}", what, _place(node), f"add {missing}: ...")
-    is_open = _value(node, "security") == "none" and _value(node, "host") not in _LOOPBACK
+        checker.report(f"{key}.{missing}", what, _place(node), f"add {missing}: ...")
+    is_open = node.get("security").value == "none" and node.get("host").value not in _LOOPBACK
     if is_open and password is not None:
-        what = "the password would travel for everybody to read"
+        what = "the password would be sent unencrypted"
         place = node.mapping["security"].place
-        walk.mistakes.report(f"{key}.security", what, place, "write starttls or tls")
+        checker.report(f"{key}.security", what, place, "write starttls or tls")
 
 
-def _check_webhook(walk: ConfigChecker, key: str, node: Node) -> None:
+def _check_webhook(checker: ConfigChecker, key: str, node: Node) -> None:
     url = node.mapping.get("url")
-    if url is not None and isinstance(url.value, str) and not walk.mistakes.has_any(f"{key}.url"):
+    if (
+        url is not None
+        and isinstance(url.value, str)
+        and not checker.mistakes.has_any(f"{key}.url")
+    ):
         parts = _split(url.value)
         if parts is None:
-            what = "is no address of the web"
-            walk.mistakes.report(f"{key}.url", what, url.place, "write https://...")
+            what = "is not a web address"
+            checker.report(f"{key}.url", what, url.place, "write https://...")
         elif parts.username or _has_secret(parts):
-            _require_hidden(walk, f"{key}.url", url)
-    headers = node.mapping.get("headers")
-    for name, header in headers.mapping.items() if headers is not None else ():
+            _require_hidden(checker, f"{key}.url", url)
+    for name, header in node.get("headers").mapping.items():
         if _SECRET_HEADER.search(name):
-            _require_hidden(walk, f"{key}.headers.{name}", header)
+            _require_hidden(checker, f"{key}.headers.{name}", header)
 
 
 def _has_secret(parts: SplitResult) -> bool:
@@ -85,7 +87,7 @@ def _has_secret(parts: SplitResult) -> bool:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of an address of the web; None if it is none."""
+    """The parts of a web address; None if it is not one."""
     try:
         parts = urlsplit(url)
         return parts if parts.scheme in ("http", "https") and parts.hostname else None
@@ -93,36 +95,32 @@ def _split(url: str) -> SplitResult | None:
         return None
 
 
-def _check_apprise(walk: ConfigChecker, key: str, node: Node) -> None:
+def _check_apprise(checker: ConfigChecker, key: str, node: Node) -> None:
     for path, url in _texts(node, "urls"):
-        _require_hidden(walk, f"{key}.{path}", url)
+        _require_hidden(checker, f"{key}.{path}", url)
     if find_spec("apprise") is None:
         what, hint = "the package apprise is not installed", "pip install 'epochal[apprise]'"
-        walk.mistakes.report(f"{key}.type", what, _place(node), hint)
+        checker.report(f"{key}.type", what, _place(node), hint)
 
 
-def _require_hidden(walk: ConfigChecker, key: str, node: Node | None) -> None:
-    """Refuse a secret that is written out: the record would keep it."""
-    if node is None or node.value is None or walk.mistakes.has_any(key):
+def _require_hidden(checker: ConfigChecker, key: str, node: Node) -> None:
+    """Report a secret that is written in the config: the record would keep it."""
+    if node.value is None or checker.mistakes.has_any(key):
         return
     if ENV_OPENING not in (node.template or ""):
         what = "is a secret, and the record of every run would keep it"
-        walk.mistakes.report(key, what, replace(node.place, text=""), _ENV)  # nor show it
+        # Without the line of the file, which would show it.
+        checker.report(key, what, replace(node.place, text=""), _ENV)
 
 
 def _texts(node: Node, name: str) -> Iterator[tuple[str, Node]]:
-    """The one text of a key, or each of its list, with its path."""
-    child = node.mapping.get(name)
-    if child is not None and isinstance(child.value, str):
+    """Each text of a key that has one text or a list of them, with its path."""
+    child = node.get(name)
+    if isinstance(child.value, str):
         yield name, child
-    for index, element in enumerate(child.elements if child is not None else ()):
+    for index, element in enumerate(child.elements):
         if isinstance(element.value, str):
             yield f"{name}.{index}", element
-
-
-def _value(node: Node, name: str) -> object:
-    child = node.mapping.get(name)
-    return None if child is None else child.value
 
 
 def _place(node: Node) -> Place:

@@ -1,4 +1,4 @@
-"""The section ``optim``: rules for groups of parameters, and numbers that make no sense."""
+"""Checks the section ``optim``: rules for parameter groups, numbers, and several optimizers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from epochal.check.sections.sections import SECTIONS
 from epochal.check.signatures.literals import MISSING
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import list_known
+from epochal.check.values.checker import suggest_known
 from epochal.errors import nearest
 
 if TYPE_CHECKING:
@@ -30,87 +30,79 @@ _RULE = (
     Parameter("freeze", "bool", MISSING),
     Parameter("lr_mult", "float", MISSING),
 )
-# Forms of the whole optimizer: torch chooses kernels by them, and graphs are captured or not.
+# Options of the whole optimizer: torch chooses its kernels by them.
 _FORMS = ("fused", "foreach", "capturable", "differentiable")
 _NOT_NEGATIVE = ("lr", "lr_mult", "weight_decay")
 _EXAMPLE = 'write for example {match: "*.bias", weight_decay: 0}'
 
 
-def check_optim(walk: ConfigChecker, root: Node) -> None:
-    """Report what is wrong in ``optim`` beyond the types of its values."""
+def check_optim(checker: ConfigChecker, root: Node) -> None:
+    """Report mistakes in ``optim`` that the types of its values do not show."""
     node = root.mapping.get("optim")
     if node is None:
         return
     if not has_members(SECTIONS["optim"], node):
-        check_optimizer(walk, "optim", node)
+        check_optimizer(checker, "optim", node)
         return
     members = {name: child for name, child in node.mapping.items() if child.is_mapping}
     for name, child in members.items():
         path = f"optim.{name}"
         if "." in name or _is_bad_name(name):
             what = f"{name!r} cannot be the name of an optimizer"
-            walk.mistakes.report(path, what, child.key_place, "use letters, digits, _ and -")
-        check_optimizer(walk, path, child)
-    _check_members(walk, node, members)
+            checker.report(path, what, child.key_place, "use letters, digits, _ and -")
+        check_optimizer(checker, path, child)
+    _check_members(checker, node, members)
 
 
-def _check_members(walk: ConfigChecker, node: Node, members: Mapping[str, Node]) -> None:
+def _check_members(checker: ConfigChecker, node: Node, members: Mapping[str, Node]) -> None:
     """Report optimizers that cannot share a model, or steps in which none of them acts."""
-    greedy = [name for name, child in members.items() if not _written(child, "match")]
+    greedy = [name for name, child in members.items() if not child.get("match").to_plain()]
     for name in greedy[1:]:
-        what = f"{name!r} and {greedy[0]!r} both train what is left: only one of them may"
+        what = f"{name!r} and {greedy[0]!r} both train the remaining parameters: only one may"
         key_place = members[name].key_place
-        walk.mistakes.report(f"optim.{name}", what, key_place, 'add match: "PATTERN"')
-    periods = [_written(child, "every") for child in members.values()]
+        checker.report(f"optim.{name}", what, key_place, 'add match: "PATTERN"')
+    periods = [child.get("every").value for child in members.values()]
     if all(isinstance(every, int) and every > 1 for every in periods):
-        what = "there are steps in which no optimizer acts"
-        walk.mistakes.report("optim", what, node.key_place, "let one of them have every: 1")
+        what = "in some steps no optimizer acts"
+        checker.report("optim", what, node.key_place, "set every: 1 for one of them")
 
 
-def check_optimizer_losses(walk: ConfigChecker, root: Node, task: Definition | None) -> None:
-    """Report losses that several optimizers descend, and that nobody computes."""
-    node, names = root.mapping.get("optim"), loss_names(task, root, walk.registry.library)
+def check_optimizer_losses(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
+    """Report losses of several optimizers that nothing computes."""
+    node, names = root.mapping.get("optim"), loss_names(task, root, checker.registry.finder)
     if node is None or not names or not has_members(SECTIONS["optim"], node):
         return
     for name, child in node.mapping.items():
-        loss = child.mapping.get("loss")
-        if loss is None or not isinstance(loss.value, str) or loss.value in names:
+        loss = child.get("loss")
+        if not isinstance(loss.value, str) or loss.value in names:
             continue
-        close = nearest(loss.value, names)
-        hint = f"did you mean {close!r}?" if close else list_known(names)
         place = child.key_place if loss.layer == "default" else loss.place
-        what = f"nothing computes the loss {loss.value!r}"
-        walk.mistakes.report(f"optim.{name}.loss", what, place, hint)
+        what, hint = f"nothing computes the loss {loss.value!r}", suggest_known(loss.value, names)
+        checker.report(f"optim.{name}.loss", what, place, hint)
 
 
-def _written(node: Node, key: str) -> object:
-    child = node.mapping.get(key)
-    return None if child is None else child.to_plain()
-
-
-def check_optimizer(walk: ConfigChecker, path: str, node: Node) -> None:
-    """The same for the one optimizer whose spec stands at ``path``."""
-    factory = walk.factories.get(path)
+def check_optimizer(checker: ConfigChecker, path: str, node: Node) -> None:
+    """Report the mistakes of the optimizer whose spec is at ``path``."""
+    factory = checker.factories.get(path)
     if factory is None:
         return
-    signature = read_signature(factory, walk.registry.library)
-    _check_numbers(walk, path, node)
+    signature = read_signature(factory, checker.registry.finder)
+    _check_numbers(checker, path, node)
     for key, option in (("no_decay", "weight_decay"), ("layer_decay", "lr")):
-        child = node.mapping.get(key)
-        if child is not None and child.value is not None and not _takes(signature, option):
+        child = node.get(key)
+        if child.value is not None and not _takes(signature, option):
             what = f"needs {option!r}, which {signature.owner} does not take"
-            walk.mistakes.report(f"{path}.{key}", what, child.key_place, f"remove {key}")
+            checker.report(f"{path}.{key}", what, child.key_place, f"remove {key}")
     names: dict[str, str] = {}
     for here, rule in _rules(path, node):
-        _check_rule(walk, here, rule, signature)
-        name = rule.mapping.get("name")
-        if name is not None and isinstance(name.value, str):
-            _check_name(walk, f"{here}.name", name, names)
+        _check_rule(checker, here, rule, signature)
+        name = rule.get("name")
+        if isinstance(name.value, str):
+            _check_name(checker, f"{here}.name", name, names)
 
 
 def _rules(path: str, node: Node) -> Iterator[tuple[str, Node]]:
-    groups = node.mapping.get("groups")
-    for index, rule in enumerate(groups.elements if groups is not None else ()):
+    for index, rule in enumerate(node.get("groups").elements):
         if rule.is_mapping:
             yield f"{path}.groups.{index}", rule
 
@@ -119,18 +111,16 @@ def _takes(signature: Signature, name: str) -> bool:
     return signature.open or signature.get(name) is not None
 
 
-def _check_numbers(walk: ConfigChecker, path: str, node: Node) -> None:
+def _check_numbers(checker: ConfigChecker, path: str, node: Node) -> None:
     for key in _NOT_NEGATIVE:
-        child = node.mapping.get(key)
-        number = None if child is None else child.value
-        if child is None or isinstance(number, bool) or not isinstance(number, int | float):
-            continue
-        if number < 0:
+        child = node.get(key)
+        number = child.value
+        if isinstance(number, int | float) and not isinstance(number, bool) and number < 0:
             what = f"must be at least 0, got {number!r}"
-            walk.mistakes.report(f"{path}.{key}", what, child.place, "write a positive number")
+            checker.report(f"{path}.{key}", what, child.place, "write a positive number")
 
 
-def _check_rule(walk: ConfigChecker, path: str, rule: Node, signature: Signature) -> None:
+def _check_rule(checker: ConfigChecker, path: str, rule: Node, signature: Signature) -> None:
     known = {item.name: (item, "section 'optim'") for item in _RULE}
     known |= {
         item.name: (item, signature.owner)
@@ -141,44 +131,44 @@ def _check_rule(walk: ConfigChecker, path: str, rule: Node, signature: Signature
     for key, child in rule.mapping.items():
         here = f"{path}.{key}"
         if key in known:
-            walk.value(here, child, *known[key])
+            checker.value(here, child, *known[key])
         elif key in _FORMS:
-            what = f"{key!r} holds for the whole optimizer, not for a group"
-            walk.mistakes.report(here, what, child.key_place, "write it in optim itself")
+            what = f"{key!r} applies to the whole optimizer, not to a group"
+            checker.report(here, what, child.key_place, "write it in optim itself")
         elif not signature.open:
             close = nearest(key, known)
-            hint = f"did you mean {close!r}?" if close else list_known(known)
-            walk.mistakes.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
+            hint = suggest_known(key, known)
+            checker.report(here, f"unknown key {key!r} of a rule", child.key_place, hint)
             meant |= {close} if close else set()
-    _check_numbers(walk, path, rule)
-    _check_sense(walk, path, rule, meant)
+    _check_numbers(checker, path, rule)
+    _check_sense(checker, path, rule, meant)
 
 
-def _check_sense(walk: ConfigChecker, path: str, rule: Node, meant: set[str]) -> None:
-    """Report a rule that is about nothing, says nothing, or says two things.
+def _check_sense(checker: ConfigChecker, path: str, rule: Node, meant: set[str]) -> None:
+    """Report a rule that selects nothing, changes nothing, or contradicts itself.
 
-    ``meant`` has also the keys that were probably misspelt.
+    ``meant`` also has the keys that were probably misspelt.
     """
     keys = rule.mapping
     if not meant & {"match", "module"}:
-        what = "the rule does not say which parameters it is about"
-        walk.mistakes.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
+        what = "the rule selects no parameters"
+        checker.report(path, what, rule.place, "add match: PATTERN, or module: CLASS")
     elif not keys.keys() - {"match", "module"}:
-        walk.mistakes.report(path, "the rule changes nothing", rule.place, _EXAMPLE)
+        checker.report(path, "the rule changes nothing", rule.place, _EXAMPLE)
     if "lr" in keys and "lr_mult" in keys:
         what = "a rule has lr or lr_mult, not both"
         hint = "lr_mult is a factor of optim.lr; remove one of them"
-        walk.mistakes.report(f"{path}.lr_mult", what, keys["lr_mult"].key_place, hint)
+        checker.report(f"{path}.lr_mult", what, keys["lr_mult"].key_place, hint)
 
 
-def _check_name(walk: ConfigChecker, path: str, node: Node, seen: dict[str, str]) -> None:
+def _check_name(checker: ConfigChecker, path: str, node: Node, seen: dict[str, str]) -> None:
     name = str(node.value)
     if _is_bad_name(name):
         what = f"{name!r} cannot be the name of a group"
-        walk.mistakes.report(path, what, node.place, _NAME_HINT)
+        checker.report(path, what, node.place, _NAME_HINT)
     elif name in seen:
         what = f"two rules are called {name!r}, the other one is {seen[name]}"
-        walk.mistakes.report(path, what, node.place, "give one of them another name")
+        checker.report(path, what, node.place, "give one of them another name")
     seen.setdefault(name, path.removesuffix(".name"))
 
 

@@ -1,4 +1,4 @@
-"""The section ``schedule``: lengths that do not fit the run, and keys that need each other."""
+"""Checks the section ``schedule``: lengths that do not fit the run, and keys that need others."""
 
 from __future__ import annotations
 
@@ -26,33 +26,31 @@ _OF_THE_RUN = tuple(
 )
 
 
-def check_schedules(walk: ConfigChecker, root: Node) -> None:
-    """Report what is wrong with the schedules of the run and of its stages."""
-    for path, factory in walk.factories.items():
+def check_schedules(checker: ConfigChecker, root: Node) -> None:
+    """Report mistakes in the schedules of the run, its stages and its optimizers."""
+    for path, factory in checker.factories.items():
         node = root.find(path) if _PATHS.fullmatch(path) else None
-        if node is None or walk.mistakes.has_any(path):
+        if node is None or checker.mistakes.has_any(path):
             continue
         dotted = factory.dotted
         wrong = _wrong_for(node, dotted, _length_of(root, path))
         for key, what, hint in (*_wrong_lengths(node, dotted), *_missing(node, dotted), *wrong):
-            child = node.mapping.get(key)
-            is_written = child is not None and child.layer != "default"
+            is_written = key in node.mapping and node.mapping[key].layer != "default"
             place = node.mapping[key if is_written else "type"].place
-            walk.mistakes.report(f"{path}.{key}", what, place, hint)
+            checker.report(f"{path}.{key}", what, place, hint)
 
 
 def _wrong_lengths(node: Node, dotted: str) -> Iterator[Mistake]:
-    """Lengths that are measured in something else than steps or epochs, or do not ascend."""
-    if dotted.startswith(_OURS) and _value(node, "unit") == "eval":
+    """Lengths that are not in steps or epochs, or do not ascend."""
+    if dotted.startswith(_OURS) and node.get("unit").value == "eval":
         what = "'eval' is for schedulers of torch; ours go by step or epoch"
         yield "unit", what, "write epoch, or remove it"
     for key in _LENGTHS if dotted.startswith((_OURS, _TORCHS)) else ("warmup",):
-        length = _length(_value(node, key))
+        length = _length(node.get(key).value)
         if length is not None and length.unit not in ("st", "ep"):
             what = f"must be in steps or epochs, got {str(length)!r}"
             yield key, what, f"write for example {key}: 500st"
-    milestones = node.mapping.get("milestones")
-    lengths = [_length(one.value) for one in milestones.elements] if milestones is not None else []
+    lengths = [_length(one.value) for one in node.get("milestones").elements]
     for earlier, later in pairwise(lengths):
         if earlier and later and earlier.unit == later.unit and later.amount <= earlier.amount:
             what = f"must ascend, but {later} follows {earlier}"
@@ -60,59 +58,58 @@ def _wrong_lengths(node: Node, dotted: str) -> Iterator[Mistake]:
 
 
 def _missing(node: Node, dotted: str) -> Iterator[Mistake]:
-    """What one key needs from another."""
-    has_warmup = bool(_value(node, "warmup"))
+    """Keys that another key needs."""
+    has_warmup = bool(node.get("warmup").value)
     default = next(key.default for key in SECTIONS["schedule"].keys if key.name == "warmup_start")
-    if _value(node, "warmup_start") not in (default, None) and not has_warmup:
+    if node.get("warmup_start").value not in (default, None) and not has_warmup:
         yield "warmup_start", "does nothing without a warm-up", "add warmup: 500st"
     if dotted == f"{_OURS}decays.Noam" and not has_warmup:
         yield "warmup", "missing; noam rises over it", "add warmup: 4000st"
-    if dotted == f"{_OURS}decays.InverseSqrt" and not has_warmup and not _value(node, "timescale"):
-        what = "missing; there is no warm-up whose length it could take"
+    if (
+        dotted == f"{_OURS}decays.InverseSqrt"
+        and not has_warmup
+        and not node.get("timescale").value
+    ):
+        what = "missing; without a warm-up it has no default"
         yield "timescale", what, "add warmup: 1000st, or timescale: 1000st"
     if dotted == f"{_TORCHS}OneCycleLR":
         has_both = (
-            _value(node, "epochs") is not None and _value(node, "steps_per_epoch") is not None
+            node.get("epochs").value is not None and node.get("steps_per_epoch").value is not None
         )
-        if not has_both and _value(node, "total_steps") is None:
+        if not has_both and node.get("total_steps").value is None:
             what = "missing; OneCycleLR must know the number of steps"
             yield "total_steps", what, "add total_steps: 500, with train: {for: 500st}"
 
 
 def _wrong_for(node: Node, dotted: str, whole: Node | None) -> Iterator[Mistake]:
-    """What does not fit the length of the training, as far as that is written down."""
+    """Lengths that do not fit the length of the training, if the config sets that."""
     length = None if whole is None else _length(whole.value)
     if whole is None or length is None:
         return
-    warmup, decay = _length(_value(node, "warmup")), _length(_value(node, "decay"))
-    # Whoever shortens a training by hand wants to try it: the run will say it then.
+    warmup, decay = _length(node.get("warmup").value), _length(node.get("decay").value)
+    # A length on the command line is for a trial run, which warns when it starts.
     is_fixed = whole.layer != COMMAND_LINE
     if is_fixed and warmup and warmup.unit == length.unit and warmup.amount >= length.amount:
         what = f"the warm-up takes {warmup}, and the training only {length}"
         yield "warmup", what, "make the warm-up shorter, or the training longer"
     if is_fixed and decay and decay.unit == length.unit and decay.amount > length.amount:
-        what = f"the way down takes {decay}, and the training only {length}"
+        what = f"the decay takes {decay}, and the training only {length}"
         yield "decay", what, "make it shorter, or the training longer"
-    told = _length(_value(node, "total_steps")) if dotted == f"{_TORCHS}OneCycleLR" else None
-    is_first = not _value(node, "warmup")  # else it begins later
-    if is_fixed and is_first and told and length.unit == "st" and told.amount < length.amount:
-        what = f"OneCycleLR ends after {told.amount} steps, and the training after {length}"
+    total = _length(node.get("total_steps").value) if dotted == f"{_TORCHS}OneCycleLR" else None
+    is_first = not node.get("warmup").value  # else it begins later
+    if is_fixed and is_first and total and length.unit == "st" and total.amount < length.amount:
+        what = f"OneCycleLR ends after {total.amount} steps, and the training after {length}"
         yield "total_steps", what, "make both the same"
-    if dotted in _OF_THE_RUN and length.is_time and _value(node, "over") is None:
-        what = f"missing; how many steps {length} have is not known before"
+    if dotted in _OF_THE_RUN and length.is_time and node.get("over").value is None:
+        what = f"missing; the number of steps in {length} is not known in advance"
         yield "over", what, "add over: 10000st, or end the training by steps or epochs"
 
 
 def _length_of(root: Node, path: str) -> Node | None:
-    """How long the schedule holds, if one key says that."""
+    """How long the schedule is used, if one key sets that."""
     if path.startswith("stages."):
         return root.find(f"{path.rpartition('.')[0]}.for")
     return None if "stages" in root.mapping else root.find("train.for")
-
-
-def _value(node: Node, key: str) -> object:
-    child = node.mapping.get(key)
-    return None if child is None else child.value
 
 
 def _length(value: object) -> Duration | None:

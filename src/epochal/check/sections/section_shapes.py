@@ -1,4 +1,4 @@
-"""The shapes that a section can have, each checked and expanded in its own way."""
+"""Checks and expands one section, according to its shape."""
 
 from __future__ import annotations
 
@@ -7,109 +7,110 @@ from typing import TYPE_CHECKING
 
 from epochal.check.sections.sections import SECTIONS, section_signature, split_names
 from epochal.check.signatures.parameters import Parameter, Signature
-from epochal.check.values.checker import list_known, replace_entries
+from epochal.check.values.checker import replace_entries, suggest_known
 from epochal.check.values.types import is_spec
 from epochal.config.node import Node
 from epochal.config.scalar import show
 from epochal.config.source_file import display_name
-from epochal.errors import Place, nearest
+from epochal.errors import Place
 
 if TYPE_CHECKING:
     from epochal.check.sections.sections import Section
     from epochal.check.values.checker import ConfigChecker
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
 
 
-def expand_section(walk: ConfigChecker, section: Section, node: Node) -> Node:
-    """A whole section with its defaults; mistakes are noted in ``walk``."""
-    own = section_signature(section, walk.registry.library)
+def expand_section(checker: ConfigChecker, section: Section, node: Node) -> Node:
+    """A whole section with its defaults; mistakes go into ``checker``."""
+    own = section_signature(section, checker.registry.finder)
     if section.shape == "value":
-        return _value(walk, section, node)
+        return _value(checker, section, node)
     if section.shape == "options":
-        return _options(walk, section.name, node, own)
+        return _options(checker, section.name, node, own)
     if has_members(section, node):
-        return expand_members(walk, section, node, own)
+        return expand_members(checker, section, node, own)
     if section.shape == "spec":
-        return walk.spec(section.name, node, section.kind, own)
+        return checker.spec(section.name, node, section.kind, own)
     expand = {"specs": _specs, "splits": _splits, "terms": _terms}.get(section.shape)
-    return node if expand is None else expand(walk, section, node, own)
+    return node if expand is None else expand(checker, section, node, own)
 
 
-def _value(walk: ConfigChecker, section: Section, node: Node) -> Node:
+def _value(checker: ConfigChecker, section: Section, node: Node) -> Node:
     path = section.name
     if section.keys and node.is_mapping:
-        return _options(walk, path, node, Signature(f"section {path!r}", section.keys))
+        return _options(checker, path, node, Signature(f"section {path!r}", section.keys))
     parameter = Parameter(path, section.annotation, section.default)
-    return walk.value(path, node, parameter, f"section {path!r}")
+    return checker.value(path, node, parameter, f"section {path!r}")
 
 
-def _options(walk: ConfigChecker, path: str, node: Node, own: Signature) -> Node:
+def _options(checker: ConfigChecker, path: str, node: Node, own: Signature) -> Node:
     if node.is_mapping:
-        return walk.entries(path, node, (own,), _place(own))
+        return checker.entries(path, node, (own,), _place(own))
     first = own.parameters[0].name if own.parameters else "key"
-    _report_shape(walk, path, node, "a mapping", f"write {path}: {{{first}: ...}}")
+    _report_shape(checker, path, node, "a mapping", f"write {path}: {{{first}: ...}}")
     return node
 
 
-def _specs(walk: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
+def _specs(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     path = section.name
     if not node.is_list:
-        _report_shape(walk, path, node, "a list", f"write {path}: [{{type: ...}}]")
+        _report_shape(checker, path, node, "a list", f"write {path}: [{{type: ...}}]")
         return node
     elements = (
-        walk.spec(f"{path}.{index}", child, section.kind, own)
+        checker.spec(f"{path}.{index}", child, section.kind, own)
         for index, child in enumerate(node.elements)
     )
     return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
 
 
-def _terms(walk: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
+def _terms(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     if node.is_list:
-        return _specs(walk, section, node, own)
+        return _specs(checker, section, node, own)
     if not is_mapping_of_specs(node):
-        return walk.spec(section.name, node, section.kind, own)
+        return checker.spec(section.name, node, section.kind, own)
     terms = {
-        name: walk.spec(f"{section.name}.{name}", term, section.kind, own)
+        name: checker.spec(f"{section.name}.{name}", term, section.kind, own)
         for name, term in node.mapping.items()
     }
     return replace_entries(node, terms)
 
 
-def _splits(walk: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
-    path, names = section.name, split_names(walk.registry.library)
+def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
+    path, names = section.name, split_names(checker.registry.finder)
     if not node.is_mapping:
-        _report_shape(walk, path, node, "a mapping of splits", "write data: {train: {type: ...}}")
+        _report_shape(
+            checker, path, node, "a mapping of splits", "write data: {train: {type: ...}}"
+        )
         return node
     entries: dict[str, Node] = {}
     for written, child in node.mapping.items():
         here = f"{path}.{written}"
         split = names.get(written, "")
         if not split:
-            close = nearest(written, names)
-            hint = f"did you mean {close!r}?" if close else list_known(names)
-            walk.mistakes.report(here, f"unknown split {written!r}", child.key_place, hint)
+            what, hint = f"unknown split {written!r}", suggest_known(written, names)
+            checker.report(here, what, child.key_place, hint)
         elif split in entries:
             what = f"the split {split!r} is there twice, once as {written!r}"
-            walk.mistakes.report(here, what, child.key_place, "keep one of them")
+            checker.report(here, what, child.key_place, "keep one of them")
         elif is_mapping_of_specs(child):
             loaders = {
-                name: walk.spec(f"{here}.{name}", loader, section.kind, own)
+                name: checker.spec(f"{here}.{name}", loader, section.kind, own)
                 for name, loader in child.mapping.items()
             }
             entries[split] = replace_entries(child, loaders)
         else:
-            entries[split] = walk.spec(here, child, section.kind, own)
+            entries[split] = checker.spec(here, child, section.kind, own)
     return replace_entries(node, entries)
 
 
-def _report_shape(walk: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
-    if not walk.mistakes.is_known_bad(path):
+def _report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
+    if not checker.mistakes.is_known_bad(path):
         what = f"expected {wanted}, got {show(node.to_plain())}"
-        walk.mistakes.report(path, what, node.place, hint)
+        checker.report(path, what, node.place, hint)
 
 
 def is_mapping_of_specs(node: Node) -> bool:
-    """Whether a mapping holds specs by name, and is not one itself."""
+    """Whether a mapping contains specs by name, and is not a spec itself."""
     children = node.mapping.values()
     return bool(children) and not is_spec(node) and all(child.is_mapping for child in children)
 
@@ -122,55 +123,57 @@ def _place(own: Signature) -> Place:
 
 
 SHARED_KEYS = ("accumulate", "noise", "noise_decay")
-"""Keys of the section itself that hold for all of several optimizers."""
+"""Keys of the section that apply to all of several optimizers."""
 
 
 def has_members(section: Section, node: Node) -> bool:
-    """Whether a section holds several specs by name instead of one."""
+    """Whether a section contains several specs by name instead of one."""
     if not section.members or is_spec(node):
         return False
     return any(is_spec(child) for child in node.mapping.values())
 
 
-def member_signature(section: Section, library: Library) -> Signature:
-    """The keys that belong to each of several specs, beside those of its component."""
-    return section_signature(replace(section, options=section.members, keys=()), library)
+def member_signature(section: Section, finder: ModuleFinder) -> Signature:
+    """The keys of each of several specs, besides those of its component."""
+    return section_signature(replace(section, options=section.members, keys=()), finder)
 
 
-def expand_members(walk: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
-    """The section with each of its specs expanded; mistakes are noted in ``walk``."""
+def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
+    """The section with each of its specs expanded; mistakes go into ``checker``."""
     shared = [item for item in own.parameters if item.name in SHARED_KEYS]
     keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
     signature = replace(own, parameters=tuple(shared))
     entries = dict(
-        walk.entries(
+        checker.entries(
             section.name, replace_entries(node, keys), (signature,), Place(own.owner)
         ).mapping
     )
-    members = member_signature(section, walk.registry.library)
+    members = member_signature(section, checker.registry.finder)
     for name, child in node.mapping.items():
         path = f"{section.name}.{name}"
         if name in SHARED_KEYS:
             continue
         if own.get(name) is not None:
-            what = f"{name!r} must be said for each of several optimizers"
-            walk.mistakes.report(path, what, child.key_place, f"write it in each that needs {name}")
+            what = f"{name!r} must be set for each of several optimizers"
+            checker.report(path, what, child.key_place, f"write it in each that needs {name}")
         elif not child.is_mapping:
             what = f"unknown key {name!r} beside several optimizers"
             hint = f"write {name}: {{type: ...}} for one more of them, or move it into one"
-            walk.mistakes.report(path, what, child.key_place, hint)
+            checker.report(path, what, child.key_place, hint)
         else:
-            entries[name] = _member(walk, path, child, section, members)
+            entries[name] = _member(checker, path, child, section, members)
     return replace_entries(node, entries)
 
 
-def _member(walk: ConfigChecker, path: str, node: Node, section: Section, own: Signature) -> Node:
+def _member(
+    checker: ConfigChecker, path: str, node: Node, section: Section, own: Signature
+) -> Node:
     rest = {key: child for key, child in node.mapping.items() if key != "schedule"}
-    expanded = walk.spec(path, replace_entries(node, rest), section.kind, own)
+    expanded = checker.spec(path, replace_entries(node, rest), section.kind, own)
     schedule = node.mapping.get("schedule")
     if schedule is None or schedule.value is None:
         return expanded
     where = SECTIONS["schedule"]
-    keys = section_signature(where, walk.registry.library)
-    made = walk.spec(f"{path}.schedule", schedule, where.kind, keys)
+    keys = section_signature(where, checker.registry.finder)
+    made = checker.spec(f"{path}.schedule", schedule, where.kind, keys)
     return replace_entries(expanded, {**expanded.mapping, "schedule": made})

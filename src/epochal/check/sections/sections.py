@@ -1,7 +1,7 @@
-"""What may stand at the top of a config, and which keys belong to the section itself.
+"""The table of sections: every top-level key of a config, its shape, options and default.
 
 A key of the section wins over an argument of the component with the same name: ``every`` of an
-entry of ``hooks`` always says when the hook acts, and its constructor never sees it.
+entry of ``hooks`` always sets when the hook acts, and its constructor never receives it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from epochal.registry.parsed_module import Variable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
 
 
 @final
@@ -36,13 +36,13 @@ class Section:
     """The kind of component that its specs name."""
 
     options: str = ""
-    """The dataclass that declares the keys of the section itself."""
+    """The dataclass that declares the section's own keys."""
 
     members: str = ""
-    """The same for the keys of each spec, where several may stand in place of one, by name."""
+    """The dataclass of the keys of each spec, in a section that may have several by name."""
 
     keys: tuple[Parameter, ...] = ()
-    """More keys of the section itself."""
+    """More of the section's own keys."""
 
     annotation: str = ""
     default: Plain | Absent = MISSING
@@ -58,7 +58,7 @@ def _value(name: str, annotation: str, default: Plain | Absent, doc: str) -> Sec
 
 _MONITOR = (
     _key("metric", "str", MISSING, "Full name of the metric, such as val/acc or +val/acc."),
-    _key("mode", "Literal['min', 'max'] | None", None, "Which way is better, if no sign says it."),
+    _key("mode", "Literal['min', 'max'] | None", None, "Which way is better, if no sign is set."),
     _key(
         "min_delta",
         "Annotated[float, AtLeast(0)]",
@@ -88,13 +88,13 @@ _SCHEDULE = (
         "unit",
         "Literal['step', 'epoch', 'eval']",
         "step",
-        "After what the rate moves; eval is for schedulers of torch only.",
+        "When the rate changes; eval is for schedulers of torch only.",
     ),
     _key(
         "warmup",
         "Annotated[int, AtLeast(0)] | Duration",
         0,
-        "A straight line before the schedule, in steps (500, 500st) or epochs (1ep).",
+        "Length of a linear warm-up before the schedule, in steps (500, 500st) or epochs (1ep).",
     ),
     _key(
         "warmup_start",
@@ -104,16 +104,16 @@ _SCHEDULE = (
     ),
 )
 _STAGE = (
-    _key("name", "str | None", None, "What it is called; stage1, stage2 and so on if null."),
-    _key("for", "Duration | None", None, "How long it takes; at most, if until ends it before."),
+    _key("name", "str | None", None, "Its name; stage1, stage2 and so on if null."),
+    _key("for", "Duration | None", None, "How long it takes; the maximum if until is set."),
     _key(
         "until",
         "Condition | dict[str, int] | None",
         None,
-        "What ends it: val/acc >= 0.9, or {plateau: 3} values of the monitor without a better one.",
+        "What ends it: val/acc >= 0.9, or {plateau: 3}, values of the monitor without a new best.",
     ),
     _key("optim", "dict[str, Any] | str", {}, "Keys of optim; state: keep or reset."),
-    _key("schedule", "dict[str, Any] | str | None", None, "A schedule for this stage alone."),
+    _key("schedule", "dict[str, Any] | str | None", None, "A schedule for this stage only."),
     _key("loss", "dict[str, float]", {}, "Weights of terms of the loss, by name."),
     _key("freeze", "list[str]", [], "Patterns of parameters that are not trained from here on."),
     _key("unfreeze", "list[str]", [], "Patterns of parameters that are trained from here on."),
@@ -122,17 +122,17 @@ _STAGE = (
     _key("task", "dict[str, Any]", {}, "Keyword arguments of the task's on_stage_start."),
 )
 _TERM = (
-    _key("name", "str | None", None, "What its value is called; in a list the type, if null."),
+    _key("name", "str | None", None, "The name of its value; in a list the type, if null."),
     _key("weight", "float", 1.0, "Its share of the sum; with 0 it is not computed."),
     _key(
         "inputs",
         "dict[str, str] | None",
         None,
-        "What each argument is, such as {input: out.logits, target: batch.label}.",
+        "The source of each argument, such as {input: out.logits, target: batch.label}.",
     ),
 )
 _METRIC = (
-    _key("name", "str | None", None, "What its values are called; the type's own name if null."),
+    _key("name", "str | None", None, "The name of its values; the name of the type if null."),
     _key("on", "tuple[str, ...] | None", None, "Splits it is computed on; val and test if null."),
 )
 _NOTIFY = (
@@ -141,15 +141,15 @@ _NOTIFY = (
         "list[Literal['finished', 'failed', 'stalled', 'diverged', 'out_of_disk', 'lost', "
         "'gave_up', 'sweep_done']] | None",
         None,
-        "What is sent; everything if null.",
+        "The kinds of mail that are sent; all if null.",
     ),
 )
 
 _ALL = (
     _value("project", "str | None", None, "Groups the records of a project's runs."),
     _value("tag", "str | None", None, "Title of the run's record and name of its folder."),
-    _value("desc", "str", "", "Why this run is made: the body of the record's README."),
-    _value("seed", "int", 0, "Decides weights, order and every random choice."),
+    _value("desc", "str", "", "The purpose of this run: the body of the record's README."),
+    _value("seed", "int", 0, "Seed of weights, data order and every random choice."),
     Section(
         "init_from",
         "value",
@@ -160,8 +160,8 @@ _ALL = (
     ),
     _value("env", "list[str]", [], "Environment variables that ${env:NAME} may read."),
     _value("imports", "list[str]", [], "Modules that register components, imported first."),
-    Section("extra", "free", "Values of your own, at hand as run.config['extra'].", default={}),
-    Section("runner", "spec", "What is done: train, test, predict or a class.", kind="runner"),
+    Section("extra", "free", "Your own values, available as run.config['extra'].", default={}),
+    Section("runner", "spec", "What to do: train, test, predict or a class.", kind="runner"),
     Section("task", "spec", "What a batch means: loaders, forward, loss, metrics.", kind="task"),
     Section("model", "spec", "The network.", kind="model", keys=(_DTYPE,)),
     Section(
@@ -179,14 +179,14 @@ _ALL = (
         options="epochal.engine.interfaces.options:OptimOptions",
         members="epochal.engine.optim.multi_optimizer:MemberOptions",
     ),
-    Section("schedule", "spec", "How the learning rate moves.", kind="schedule", keys=_SCHEDULE),
+    Section("schedule", "spec", "How the learning rate changes.", kind="schedule", keys=_SCHEDULE),
     Section(
         "stages",
         "stages",
-        "Parts of the training, one after the other, each with changes that hold from there on.",
+        "Parts of the training, one after the other, each with changes that apply from then on.",
         keys=_STAGE,
     ),
-    Section("updater", "spec", "What one step does; left out, the usual.", kind="updater"),
+    Section("updater", "spec", "What one step does; the usual step by default.", kind="updater"),
     Section(
         "average",
         "spec",
@@ -196,7 +196,7 @@ _ALL = (
     Section(
         "loss",
         "terms",
-        "What training descends, for a task without batch_loss: one term, or several.",
+        "The loss, for a task without batch_loss: one term, or several.",
         kind="loss",
         keys=_TERM,
     ),
@@ -218,7 +218,7 @@ _ALL = (
     Section(
         "engine",
         "options",
-        "How the machine is used.",
+        "How the hardware is used.",
         options="epochal.engine.interfaces.options:EngineOptions",
     ),
     Section(
@@ -230,7 +230,7 @@ _ALL = (
     Section(
         "checkpoint",
         "options",
-        "When the whole state is saved, and what is kept of it.",
+        "When the whole state is saved, and which checkpoints are kept.",
         options="epochal.engine.interfaces.options:CheckpointOptions",
     ),
     Section(
@@ -242,7 +242,7 @@ _ALL = (
     Section(
         "notify",
         "specs",
-        "Who else is told what comes into the mailbox: smtp, webhook or apprise.",
+        "Where mail is sent besides the mailbox: smtp, webhook or apprise.",
         kind="channel",
         keys=_NOTIFY,
     ),
@@ -262,27 +262,25 @@ SPLITS = "epochal.engine.interfaces.splits:SPLITS"
 SPLIT_ALIASES = "epochal.engine.interfaces.splits:SPLIT_ALIASES"
 
 
-def section_signature(section: Section, library: Library) -> Signature:
-    """The keys that belong to the section itself, as one signature."""
+def section_signature(section: Section, finder: ModuleFinder) -> Signature:
+    """The section's own keys as one signature."""
     owner = f"section {section.name!r}"
     module, _, name = section.options.partition(":")
-    definition = library.find_definition(f"{module}.{name}") if module else None
+    definition = finder.find_definition(f"{module}.{name}") if module else None
     if definition is None:
         return Signature(owner, section.keys, open=bool(module), known=not module)
-    found = definition_signature(definition, library)
+    found = definition_signature(definition, finder)
     return replace(found, owner=owner, parameters=found.parameters + section.keys)
 
 
-def read_table(where: str, library: Library) -> Plain:
-    """A literal table of another layer, read as text; empty when it is not there."""
-    if ("table", where) not in library.kept:
-        library.kept["table", where] = _read_table(where, library)
-    return library.kept["table", where]
+def read_table(where: str, finder: ModuleFinder) -> Plain:
+    """A literal table of another layer, read from its source; empty if there is none."""
+    return finder.cached(("table", where), lambda: _read_table(where, finder))
 
 
-def _read_table(where: str, library: Library) -> Plain:
+def _read_table(where: str, finder: ModuleFinder) -> Plain:
     module_name, _, name = where.partition(":")
-    module = library.find_module(module_name)
+    module = finder.find_module(module_name)
     binding = module.bindings.get(name) if module is not None else None
     if module is None or not isinstance(binding, Variable):
         return {}
@@ -290,7 +288,7 @@ def _read_table(where: str, library: Library) -> Plain:
     return found if isinstance(found, dict | list) else {}
 
 
-def split_names(library: Library) -> dict[str, str]:
-    """Every name of a split with its canonical one."""
-    aliases: dict[str, str] = dict(read_table(SPLIT_ALIASES, library))
-    return {name: name for name in read_table(SPLITS, library)} | aliases
+def split_names(finder: ModuleFinder) -> dict[str, str]:
+    """Every name of a split, with its canonical name."""
+    aliases: dict[str, str] = dict(read_table(SPLIT_ALIASES, finder))
+    return {name: name for name in read_table(SPLITS, finder)} | aliases

@@ -1,4 +1,4 @@
-"""The section ``stages``: each stage against what the sections say that it changes."""
+"""Checks the section ``stages``: each stage against the sections that it changes."""
 
 from __future__ import annotations
 
@@ -19,51 +19,54 @@ from epochal.check.sections.stage_optim import (
 )
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.signatures.signature import method_signature
-from epochal.check.values.checker import ConfigChecker, list_known, replace_entries
+from epochal.check.values.checker import ConfigChecker, replace_entries, suggest_known
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.node import Node
 from epochal.config.scalar import show
-from epochal.errors import COMMAND_LINE, nearest
+from epochal.errors import COMMAND_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition
 
 _SPECS = ("optim", "schedule", "data", "task", "loss")
-"""Keys of a stage that are checked against something else than their types."""
+"""Keys of a stage that are checked against the section that they change."""
 
 _TORCH = "torch.optim.lr_scheduler."
 
 
 def stage_name(index: int, node: Node) -> str:
-    """What a stage is called."""
-    name = node.mapping.get("name")
-    return str(name.value) if name is not None and name.value is not None else f"stage{index + 1}"
+    """The name of a stage."""
+    name = node.get("name").value
+    return f"stage{index + 1}" if name is None else str(name)
 
 
 def expand_stages(
-    walk: ConfigChecker, node: Node, entries: dict[str, Node], given: Collection[str] = ()
+    checker: ConfigChecker, node: Node, entries: dict[str, Node], given: Collection[str] = ()
 ) -> None:
-    """Check the stages against the other sections, and put them with these, expanded."""
+    """Check the stages against the other sections, and put the expanded stages into ``entries``."""
     if not node.is_list or not node.elements:
-        if not walk.mistakes.is_known_bad("stages"):
+        if not checker.mistakes.is_known_bad("stages"):
             what = f"expected a list of stages, got {show(node.to_plain())}"
-            walk.mistakes.report("stages", what, node.place, "write stages: [{for: 5ep}, ...]")
+            checker.report("stages", what, node.place, "write stages: [{for: 5ep}, ...]")
         return
-    _StageChecker(walk, entries, given).expand(node)
-    _check_train_length(walk, node, entries)
+    _StageChecker(checker, entries, given).expand(node)
+    _check_train_length(checker, node, entries)
 
 
 @final
 class _StageChecker:
-    """Knows what holds when a stage begins, as far as the check needs it."""
+    """Checks stages in order, with what the earlier ones changed."""
 
     def __init__(
-        self, walk: ConfigChecker, entries: dict[str, Node], given: Collection[str]
+        self, checker: ConfigChecker, entries: dict[str, Node], given: Collection[str]
     ) -> None:
-        self.walk, self.entries, self.given = walk, entries, given
-        self.optim = StageOptimChecker(walk, entries.get("optim"))
+        self.checker, self.entries, self.given = checker, entries, given
+        self.task = None if "task" in given else checker.find_definition("task")
+        self.signature = _stage_start_signature(self.task, checker.registry.finder)
+        self.optim = StageOptimChecker(checker, entries.get("optim"))
         self.params: set[str] = set()
         self.names: set[str] = set()
         self.had_schedule = False
@@ -75,7 +78,7 @@ class _StageChecker:
             path = f"stages.{index}"
             if not child.is_mapping:
                 what = f"expected a mapping, got {show(child.to_plain())}"
-                self.walk.mistakes.report(path, what, child.place, "write {for: 5ep}")
+                self.checker.report(path, what, child.place, "write {for: 5ep}")
                 continue
             is_last = index + 1 == len(node.elements)
             self._check_name(path, child, stage_name(index, child))
@@ -86,7 +89,7 @@ class _StageChecker:
     def _expand_one(self, path: str, node: Node) -> Node:
         plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
         own = Signature("section 'stages'", without_defaults(SECTIONS["stages"].keys))
-        expanded = check_without_defaults(self.walk, path, replace_entries(node, plain), own)
+        expanded = check_without_defaults(self.checker, path, replace_entries(node, plain), own)
         expand: dict[str, Callable[[str, Node], Node]] = {
             "optim": self.optim.expand,
             "schedule": partial(self._section, "schedule"),
@@ -95,8 +98,8 @@ class _StageChecker:
             "task": self._task,
         }
         for key in _SPECS:
-            child = node.mapping.get(key)
-            if child is not None and child.value is not None:
+            child = node.get(key)
+            if child.value is not None:
                 expanded[key] = expand[key](f"{path}.{key}", child)
         self._check_schedule(path, node)
         self._check_required(path, node)
@@ -107,24 +110,22 @@ class _StageChecker:
         if name in self.names:
             place = node.mapping["name"].place if "name" in node.mapping else node.place
             what = f"two stages are called {name!r}"
-            self.walk.mistakes.report(f"{path}.name", what, place, "give one another name")
+            self.checker.report(f"{path}.name", what, place, "give one another name")
         self.names.add(name)
 
     def _check_end(self, path: str, node: Node, *, is_last: bool) -> None:
-        until = node.mapping.get("until")
-        has_end = any(
-            key in node.mapping and node.mapping[key].value is not None for key in ("for", "until")
-        )
-        if not has_end and not self.walk.mistakes.has_any(path):
+        until = node.get("until")
+        has_end = node.get("for").value is not None or until.value is not None
+        if not has_end and not self.checker.mistakes.has_any(path):
             what = "the stage has no end"
-            what += "" if is_last else ", so that the next one could never start"
+            what += "" if is_last else ", so the next one would never start"
             hint = "add for: 5ep, or until: {plateau: 3}"
-            self.walk.mistakes.report(path, what, node.place, hint)
-        if until is not None and until.is_mapping:
+            self.checker.report(path, what, node.place, hint)
+        if until.is_mapping:
             self._check_plateau(f"{path}.until", until)
 
     def _check_plateau(self, path: str, node: Node) -> None:
-        report = self.walk.mistakes.report
+        report = self.checker.mistakes.report
         for key, child in node.mapping.items():
             number = child.value
             if key != "plateau":
@@ -134,134 +135,112 @@ class _StageChecker:
                 what = f"must be at least 1, got {number!r}"
                 report(f"{path}.{key}", what, child.place, "write 1 or more")
         if not node.mapping:
-            report(path, "says nothing", node.place, "write until: {plateau: 3}")
+            report(path, "is empty", node.place, "write until: {plateau: 3}")
         monitor = self.entries.get("monitor")
         has_monitor = monitor is not None and monitor.value is not None
-        if (
-            "plateau" in node.mapping
-            and not has_monitor
-            and not _may_have_error(self.walk, self.given)
-        ):
-            what = "a plateau is one of the run's monitor, and there is none"
+        finder = self.checker.registry.finder
+        has_own_error = (
+            self.task is None or has_method(self.task, "post_metric_to_err", finder) is not False
+        )
+        if "plateau" in node.mapping and not has_monitor and not has_own_error:
+            what = "a plateau needs a monitor, and the run has none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
             report(path, what, node.place, hint)
 
     def _section(self, name: str, path: str, node: Node) -> Node:
-        return expand_section(self.walk, replace(SECTIONS[name], name=path), node)
+        return expand_section(self.checker, replace(SECTIONS[name], name=path), node)
 
     def _check_schedule(self, path: str, node: Node) -> None:
-        """A scheduler of torch cannot go on after a change of what it was built around."""
-        schedule, optim = node.mapping.get("schedule"), node.mapping.get("optim")
-        if schedule is not None and schedule.value is not None:
+        """Report a scheduler of torch that a change of its optimizer would break."""
+        if node.get("schedule").value is not None:
             self.had_schedule = True
             return
         names = self.optim.names
         owners = {f"optim.{name}.schedule": (name,) for name in names} | {"schedule": names}
         for key, whose in owners.items():
-            factory = self.walk.factories.get(key)
+            factory = self.checker.factories.get(key)
             if factory is None or not factory.dotted.startswith(_TORCH):
                 continue
-            changed = find_rate_change(optim, whose)
+            changed = find_rate_change(node.get("optim"), whose)
             if self.had_schedule or changed:
                 why = f"after a change of {changed}" if changed else ""
                 why = "with another optimizer" if changed.endswith("state") else why
-                why = "after a stage with a schedule of its own" if self.had_schedule else why
-                what = f"{factory.name}, the run's schedule from torch, cannot go on {why}"
+                why = "after a stage with its own schedule" if self.had_schedule else why
+                what = f"{factory.name}, the run's schedule from torch, cannot continue {why}"
                 hint = "add schedule: to this stage, or use one that is not torch's for the run"
-                self.walk.mistakes.report(path, what, node.place, hint)
+                self.checker.report(path, what, node.place, hint)
                 return
 
     def _loss(self, path: str, node: Node) -> Node:
-        walk = self.walk
+        checker = self.checker
         known = loss_term_names(Node(MappingProxyType(self.entries)))
         known = known - {TOTAL_LOSS} or known
         if not known and "loss" not in self.given:
-            what = "there is no section loss whose weights could change"
+            what = "there is no section loss with weights to change"
             hint = "give the weight to the task: task: {...}"
-            walk.mistakes.report(path, what, node.key_place, hint)
+            checker.report(path, what, node.key_place, hint)
         weight = Parameter("weight", "float")
         for name, child in node.mapping.items():
-            walk.value(f"{path}.{name}", child, weight, "section 'loss'")
+            checker.value(f"{path}.{name}", child, weight, "section 'loss'")
             if known and name not in known:
-                close = nearest(name, known)
-                hint = f"did you mean {close!r}?" if close else list_known(known)
-                what = f"the loss has no term {name!r}"
-                walk.mistakes.report(f"{path}.{name}", what, child.key_place, hint)
+                what, hint = f"the loss has no term {name!r}", suggest_known(name, known)
+                checker.report(f"{path}.{name}", what, child.key_place, hint)
         if not node.is_mapping:
             what = f"expected a mapping of terms to weights, got {show(node.to_plain())}"
-            walk.mistakes.report(path, what, node.place, "write loss: {aux: 0.5}")
+            checker.report(path, what, node.place, "write loss: {aux: 0.5}")
         return node
 
     def _task(self, path: str, node: Node) -> Node:
-        walk = self.walk
+        checker = self.checker
         if not node.is_mapping:
             what = f"expected a mapping, got {show(node.to_plain())}"
-            walk.mistakes.report(path, what, node.place, "write task: {mix: 0.5}")
+            checker.report(path, what, node.place, "write task: {mix: 0.5}")
             return node
         self.params |= node.mapping.keys()
-        task = _find_task(self.walk, self.given)
-        if task is None:
-            return node
-        signature = _find_params(self.walk, self.given)
+        task, signature = self.task, self.signature
         if signature is not None:
             signature = replace(signature, parameters=without_defaults(signature.parameters))
-            return replace_entries(node, check_without_defaults(walk, path, node, signature))
-        if has_method(task, "on_stage_start", walk.registry.library) is False:
+            return replace_entries(node, check_without_defaults(checker, path, node, signature))
+        finder = checker.registry.finder
+        if task is not None and has_method(task, "on_stage_start", finder) is False:
             name = next(iter(node.mapping), "mix")
-            what = f"{task.dotted} has no on_stage_start, which would take it"
+            what = f"{task.dotted} has no on_stage_start to receive it"
             hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
-            walk.mistakes.report(path, what, node.key_place, hint)
+            checker.report(path, what, node.key_place, hint)
         return node
 
     def _check_required(self, path: str, node: Node) -> None:
-        """What the task must be told when a stage begins."""
-        signature = _find_params(self.walk, self.given)
-        for item in signature.parameters if signature is not None else ():
+        """Report arguments that the task's ``on_stage_start`` requires."""
+        if self.signature is None:
+            return
+        for item in self.signature.parameters:
             if item.is_required and item.name not in self.params:
-                what = f"missing; {signature.owner} requires it" if signature is not None else ""
+                what = f"missing; {self.signature.owner} requires it"
                 here = f"{path}.task.{item.name}"
                 self.params.add(item.name)
-                self.walk.mistakes.report(here, what, node.place, f"add {item.name}: ...")
+                self.checker.report(here, what, node.place, f"add {item.name}: ...")
 
 
-def _find_task(walk: ConfigChecker, given: Collection[str]) -> Definition | None:
-    factory = walk.factories.get("task")
-    if "task" in given or factory is None or factory.file is None:
-        return None
-    return walk.registry.library.find_definition(factory.dotted)
-
-
-def _may_have_error(walk: ConfigChecker, given: Collection[str]) -> bool:
-    """Whether a task may monitor an error of its own."""
-    task = _find_task(walk, given)
-    if task is None:
-        return True
-    return has_method(task, "post_metric_to_err", walk.registry.library) is not False
-
-
-def _find_params(walk: ConfigChecker, given: Collection[str]) -> Signature | None:
-    """What the task takes when a stage begins, if its text shows that."""
-    task = _find_task(walk, given)
-    if task is None:
-        return None
-    found = method_signature(task, "on_stage_start", walk.registry.library)
+def _stage_start_signature(task: Definition | None, finder: ModuleFinder) -> Signature | None:
+    """The parameters of the task's ``on_stage_start``, if its source shows them."""
+    found = None if task is None else method_signature(task, "on_stage_start", finder)
     if found is None:
         return None
-    kept = tuple(item for item in found.parameters if item.name not in ("run", "name"))
-    return replace(found, parameters=kept)
+    own = tuple(item for item in found.parameters if item.name not in ("run", "name"))
+    return replace(found, parameters=own)
 
 
-def _check_train_length(walk: ConfigChecker, stages: Node, entries: dict[str, Node]) -> None:
-    """Leave ``train.for`` to the stages, or report that it says something else."""
+def _check_train_length(checker: ConfigChecker, stages: Node, entries: dict[str, Node]) -> None:
+    """Remove a default ``train.for``, or report one that is not the sum of the stages."""
     train = entries.get("train")
     node = None if train is None else train.mapping.get("for")
     if train is None or node is None:
         return
     if node.layer in ("default", COMMAND_LINE):
-        kept = {key: child for key, child in train.mapping.items() if key != "for"}
-        entries["train"] = replace_entries(train, kept)
-        walk.defaults[:] = [one for one in walk.defaults if one.key != "train.for"]
-        if node.layer == COMMAND_LINE:  # as --fast and --epochs, for each stage
+        rest = {key: child for key, child in train.mapping.items() if key != "for"}
+        entries["train"] = replace_entries(train, rest)
+        checker.defaults[:] = [one for one in checker.defaults if one.key != "train.for"]
+        if node.layer == COMMAND_LINE:  # --fast and --epochs apply to each stage
             expanded = entries["stages"]
             shorter = (
                 replace_entries(one, {**one.mapping, "for": node}) for one in expanded.elements
@@ -270,21 +249,21 @@ def _check_train_length(walk: ConfigChecker, stages: Node, entries: dict[str, No
         return
     total = _sum_lengths(stages)
     if total is None or str(total) != str(_length(node)):
-        what = f"{show(node.value)} is not what the stages come to"
-        what = what if total is None else f"{what}, which is {total}"
-        walk.mistakes.report("train.for", what, node.place, "remove it: the stages say how long")
+        what = f"{show(node.value)} is not the sum of the stages"
+        what = what if total is None else f"{what}, {total}"
+        checker.report("train.for", what, node.place, "remove it: the stages say how long")
 
 
 def _sum_lengths(stages: Node) -> Duration | None:
-    lengths = [_length(stage.mapping.get("for")) for stage in stages.elements]
+    lengths = [_length(stage.get("for")) for stage in stages.elements]
     units = {length.unit for length in lengths if length is not None}
     if len(units) != 1 or None in lengths:
         return None
     return Duration(sum(length.amount for length in lengths if length is not None), units.pop())
 
 
-def _length(node: Node | None) -> Duration | None:
+def _length(node: Node) -> Duration | None:
     try:
-        return None if node is None else parse_duration(str(node.value))
+        return parse_duration(str(node.value))
     except ValueError:
         return None

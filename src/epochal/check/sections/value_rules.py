@@ -1,4 +1,4 @@
-"""Rules that a type cannot say: files that must exist, durations that must be times."""
+"""Rules that types cannot express, such as files that must exist and contradicting options."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ _FOR_PEOPLE = ("project", "tag", "desc")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
 
-def check_rules(walk: ConfigChecker, root: Node) -> None:
-    """Report values that have the right type and cannot be meant all the same."""
-    _check_weights(walk, root)
-    _check_times(walk, root)
-    _check_evaluated_splits(walk, root)
-    check_schedules(walk, root)
-    _check_precision(walk, root)
-    _check_average(walk, root)
-    _check_compile_mode(walk, root)
-    _check_names(walk, root)
-    _check_clip(walk, root)
-    _check_folds(walk, root)
-    _check_redacted(walk, root)
+def check_rules(checker: ConfigChecker, root: Node) -> None:
+    """Report values that have the right type and still cannot be used."""
+    _check_weights(checker, root)
+    _check_times(checker, root)
+    _check_evaluated_splits(checker, root)
+    check_schedules(checker, root)
+    _check_precision(checker, root)
+    _check_average(checker, root)
+    _check_compile_mode(checker, root)
+    _check_names(checker, root)
+    _check_clip(checker, root)
+    _check_folds(checker, root)
+    _check_redacted(checker, root)
 
 
-def _check_weights(walk: ConfigChecker, root: Node) -> None:
-    section = root.mapping.get("init_from")
-    node = None if section is None else section.mapping.get("path", section)
-    if node is None or not isinstance(node.value, str) or walk.mistakes.is_known_bad("init_from"):
+def _check_weights(checker: ConfigChecker, root: Node) -> None:
+    section = root.get("init_from")
+    node = section.mapping.get("path", section)
+    if not isinstance(node.value, str) or checker.mistakes.is_known_bad("init_from"):
         return
     key = "init_from" if node is section else "init_from.path"
     path = Path(node.value).expanduser()
@@ -57,13 +57,13 @@ def _check_weights(walk: ConfigChecker, root: Node) -> None:
         what = "no such file"
         hint = f"relative paths start from the current folder, {Path.cwd()}"
     if what:
-        walk.mistakes.report(key, f"{what}: {node.value!r}", node.place, hint)
+        checker.report(key, f"{what}: {node.value!r}", node.place, hint)
 
 
-def _check_times(walk: ConfigChecker, root: Node) -> None:
+def _check_times(checker: ConfigChecker, root: Node) -> None:
     for key, examples in _TIMES.items():
-        node = root.find(key)
-        if node is None or not isinstance(node.value, str):
+        node = root.get(key)
+        if not isinstance(node.value, str):
             continue
         try:
             unit = parse_duration(node.value).unit
@@ -71,55 +71,54 @@ def _check_times(walk: ConfigChecker, root: Node) -> None:
             continue  # reported by its type already
         if unit != "s":
             what = f"must be a time, got {node.value!r}"
-            walk.mistakes.report(key, what, node.place, f"write for example {examples}")
+            checker.report(key, what, node.place, f"write for example {examples}")
 
 
-def _check_average(walk: ConfigChecker, root: Node) -> None:
-    """A mean of weights that would begin when the training is over."""
-    start, end = root.find("average.start"), root.find("train.for")
-    if start is None or end is None or "stages" in root.mapping:
+def _check_average(checker: ConfigChecker, root: Node) -> None:
+    """Report an average of weights that would begin after the training."""
+    start, end = root.get("average.start"), root.get("train.for")
+    if "stages" in root.mapping:
         return
     try:
         first, last = parse_duration(str(start.value)), parse_duration(str(end.value))
     except ValueError:
-        return  # none at all, or reported by its type already
+        return  # not set, or reported by its type
     if first.unit == last.unit and first.amount >= last.amount:
-        what = f"there would be nothing to average: the training ends after {end.value}"
-        walk.mistakes.report("average.start", what, start.place, "write an earlier start")
+        what = f"nothing would be averaged: the training ends after {end.value}"
+        checker.report("average.start", what, start.place, "write an earlier start")
 
 
-def _check_compile_mode(walk: ConfigChecker, root: Node) -> None:
-    """A mode that only one backend of torch.compile knows."""
-    backend, mode = root.find("engine.compile_backend"), root.find("engine.compile_mode")
-    if backend is None or mode is None or backend.value == "inductor" or mode.value == "default":
+def _check_compile_mode(checker: ConfigChecker, root: Node) -> None:
+    """Report a mode of inductor with another backend of torch.compile."""
+    backend, mode = root.get("engine.compile_backend"), root.get("engine.compile_mode")
+    if backend.value in (None, "inductor") or mode.value in (None, "default"):
         return
     what = f"{mode.value!r} is a mode of the backend inductor, not of {backend.value!r}"
-    walk.mistakes.report("engine.compile_mode", what, mode.place, "leave out one of them")
+    checker.report("engine.compile_mode", what, mode.place, "leave out one of them")
 
 
-def _check_names(walk: ConfigChecker, root: Node) -> None:
-    node = root.find("checkpoint.name")
-    if node is None or not isinstance(node.value, str):
+def _check_names(checker: ConfigChecker, root: Node) -> None:
+    node = root.get("checkpoint.name")
+    if not isinstance(node.value, str):
         return
     try:
         check_template(node.value)
     except ValueError as error:
         what, _, hint = str(error).partition("\n")
-        walk.mistakes.report("checkpoint.name", f"{node.value!r} {what}", node.place, hint)
+        checker.report("checkpoint.name", f"{node.value!r} {what}", node.place, hint)
 
 
-def _check_evaluated_splits(walk: ConfigChecker, root: Node) -> None:
-    periods = root.find("train.eval_every")
-    names = split_names(walk.registry.library)
-    for name, child in periods.mapping.items() if periods is not None else ():
+def _check_evaluated_splits(checker: ConfigChecker, root: Node) -> None:
+    names = split_names(checker.registry.finder)
+    for name, child in root.get("train.eval_every").mapping.items():
         if names.get(name) in ("train", "predict"):
             key = f"train.eval_every.{name}"
             what = f"{name!r} is not evaluated"
-            walk.mistakes.report(key, what, child.key_place, "write val or test")
+            checker.report(key, what, child.key_place, "write val or test")
 
 
-def _check_precision(walk: ConfigChecker, root: Node) -> None:
-    """A dtype of the weights in which the chosen precision cannot compute."""
+def _check_precision(checker: ConfigChecker, root: Node) -> None:
+    """Report a dtype of the weights that contradicts the precision."""
     precision, dtype = root.find("engine.precision"), root.find("model.dtype")
     if precision is None or dtype is None or dtype.layer == "default":
         return
@@ -131,85 +130,80 @@ def _check_precision(walk: ConfigChecker, root: Node) -> None:
     if is_double == needs_double.get(str(precision.value), is_double):
         return
     what = f"{precision.value!r} contradicts model.dtype {dtype.value!r}"
-    walk.mistakes.report("engine.precision", what, precision.place, hint)
+    checker.report("engine.precision", what, precision.place, hint)
 
 
-def _check_clip(walk: ConfigChecker, root: Node) -> None:
-    """One limit of the gradient, above zero, by norm or by value."""
-    node = root.find("optim.clip")
-    if node is None or not node.is_mapping or walk.mistakes.has_any("optim.clip"):
+def _check_clip(checker: ConfigChecker, root: Node) -> None:
+    """Report a limit of the gradient that is not one number above zero, by norm or by value."""
+    node = root.get("optim.clip")
+    if not node.is_mapping or checker.mistakes.has_any("optim.clip"):
         return
-    kinds: list[str] = list(read_table(_CLIPS, walk.registry.library))
+    kinds: list[str] = list(read_table(_CLIPS, checker.registry.finder))
     for name, child in node.mapping.items():
         key = f"optim.clip.{name}"
         if name not in kinds:
             close = nearest(name, kinds)
             hint = f"did you mean {close!r}?" if close else "write {norm: 1.0} or {value: 0.5}"
-            walk.mistakes.report(key, f"cannot clip by {name!r}", child.key_place, hint)
+            checker.report(key, f"cannot clip by {name!r}", child.key_place, hint)
         elif isinstance(child.value, int | float) and not child.value > 0:
             what, hint = explain(child.value, Above(0))
-            walk.mistakes.report(key, what, child.place, hint)
+            checker.report(key, what, child.place, hint)
     if len(node.mapping) != 1:
         hint = "write {norm: 1.0} or {value: 0.5}"
-        walk.mistakes.report("optim.clip", "takes one limit", node.place, hint)
+        checker.report("optim.clip", "takes one limit", node.place, hint)
 
 
-def _check_folds(walk: ConfigChecker, root: Node) -> None:
-    """Keys that mean something in a cross validation only, and a fold that there is not."""
+def _check_folds(checker: ConfigChecker, root: Node) -> None:
+    """Report keys that need cross-validation, and a fold that does not exist."""
     folds = root.find("train.folds")
-    if folds is None or walk.mistakes.has_any("train.folds"):
+    if folds is None or checker.mistakes.has_any("train.folds"):
         return
     if folds.value is not None:
-        _check_data_of_stages(walk, root)
+        _check_data_of_stages(checker, root)
     for name in ("fold", "stratify"):
-        node = root.find(f"train.{name}")
-        if node is None or node.value is None or walk.mistakes.has_any(f"train.{name}"):
+        node = root.get(f"train.{name}")
+        if node.value is None or checker.mistakes.has_any(f"train.{name}"):
             continue
         if folds.value is None:
-            what = "means nothing without train.folds"
-            walk.mistakes.report(f"train.{name}", what, node.key_place, "add folds: 5")
+            what = "has no effect without train.folds"
+            checker.report(f"train.{name}", what, node.key_place, "add folds: 5")
         elif name == "fold" and isinstance(node.value, int) and node.value > int(str(folds.value)):
             what = f"there is no fold {node.value} of {folds.value}"
-            walk.mistakes.report("train.fold", what, node.place, "write a number up to train.folds")
+            checker.report("train.fold", what, node.place, "write a number up to train.folds")
 
 
-def _check_data_of_stages(walk: ConfigChecker, root: Node) -> None:
-    """Data of a stage, which would hold what a fold holds out."""
-    stages = root.mapping.get("stages")
-    for index, stage in enumerate(stages.elements if stages is not None else ()):
-        data = stage.mapping.get("data")
-        for split, node in data.mapping.items() if data is not None else ():
+def _check_data_of_stages(checker: ConfigChecker, root: Node) -> None:
+    """Report data of a stage, which could contain the samples that a fold holds out."""
+    for index, stage in enumerate(root.get("stages").elements):
+        for split, node in stage.get("data").mapping.items():
             if split in ("train", "val"):
-                key, what = f"stages.{index}.data.{split}", "would replace what a fold deals out"
+                key, what = f"stages.{index}.data.{split}", "would replace the data of a fold"
                 hint = "remove it, or make the folds in the task"
-                walk.mistakes.report(key, what, node.key_place, hint)
+                checker.report(key, what, node.key_place, hint)
 
 
-def _check_redacted(walk: ConfigChecker, root: Node) -> None:
-    """Secrets that were here before the config became part of a record."""
+def _check_redacted(checker: ConfigChecker, root: Node) -> None:
+    """Report secrets that were removed when the config was recorded."""
     for key, node in root.iter_leaves():
         if isinstance(node.value, str) and REDACTED in node.value and key not in _FOR_PEOPLE:
             hint = f"give it again as {key}=VALUE, or write ${{env:NAME}} in the config"
-            walk.mistakes.report(key, "was a secret, which records do not keep", node.place, hint)
+            checker.report(key, "was a secret, which records do not keep", node.place, hint)
 
 
-def check_splits(walk: ConfigChecker, root: Node) -> None:
+def check_splits(checker: ConfigChecker, root: Node) -> None:
     """Report unknown splits in ``on:`` of hooks and metrics and in ``train.eval_every``."""
-    known = split_names(walk.registry.library)
+    known = split_names(checker.registry.finder)
     for path, name, place in _listed(root):
         if isinstance(name, str) and name not in known:
             close = nearest(name, known)
             hint = f"did you mean {close!r}?" if close else "known: train, val, test, predict"
-            walk.mistakes.report(path, f"unknown split {name!r}", place, hint)
+            checker.report(path, f"unknown split {name!r}", place, hint)
 
 
 def _listed(root: Node) -> Iterator[tuple[str, object, Place]]:
     for section in ("hooks", "metrics"):
-        listed = root.mapping.get(section)
-        for index, entry in enumerate(listed.elements if listed is not None else ()):
-            names = entry.mapping.get("on")
-            for position, child in enumerate(names.elements if names is not None else ()):
+        for index, entry in enumerate(root.get(section).elements):
+            for position, child in enumerate(entry.get("on").elements):
                 yield f"{section}.{index}.on.{position}", child.value, child.place
-    periods = root.find("train.eval_every")
-    for name, child in periods.mapping.items() if periods is not None else ():
+    for name, child in root.get("train.eval_every").mapping.items():
         yield f"train.eval_every.{name}", name, child.key_place

@@ -1,1 +1,1 @@
-"""Signatures of components, read from source text."""
+"""Signatures of components, read from source files."""

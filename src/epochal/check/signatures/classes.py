@@ -1,4 +1,4 @@
-"""Classes as text: the order in which Python looks through them, and what they bind."""
+"""Reads classes from source: their MRO, the names they bind, and their decorators."""
 
 from __future__ import annotations
 
@@ -10,39 +10,43 @@ from epochal.registry.parsed_module import full_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, FunctionNode
 
 
-# Bases that bring no constructor and change none.
+# Bases that do not affect the constructor.
 _PLAIN_BASES = ("object", "Generic", "Protocol", "ABC")
 _PLAIN_MODULES = ("typing", "typing_extensions", "collections.abc", "abc")
 _BUILDERS = ("NamedTuple", "TypedDict")
 _PLAIN_METACLASSES = ("type", "abc.ABCMeta")
 
 
-def find_mro(definition: Definition, library: Library) -> tuple[Definition | None, ...]:
-    """A class and its bases as Python looks through them; a base without text is nothing."""
-    return tuple(_order(definition, library, ()))
+def find_mro(definition: Definition, finder: ModuleFinder) -> tuple[Definition | None, ...]:
+    """A class and its bases in method resolution order; None for a base without source."""
+    return tuple(_order(definition, finder, ()))
 
 
-def class_definitions(definition: Definition, library: Library) -> tuple[list[Definition], bool]:
-    """A class and its bases in look-up order, and whether they show all of its methods."""
+def class_definitions(
+    definition: Definition, finder: ModuleFinder
+) -> tuple[list[Definition], bool]:
+    """The MRO of a class without unknown bases, and whether it shows all of its methods."""
     key = ("class", definition.dotted)
-    if key not in library.kept:
-        order = find_mro(definition, library)
-        chain = [item for item in order if item is not None]
-        complete = len(chain) == len(order) and all(
-            decorators_keep_signature(item, item.node, library) and not _is_open(item)
-            for item in chain
-        )
-        library.kept[key] = chain, complete
-    found: tuple[list[Definition], bool] = library.kept[key]
-    return found
+    return finder.cached(key, lambda: _class_definitions(definition, finder))
+
+
+def _class_definitions(
+    definition: Definition, finder: ModuleFinder
+) -> tuple[list[Definition], bool]:
+    order = find_mro(definition, finder)
+    chain = [item for item in order if item is not None]
+    complete = len(chain) == len(order) and all(
+        decorators_keep_signature(item, item.node, finder) and not _is_open(item) for item in chain
+    )
+    return chain, complete
 
 
 def has_plain_construction(order: Sequence[Definition | None]) -> bool:
-    """Whether neither metaclass nor base may give the first class another constructor."""
+    """Whether no metaclass and no ``__init_subclass__`` can replace the constructor."""
     for item in order:
         if item is None or not isinstance(item.node, ast.ClassDef):
             continue
@@ -56,7 +60,7 @@ def has_plain_construction(order: Sequence[Definition | None]) -> bool:
 
 
 def is_dataclass(definition: Definition) -> bool:
-    """Whether the standard library writes the constructor of a class from its fields."""
+    """Whether ``dataclasses`` generates the constructor of a class."""
     for decorator in definition.node.decorator_list:
         call = decorator.func if isinstance(decorator, ast.Call) else decorator
         if full_name(definition.module, call) == "dataclasses.dataclass":
@@ -66,12 +70,12 @@ def is_dataclass(definition: Definition) -> bool:
 
 
 def is_false(expression: ast.expr) -> bool:
-    """Whether an expression is the word ``False``."""
+    """Whether an expression is the constant ``False``."""
     return isinstance(expression, ast.Constant) and expression.value is False
 
 
 def find_method_node(node: ast.ClassDef, name: str) -> FunctionNode | None:
-    """The method that a class body itself defines under ``name``; the last one counts."""
+    """The last method called ``name`` in a class body."""
     for statement in reversed(node.body):
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
             return statement
@@ -79,7 +83,7 @@ def find_method_node(node: ast.ClassDef, name: str) -> FunctionNode | None:
 
 
 def binds_name(node: ast.ClassDef, name: str) -> bool:
-    """Whether a class body binds ``name`` in any way, also inside of conditions."""
+    """Whether a class body binds ``name`` in any way, also inside conditions."""
     waiting: list[ast.AST] = [*node.body]
     for inner in waiting:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -99,19 +103,19 @@ def _is_open(definition: Definition) -> bool:
 
 
 def _order(
-    definition: Definition, library: Library, below: tuple[str, ...]
+    definition: Definition, finder: ModuleFinder, below: tuple[str, ...]
 ) -> list[Definition | None]:
     if definition.dotted in below:  # a circle, which Python would refuse
         return []
-    bases = list(_bases(definition, library))
+    bases = list(_bases(definition, finder))
     orders: list[list[Definition | None]] = [
-        [None] if base is None else _order(base, library, (*below, definition.dotted))
+        [None] if base is None else _order(base, finder, (*below, definition.dotted))
         for base in bases
     ]
     return [definition, *_merge([*orders, bases])]
 
 
-def _bases(definition: Definition, library: Library) -> Iterator[Definition | None]:
+def _bases(definition: Definition, finder: ModuleFinder) -> Iterator[Definition | None]:
     node = definition.node
     for written in node.bases if isinstance(node, ast.ClassDef) else ():
         base = written.value if isinstance(written, ast.Subscript) else written
@@ -119,20 +123,20 @@ def _bases(definition: Definition, library: Library) -> Iterator[Definition | No
         module, _, last = name.rpartition(".")
         if last in _PLAIN_BASES or (module in _PLAIN_MODULES and last not in _BUILDERS):
             continue
-        found = library.find_definition(name)
+        found = finder.find_definition(name)
         yield found if found is not None and isinstance(found.node, ast.ClassDef) else None
 
 
 def _merge(orders: list[list[Definition | None]]) -> Iterator[Definition | None]:
-    """Each class before its bases, and bases in the order in which they are written."""
+    """Each class before its bases, and bases in their written order (C3)."""
     orders = [order for order in orders if order]
     while orders:
         heads = [order[0] for order in orders]
         tails = {_name(item) for order in orders for item in order[1:]}
         chosen = next((head for head in heads if _name(head) not in tails), heads[0])
         yield chosen
-        kept = [[item for item in order if _name(item) != _name(chosen)] for order in orders]
-        orders = [order for order in kept if order]
+        rest = [[item for item in order if _name(item) != _name(chosen)] for order in orders]
+        orders = [order for order in rest if order]
 
 
 def _name(item: Definition | None) -> str:
@@ -160,18 +164,18 @@ _KNOWN = frozenset(
 _KNOWN_MODULES = ("typing", "typing_extensions")
 
 
-def decorators_keep_signature(definition: Definition, node: ast.stmt, library: Library) -> bool:
-    """Whether no decorator of ``node``, in the definition's module, may change its signature."""
+def decorators_keep_signature(definition: Definition, node: ast.stmt, finder: ModuleFinder) -> bool:
+    """Whether no decorator of ``node`` can change its signature."""
     listed: list[ast.expr] = getattr(node, "decorator_list", [])
-    return all(_keeps_signature(decorator, definition, library) for decorator in listed)
+    return all(_keeps_signature(decorator, definition, finder) for decorator in listed)
 
 
-def _keeps_signature(decorator: ast.expr, owner: Definition, library: Library) -> bool:
+def _keeps_signature(decorator: ast.expr, owner: Definition, finder: ModuleFinder) -> bool:
     called = isinstance(decorator, ast.Call)
     name = full_name(owner.module, decorator.func if isinstance(decorator, ast.Call) else decorator)
     if name in _KNOWN or name.rpartition(".")[0] in _KNOWN_MODULES:
         return True
-    found = library.find_definition(name)
+    found = finder.find_definition(name)
     if found is None or isinstance(found.node, ast.ClassDef):
         return False
     if not called:
@@ -195,7 +199,7 @@ def _returns_its_argument(function: FunctionNode) -> bool:
 
 
 def _returned(function: FunctionNode) -> Iterator[ast.expr | None]:
-    """What the function returns, not what functions inside it do."""
+    """The values that the function returns, without those of nested functions."""
     waiting: list[ast.AST] = [*function.body]
     for node in waiting:
         if isinstance(node, ast.Return):

@@ -1,4 +1,4 @@
-"""What docstrings say about a component and each of its arguments."""
+"""Parses docstrings: the summary of a component and the text about each argument."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENTRY = re.compile(r"\*{0,2}`{0,2}(\w+)`{0,2}\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
 def doc_of(module: Module, node: DefinitionNode) -> str:
-    """The docstring of a definition, also one that is assigned to ``__doc__`` below it."""
+    """The docstring of a definition, or the text assigned to its ``__doc__``."""
     direct = ast.get_docstring(node)
     if direct:
         return direct
@@ -47,7 +47,7 @@ def parse_argument_docs(doc: str) -> dict[str, str]:
 
 
 def field_docs(node: ast.ClassDef) -> dict[str, str]:
-    """The string that stands under each annotated field of a class body."""
+    """The string below each annotated field of a class body."""
     docs = {}
     for statement, below in zip(node.body, node.body[1:], strict=False):
         if (

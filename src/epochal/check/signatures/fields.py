@@ -1,4 +1,4 @@
-"""The constructor of a dataclass, read from its fields and those of its bases."""
+"""Reads the constructor of a dataclass from its fields and those of its bases."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from epochal.registry.parsed_module import full_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.registry.library import Library
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, Module
 
 
-def fields_signature(order: Sequence[Definition | None], library: Library) -> Signature:
-    """The constructor of the dataclass that comes first in a look-up order."""
+def fields_signature(order: Sequence[Definition | None], finder: ModuleFinder) -> Signature:
+    """The constructor of a dataclass, given its MRO."""
     parameters: dict[str, Parameter] = {}
     is_open = False
     for item in reversed(order):
-        if item is None or not decorators_keep_signature(item, item.node, library):
-            is_open = True  # a base of another kind may bring fields of its own
+        if item is None or not decorators_keep_signature(item, item.node, finder):
+            is_open = True  # an unknown base may add fields
         elif is_dataclass(item):
             for name, parameter in _fields(item):
                 parameters.pop(name, None)

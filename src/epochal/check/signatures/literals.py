@@ -1,4 +1,4 @@
-"""Default values as far as the text of a program shows them."""
+"""Evaluates default values from source, without running code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from epochal.registry.parsed_module import Variable
 if TYPE_CHECKING:
     from epochal.registry.parsed_module import Module
 
-Plain = Any  # whatever a config may hold: scalars, lists and mappings of them
+Plain = Any  # what a config may contain: scalars, lists and mappings of them
 
-# Calls whose only argument is what a config would say instead.
+# Calls whose only argument is the value in a config.
 _TRANSPARENT = ("Path", "Duration", "parse_duration", "Every", "parse")
 _FACTORIES: dict[str, Plain] = {"list": [], "tuple": [], "dict": {}, "set": []}
 
@@ -27,19 +27,19 @@ class Absent(Enum):
 
 
 MISSING: Final = Absent.MISSING
-"""Stands where a parameter has no default."""
+"""The default of a parameter that has none."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A default that only running the program could tell."""
+    """A default that is known only after running the code."""
 
     text: str
 
 
 def read_literal(expression: ast.expr, module: Module, *, depth: int = 4) -> Plain | Opaque:
-    """The value that ``expression`` has for a config; ``Opaque`` if it must be computed."""
+    """The value of ``expression`` as plain data; ``Opaque`` if it must be computed."""
     try:
         return to_plain(ast.literal_eval(expression))
     except (ValueError, TypeError, MemoryError, RecursionError):
@@ -57,7 +57,7 @@ def read_literal(expression: ast.expr, module: Module, *, depth: int = 4) -> Pla
 
 
 def to_plain(value: object) -> Plain | Opaque:
-    """A Python value as a config would hold it; ``Opaque`` if none can."""
+    """A Python value as plain data of a config; ``Opaque`` if that is impossible."""
     from pathlib import PurePath
 
     if value is None or isinstance(value, bool | int | float | str):
@@ -96,7 +96,7 @@ def _read_call(call: ast.Call, module: Module) -> Plain | Opaque:
 
 
 def read_field_default(call: ast.Call, module: Module) -> Plain | Opaque | Absent:
-    """The default that ``dataclasses.field(...)`` gives."""
+    """The default that a call of ``dataclasses.field`` sets."""
     words = {word.arg: word.value for word in call.keywords}
     if "default" in words:
         return read_literal(words["default"], module)

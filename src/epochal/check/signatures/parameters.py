@@ -1,4 +1,4 @@
-"""Signatures as data: what a component can be given, one parameter after the other."""
+"""Signatures as data: the parameters of a component, with types, defaults and documentation."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Parameter:
     """The key in a config: the argument's name without a trailing underscore."""
 
     annotation: str = ""
-    """The type as it is written; empty when there is none."""
+    """The type as written; empty if there is none."""
 
     default: Plain | Opaque | Absent = MISSING
-    """What it is when left out; ``Opaque`` when only running the code could tell."""
+    """``Opaque`` if it is known only after running the code."""
 
     doc: str = ""
     kind: str = "keyword"
-    """``keyword``; ``positional`` or ``named`` when it can only be given that way; or
-    ``variadic``: a list that is handed over one by one, as ``*layers`` takes them."""
+    """``keyword``; ``positional`` or ``named`` if it can only be given that way; or
+    ``variadic``: a list whose elements are passed one by one, as for ``*layers``."""
 
     argument: str = ""
-    """The name that the factory is called with."""
+    """The name of the factory's argument."""
 
     home: str = field(default="", compare=False, repr=False)
-    """The module in which the type is written; empty when it is not known."""
+    """The module that contains the annotation; empty if unknown."""
 
     @property
     def is_required(self) -> bool:
@@ -51,17 +51,17 @@ class Parameter:
 @final
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a component can be given."""
+    """The parameters of a component."""
 
     owner: str
-    """Its full name, as shown in messages."""
+    """Full name of the component, for messages."""
 
     parameters: tuple[Parameter, ...] = ()
     open: bool = False
-    """Whether it also takes arguments that it does not name."""
+    """Whether it also takes arguments that are not listed, as with ``**kwargs``."""
 
     known: bool = True
-    """False when its text could not be read; then nothing can be checked."""
+    """False if the source could not be read; then nothing can be checked."""
 
     summary: str = ""
     definition: Definition | None = field(default=None, compare=False, repr=False)
@@ -72,31 +72,30 @@ class Signature:
 
     @property
     def variadic(self) -> Parameter | None:
-        """The parameter that takes any number of values by position, if there is one."""
+        """The parameter that takes any number of positional values, if there is one."""
         return next((item for item in self.parameters if item.kind == "variadic"), None)
 
     def before_variadic(self) -> tuple[Parameter, ...]:
-        """The parameters whose values come first when the variadic one is given any."""
+        """The parameters that are passed by position before the values of the variadic one."""
         return tuple(item for item in self.parameters if item.kind in ("positional", "keyword"))
 
 
 def list_of(annotation: str) -> str:
-    """The type of the list that a variadic parameter stands for in a config."""
+    """The type of the list that a config gives for a variadic parameter."""
     return f"list[{annotation}]" if annotation else "list"
 
 
 def key_of(argument: str) -> str:
-    """The config key of an argument: ``for`` of ``for_``."""
+    """The config key of an argument: ``for`` for ``for_``."""
     return argument[:-1] if argument.endswith("_") and len(argument) > 1 else argument
 
 
 def annotation_of(expression: ast.expr | None, module: Module) -> str:
-    """A written type as text, with the module's own aliases spelled out."""
+    """An annotation as text, with aliases of the module replaced by their types."""
     return "" if expression is None else ast.unparse(_without_aliases(expression, module))
 
 
 def _without_aliases(expression: ast.expr, module: Module, depth: int = 4) -> ast.expr:
-    """The type with what the module's own aliases stand for in place of their names."""
     if isinstance(expression, ast.Name):
         binding = module.bindings.get(expression.id)
         if depth and isinstance(binding, Variable) and isinstance(binding.value, _ALIASED):
@@ -115,5 +114,5 @@ def _without_aliases(expression: ast.expr, module: Module, depth: int = 4) -> as
 
 
 def add_docs(parameters: tuple[Parameter, ...], docs: Mapping[str, str]) -> tuple[Parameter, ...]:
-    """The parameters with the text that a docstring has about each."""
+    """The parameters, each with its text from a docstring."""
     return tuple(replace(item, doc=item.doc or docs.get(item.argument, "")) for item in parameters)

@@ -1,4 +1,4 @@
-"""The typed signature of a component, read from its text: the schema of its spec."""
+"""Reads the typed signature of a component from its source: the schema of its spec."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from epochal.check.signatures.parameters import (
     key_of,
     list_of,
 )
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,88 +35,85 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition, FunctionNode, Module
 
 
-# Given by whoever builds the component, so a config cannot set them.
+# Passed by the code that builds the component, so a config cannot set them.
 _SUPPLIED = {"optimizer": ("params",), "schedule": ("optimizer",)}
 
 
-def read_signature(factory: Factory, library: Library | None = None) -> Signature:
-    """The signature of ``factory``, without importing it unless it is live already."""
+def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Signature:
+    """The signature of ``factory``, read from its object or else from its source."""
     if factory.object is not None:
         signature = live_signature(factory.object, owner=factory.dotted)
     else:
-        library = library or Library()
-        definition = library.find_definition(factory.dotted)
+        finder = finder or ModuleFinder()
+        definition = finder.find_definition(factory.dotted)
         if definition is None:
             return Signature(factory.dotted, open=True, known=False)
-        signature = definition_signature(definition, library)
+        signature = definition_signature(definition, finder)
     supplied = _SUPPLIED.get(factory.kind, ())
-    kept = tuple(item for item in signature.parameters if item.name not in supplied)
+    settable = tuple(item for item in signature.parameters if item.name not in supplied)
     if factory.kind == "loss" and is_function(factory, signature):
-        kept = tuple(item for item in kept if not _is_fed(item))
-    return replace(signature, parameters=kept)
+        settable = tuple(item for item in settable if not _is_loss_input(item))
+    return replace(signature, parameters=settable)
 
 
 def is_function(factory: Factory, signature: Signature) -> bool:
-    """Whether what a name leads to is a function, so that it is the component itself."""
+    """Whether a factory is a function, so that it is the component itself."""
     if signature.definition is not None:
         return not isinstance(signature.definition.node, ast.ClassDef)
     return factory.object is not None and not isinstance(factory.object, type)
 
 
-def _is_fed(item: Parameter) -> bool:
+def _is_loss_input(item: Parameter) -> bool:
     """Whether an argument of a loss comes from output and batch, not from the config."""
     return item.is_required and item.kind in ("keyword", "positional")
 
 
-def called_signature(signature: Signature, library: Library) -> Signature | None:
-    """What a loss is called with for each batch; nothing if the text does not show it."""
+def called_signature(signature: Signature, finder: ModuleFinder) -> Signature | None:
+    """The parameters of a loss when it is called; None if the source does not show them."""
     definition = signature.definition
     if definition is None:
         return None
     if not isinstance(definition.node, ast.ClassDef):
-        return definition_signature(definition, library)
-    for item in find_mro(definition, library):
+        return definition_signature(definition, finder)
+    for item in find_mro(definition, finder):
         if item is None or item.dotted == "torch.nn.modules.module.Module":
             return None
         assert isinstance(item.node, ast.ClassDef)
         for name in ("forward", "__call__"):
             method = find_method_node(item.node, name)
             if method is not None:
-                found = _of_function(item, method, library, bound=True)
+                found = _of_function(item, method, finder, bound=True)
                 return replace(found, owner=definition.dotted)
     return None
 
 
-def method_signature(definition: Definition, name: str, library: Library) -> Signature | None:
-    """What a method takes besides ``self``; nothing if the text of the class does not show it."""
-    for item in find_mro(definition, library):
+def method_signature(definition: Definition, name: str, finder: ModuleFinder) -> Signature | None:
+    """The parameters of a method without ``self``; None if the source does not show them."""
+    for item in find_mro(definition, finder):
         if item is None or not isinstance(item.node, ast.ClassDef):
             return None
         method = find_method_node(item.node, name)
         if method is not None:
-            found = _of_function(item, method, library, bound=True)
+            found = _of_function(item, method, finder, bound=True)
             return replace(found, owner=f"{item.dotted}.{name}")
         if binds_name(item.node, name):
             return None
     return None
 
 
-def definition_signature(definition: Definition, library: Library) -> Signature:
+def definition_signature(definition: Definition, finder: ModuleFinder) -> Signature:
     """The signature of a class or function statement."""
     key = ("signature", definition.dotted)
-    if key not in library.kept:
-        library.kept[key] = _read_definition(definition, library)
-    found: Signature = library.kept[key]
-    return found
+    return finder.cached(key, lambda: _read_definition(definition, finder))
 
 
-def _read_definition(definition: Definition, library: Library) -> Signature:
+def _read_definition(definition: Definition, finder: ModuleFinder) -> Signature:
     node = definition.node
     doc = doc_of(definition.module, node)
     if isinstance(node, ast.ClassDef):
-        found = _of_class(definition, library)
+        found = _of_class(definition, finder)
     else:
-        found = _of_function(definition, node, library, bound=False)
+        found = _of_function(definition, node, finder, bound=False)
     return replace(
         found,
         owner=definition.dotted,
@@ -126,55 +123,55 @@ def _read_definition(definition: Definition, library: Library) -> Signature:
     )
 
 
-def _of_class(definition: Definition, library: Library) -> Signature:
+def _of_class(definition: Definition, finder: ModuleFinder) -> Signature:
     node = definition.node
     assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None and _forwarding_call(init) is None:
-        return _visible(definition, init, library)  # the bases need not even be found
-    order = find_mro(definition, library)
+        return _visible(definition, init, finder)  # without looking for the bases
+    order = find_mro(definition, finder)
     if binds_name(node, "__init__") or is_dataclass(definition) or has_plain_construction(order):
-        return _of_first(order, library) or Signature(definition.dotted)
+        return _of_first(order, finder) or Signature(definition.dotted)
     return _unknown(definition)
 
 
-def _of_first(order: Sequence[Definition | None], library: Library) -> Signature | None:
-    """The first constructor of a look-up order; nothing when there is none."""
+def _of_first(order: Sequence[Definition | None], finder: ModuleFinder) -> Signature | None:
+    """The first constructor in an MRO; None if there is none."""
     for index, item in enumerate(order):
         if item is None:
             return Signature("", open=True, known=False)
         if item.dotted == "torch.nn.modules.module.Module":
-            return None  # its *args and **kwargs are there to be refused
-        found = _of_own(item, order[index:], library)
+            return None  # it declares *args and **kwargs only to reject them
+        found = _of_own(item, order[index:], finder)
         if found is not None:
             return found
     return None
 
 
 def _of_own(
-    definition: Definition, order: Sequence[Definition | None], library: Library
+    definition: Definition, order: Sequence[Definition | None], finder: ModuleFinder
 ) -> Signature | None:
-    """The constructor that a class itself brings; nothing when it inherits one."""
+    """The constructor that a class defines; None if it inherits one."""
     node = definition.node
     assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None:
-        return _of_constructor(definition, init, order, library)
-    if binds_name(node, "__init__") or not decorators_keep_signature(definition, node, library):
+        return _of_constructor(definition, init, order, finder)
+    if binds_name(node, "__init__") or not decorators_keep_signature(definition, node, finder):
         return _unknown(definition)
     if is_dataclass(definition):
-        return fields_signature(order, library)
+        return fields_signature(order, finder)
     new = find_method_node(node, "__new__")
-    return None if new is None else _of_constructor(definition, new, order, library)
+    return None if new is None else _of_constructor(definition, new, order, finder)
 
 
 def _unknown(definition: Definition) -> Signature:
     return Signature(definition.dotted, open=True, known=False)
 
 
-def _visible(definition: Definition, function: FunctionNode, library: Library) -> Signature:
-    """What the constructor itself shows."""
-    own = _of_function(definition, function, library, bound=True)
+def _visible(definition: Definition, function: FunctionNode, finder: ModuleFinder) -> Signature:
+    """The constructor's own parameters, with their documentation."""
+    own = _of_function(definition, function, finder, bound=True)
     docs = parse_argument_docs(ast.get_docstring(function) or "")
     docs |= parse_argument_docs(doc_of(definition.module, definition.node))
     return replace(own, parameters=add_docs(own.parameters, docs))
@@ -184,18 +181,18 @@ def _of_constructor(
     definition: Definition,
     function: FunctionNode,
     order: Sequence[Definition | None],
-    library: Library,
+    finder: ModuleFinder,
 ) -> Signature:
-    own = _visible(definition, function, library)
+    own = _visible(definition, function, finder)
     forwarded = _forwarding_call(function)
     if forwarded is None:
         return own
-    inherited = _of_first(order[1:], library) or Signature(definition.dotted)
+    inherited = _of_first(order[1:], finder) or Signature(definition.dotted)
     given = [argument for argument in forwarded.args if not isinstance(argument, ast.Starred)]
     taken = {item.name for item in (*own.parameters, *inherited.parameters[: len(given)])}
     taken |= {key_of(str(word.arg)) for word in forwarded.keywords if word.arg}
     rest = tuple(item for item in inherited.parameters if item.name not in taken)
-    is_open = inherited.open or not decorators_keep_signature(definition, function, library)
+    is_open = inherited.open or not decorators_keep_signature(definition, function, finder)
     parameters = _joined(own.parameters, rest, forwarded, function)
     return replace(own, parameters=parameters, open=is_open, known=inherited.known)
 
@@ -206,7 +203,7 @@ def _joined(
     forwarded: ast.Call,
     function: FunctionNode,
 ) -> tuple[Parameter, ...]:
-    """A constructor's parameters and those it passes on; by position only what ``*args`` does."""
+    """A constructor's own parameters, and those that it forwards to its base."""
     name = function.args.vararg.arg if function.args.vararg is not None else ""
     starred = [item.value for item in forwarded.args if isinstance(item, ast.Starred)]
     if name and any(getattr(value, "id", "") == name for value in starred):
@@ -215,7 +212,7 @@ def _joined(
 
 
 def _forwarding_call(function: FunctionNode) -> ast.Call | None:
-    """The call of the base constructor that passes ``**kwargs`` on, if nothing else uses them."""
+    """The call of the base constructor that forwards ``**kwargs``, if it is their only use."""
     if function.args.kwarg is None:
         return None
     rest = function.args.kwarg.arg
@@ -238,7 +235,7 @@ def _is_super_call(call: ast.Call, method: str) -> bool:
 
 
 def _of_function(
-    definition: Definition, function: FunctionNode, library: Library, *, bound: bool
+    definition: Definition, function: FunctionNode, finder: ModuleFinder, *, bound: bool
 ) -> Signature:
     arguments = function.args
     module = definition.module
@@ -256,13 +253,13 @@ def _of_function(
         replace(_live_parameter(arg, default, module), kind="named")
         for arg, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
-    if decorators_keep_signature(definition, function, library):
+    if decorators_keep_signature(definition, function, finder):
         return Signature(definition.dotted, tuple(found), open=arguments.kwarg is not None)
     return Signature(definition.dotted, tuple(_not_binding(item) for item in found), open=True)
 
 
 def _not_binding(item: Parameter) -> Parameter:
-    """A parameter behind a decorator that may give it, take it away or change its default."""
+    """A parameter that a decorator may supply, remove or give another default."""
     default = item.default
     if not isinstance(default, Opaque):
         default = Opaque("..." if default is MISSING else repr(default))
@@ -289,7 +286,7 @@ def _live_parameter(
 
 
 def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
-    """What ``component`` can be given; unknown when Python itself cannot tell."""
+    """The signature of a live object; unknown if ``inspect`` cannot read it."""
     doc = inspect.getdoc(component) or ""
     try:
         found = inspect.signature(component)

@@ -1,4 +1,4 @@
-"""One config against signatures, key by key: mistakes on one side, the full tree on the other."""
+"""Checks the entries of a config against signatures, and fills in their defaults."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from epochal.check.values.report import Mistakes
     from epochal.registry import Factory, Registry
+    from epochal.registry.parsed_module import Definition
 
 _NO_KEYS = Signature("")
 _FEW = 3  # names that a hint can list
@@ -40,13 +41,24 @@ _FEW = 3  # names that a hint can list
 @final
 @dataclass(slots=True)
 class ConfigChecker:
-    """Checks parts of one config and collects what it finds."""
+    """Checks parts of one config; collects mistakes, defaults and factories."""
 
     registry: Registry
     mistakes: Mistakes
     defaults: list[Default] = field(default_factory=list)
     factories: dict[str, Factory] = field(default_factory=dict)
-    """What each spec that could be resolved names, by path."""
+    """The factory of each spec that could be resolved, by path."""
+
+    def report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
+        """Add one mistake."""
+        self.mistakes.report(key, what, place, hint)
+
+    def find_definition(self, path: str) -> Definition | None:
+        """The source of the component at ``path``; None if it could not be read."""
+        factory = self.factories.get(path)
+        if factory is None or factory.file is None:
+            return None
+        return self.registry.finder.find_definition(factory.dotted)
 
     def spec(self, path: str, node: Node, kind: str, own: Signature = _NO_KEYS) -> Node:
         """A component's spec, expanded; a bare name is a spec without arguments."""
@@ -57,26 +69,26 @@ class ConfigChecker:
             node = Node(MappingProxyType({"type": entry}), node.place, node.key_place, node.layer)
         if not node.is_mapping:
             what = f"expected a mapping with a type, got {show(node.to_plain())}"
-            self.mistakes.report(path, what, node.place, "write {type: package.module.Class}")
+            self.report(path, what, node.place, "write {type: package.module.Class}")
             return node
         factory = self._factory(path, node, kind)
-        if factory is None:  # what the section itself owns can be judged all the same
+        if factory is None:  # keys of the section can still be checked
             owned = {key: item for key in node.mapping if (item := own.get(key)) is not None}
             for key, item in owned.items():
                 self.value(f"{path}.{key}", node.mapping[key], item, own.owner)
             return node
         self.factories[path] = factory
-        signature = read_signature(factory, self.registry.library)
+        signature = read_signature(factory, self.registry.finder)
         self._check_owners(path, node, own, signature)
         return self.entries(path, node, (own, signature), _default_place(factory))
 
     def _check_owners(self, path: str, node: Node, own: Signature, signature: Signature) -> None:
-        """A section's key wins, so an argument of that name could never be given."""
+        """Report required arguments that a key of the section hides."""
         for item in signature.parameters:
             if item.is_required and own.get(item.name) is not None:
                 what = f"{signature.owner} requires it, but it is a key of {own.owner}"
                 hint = "give the argument another name or a default"
-                self.mistakes.report(f"{path}.{item.name}", what, _best_place(node), hint)
+                self.report(f"{path}.{item.name}", what, _best_place(node), hint)
 
     def _factory(self, path: str, node: Node, kind: str) -> Factory | None:
         name = node.mapping.get("type")
@@ -86,13 +98,13 @@ class ConfigChecker:
                 names = self.registry.names(kind)
                 is_short = 0 < len(names) <= _FEW
                 hint = f"add type: {' or '.join(names) if is_short else 'package.module.Class'}"
-                self.mistakes.report(path, f"the {kind} has no type", _best_place(node), hint)
+                self.report(path, f"the {kind} has no type", _best_place(node), hint)
             return None
         if self.mistakes.is_known_bad(key):
             return None
         if not isinstance(name.value, str):
             what = f"expected the name of a {kind}, got {show(name.to_plain())}"
-            self.mistakes.report(key, what, name.place)
+            self.report(key, what, name.place)
             return None
         return self._find(kind, name.value, name.place, key)
 
@@ -106,7 +118,7 @@ class ConfigChecker:
     def entries(
         self, path: str, node: Node, signatures: tuple[Signature, ...], origin: Place
     ) -> Node:
-        """The entries of a mapping against the signatures that own them, defaults filled in."""
+        """The checked entries of a mapping, with the defaults of the signatures."""
         entries: dict[str, Node] = {}
         excused = set[str]()
         for key, child in node.mapping.items():
@@ -126,15 +138,15 @@ class ConfigChecker:
         return replace_entries(node, entries)
 
     def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
-        """Report an unknown key; the known one that it was probably meant to be."""
+        """Report an unknown key; returns the known key that was probably meant."""
         known = [item.name for signature in signatures for item in signature.parameters]
         close = nearest(key, known)
         owner = signatures[-1].owner
         word = "argument" if len(signatures) > 1 else "key"
-        hint = f"did you mean {close!r}?" if close else list_known(known)
+        hint = suggest_known(key, known)
         if path == f"train.{key}":
             hint = length_hint(key, child) or hint
-        self.mistakes.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
+        self.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
         return close or ""
 
     def _missing(
@@ -149,9 +161,7 @@ class ConfigChecker:
                     what = f"missing; {signature.owner} requires it"
                     kind = describe_type(parse_type(item.annotation))
                     example = "..." if kind == "a value" else f"<{kind}>"
-                    self.mistakes.report(
-                        here, what, _best_place(node), f"add {item.name}: {example}"
-                    )
+                    self.report(here, what, _best_place(node), f"add {item.name}: {example}")
 
     def _fill(
         self,
@@ -174,7 +184,7 @@ class ConfigChecker:
                     entries[item.name] = from_plain(item.default, place=origin, layer="default")
 
     def _check_positions(self, path: str, entries: dict[str, Node], signature: Signature) -> None:
-        """What stands before ``*layers`` must be known to hand over any layers."""
+        """Report unknown values of parameters that come before ``*layers``."""
         variadic = signature.variadic
         given = entries.get(variadic.name) if variadic is not None else None
         if variadic is None or given is None or not given.elements:
@@ -183,10 +193,10 @@ class ConfigChecker:
             if item.name not in entries and not item.is_required:
                 what = f"missing; it comes before *{variadic.argument} of {signature.owner}"
                 here = f"{path}.{item.name}"
-                self.mistakes.report(here, what, given.key_place, f"add {item.name}: ...")
+                self.report(here, what, given.key_place, f"add {item.name}: ...")
 
     def value(self, path: str, node: Node, parameter: Parameter, owner: str) -> Node:
-        """One value against its parameter, expanded."""
+        """One value, checked against its parameter and expanded."""
         if self.mistakes.is_known_bad(path) or (node.value is None and parameter.default is None):
             return node
         wrong = find_type_problem(node, parameter.annotation)
@@ -200,20 +210,20 @@ class ConfigChecker:
         if owner and not owner.startswith("section"):
             what = f"{what} (argument {parameter.name!r} of {owner})"
         place = find_problem_place(node, parameter.annotation)
-        self.mistakes.report(path, what, place, hint)
+        self.report(path, what, place, hint)
         return node
 
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
-        """Plain values where the signature wants an object."""
-        library = self.registry.library
-        for below, value, wanted in find_misfits(node, parameter, library):
+        """Report plain values where the signature requires an object."""
+        finder = self.registry.finder
+        for below, value, wanted in find_misfits(node, parameter, finder):
             what = f"expected an object of {wanted}, got {show(value.value)}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
-            hint = spec_hint(value.value, wanted, library)
-            self.mistakes.report(f"{path}{below}", what, value.place, hint)
+            hint = spec_hint(value.value, wanted, finder)
+            self.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:
-        """A value in which every spec, however deep, is checked and expanded."""
+        """A value with every spec inside it checked and expanded."""
         if is_spec(node):
             return self.spec(path, node, ANY_KIND)
         if node.is_mapping:
@@ -252,9 +262,12 @@ def _default_place(factory: Factory) -> Place:
     return Place(display_name(factory.file), factory.line, 1)
 
 
-def list_known(known: Iterable[str]) -> str:
-    """A hint that names what could be written."""
+def suggest_known(name: str, known: Iterable[str]) -> str:
+    """A hint with the nearest known name, or else some of them."""
     names = sorted(set(known))
+    close = nearest(name, names)
+    if close is not None:
+        return f"did you mean {close!r}?"
     if not names:
         return "it takes none"
     more = ", ..." if len(names) > 12 else ""

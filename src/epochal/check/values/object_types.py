@@ -1,4 +1,4 @@
-"""Values that stand where only an object of some class can, so that a spec is needed."""
+"""Finds plain values where the annotation requires an object, so that a spec is needed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.signatures.classes import find_mro
-from epochal.check.values.types import ANY, last_name, parse_type
-from epochal.registry.library import is_standard
+from epochal.check.values.types import ANY, LISTS, last_name, parse_type
+from epochal.registry.module_finder import is_standard
 from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
@@ -15,43 +15,41 @@ if TYPE_CHECKING:
 
     from epochal.check.signatures.parameters import Parameter
     from epochal.config.node import Node
-    from epochal.registry.library import Library
-    from epochal.registry.parsed_module import Definition, Module
+    from epochal.registry.module_finder import ModuleFinder
+    from epochal.registry.parsed_module import Module
 
-_LISTS = ("list", "List", "Sequence", "Iterable", "Collection")
 _DTYPE = "torch.dtype"
 
 
 def find_misfits(
-    node: Node, parameter: Parameter, library: Library
+    node: Node, parameter: Parameter, finder: ModuleFinder
 ) -> Iterator[tuple[str, Node, str]]:
-    """Each plain value where the type names only classes that no plain value belongs to.
+    """Each plain value whose annotation names only classes that no plain value belongs to.
 
-    Gives the path below the parameter, the value, and the class. Whatever the text does not
-    show for certain is accepted.
+    Yields the path below the parameter, the value, and the class. Unclear cases are accepted.
     """
     if not parameter.annotation or not parameter.home or _is_lax(parameter.default):
         return
-    module = library.find_module(parameter.home)
+    module = finder.find_module(parameter.home)
     written = _parsed(parameter.annotation)
     if module is not None and written is not None:
-        yield from _misfits("", node, written, module, library)
+        yield from _misfits("", node, written, module, finder)
 
 
-def spec_hint(value: object, wanted: str, library: Library) -> str:
-    """The spec to write in place of a plain value; the very class if there is one."""
+def spec_hint(value: object, wanted: str, finder: ModuleFinder) -> str:
+    """A hint with the spec to write instead of a plain value, with its class if found."""
     if wanted == _DTYPE:
-        return "annotate it as str and use getattr(torch, dtype): a config holds plain values"
+        return "annotate it as str and use getattr(torch, dtype): configs have plain values only"
     package = wanted.rpartition(".")[0]
     for dotted in (str(value), f"{package}.{value}") if isinstance(value, str) else ():
         parts = dotted.split(".")
-        if all(part.isidentifier() for part in parts) and library.find_definition(dotted):
+        if all(part.isidentifier() for part in parts) and finder.find_definition(dotted):
             return f"write {{type: {dotted}}}"
     return "write {type: package.module.Class}"
 
 
 def _is_lax(default: object) -> bool:
-    """Whether the default itself is a plain value, so that the type cannot be meant strictly."""
+    """Whether the default is a plain value, so that the annotation is not strict."""
     return isinstance(default, bool | int | float | str)
 
 
@@ -63,22 +61,22 @@ def _parsed(annotation: str) -> ast.expr | None:
 
 
 def _misfits(
-    path: str, node: Node, written: ast.expr, module: Module, library: Library
+    path: str, node: Node, written: ast.expr, module: Module, finder: ModuleFinder
 ) -> Iterator[tuple[str, Node, str]]:
     if node.is_list and isinstance(written, ast.Subscript):
-        if last_name(written.value) in _LISTS:
+        if last_name(written.value) in LISTS:
             for index, child in enumerate(node.elements):
-                yield from _misfits(f"{path}.{index}", child, written.slice, module, library)
+                yield from _misfits(f"{path}.{index}", child, written.slice, module, finder)
         return
     if isinstance(node.value, bool | int | float | str):
-        names = [_object_class(member, module, library) for member in _members(written)]
+        names = [_object_class(member, module, finder) for member in _members(written)]
         found = [name for name in names if name]
         if found and len(found) == len(names):
             yield path, node, found[0]
 
 
 def _members(written: ast.expr) -> Iterator[ast.expr]:
-    """The members of a union without ``None``, which a plain value cannot be either."""
+    """The members of a union without ``None``."""
     if isinstance(written, ast.Constant) and isinstance(written.value, str):
         inner = _parsed(written.value)
         yield from _members(inner) if inner is not None else [written]
@@ -93,24 +91,20 @@ def _members(written: ast.expr) -> Iterator[ast.expr]:
         yield written
 
 
-def _object_class(written: ast.expr, module: Module, library: Library) -> str:
-    """The name of a class that no plain value is an object of; empty if that is not certain."""
+def _object_class(written: ast.expr, module: Module, finder: ModuleFinder) -> str:
+    """The name of a class that has no plain values as instances; empty if that is unclear."""
     if not isinstance(written, ast.Name | ast.Attribute) or parse_type(ast.unparse(written)) != ANY:
-        return ""  # what configs can spell, such as Duration or Path, they may
+        return ""  # a type that configs can express, such as Duration or Path
     name = full_name(module, written)
     if name == _DTYPE:
         return name
-    key = ("object class", name)
-    if key not in library.kept:
-        found = library.find_definition(name)
-        is_class = found is not None and isinstance(found.node, ast.ClassDef)
-        library.kept[key] = found is not None and is_class and _is_plainly_made(found, library)
-    return name if library.kept[key] else ""
+    return name if finder.cached(("object class", name), lambda: _is_class(name, finder)) else ""
 
 
-def _is_plainly_made(definition: Definition, library: Library) -> bool:
-    """Whether a class has no bases or metaclass by which a text or number may belong to it."""
-    for item in find_mro(definition, library):
+def _is_class(name: str, finder: ModuleFinder) -> bool:
+    """Whether a name is a class that no base or metaclass opens to texts and numbers."""
+    definition = finder.find_definition(name)
+    for item in find_mro(definition, finder) if definition is not None else (None,):
         if item is None or is_standard(item.module.name.split(".")[0]):
             return False  # such as str, Enum or Path
         node = item.node

@@ -1,4 +1,4 @@
-"""Names that other frameworks use, and what to write instead of them here."""
+"""Translates config names of other frameworks into ours, for hints."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _FOLDERS = ("work_dir", "log_dir", "output_dir", "save_dir", "default_root_dir")
 
 
 def meant_section(name: str) -> str:
-    """The section that goes by ``name`` elsewhere; empty when there is none."""
+    """The section that other frameworks call ``name``; empty if there is none."""
     return _SECTIONS.get(name.lower(), "")
 
 
 def section_hint(name: str, node: Node) -> str:
-    """What to write instead of a top-level key that is a key of a section here."""
+    """What to write for a top-level key that belongs into a section; else empty."""
     length = length_hint(name, node)
     if length:
         return length.replace("write for: ", "write train.for: ")
@@ -45,7 +45,7 @@ def section_hint(name: str, node: Node) -> str:
 
 
 def length_hint(key: str, node: Node) -> str:
-    """How the length of a training is written here, for names of epochs and steps."""
+    """How to write the length of a training, for keys such as ``epochs``; else empty."""
     unit = "ep" if key.lower() in _EPOCHS else "st" if key.lower() in _STEPS else ""
     amount = node.value if isinstance(node.value, int | float) else 10
     return f"write for: {amount}{unit}" if unit else ""

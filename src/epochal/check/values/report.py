@@ -1,4 +1,4 @@
-"""What a check finds: every mistake, and the config with all its defaults."""
+"""The result of a check: every mistake, and the config with all its defaults."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Default:
-    """A value that nobody set."""
+    """A value that the config does not set."""
 
     key: str
     value: Plain | Opaque
-    """``Opaque`` when only running the owner's code could tell; then it is not filled in."""
+    """``Opaque`` if it is known only after running the owner's code; then it is not filled in."""
 
     owner: str
     """The component or section whose default it is."""
@@ -41,14 +41,14 @@ class CheckReport:
     """Every mistake, in the order of files and lines."""
 
     expanded: Node
-    """The config with every known default filled in; what the parts are built from."""
+    """The config with every known default filled in; the parts are built from it."""
 
     defaults: tuple[Default, ...]
     project: Project
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing to mend."""
+        """Whether there are no mistakes."""
         return not self.problems
 
     @override
@@ -62,22 +62,22 @@ class CheckReport:
 @final
 @dataclass(slots=True)
 class Mistakes:
-    """Collects what is wrong, and knows what was found before."""
+    """Collects mistakes, and knows which ones loading the config reported."""
 
     broken: frozenset[str] = frozenset()
     """Dotted prefixes whose included file could not be read."""
 
     reported: frozenset[str] = frozenset()
-    """Keys that have a mistake already."""
+    """Keys with a mistake that was reported earlier."""
 
     problems: list[Problem] = field(default_factory=list)
 
     def is_broken(self, path: str) -> bool:
-        """Whether what is missing at ``path`` may stand in a file that could not be read."""
+        """Whether a file that could not be read may contain what is missing at ``path``."""
         return any(not b or path == b or path.startswith(f"{b}.") for b in self.broken)
 
     def is_known_bad(self, path: str) -> bool:
-        """Whether the very value at ``path`` has been reported already."""
+        """Whether the value at ``path`` itself was reported earlier."""
         return path in self.reported or path in self.broken
 
     def has_any(self, path: str) -> bool:
@@ -86,12 +86,12 @@ class Mistakes:
         return any(key == path or key.startswith(f"{path}.") for key in keys)
 
     def report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
-        """Note one mistake."""
+        """Add one mistake."""
         self.problems.append(Problem(key, what, None if place == NOWHERE else place, hint))
 
 
 def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Without repetitions, by file, line and column."""
+    """The problems without duplicates, sorted by file, line and column."""
     distinct = dict.fromkeys(problems)
     return tuple(sorted(distinct, key=_position))
 

@@ -1,4 +1,4 @@
-"""Config values against written types: what fits, and what is wrong with what does not."""
+"""Checks config values against type annotations, and explains values that do not fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from epochal.config.node import Node, Scalar
     from epochal.errors import Place
 
-_LISTS = ("list", "List", "Sequence", "MutableSequence", "Iterable", "Collection")
+LISTS = ("list", "List", "Sequence", "MutableSequence", "Iterable", "Collection")
 _SETS = ("set", "frozenset", "Set", "FrozenSet", "AbstractSet")
 _DICTS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict")
 _SCALARS = {
@@ -65,7 +65,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
 @final
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A written type, reduced to what a config can express."""
+    """A type annotation, reduced to what a config can express."""
 
     name: str
     """A scalar, ``list``, ``set``, ``tuple``, ``dict``, ``union``, ``choice`` or ``any``."""
@@ -73,14 +73,14 @@ class Type:
     args: tuple[Type, ...] = ()
     choices: tuple[Scalar, ...] = ()
     bounds: tuple[Bound, ...] = ()
-    """What numbers of this type must keep."""
+    """Bounds that numbers of this type must keep."""
 
 
 ANY = Type("any")
 
 
 def find_type_problem(node: Node, annotation: str) -> str | None:
-    """What is wrong with a value where ``annotation`` is expected; nothing if it fits."""
+    """What is wrong with a value where ``annotation`` is expected; None if it fits."""
     wanted = parse_type(annotation)
     if fits(node, wanted):
         return None
@@ -94,7 +94,7 @@ def find_type_problem(node: Node, annotation: str) -> str | None:
 
 
 def find_problem_place(node: Node, annotation: str) -> Place:
-    """Where a value stands that does not fit; in a list, where its first wrong element does."""
+    """The place of a value that does not fit; in a list, of its first wrong element."""
     lists = [part for part in _flat(parse_type(annotation)) if part.name in ("list", "tuples")]
     if len(lists) == 1 and node.is_list:
         wrong = (child for child in node.elements if not fits(child, lists[0].args[0]))
@@ -103,7 +103,7 @@ def find_problem_place(node: Node, annotation: str) -> Place:
 
 
 def hint_for(node: Node, annotation: str) -> str:
-    """What could be typed instead of a value that does not fit; often nothing."""
+    """What to type instead of a value that does not fit; often empty."""
     wanted = parse_type(annotation)
     parts = _flat(wanted)
     value = node.value
@@ -113,18 +113,18 @@ def hint_for(node: Node, annotation: str) -> str:
     choices = [str(choice) for part in parts for choice in part.choices]
     if choices and isinstance(value, str):
         close = nearest(value, choices)
-        is_slip = close is not None and _digits(close) == _digits(value)
-        return f"did you mean {close!r}?" if is_slip else "known: " + ", ".join(choices)
+        is_typo = close is not None and _digits(close) == _digits(value)
+        return f"did you mean {close!r}?" if is_typo else "known: " + ", ".join(choices)
     return _respelled(value, {part.name for part in parts})
 
 
 def _digits(text: str) -> str:
-    """The digits of a name, which are no slip: float16 is not meant to be float64."""
+    """The digits of a name, which are not typos: float16 is not meant to be float64."""
     return "".join(char for char in text if char.isdigit())
 
 
 def _respelled(value: object, names: set[str]) -> str:
-    """The same value as one of the wanted types would be spelled."""
+    """How to write the same value as one of the wanted types."""
     if isinstance(value, str):
         is_number = names & {"int", "float"} and _is_number(value)
         return _unquoted(value) if is_number else _in_list(value, names)
@@ -136,7 +136,7 @@ def _respelled(value: object, names: set[str]) -> str:
 
 
 def _unquoted(text: str) -> str:
-    # YAML 1.2 has no underscores in numbers, so one with them is a text without quotes.
+    # YAML 1.2 has no underscores in numbers, so a number with them is text.
     return f"write {text.replace('_', '')}" if "_" in text else f"write {text} without quotes"
 
 
@@ -153,7 +153,7 @@ def _in_list(value: object, names: set[str]) -> str:
 
 
 def is_callable_path(node: Node, annotation: str) -> bool:
-    """Whether a text names a class or function that is passed on as it is, not called."""
+    """Whether a text names a class or function that is passed as it is, without a call."""
     parts = _flat(parse_type(annotation))
     names = {part.name for part in parts if fits(node, part)}
     return isinstance(node.value, str) and "callable" in names and not names & {"str", "choice"}
@@ -166,7 +166,7 @@ def is_spec(node: Node) -> bool:
 
 @lru_cache(maxsize=4096)
 def parse_type(annotation: str) -> Type:
-    """The written type; ``any`` for what cannot be checked."""
+    """The type of an annotation; ``any`` if it cannot be checked."""
     try:
         if annotation == "None":
             return Type("none")
@@ -205,8 +205,8 @@ def _parse(expression: ast.expr) -> Type:
 
 
 def _parse_bare(name: str) -> Type:
-    if name in (*_LISTS, "tuple", "Tuple"):
-        return Type("list" if name in _LISTS else "tuples", (ANY,))
+    if name in (*LISTS, "tuple", "Tuple"):
+        return Type("list" if name in LISTS else "tuples", (ANY,))
     if name in _SETS:
         return Type("set", (ANY,))
     return Type("dict", (ANY,)) if name in _DICTS else ANY
@@ -236,7 +236,7 @@ def _bounded(wanted: Type, bounds: tuple[Bound, ...]) -> Type:
 
 
 def _broken_bound(node: Node, wanted: Type) -> Bound | None:
-    """The bound that alone keeps a number from fitting."""
+    """The bound that is the only reason why a number does not fit."""
     for part in _flat(wanted):
         if part.bounds and fits(node, replace(part, bounds=())):
             return broken_bound(node.value, part.bounds)
@@ -244,8 +244,8 @@ def _broken_bound(node: Node, wanted: Type) -> Bound | None:
 
 
 def _parse_collection(name: str, parts: list[ast.expr]) -> Type:
-    if name in (*_LISTS, *_SETS):
-        return Type("list" if name in _LISTS else "set", (_parse(parts[0]),))
+    if name in (*LISTS, *_SETS):
+        return Type("list" if name in LISTS else "set", (_parse(parts[0]),))
     if name in _DICTS:
         return Type("dict", (_parse(parts[-1]),))
     if name in ("tuple", "Tuple"):
@@ -256,7 +256,7 @@ def _parse_collection(name: str, parts: list[ast.expr]) -> Type:
 
 
 def last_name(expression: ast.expr) -> str:
-    """``Tensor`` of ``torch.Tensor``; empty for what is no name."""
+    """The last part of a dotted name, ``Tensor`` of ``torch.Tensor``; empty if it is no name."""
     if isinstance(expression, ast.Attribute):
         return expression.attr
     return expression.id if isinstance(expression, ast.Name) else ""
@@ -276,7 +276,7 @@ def fits(node: Node, wanted: Type) -> bool:
     if wanted.name == "any" or is_spec(node):
         return True
     if wanted.name == "union":
-        # What a config cannot express, such as a tensor, does not widen the known members.
+        # A member that a config cannot express, such as a tensor, does not admit other values.
         known = [part for part in wanted.args if part != ANY]
         only_null = all(part.name == "none" for part in known)
         return only_null or any(fits(node, part) for part in known)

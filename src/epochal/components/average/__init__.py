@@ -1,1 +1,1 @@
-"""Averages of weights."""
+"""Averages of weights: EMA and SWA."""

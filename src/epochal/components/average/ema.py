@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights."""
+"""Exponential moving average (EMA) of the weights."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @final
 class Ema(Average):
-    """After each step the average moves a little towards the weights.
+    """Exponential moving average of the weights, updated after each step.
 
-    Buffers that hold floats, such as the statistics of batch norm, are averaged too. Those that
-    hold integers stay the model's own.
+    Float buffers, such as the statistics of batch norm, are averaged too; integer buffers are
+    shared with the model.
 
     Args:
-        decay: Share of the old average that is kept: 0.999 looks back over about 1000 steps.
-        warmup: Keep less of it at first: ``(1 + n) / (10 + n)`` after n updates, at most decay.
-        every: How often it moves, such as ``10st``; each step if null.
+        decay: Share of the old average that is kept: 0.999 averages over about 1000 steps.
+        warmup: Start with a smaller decay: ``(1 + n) / (10 + n)`` after n updates, at most decay.
+        every: How often it is updated, such as ``10st``; each step if null.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Ema(Average):
         self.decay = decay
         self.every = None if every is None else Every.parse(every)
         if self.every is not None and self.every.is_never:
-            what, hint = "the average would never move", "write for example 10st, or leave it out"
+            what, hint = "never updates the average", "write for example 10st, or leave it out"
             raise ConfigError(Problem("average.every", what, hint=hint))
         self._has_warmup = warmup
 
@@ -78,8 +78,8 @@ class Ema(Average):
             torch._foreach_copy_(copies, moved)
 
     def _move_warm(self, updates: Tensor, skipped: Tensor | None) -> list[Tensor]:
-        """Where the average moves to; how far is computed on the device, so it can be captured."""
-        # One minus (1 + n) / (10 + n), which nears 0, but no nearer than one minus decay.
+        """The next average; its decay is computed on the device, so that it can be captured."""
+        # 1 - (1 + n) / (10 + n), at least 1 - decay.
         share = (9 / (10 + updates)).clamp(min=1 - self.decay)
         moved = list(torch._foreach_sub(self._shadow.weights, self._shadow.copies))
         torch._foreach_mul_(moved, share)

@@ -1,4 +1,4 @@
-"""A second set of a model's weights and buffers, in tensors that keep their place in memory."""
+"""A copy of a model's weights and float buffers, in tensors with fixed addresses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @final
 class Shadow:
-    """All floats of a model, and a copy of each that goes its own way.
+    """Float parameters and buffers of a model, and a copy of each.
 
-    Integers, such as how many batches were counted, stay the model's own.
+    Integer buffers, such as counters, are shared with the model.
 
     Args:
-        model: Its weights as they are now are the first copies.
+        model: The copies start with its current weights.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -29,7 +29,7 @@ class Shadow:
 
     @property
     def weights(self) -> list[Tensor]:
-        """The model's own, in the order of the copies."""
+        """The weights of the model, in the order of the copies."""
         return list(self._weights.values())
 
     @property
@@ -38,19 +38,19 @@ class Shadow:
         return list(self._copies.values())
 
     def admit(self, model: nn.Module) -> None:
-        """Heed weights that the model got since; each starts as a copy of itself."""
+        """Add copies of weights that are new in the model, and drop those that are gone."""
         parameters = dict(model.named_parameters())
         named = {**parameters, **dict(model.named_buffers())}
         before, copies = self._weights, self._copies
-        self._is_parameter = [name in parameters for name, one in named.items() if _is_kept(one)]
-        self._weights = {name: one.detach() for name, one in named.items() if _is_kept(one)}
+        self._is_parameter = [name in parameters for name, one in named.items() if _is_float(one)]
+        self._weights = {name: one.detach() for name, one in named.items() if _is_float(one)}
         self._copies = {
             name: copies[name] if name in before and _is_same(one, before[name]) else one.clone()
             for name, one in self._weights.items()
         }
 
     def choose(self, moved: list[Tensor], skipped: Tensor) -> None:
-        """Become what has moved, or stay bit for bit, as a tensor of 0 or 1 on the device says."""
+        """Take the new values ``moved``, or keep the copies unchanged if ``skipped`` is 1."""
         pairs = list(zip(self.copies, moved, self._is_parameter, strict=True))
         olds = [old for old, _, is_parameter in pairs if is_parameter]
         news = [new for _, new, is_parameter in pairs if is_parameter]
@@ -60,18 +60,18 @@ class Shadow:
             torch._foreach_add_(olds, news)
         for old, new, is_parameter in pairs:
             if not is_parameter:
-                # The step that was skipped may have made a buffer NaN, which times 0 stays NaN.
+                # The skipped step may have made a buffer NaN, and NaN times 0 is NaN.
                 old.copy_(torch.where(skipped != 0, old, new))
 
     @torch.no_grad()
     def copy_weights(self) -> None:
-        """Let all copies be what the weights are."""
+        """Set all copies to the current weights."""
         for copy, weight in zip(self.copies, self.weights, strict=True):
             copy.copy_(weight)
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """The model with the copies in a block; afterwards it has its own weights again."""
+        """Exchange weights and copies for the duration of a block."""
         self._swap()
         try:
             yield
@@ -91,9 +91,9 @@ class Shadow:
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same memory, so that one is as good as the other."""
+    """Whether two tensors share the same memory, shape and dtype."""
     return one.is_set_to(other) and one.dtype == other.dtype
 
 
-def _is_kept(tensor: Tensor) -> bool:
+def _is_float(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()

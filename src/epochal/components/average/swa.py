@@ -1,4 +1,4 @@
-"""The mean of the weights at several moments of the training, each counting the same."""
+"""Stochastic weight averaging (SWA): the mean of the weights at several points of the run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @final
 class Swa(Average):
-    """The mean of the weights every so often, from some moment of the run on.
+    """The mean of the weights at regular intervals, from a given point of the run.
 
-    Before that moment it is the model itself. Buffers that hold floats, such as the statistics
-    of batch norm, are averaged like weights; those that hold integers stay the model's own.
+    Before that it equals the model. Float buffers, such as the statistics of batch norm, are
+    averaged like weights; integer buffers are shared with the model.
 
     Args:
-        start: When the first weights count, such as ``5ep``; at once if null.
-        every: How often weights are taken in: ``1ep``, ``100st``.
+        start: When averaging starts, such as ``5ep``; at once if null.
+        every: How often the weights are added to the mean: ``1ep``, ``100st``.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Swa(Average):
         self.every = Every.parse(every)
         if self.every.is_never:
             hint = "write for example 1ep"
-            raise ConfigError(Problem("average.every", "weights would never count", hint=hint))
+            raise ConfigError(Problem("average.every", "never updates the average", hint=hint))
         self.begin = None if start is None else parse_duration(str(start))
         self._count = torch.zeros((), dtype=torch.int64)
 
@@ -62,15 +62,15 @@ class Swa(Average):
 
     @override
     def swapped(self) -> AbstractContextManager[None]:
-        self._follow()
+        self._copy_until_start()
         return self._shadow.swapped()
 
     @override
     def state_tensors(self) -> dict[str, Tensor]:
-        self._follow()
+        self._copy_until_start()
         return {**self._shadow.tensors(), UPDATES_KEY: self._count}
 
-    def _follow(self) -> None:
-        """Be the model as long as nothing counts."""
+    def _copy_until_start(self) -> None:
+        """Equal the model until the first update."""
         if int(self._count) == 0:
             self._shadow.copy_weights()

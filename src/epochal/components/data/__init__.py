@@ -1,4 +1,4 @@
-"""Data: from a dataset to batches."""
+"""Datasets and loaders."""
 
 from epochal.components.data.tensors import Tensors
 

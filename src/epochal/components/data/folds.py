@@ -1,4 +1,4 @@
-"""Folds of a dataset: which samples are held out in each, and loaders of the two parts."""
+"""Cross-validation: splits a dataset into folds, and builds the loaders of a fold."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class FoldLoaders(NamedTuple):
 def assign_folds(
     count: int, folds: int, *, seed: int, labels: Sequence[object] | None = None
 ) -> list[list[int]]:
-    """The samples that each fold holds out: every one once, in folds that differ by one at most.
+    """The indices that each fold holds out; the sizes of folds differ by at most one.
 
     Args:
-        count: How many samples there are.
-        folds: How many folds.
-        seed: Decides the order in which they are dealt out.
-        labels: One for each sample; then folds also differ by one at most in each label.
+        count: Number of samples.
+        folds: Number of folds.
+        seed: Seed of the order in which samples are assigned.
+        labels: One for each sample; then the counts of each label differ by at most one, too.
     """
     order: list[int] = torch.randperm(
         count, generator=torch.Generator().manual_seed(seed), device="cpu"
@@ -61,17 +61,17 @@ def assign_folds(
 def split_loader(
     loader: object, fold: int, folds: int, *, seed: int, stratify: str | int | None = None
 ) -> FoldLoaders:
-    """Loaders of what a fold trains on and of what it holds out.
+    """The loaders of one fold: of its training samples, and of those that it holds out.
 
     Args:
-        loader: Of all training data; it stays as it is.
-        fold: Which one, counted from 1.
-        folds: How many there are.
-        seed: Decides who is in which.
-        stratify: Where labels are: a name or a position in samples, or an attribute of the data.
+        loader: Of all training data; it is not changed.
+        fold: Number of the fold, from 1.
+        folds: Number of folds.
+        seed: Seed of the assignment of samples to folds.
+        stratify: The labels: a key or a position in samples, or an attribute of the dataset.
 
     Raises:
-        ConfigError: Such data has no folds, or not that many.
+        ConfigError: The data cannot be split into this many folds.
     """
     if not isinstance(loader, DataLoader):
         what = f"needs the training data as a DataLoader, got {_named(loader)}"
@@ -90,7 +90,7 @@ def split_loader(
 
 
 def select_samples(dataset: Data, indices: list[int]) -> Data:
-    """The samples at some indices; rows of tensors stay tensors, which are read fastest."""
+    """The samples at some indices; a dataset of tensors stays one, which is fastest to read."""
     if type(dataset) is TensorDataset:
         return TensorDataset(*(tensor[indices] for tensor in dataset.tensors))
     if type(dataset) is Tensors:
@@ -101,10 +101,10 @@ def select_samples(dataset: Data, indices: list[int]) -> Data:
 
 
 def get_labels(dataset: Data, where: str | int) -> list[object]:
-    """The label of each sample: from an attribute or a column of the data, else from samples.
+    """The label of each sample, from an attribute or column of the dataset, else from samples.
 
     Raises:
-        ConfigError: There are none.
+        ConfigError: There are no such labels.
     """
     column = _find_column(dataset, where)
     if column is None:
@@ -116,8 +116,8 @@ def get_labels(dataset: Data, where: str | int) -> list[object]:
     plain = [one.item() if hasattr(one, "item") else one for one in labels]
     for label in plain:
         if isinstance(label, list | dict | set) or hasattr(label, "shape"):
-            what = f"{where!r} is no single label, but {type(label).__name__}"
-            hint = "name something that is one number or text for each sample"
+            what = f"{where!r} is a {type(label).__name__}, not a single label"
+            hint = "name an entry that is one number or text for each sample"
             raise ConfigError(Problem(_STRATIFY, what, hint=hint))
     return plain
 
@@ -148,17 +148,17 @@ def _read_label(sample: Data, where: str | int) -> object:
 
 
 def _unrepeated(dataset: Data) -> tuple[Data, int]:
-    """The data without repetitions, which must all be on one side, and how many there were."""
+    """The dataset without repetitions, so that no sample is in both parts, and their number."""
     return (dataset.dataset, dataset.times) if isinstance(dataset, Repeated) else (dataset, 1)
 
 
 def _require_samples(dataset: Data, folds: int) -> int:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        what = f"needs data that is asked by index, and {_named(dataset)} is iterable"
+        what = f"needs data that is read by index, and {_named(dataset)} is iterable"
         raise ConfigError(Problem(_KEY, what, hint="give a dataset with __getitem__ and __len__"))
     count = len(dataset)
     if folds > count:
-        what = f"{folds} folds of {count} samples: some would hold out nothing"
+        what = f"{folds} folds of {count} samples: some would be empty"
         raise ConfigError(Problem(_KEY, what, hint=f"write at most {count}"))
     return count
 
@@ -169,7 +169,7 @@ def _require_order(loader: DataLoader[Any]) -> None:
     )
     if loader.batch_size is None or not is_usual:
         sampler = loader.sampler if loader.batch_size is not None else loader.batch_sampler
-        what = f"the train_loader has a sampler of its own, {_named(sampler)}, for the whole data"
+        what = f"the train_loader has a custom sampler, {_named(sampler)}, of the whole dataset"
         hint = "use shuffle=True and batch_size, or make the folds in the task"
         raise ConfigError(Problem(_KEY, what, hint=hint))
 

@@ -1,4 +1,4 @@
-"""From a dataset to batches: the options under ``data.<split>`` and what is built from them."""
+"""Builds a DataLoader from a dataset and the options under ``data.<split>``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoaderOptions:
     """How the samples of one split become batches."""
 
     batch_size: Annotated[int, AtLeast(1)] = 32
-    """Samples per batch; the last one may hold fewer."""
+    """Samples per batch; the last batch may have fewer."""
 
     shuffle: bool | None = None
     """Another order in every epoch, given by seed and epoch; null: only for train."""
@@ -35,19 +35,19 @@ class LoaderOptions:
     """Processes that read samples ahead; 0 reads them in the training process."""
 
     repeat: Annotated[int, AtLeast(1)] = 1
-    """How often each sample comes in one pass, each time with random numbers of its own."""
+    """How often each sample comes in one epoch, each time with different random numbers."""
 
     drop_last: bool = False
-    """Leave out a last batch that is not full."""
+    """Drop a last batch that is not full."""
 
     pin_memory: bool | None = None
-    """Page-locked batches, which reach a GPU faster; null: when training on one."""
+    """Page-locked batches, which are copied to a GPU faster; null: when training on one."""
 
     persistent_workers: bool | None = None
-    """Keep the workers from one pass to the next; null: only for train."""
+    """Keep the workers from one epoch to the next; null: only for train."""
 
     collate: Callable[[list[Any]], Any] | None = None
-    """Makes a batch of a list of samples; null: tensors, numbers and their nests are stacked."""
+    """Makes a batch from a list of samples; null: torch's default_collate."""
 
 
 def build_loader(
@@ -57,11 +57,11 @@ def build_loader(
     split: str,
     device: torch.device | str,
 ) -> DataLoader[Any]:
-    """A loader of ``dataset`` for ``split``; one that is a loader already comes back as it is.
+    """A loader of ``dataset`` for ``split``; a ``dataset`` that is a loader is returned as is.
 
     Raises:
         ConfigError: The options contradict the dataset or one another.
-        DataError: No batch would ever come out.
+        DataError: The loader would have no batches.
     """
     key = f"data.{split}"
     if isinstance(dataset, DataLoader):
@@ -86,7 +86,7 @@ def build_loader(
         pin_memory=on_cuda if options.pin_memory is None else options.pin_memory,
         persistent_workers=persists and options.workers > 0,
         collate_fn=Tensors.collate if takes_own else options.collate,
-        # A generator of its own, so that the order never depends on what else was drawn.
+        # A separate generator, so that the order does not depend on other random numbers.
         generator=torch.Generator(),
     )
 
@@ -110,7 +110,7 @@ def _as_dataset(dataset: object, key: str) -> Dataset[Any]:
     if isinstance(dataset, Dataset):
         return dataset
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
-        # A list of samples is as good as a dataset; torch only asks for these two methods.
+        # A list of samples works too: torch only needs these two methods.
         return dataset  # type: ignore[return-value]  # reason: duck-typed like torch itself
     raise ConfigError(
         Problem(
@@ -126,7 +126,7 @@ def _is_iterable(dataset: Dataset[Any]) -> bool:
 
 
 def _check_iterable(dataset: Dataset[Any], options: LoaderOptions, key: str) -> bool:
-    """Whether an iterable dataset is shuffled: never; saying otherwise is an error."""
+    """Refuse options that an iterable dataset cannot have; returns False, as it never shuffles."""
     name = type(dataset).__name__
     if options.shuffle:
         raise ConfigError(
@@ -138,7 +138,7 @@ def _check_iterable(dataset: Dataset[Any], options: LoaderOptions, key: str) -> 
         )
     if options.repeat > 1:
         what = f"cannot be {options.repeat}: {name} is iterable, so its samples have no index"
-        hint = "remove `repeat`, and begin anew inside the dataset"
+        hint = "remove `repeat`, and repeat samples inside the dataset"
         raise ConfigError(Problem(f"{key}.repeat", what, hint=hint))
     if options.workers > 1 and not getattr(dataset, "splits_by_worker", False):
         logger.warning(

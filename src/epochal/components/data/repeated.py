@@ -1,4 +1,4 @@
-"""A dataset several times over, as one long pass."""
+"""A dataset that repeats each sample several times."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @final
 class Repeated(Dataset[Any]):
-    """Each sample several times; every time has an index, and so random numbers, of its own.
+    """Each sample several times, each time with another index and thus other random numbers.
 
     Args:
-        dataset: Asked by index, and has a length.
+        dataset: A dataset with ``__getitem__`` and ``__len__``.
         times: How often each sample comes.
     """
 
@@ -43,6 +43,6 @@ class Repeated(Dataset[Any]):
 
 
 def _take(dataset: Any, indices: Sequence[int]) -> Any:  # noqa: ANN401 - of any kind
-    """The samples at some indices, as the dataset itself takes many."""
+    """The samples at some indices, read by the ``__getitems__`` of the dataset."""
     length = len(dataset)
     return dataset.__getitems__([index % length for index in indices])

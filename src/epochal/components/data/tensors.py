@@ -1,4 +1,4 @@
-"""Tensors: arrays in memory as a dataset whose batches are gathered, not stacked."""
+"""Arrays in memory as a dataset whose batches are gathered at once, not stacked."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 @final
 class Tensors(InMemoryDataset):
-    """Samples that are the rows of arrays: ``Tensors(x, y)`` or ``Tensors(image=x, label=y)``.
+    """A dataset of the rows of arrays: ``Tensors(x, y)`` or ``Tensors(image=x, label=y)``.
 
-    Batches are lists in the first form and dicts in the second. Arrays are shared, not copied,
-    where torch can.
+    Batches are lists in the first form and dicts in the second. Arrays are shared if torch can
+    share them, else copied.
 
     Args:
-        arrays: Tensors, numpy arrays, or what else ``torch.as_tensor`` takes.
-        resident: Let a run keep a copy on its device, until it trains with another dataset or ends.
-            Tensors that were written to are copied anew for the next pass; numpy's writes are
-            not seen. False: send each batch on its own. None, the default: data of at most
-            64 MiB are copied anew for each pass, larger ones are sent.
-        named: The same by name; ``resident`` cannot be one.
+        arrays: Tensors, numpy arrays, or anything else that ``torch.as_tensor`` takes.
+        resident: True: the run keeps a copy on its device until it trains with another dataset or
+            ends. Tensors that were written to are copied again for the next epoch; writes
+            through numpy are not noticed. False: each batch is copied. None, the default: data
+            of at most 64 MiB are copied once per epoch, batches of larger data one by one.
+        named: Arrays by name; ``resident`` cannot be one.
 
     Raises:
         DataError: Arrays are missing, are not arrays, or have different lengths, or ``resident``
@@ -43,7 +43,7 @@ class Tensors(InMemoryDataset):
         if not isinstance(resident, bool | None):
             raise DataError(
                 f"Tensors: resident must be True, False or None, got a {type(resident).__name__}\n"
-                "  give an array of that name another one"
+                "  give an array of that name another name"
             )
         if bool(arrays) == bool(named):
             raise DataError(
@@ -65,7 +65,7 @@ class Tensors(InMemoryDataset):
         return self.pack(rows) if self.names else tuple(rows)
 
     def __getitems__(self, indices: Sequence[int]) -> TensorRows:
-        """The samples at some indices, taken all at once; a DataLoader asks for them like this."""
+        """The samples at some indices, gathered at once; DataLoader calls this."""
         chosen = torch.as_tensor(indices, dtype=torch.int64, device=self.tensors[0].device)
         return TensorRows(self, [tensor[chosen] for tensor in self.tensors])
 
@@ -76,7 +76,7 @@ class Tensors(InMemoryDataset):
     def loader(
         self, *, batch_size: int = 32, shuffle: bool = False, drop_last: bool = False
     ) -> DataLoader[Any]:
-        """A loader that gives batches of these samples; a run orders it by its seed."""
+        """A loader of these samples; a run shuffles it by its seed."""
         return DataLoader(
             self,
             batch_size=batch_size,
@@ -97,17 +97,15 @@ class Tensors(InMemoryDataset):
 
 @final
 class TensorRows:
-    """Samples that were taken at once: a batch, and one by one for whoever stacks them.
+    """Samples that were gathered at once: as a batch, or one by one for another collate.
 
     Args:
-        dataset: Whose samples they are.
-        columns: Their tensors.
+        dataset: The dataset that they come from.
+        columns: The gathered rows of each of its tensors.
     """
 
     def __init__(self, dataset: Tensors, columns: list[Tensor]) -> None:
         self.batch = dataset.pack(columns)
-        """All of them together."""
-
         self._dataset = dataset
         self._columns = columns
 
@@ -123,16 +121,16 @@ class TensorRows:
 
 
 def _as_tensor(label: str, value: object) -> Tensor:
-    """A value as a tensor that rows can be taken of; numpy's memory is shared if it can be.
+    """A value as a tensor with rows; memory of numpy is shared if possible.
 
     Raises:
-        DataError: It is none.
+        DataError: It cannot be such a tensor.
     """
     try:
         tensor = torch.as_tensor(_shareable(label, value)).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"Tensors: {label} is a {type(value).__name__} that torch makes no tensor of: {error}\n"
+            f"Tensors: {label}, a {type(value).__name__}, cannot become a tensor: {error}\n"
             "  give a tensor, or an array of numbers"
         ) from error
     if tensor.layout != torch.strided or not tensor.ndim:
@@ -142,10 +140,12 @@ def _as_tensor(label: str, value: object) -> Tensor:
 
 
 def _shareable(label: str, value: object) -> object:
-    """The value, or a copy if torch cannot share it: read-only, backwards, of another byte order.
+    """The value, or a copy if torch cannot share its memory.
+
+    Torch shares no arrays that are read-only, reversed or of another byte order.
 
     Raises:
-        DataError: Parts of it are masked, which no tensor knows.
+        DataError: It is a masked array, which tensors cannot represent.
     """
     if not isinstance(value, np.ndarray):
         return value

@@ -1,1 +1,1 @@
-"""Losses: what is descended, each a mean over the items of a batch."""
+"""Losses, each a mean over the items of a batch."""

@@ -1,4 +1,4 @@
-"""Binary cross entropy: scores against yes and no."""
+"""Binary cross entropy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bce(nn.Module):
     """Binary cross entropy of scores (logits) with targets between 0 and 1, of the same shape.
 
     Args:
-        pos_weight: How much a positive target counts, for each class along the last dimension.
+        pos_weight: Weight of positive targets, for each class along the last dimension.
     """
 
     pos_weight: Tensor | None

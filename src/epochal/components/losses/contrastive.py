@@ -1,4 +1,4 @@
-"""Contrastive loss: each sample should recognise its own partner among all of the batch."""
+"""Contrastive loss (InfoNCE) between two batches of embeddings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from epochal.config.bounds import Above
 
 @final
 class Contrastive(nn.Module):
-    """Symmetric InfoNCE, as image and text are matched: row ``i`` of both belongs together.
+    """Symmetric InfoNCE, as in CLIP: row ``i`` of one input matches row ``i`` of the other.
 
-    Embeddings are normalised; their products over the temperature are scores, and the cross
-    entropy with the right partner is the mean of both directions.
+    Embeddings are normalised; the scores are their dot products divided by the temperature.
+    The loss is the mean of the cross entropies of both directions.
 
     Args:
-        temperature: Divides the scores; a model that learns a scale gives it as ``scale``.
+        temperature: Divides the scores; a model with a learned scale passes it as ``scale``.
     """
 
     def __init__(self, *, temperature: Annotated[float, Above(0)] = 0.07) -> None:
@@ -32,12 +32,12 @@ class Contrastive(nn.Module):
     def forward(
         self, first: Tensor, second: Tensor, scale: Tensor | None = None
     ) -> tuple[Tensor, int]:
-        """The mean over both directions, and how many pairs there are."""
+        """The mean over both directions, and the number of pairs."""
         require_same_shape("contrastive", first, second)
         first, second = functional.normalize(first, dim=-1), functional.normalize(second, dim=-1)
         products = first @ second.T  # (batch, batch)
         scores = products / self.temperature if scale is None else products * scale
         partners = torch.arange(len(first), device=first.device)
-        there = functional.cross_entropy(scores, partners)
-        back = functional.cross_entropy(scores.T, partners)
-        return (there + back) / 2, len(first)
+        forward = functional.cross_entropy(scores, partners)
+        backward = functional.cross_entropy(scores.T, partners)
+        return (forward + backward) / 2, len(first)

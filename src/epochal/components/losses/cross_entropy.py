@@ -1,4 +1,4 @@
-"""Cross entropy: how surprised the scores are by the classes."""
+"""Cross entropy with class numbers or class probabilities."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast, Below
 
-_IGNORED = -100  # what torch leaves out if nobody says otherwise
+_IGNORED = -100  # torch's default of ignore_index
 
 
 @final
 class CrossEntropy(nn.Module):
     """Cross entropy of scores (logits) with class numbers, or with probabilities of classes.
 
-    Classes lie along dimension 1. Of dense targets, such as (batch, height, width), each one is
-    an item.
+    Classes are along dimension 1. Each element of dense targets, such as (batch, height, width),
+    is an item.
 
     Args:
         label_smoothing: Share of the target that is spread over all classes.
-        class_weights: How much each class counts; the mean is weighted by them.
-        ignore_index: Targets with this number are left out, and do not count.
+        class_weights: Weight of each class in the mean.
+        ignore_index: Targets with this number are ignored.
     """
 
     class_weights: Tensor | None
@@ -44,7 +44,7 @@ class CrossEntropy(nn.Module):
 
     @override
     def forward(self, input: Tensor, target: Tensor) -> tuple[Tensor, int | Tensor]:
-        """The mean over all targets, and how many these are: with weights, the sum of theirs."""
+        """The mean over all targets, and their number, or the sum of their class weights."""
         if target.is_floating_point():
             return self._mean(input, target), target.numel() // target.shape[1]
         if self.ignore_index is None and self.class_weights is None:
@@ -53,7 +53,7 @@ class CrossEntropy(nn.Module):
         count = self._sum(target, target != ignored)
         if self.ignore_index is None and not self.label_smoothing:
             return self._mean(input, target), count
-        # The mean of torch would ask the device how many targets count.
+        # The mean of torch would wait for the device to count the targets.
         total = functional.cross_entropy(
             input,
             target,
@@ -62,7 +62,7 @@ class CrossEntropy(nn.Module):
             reduction="sum",
             label_smoothing=self.label_smoothing,
         )
-        # A batch of which nothing counts has the loss 0, and a gradient of zeros.
+        # A batch with only ignored targets has loss 0 and zero gradients.
         return total / (count + (count == 0)), count
 
     def _mean(self, input: Tensor, target: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class CrossEntropy(nn.Module):
         )
 
     def _sum(self, target: Tensor, counted: Tensor) -> Tensor:
-        """What targets count together, by which parts of a batch weigh what the whole does."""
+        """The sum of the weights of the targets, so that microbatches add up to the batch."""
         if self.class_weights is None:
             return counted.sum()
         return (self.class_weights[target.where(counted, 0)] * counted).sum()

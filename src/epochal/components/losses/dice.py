@@ -1,4 +1,4 @@
-"""Dice loss: how badly predicted regions overlap with true ones."""
+"""Dice loss for segmentation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from epochal.config.bounds import AtLeast
 class Dice(nn.Module):
     """One minus the soft Dice coefficient, the mean over samples and classes.
 
-    Targets that are class numbers, (batch, ...), compete with each other: softmax of scores
-    (batch, classes, ...). Targets of the same shape as the scores are masks: sigmoid.
+    Targets that are class numbers, (batch, ...), use the softmax of scores (batch, classes, ...).
+    Targets of the same shape as the scores are masks and use the sigmoid.
 
     Args:
-        smooth: Added to both sides of the fraction; an empty region that stays empty is right.
+        smooth: Added to numerator and denominator, so that an empty region predicted as empty
+            has loss 0.
     """
 
     def __init__(self, *, smooth: Annotated[float, AtLeast(0)] = 1.0) -> None:

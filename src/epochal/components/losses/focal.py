@@ -1,4 +1,4 @@
-"""Focal loss: cross entropy that looks away from what is easy already."""
+"""Focal loss: cross entropy that gives easy items less weight."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from epochal.errors import ConfigError, Problem
 
 @final
 class Focal(nn.Module):
-    """``(1 - p) ** gamma`` times the cross entropy, where ``p`` is what the target got.
+    """``(1 - p) ** gamma`` times the cross entropy, where ``p`` is the target's probability.
 
-    Classes lie along dimension 1. Targets are class numbers, or floats of the same shape as the
+    Classes are along dimension 1. Targets are class numbers, or floats of the same shape as the
     scores.
 
     Args:
-        gamma: How much easy items are left out of account; 0 is plain cross entropy.
-        sigmoid: Let each class stand alone, as yes or no, instead of against the others.
-        alpha: Share of yes against no; only where classes stand alone.
+        gamma: How strongly easy items are down-weighted; 0 is plain cross entropy.
+        sigmoid: Treat each class as an independent binary problem (sigmoid, not softmax).
+        alpha: Weight of positive targets, 1 - alpha of negative ones; only with ``sigmoid``.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Focal(nn.Module):
     ) -> None:
         super().__init__()
         if alpha is not None and not sigmoid:
-            what = "weighs yes against no, and classes that compete have neither"
+            what = "weights positive and negative targets, which only sigmoid has"
             raise ConfigError(Problem("loss.alpha", what, hint="add sigmoid: true"))
         self.gamma = gamma
         self.sigmoid = sigmoid
@@ -43,28 +43,28 @@ class Focal(nn.Module):
 
     @override
     def forward(self, input: Tensor, target: Tensor) -> tuple[Tensor, int]:
-        """The mean over all targets, and how many these are."""
+        """The mean over all targets, and their number."""
         if self.sigmoid:
             require_same_shape("focal", input, target)
-            return self._alone(input, target.to(input.dtype)), len(target)
+            return self._binary(input, target.to(input.dtype)), len(target)
         logs = functional.log_softmax(input, dim=1)
         if target.is_floating_point():
             require_same_shape("focal", input, target)
-            loss = -(target * _share(1 - logs.exp(), self.gamma) * logs).sum(dim=1)
+            loss = -(target * _focus(1 - logs.exp(), self.gamma) * logs).sum(dim=1)
         else:
             log_p = logs.gather(1, target.unsqueeze(1)).squeeze(1)
-            loss = -_share(1 - log_p.exp(), self.gamma) * log_p
+            loss = -_focus(1 - log_p.exp(), self.gamma) * log_p
         return loss.mean(), loss.numel()
 
-    def _alone(self, input: Tensor, target: Tensor) -> Tensor:
+    def _binary(self, input: Tensor, target: Tensor) -> Tensor:
         entropy = functional.binary_cross_entropy_with_logits(input, target, reduction="none")
         p = input.sigmoid()
-        loss = _share(target * (1 - p) + (1 - target) * p, self.gamma) * entropy
+        loss = _focus(target * (1 - p) + (1 - target) * p, self.gamma) * entropy
         if self.alpha is not None:
             loss = loss * (target * self.alpha + (1 - target) * (1 - self.alpha))
         return loss.mean()
 
 
-def _share(doubt: Tensor, gamma: float) -> Tensor:
-    """A power of the doubt; where there is none, a root would have an infinite gradient."""
-    return doubt.clamp(min=1e-8) ** gamma
+def _focus(error: Tensor, gamma: float) -> Tensor:
+    """The factor of each item; clamped, because roots have an infinite gradient at 0."""
+    return error.clamp(min=1e-8) ** gamma

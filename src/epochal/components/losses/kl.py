@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergence: how far scores are from a wanted distribution."""
+"""Kullback-Leibler divergence, for distillation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from epochal.config.bounds import Above
 class Kl(nn.Module):
     """The divergence of the target's distribution from that of the scores (logits).
 
-    Classes lie along dimension 1.
+    Classes are along dimension 1.
 
     Args:
-        logits: Whether the target holds scores too, as those of a teacher, not probabilities.
-        temperature: Divides all scores; the result is multiplied by its square, so that
-            gradients keep their size.
+        logits: Whether the target is logits too, such as a teacher's, not probabilities.
+        temperature: Divides all logits; the result is multiplied by its square, which preserves
+            the size of the gradients.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Losses of numbers: squared, absolute, and Huber's, which is both."""
+"""Regression losses: mean squared error, L1 and Huber."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class L1(nn.Module):
 
 @final
 class Huber(nn.Module):
-    """Half the squared difference up to ``delta``, and from there on a straight line.
+    """Half the squared difference up to ``delta``, linear beyond it.
 
     Args:
-        delta: Where the line begins.
+        delta: The difference from which the loss is linear.
     """
 
     def __init__(self, *, delta: Annotated[float, Above(0)] = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""The refusal of shapes that torch would silently spread over each other."""
+"""Refuses shapes of input and target that torch would silently broadcast."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def require_same_shape(name: str, input: Tensor, target: Tensor) -> None:
         raise TaskError(
             f"loss: {name} got an input of shape {tuple(input.shape)} and a target of shape "
             f"{tuple(target.shape)}\n"
-            "  give both the same, for example with .unsqueeze(1) or .squeeze(1)"
+            "  give both the same shape, for example with .unsqueeze(1) or .squeeze(1)"
         )

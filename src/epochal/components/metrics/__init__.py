@@ -1,1 +1,1 @@
-"""Metrics: what an evaluation measures beside the task's own numbers."""
+"""Metrics of an evaluation, besides the task's own."""

@@ -49,7 +49,7 @@ class Accuracy(Metric):
         self._count = 0
 
     @override
-    def update(self, out: Any, batch: Any) -> None:  # whatever the user's task produces
+    def update(self, out: Any, batch: Any) -> None:  # of any type that the user's task returns
         scores = get_tensor_by_path(out, self._output, reader="accuracy", of="the output")
         target = get_tensor_by_path(batch, self._target, reader="accuracy", of="the batch").to(
             scores.device
@@ -58,7 +58,7 @@ class Accuracy(Metric):
         best = scores.topk(self._topk, dim=1).indices
         counted = target != self._ignore_index
         hits = (best == target.unsqueeze(1)).any(dim=1) & counted
-        # Sums stay on the device: a batch of an evaluation never waits for it.
+        # The sums stay on the device, so no batch waits for it.
         self._hits = self._hits + hits.sum()
         self._count = self._count + counted.sum()
 

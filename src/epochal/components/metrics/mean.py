@@ -21,7 +21,7 @@ class Mean(Metric):
     """The average of one tensor over every element of every batch.
 
     Args:
-        of: Which one: ``out.<name>`` of the task's output or ``batch.<name>`` of the batch.
+        of: The tensor: ``out.<name>`` of the task's output or ``batch.<name>`` of the batch.
     """
 
     def __init__(self, *, of: str) -> None:
@@ -38,10 +38,10 @@ class Mean(Metric):
         self._count = 0
 
     @override
-    def update(self, out: Any, batch: Any) -> None:  # whatever the user's task produces
+    def update(self, out: Any, batch: Any) -> None:  # of any type that the user's task returns
         source = out if self._source == "out" else batch
         tensor = get_tensor_by_path(source, self._path, reader="mean", of=SOURCES[self._source])
-        # Apple's devices have no float64; elsewhere long sums keep their digits.
+        # Apple's devices have no float64; elsewhere it keeps long sums exact.
         wide = tensor.float() if tensor.device.type == "mps" else tensor.double()
         self._sum = self._sum + wide.sum()
         self._count += tensor.numel()

@@ -1,3 +1,3 @@
-"""Layers that models can be made of: ``ep.nn``."""
+"""Layers for models: ``ep.nn``."""
 
 from epochal.components.nn.stochastic_depth import StochasticDepth as StochasticDepth

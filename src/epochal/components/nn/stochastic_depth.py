@@ -1,4 +1,4 @@
-"""Stochastic depth: the branch of a residual block is left out for some samples."""
+"""Stochastic depth: drops the branch of a residual block for some samples."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 @final
 class StochasticDepth(nn.Module):
-    """Write ``x + self.drop(self.branch(x))``: in training the branch of a sample may be dropped.
+    """Drops the branches of some samples in training: ``x + self.drop(self.branch(x))``.
 
-    What is kept grows by ``1 / (1 - p)``, so that its mean stays; evaluation changes nothing.
+    The other branches are scaled by ``1 / (1 - p)``, which preserves the mean; evaluation
+    changes nothing.
 
     Args:
         p: Share of samples whose branch is dropped.
-        per_sample: Decide for each sample by itself, not for the whole batch.
+        per_sample: Decide for each sample, not for the whole batch.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class StochasticDepth(nn.Module):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """The branch, or nothing of it."""
+        """The branch, or zeros."""
         if not self.training or self.p == 0:
             return x
         count = len(x) if self.per_sample else 1

@@ -1,1 +1,1 @@
-"""Optimization: how the learning rate moves over a run."""
+"""Learning-rate schedules."""

@@ -1,4 +1,4 @@
-"""Learning-rate schedules that need no length of the run: step, multi-step, exponential, Noam."""
+"""Schedules that do not need the length of the run: step, multi-step, exponential, Noam."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @final
 class Step(Schedule):
-    """A drop of the learning rate every so often, counted from the start of the run.
+    """A drop of the learning rate at a fixed period, counted from the start of the run.
 
     Args:
-        every: How often, in steps (``1000``, ``1000st``) or epochs (``30ep``).
+        every: The period, in steps (``1000``, ``1000st``) or epochs (``30ep``).
         gamma: Factor of each drop.
     """
 
@@ -72,11 +72,11 @@ class MultiStep(Schedule):
 
 @final
 class Exponential(Schedule):
-    """A learning rate that is multiplied by ``gamma`` over and over, a little at each step.
+    """Exponential decay: a factor of ``gamma`` per period, applied smoothly at each step.
 
     Args:
-        gamma: What is left of the learning rate after ``every``.
-        every: In steps (``1``, ``100st``) or epochs (``1ep``).
+        gamma: Factor of the learning rate after one period.
+        every: The period, in steps (``1``, ``100st``) or epochs (``1ep``).
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class Exponential(Schedule):
 
 @final
 class InverseSqrt(Schedule):
-    """One over the square root of the step, from 1 at the end of the warm-up.
+    """Inverse square root of the step, starting with 1 at the end of the warm-up.
 
     Args:
-        timescale: Steps (``1000``, ``1000st``) or epochs (``1ep``) after which 71 % are left; null:
-            as many as the warm-up has.
+        timescale: Steps (``1000``, ``1000st``) or epochs (``1ep``) until 71 % are left; null:
+            the length of the warm-up.
     """
 
     def __init__(self, *, timescale: Annotated[int, AtLeast(1)] | Duration | None = None) -> None:
@@ -114,17 +114,17 @@ class InverseSqrt(Schedule):
         if self._timescale is not None:
             scale = self._timescale.steps(self.steps_per_epoch)
         if not scale:
-            what = "must be given, because there is no warm-up that it could follow"
+            what = "must be given, because there is no warm-up to take its length from"
             raise schedule_error("timescale", what, hint="add warmup: 1000st, or timescale: 1000st")
         return math.sqrt(scale / (scale + step))
 
 
 @final
 class Noam(Schedule):
-    """Growth over the warm-up, then one over the square root of the step.
+    """Linear growth over the warm-up, then the inverse square root of the step.
 
-    The factor is that of the Transformer paper, so give the optimizer ``lr: 1.0``, and a
-    ``warmup``, which is part of the curve: ``warmup_start`` changes nothing.
+    The factor is that of the Transformer paper, so set ``lr: 1.0`` in the optimizer, and a
+    ``warmup``, which is part of the curve: ``warmup_start`` has no effect.
 
     Args:
         model_size: Width of the model; the factor falls with its square root.

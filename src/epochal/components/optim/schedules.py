@@ -1,4 +1,4 @@
-"""Learning-rate schedules that know the length of the run: linear, cosine, one cycle and others."""
+"""Schedules that need the length of the run: linear, cosine, polynomial, one cycle, WSD."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SHAPES: dict[str, Shape] = {
     "sqrt": lambda progress: 1 - math.sqrt(progress),
     "square": lambda progress: (1 - progress) ** 2,
 }
-"""Ways down from 1 to 0."""
+"""Curves that fall from 1 to 0."""
 
 
 @final
 class Constant(Schedule):
-    """The learning rate as given, after a warm-up if there is one."""
+    """A constant learning rate, after a warm-up if there is one."""
 
     @override
     def factor(self, step: int, total_steps: int | None) -> float:
@@ -42,11 +42,11 @@ class Constant(Schedule):
 
 @final
 class Linear(Schedule):
-    """A straight line down to ``min_factor`` of the learning rate at the end of the run.
+    """Linear decay to ``min_factor`` of the learning rate at the end of the run.
 
     Args:
-        min_factor: What is left of the learning rate at the end.
-        over: How long the way down is (``1000st``, ``5ep``); null: to the end of the run.
+        min_factor: Factor of the learning rate at the end.
+        over: Length of the decay (``1000st``, ``5ep``); null: to the end of the run.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Linear(Schedule):
 
 @final
 class Cosine(Schedule):
-    """Half a cosine wave down to ``min_factor`` at the end of the run, or several one by one.
+    """Cosine decay to ``min_factor`` at the end of the run, optionally with restarts.
 
     Args:
-        min_factor: What is left of the learning rate at the end of each wave.
-        over: How long all waves take (``1000st``, ``5ep``); null: to the end of the run.
-        restarts: How often the learning rate jumps up again.
-        growth: How many times as long as the one before each wave is.
-        peak_decay: What is left of the peak at each restart.
+        min_factor: Factor of the learning rate at the end of each cycle.
+        over: Length of all cycles together (``1000st``, ``5ep``); null: to the end of the run.
+        restarts: Number of warm restarts.
+        growth: Length of each cycle relative to the previous one.
+        peak_decay: Factor of the peak at each restart.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Cosine(Schedule):
         steps = self._span.steps(self, total_steps)
         if len(self._ends) == 1:
             return _fall(_half_wave(min(1.0, step / max(1, steps))), self._floor)
-        # Whole steps: rounding must not put off a restart.
+        # Whole steps: rounding must not delay a restart.
         ends = [round(end * steps) for end in self._ends]
         wave = next((index for index, end in enumerate(ends) if step < end), len(ends) - 1)
         first = ends[wave - 1] if wave else 0
@@ -110,12 +110,12 @@ class Cosine(Schedule):
 
 @final
 class Polynomial(Schedule):
-    """A power of what is left of the run, down to ``min_factor`` of the learning rate.
+    """Polynomial decay: a power of the remaining share of the run, down to ``min_factor``.
 
     Args:
         power: 1 is a straight line, 2 falls faster at first.
-        min_factor: What is left of the learning rate at the end.
-        over: How long the way down is (``1000st``, ``5ep``); null: to the end of the run.
+        min_factor: Factor of the learning rate at the end.
+        over: Length of the decay (``1000st``, ``5ep``); null: to the end of the run.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class Polynomial(Schedule):
 
 @final
 class OneCycle(Schedule):
-    """Up to the learning rate and down again, to next to nothing at the last step.
+    """One cycle: up to the learning rate, and down to almost 0 at the last step.
 
     Args:
-        rise: Share of the steps that lead up.
+        rise: Share of the steps before the peak.
         start_factor: Factor of the learning rate at the first step.
         end_factor: Factor at the last step.
-        shape: Of both ways.
-        over: How long the cycle takes (``1000st``, ``5ep``); null: to the end of the run.
+        shape: Shape of the rise and of the fall.
+        over: Length of the cycle (``1000st``, ``5ep``); null: to the end of the run.
     """
 
     def __init__(
@@ -175,13 +175,13 @@ class OneCycle(Schedule):
 
 @final
 class Wsd(Schedule):
-    """Warm-up, stable, decay: the learning rate as given, and a way down only at the end.
+    """Warm-up, stable, decay: a constant learning rate, and a decay only at the end.
 
     Args:
-        decay: The way down: a share of the run without its warm-up, or a length (``1000st``).
-        shape: Of the way down: ``linear``, ``cosine``, ``sqrt`` (fast at first), or ``square``.
-        min_factor: What is left of the learning rate at the end.
-        over: How long stable and decay are together (``1000st``); null: to the end of the run.
+        decay: Share of the run without its warm-up, or a length (``1000st``).
+        shape: Shape of the decay: ``linear``, ``cosine``, ``sqrt`` (fast at first), or ``square``.
+        min_factor: Factor of the learning rate at the end.
+        over: Length of stable and decay together (``1000st``); null: to the end of the run.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Wsd(Schedule):
 
 @final
 class _Span:
-    """The steps that a schedule takes: those of the run, or ``over``."""
+    """The length of a schedule: ``over``, or the steps of the run."""
 
     def __init__(self, over: int | str | Duration | None) -> None:
         self._over = None if over is None else ScheduleLength("over", over, least=1)
@@ -225,18 +225,18 @@ class _Span:
         if total_steps is None:
             raise schedule_error(
                 "over",
-                "must be given, because nobody knows how many steps this run takes",
+                "must be given, because the number of steps of this run is unknown",
                 hint="set `over: 10000st`, or end the run by steps or epochs (train.for)",
             )
         return total_steps
 
     def progress(self, schedule: Schedule, step: int, total_steps: int | None) -> float:
-        """How much of the way is done, from 0 to 1."""
+        """The share of the schedule that is done, from 0 to 1."""
         return min(1.0, step / max(1, self.steps(schedule, total_steps)))
 
 
 def _fall(height: float, floor: float) -> float:
-    """A height between 0 and 1, as one between the floor and 1."""
+    """Scale a height between 0 and 1 to one between the floor and 1."""
     return floor + (1 - floor) * height
 
 
@@ -245,6 +245,6 @@ def _share(key: str, value: float) -> float:
     return value
 
 
-def _require(key: str, is_met: bool, wish: str, value: object) -> None:
+def _require(key: str, is_met: bool, condition: str, value: object) -> None:
     if not is_met:
-        raise schedule_error(key, f"must be {wish}, got {value!r}")
+        raise schedule_error(key, f"must be {condition}, got {value!r}")

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, final
 
 from epochal.engine.analysis.flops import Flops
-from epochal.engine.optim.parameters import is_uninitialized
+from epochal.engine.optim.parameter_count import is_uninitialized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,7 +19,7 @@ from epochal.engine.analysis.sample import copy_batch, first_of_columns, first_s
 from epochal.engine.device.move import choose_mover
 from epochal.engine.device.seeding import generator_states, restore_generators
 from epochal.engine.evaluate import keeping_training_modes, working_on_split
-from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.optim.parameter_count import has_uninitialized
 from epochal.errors import TaskError
 from epochal.records.metrics.time_spent import format_precise_time
 

@@ -1,4 +1,4 @@
-"""The interface of averaged weights: kept beside the model, moved on by updates."""
+"""The interface of averaged weights."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 AVERAGED_SPLIT = "val_ema"
-"""Stands for the split in names of metrics of ``val`` with averaged weights of any kind."""
+"""The split in names of metrics that ``val`` has with averaged weights, of any kind."""
 
 UPDATES_KEY = ".updates"
-"""How many updates there were, among the tensors of an average; no weight can be called so."""
+"""The key of the number of updates in the tensors of an average; no weight has such a name."""
 
 
 class Average(ABC):
-    """A second set of weights, made of those that the steps of a run went through.
+    """A second set of weights: an average over the steps of a run.
 
-    All of it lives in tensors that keep their place in memory, so that steps can be captured.
+    All of it is in tensors that keep their address, so that steps can be captured.
     """
 
     every: Every | None = None
-    """How often it takes in the weights, between steps; None is inside each step."""
+    """How often it is updated between steps; None updates it inside each step."""
 
     begin: Duration | None = None
-    """When that starts, for one that works between steps; None is at once."""
+    """When updates between steps start; None is at once."""
 
     @abstractmethod
     def start(self, model: nn.Module) -> None:
-        """Begin with the weights as they are; called before the first step."""
+        """Start with the current weights; called before the first step."""
 
     def admit(self, model: nn.Module) -> None:  # noqa: B027 - not every average needs it
-        """Heed weights that the model got during the run; called when there may be some."""
+        """Add weights that the model got during the run; called when there may be some."""
 
     @abstractmethod
     def update(self, skipped: Tensor | None = None) -> None:
-        """Take in the weights after an update.
+        """Add the weights after an update.
 
         Args:
-            skipped: A tensor of one number on the device, 1 if that update was left out and
-                nothing may change; None if updates never are. Nobody reads it on the host.
+            skipped: A tensor of one number on the device, 1 if that update was skipped and
+                nothing may change; None if updates are never skipped. The host does not read it.
         """
 
     @abstractmethod
     def swapped(self) -> AbstractContextManager[None]:
-        """The model with the averaged weights in a block; afterwards it has its own again."""
+        """Give the model the averaged weights in a block."""
 
     @abstractmethod
     def state_tensors(self) -> dict[str, Tensor]:
@@ -61,14 +61,14 @@ class Average(ABC):
 
 
 def add_averaging(run: Run) -> None:
-    """Have weights taken in between steps, where the run's average asks for that."""
+    """Plan the updates of the run's average, if it is updated between steps."""
     average = run.average
     if average is None or average.every is None:
         return
     begin = average.begin
 
-    def take_in(run: Run) -> None:
+    def update(run: Run) -> None:
         if begin is None or run_position(run, begin.unit) >= begin.amount:
             average.update()
 
-    run.plan.add_period("average", average.every, take_in)
+    run.plan.add_period("average", average.every, update)

@@ -1,4 +1,4 @@
-"""The one owner of the learning rate while a run trains."""
+"""Build the owner of the learning rate from a schedule."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from epochal.engine.interfaces.schedule import (
     Warmup,
     check_unit,
 )
-from epochal.engine.optim.group_rates import GroupRates, MultiOptimizerGroupRates, read_rate
+from epochal.engine.optim.group_rates import GroupRates, read_rate
 from epochal.engine.optim.rate import Rate
 from epochal.engine.optim.torch_rate import PlateauRate, TorchRate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch.optim import Optimizer
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @final
 class FixedRate(Rate):
-    """Rates stay what the optimizer was built with, or what somebody made of them."""
+    """Rates that stay as the optimizer was built, or as users set them."""
 
     def __init__(self, optimizer: Optimizer | None = None) -> None:
         self.rates = GroupRates(optimizer)
@@ -112,23 +112,23 @@ class FactorRate(Rate):
     def _apply(self) -> None:
         groups = self.rates.groups
         for index, value in enumerate(self.rates.values):
-            # torch's own name for it, so that a loaded optimizer keeps its base rate.
+            # The name that torch uses, so that a loaded optimizer keeps its base rate.
             base = groups[index].get("initial_lr")
             if base is None or isinstance(base, Tensor):
                 base = groups[index]["initial_lr"] = value if base is None else read_rate(base)
-            self.rates.put(index, base * self._factor)
+            self.rates.set_rate(index, base * self._factor)
 
 
 @final
 class WarmupRate(Rate):
-    """A straight line up to the first rates of another owner, which takes over at its end.
+    """A linear warm-up to the first rates of another owner, which moves them afterwards.
 
     Args:
-        follower: Stands where the line ends; what happens before does not reach it.
+        follower: At its first step; it is not called during the warm-up.
         step: Updates done so far.
-        first: The step at which the line begins.
+        first: The step at which the warm-up starts.
         steps: Its length.
-        start: Factor of the follower's rates at its beginning.
+        start: Factor of the follower's rates at its start.
     """
 
     is_moved_by_steps = True
@@ -166,11 +166,11 @@ class WarmupRate(Rate):
     @override
     def admit(self) -> None:
         if self._factor != 1:
-            self._put(1.0)
+            self._scale(1.0)
         self._follower.admit()
         self._goal = list(self.values)
         if self._factor != 1:
-            self._put(self._factor)
+            self._scale(self._factor)
 
     @override
     def own_state(self) -> dict[str, Any]:
@@ -184,22 +184,22 @@ class WarmupRate(Rate):
         self._follower.load_own_state(state.get("follower", state))
 
     def _is_over(self, step: int) -> bool:
-        """Whether the follower has its first update behind it."""
+        """Whether the follower has made its first update."""
         return step > self._first + self._steps
 
     def _climb(self, step: int) -> None:
         done, steps = step - self._first, self._steps
         self._factor = 1.0 if done >= steps else self._start + (1 - self._start) * done / steps
-        self._put(self._factor)
+        self._scale(self._factor)
 
-    def _put(self, factor: float) -> None:
+    def _scale(self, factor: float) -> None:
         for index, goal in enumerate(self._goal):
-            self.rates.put(index, goal * factor)
+            self.rates.set_rate(index, goal * factor)
 
 
 @final
 class MultiOptimizerRate(Rate):
-    """The rates of several optimizers, each moved by an owner of its own.
+    """The rates of several optimizers, each with its own owner.
 
     Args:
         members: By the name of the optimizer.
@@ -207,9 +207,24 @@ class MultiOptimizerRate(Rate):
 
     def __init__(self, members: Mapping[str, Rate]) -> None:
         self._members = members
-        rates: Any = MultiOptimizerGroupRates([member.rates for member in members.values()])
-        self.rates = rates  # all that anybody asks of the rates of one optimizer
         self.is_moved_by_steps = any(member.is_moved_by_steps for member in members.values())
+
+    @property
+    @override
+    def values(self) -> list[float]:
+        return [value for member in self._members.values() for value in member.values]
+
+    @override
+    def adopt(self) -> None:
+        for member in self._members.values():
+            member.adopt()
+
+    @override
+    def load_values(self, values: Sequence[float]) -> None:
+        for member in self._members.values():
+            count = len(member.rates.groups)
+            member.load_values(values[:count])
+            values = values[count:]
 
     @override
     def after_step(self, step: int) -> None:
@@ -266,13 +281,12 @@ def build_rate(
         step: Updates of the run so far.
         total_steps: Updates for which the schedule holds: those of the run, or of a stage.
         offset: The first step of that stage.
-        steps_per_epoch: As far as it is known.
-        monitor: What a plateau goes by.
+        steps_per_epoch: None if that is unknown.
+        monitor: The metric that a plateau watches.
 
     Raises:
-        ConfigError: The schedule needs a length that nobody knows, or goes by a monitored value
-            and there is none, or was told that larger is better while the monitor says that
-            smaller is.
+        ConfigError: The schedule needs a length that is unknown, or a monitor that is missing, or
+            its mode contradicts the monitor.
     """
     build = partial(
         _build_one,

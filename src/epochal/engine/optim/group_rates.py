@@ -1,4 +1,4 @@
-"""The rates of an optimizer's groups: plain floats, and tensors where groups want tensors."""
+"""The learning rates of an optimizer's groups, as floats and as the tensors that groups hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @final
 class GroupRates:
-    """What each group trains with; a tensor is written when its rate changes and not read.
+    """The rate of each group; a tensor is written when its rate changes, and not read.
 
     Args:
         optimizer: Has the groups; None has none.
@@ -26,7 +26,7 @@ class GroupRates:
     def __init__(self, optimizer: Optimizer | None = None) -> None:
         self._optimizer = optimizer
         self._tensors: list[Tensor | None] = []
-        self._versions: list[int] = []  # how often each was written to, which the host knows
+        self._versions: list[int] = []  # counts the writes to each, without reading the device
         self.values: list[float] = []
         """The rate of each group."""
 
@@ -38,7 +38,7 @@ class GroupRates:
         return [] if self._optimizer is None else self._optimizer.param_groups
 
     def adopt(self) -> None:
-        """Take over the rates that somebody else gave to groups, and give tensors back."""
+        """Read rates that users wrote into groups, and put tensors back that they replaced."""
         for index, group in enumerate(self.groups):
             rate: float | Tensor = group["lr"]
             if index == len(self.values):
@@ -48,12 +48,12 @@ class GroupRates:
                 continue
             tensor = self._tensors[index]
             if tensor is None or rate is not tensor:
-                self.put(index, read_rate(rate))
+                self.set_rate(index, read_rate(rate))
             elif tensor._version != self._versions[index]:
-                self.put(index, read_rate(tensor, self.values[index]))
+                self.set_rate(index, read_rate(tensor, self.values[index]))
 
-    def put(self, index: int, value: float) -> None:
-        """Give a group its rate, where it wants it."""
+    def set_rate(self, index: int, value: float) -> None:
+        """Set the rate of a group, in its tensor if it has one."""
         group, tensor = self.groups[index], self._tensors[index]
         if tensor is None:
             group["lr"] = value
@@ -65,7 +65,7 @@ class GroupRates:
         self.values[index] = value
 
     def load(self, values: Sequence[float]) -> None:
-        """Take rates from a checkpoint; the optimizer has the groups and tensors of it already."""
+        """Set rates of a checkpoint, whose optimizer has been restored already."""
         self._tensors = [
             group["lr"] if isinstance(group["lr"], Tensor) else None for group in self.groups
         ]
@@ -73,7 +73,7 @@ class GroupRates:
         self.values = list(values)
 
     def step_scheduler(self, advance: Callable[[], object]) -> None:
-        """Have a scheduler of torch reckon with plain floats, which reads no device."""
+        """Let a scheduler of torch compute with plain floats, which reads no device."""
         self.adopt()
         for group, value in zip(self.groups, self.values, strict=True):
             group["lr"] = value
@@ -83,54 +83,12 @@ class GroupRates:
             self.adopt()
 
 
-@final
-class MultiOptimizerGroupRates:
-    """The rates of several optimizers, one after the other.
-
-    Args:
-        parts: The rates of each.
-    """
-
-    def __init__(self, parts: Sequence[GroupRates]) -> None:
-        self._parts = parts
-
-    @property
-    def values(self) -> list[float]:
-        """The rate of each group."""
-        return [value for part in self._parts for value in part.values]
-
-    @property
-    def groups(self) -> list[ParamGroup]:
-        """The groups as they are now."""
-        return [group for part in self._parts for group in part.groups]
-
-    def adopt(self) -> None:
-        """Take over the rates that somebody else gave to groups."""
-        for part in self._parts:
-            part.adopt()
-
-    def put(self, index: int, value: float) -> None:
-        """Give a group its rate, where it wants it."""
-        for part in self._parts:
-            if index < len(part.values):
-                part.put(index, value)
-                return
-            index -= len(part.values)
-
-    def load(self, values: Sequence[float]) -> None:
-        """Take rates from a checkpoint, as many as each of them has groups."""
-        for part in self._parts:
-            count = len(part.groups)
-            part.load(values[:count])
-            values = values[count:]
-
-
 def read_rates(optimizer: Optimizer | None, known: Sequence[float] = ()) -> dict[str, float]:
     """The rate as ``lr``; with several groups ``lr/<name or index>`` for each.
 
     Args:
         optimizer: Has the groups.
-        known: What the owner of the rates knows of them, so that no tensor need be read.
+        known: The rates that their owner knows, so that no tensor must be read.
     """
     groups = [] if optimizer is None else optimizer.param_groups
     rates = {}
@@ -142,7 +100,7 @@ def read_rates(optimizer: Optimizer | None, known: Sequence[float] = ()) -> dict
 
 
 def read_rate(rate: float | Tensor, known: float | None = None) -> float:
-    """A rate as a float; of a narrow one what is known, or the shortest decimal, if it fits."""
+    """A rate as a float; of a narrow tensor the known value, or the shortest decimal that fits."""
     value = float(rate)
     if not isinstance(rate, Tensor) or rate.dtype == torch.float64:
         return value

@@ -1,4 +1,4 @@
-"""The layers of a model by number, from its input upwards, for rates that shrink with depth."""
+"""Number the layers of a model from its input to its output, for layer-wise rate decay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def number_layers(model: nn.Module, names: Iterable[str]) -> dict[str, int]:
-    """The number of the layer that each parameter is in; the top one has the largest.
+    """The number of each parameter's layer; the top layer has the largest.
 
     A model may have ``layer_of(name)``, which gives the number, or None for the top. Otherwise
     the children of the longest ``ModuleList`` or ``Sequential`` that hold parameters count from
@@ -21,7 +21,7 @@ def number_layers(model: nn.Module, names: Iterable[str]) -> dict[str, int]:
 
     Raises:
         ConfigError: The model has no such list and no ``layer_of``.
-        TaskError: ``layer_of`` gave something else than a number.
+        TaskError: ``layer_of`` did not return a number.
     """
     names = list(names)
     own: Any = getattr(model, "layer_of", None)
@@ -30,7 +30,7 @@ def number_layers(model: nn.Module, names: Iterable[str]) -> dict[str, int]:
     return {name: top if number is None else number for name, number in numbers.items()}
 
 
-def _ask(layer_of: Any, model: nn.Module, names: list[str]) -> dict[str, int | None]:  # noqa: ANN401 - a method of anybody
+def _ask(layer_of: Any, model: nn.Module, names: list[str]) -> dict[str, int | None]:  # noqa: ANN401 - a method of the user
     numbers = {name: layer_of(name) for name in names}
     for name, number in numbers.items():
         if number is not None and (not isinstance(number, int) or number < 0):
@@ -58,7 +58,7 @@ def _count(model: nn.Module, names: list[str]) -> dict[str, int | None]:
 
 
 def _longest_list(model: nn.Module, names: list[str]) -> tuple[str, list[str]]:
-    """The prefix of its names, and those of its children that hold some of the parameters."""
+    """The prefix of its names, and its children that hold some of the parameters."""
     best: tuple[str, list[str]] = ("", [])
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):

@@ -1,4 +1,4 @@
-"""Several optimizers that train parts of one model, each on a loss of its own, as one."""
+"""Several optimizers of one model as one, each with its own parameters and loss."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class MemberOptions:
     """Extra keys of each of several optimizers: ``optim: {generator: {...}, critic: {...}}``."""
 
     match: str | list[str] = field(default_factory=list)
-    """Patterns of the parameters that it trains; one of them may leave it out and has the rest."""
+    """Patterns of its parameters; one of the optimizers may leave it out and gets the rest."""
 
     loss: str = "loss"
-    """The loss of the task that it descends."""
+    """The loss of the task that it minimises."""
 
     every: Annotated[int, AtLeast(1)] = 1
-    """It steps in every so many steps of the run: with 5, in the 5th, the 10th and so on."""
+    """It steps in every n-th step of the run: with 5, in the 5th, the 10th and so on."""
 
     clip: Annotated[float, Above(0)] | dict[str, float] | None = None
     """Largest norm of the gradient of its parameters, or ``{value: 0.5}``; null does not clip."""
@@ -50,16 +50,16 @@ class MemberOptions:
     """Factor of the learning rate from each layer to the one below it."""
 
     freeze: list[str] = field(default_factory=list)
-    """Patterns of parameters that stay as they are."""
+    """Patterns of parameters that are not trained."""
 
     schedule: dict[str, Any] | None = None
-    """Its own schedule; without one, the section ``schedule`` holds for it."""
+    """Its own schedule; without one, it uses the section ``schedule``."""
 
     def __post_init__(self) -> None:
         guard(self, "optim")
 
     def clip_limit(self, kind: Literal["norm", "value"]) -> float | None:
-        """What gradients are clipped to by their norm or value; None where they are not."""
+        """The limit of gradients by norm or value; None if there is none."""
         return OptimOptions(clip=self.clip).clip_limit(kind)
 
 
@@ -74,21 +74,21 @@ class Member:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """What it trains."""
+        """The parameters it trains."""
         return [one for group in self.optimizer.param_groups for one in group["params"]]
 
 
 @final
 class Optimizers(Optimizer):
-    """Several optimizers, seen as one that has all their groups and all their state.
+    """Several optimizers as one, with the groups and the state of all.
 
     ``optimizers["generator"]`` is one of them.
 
     Args:
-        members: Of different names and parameters; their groups are named after them.
+        members: With different names and parameters; their groups are named after them.
 
     Raises:
-        ConfigError: Two have a parameter in common, or one cannot be part of several.
+        ConfigError: Two have a parameter in common, or one cannot be one of several.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
@@ -101,12 +101,12 @@ class Optimizers(Optimizer):
             _name_groups(member)
         _require_disjoint(members)
         super().__init__([group for one in members for group in one.optimizer.param_groups], {})
-        # One state for all: what is saved, compared or moved by parameter reaches each of them.
+        # One state for all, so that code that saves or moves state needs to know only this one.
         self.state = defaultdict(dict)
         for member in members:
             self.state.update(member.optimizer.state)
             member.optimizer.state = self.state
-            # Nobody would compute the gradients of what only one of them knows.
+            # Gradients are computed only for the parameters that this optimizer knows.
             vars(member.optimizer)["add_param_group"] = self.add_param_group
 
     def __getitem__(self, name: str) -> Optimizer:
@@ -118,7 +118,7 @@ class Optimizers(Optimizer):
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """Names of the losses that they descend."""
+        """Names of the losses that they minimise."""
         return tuple(dict.fromkeys(member.options.loss for member in self.members))
 
     @property
@@ -127,22 +127,22 @@ class Optimizers(Optimizer):
         return all(member.options.every == 1 for member in self.members)
 
     def copy_options_from(self, others: Optimizers) -> None:
-        """Descend the losses, with the periods and limits, that others of these names have."""
+        """Use the losses, periods and limits of other optimizers with the same names."""
         options = {member.name: member.options for member in others}
         self.members = tuple(replace(one, options=options[one.name]) for one in self.members)
         self.due = self.members
 
     def choose_due(self, step: int) -> None:
-        """Let those step next that are due after ``step`` finished steps."""
+        """Choose those that step after ``step`` finished steps."""
         self.due = tuple([one for one in self.members if (step + 1) % one.options.every == 0])
 
     @override
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no loss is computed
-        """Let those step that are due."""
+        """Step those that are due."""
         masks = {name: getattr(self, name) for name in _MASKS if hasattr(self, name)}
         for member in self.members:
             optimizer: Any = member.optimizer  # torch reads these, but does not declare them
-            # Else a scheduler of torch would take the first step for forgotten.
+            # Else a scheduler of torch would warn about a missing first step.
             optimizer._opt_called = True
             if member not in self.due:
                 continue
@@ -155,16 +155,16 @@ class Optimizers(Optimizer):
 
     @override
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Take a group that a member had from the start; there are no others."""
+        """Add a group that a member had from the start; refuse others."""
         if not any(param_group is g for one in self.members for g in one.optimizer.param_groups):
             what = "several optimizers take no further parameters once they are joined"
-            hint = "give them to one of them at first, frozen as long as they are not to be trained"
+            hint = "give them to one of them at first, frozen until they are trained"
             raise ConfigError(Problem("optim", what, hint=hint))
         super().add_param_group(param_group)
 
 
 def list_optimizers(optimizer: Optimizer) -> tuple[Optimizer, ...]:
-    """The optimizers that one consists of: itself, unless it is several."""
+    """The optimizers in one: its members, or itself."""
     if isinstance(optimizer, Optimizers):
         return tuple(member.optimizer for member in optimizer.members)
     return (optimizer,)
@@ -175,22 +175,22 @@ def assign_parameters(
     chosen: Mapping[str, Collection[str] | None],
     places: Mapping[str, Place] | None = None,
 ) -> dict[str, set[str]]:
-    """Which parameters each of several optimizers trains, by the names of both.
+    """The names of the parameters that each of several optimizers trains.
 
     Args:
-        parameters: All there are; those that need no gradient need no optimizer.
-        chosen: What each optimizer asks for; None asks for the rest, which one of them may.
-        places: Where each of them asks for it.
+        parameters: All; those that need no gradient need no optimizer.
+        chosen: The parameters of each optimizer; None, for one of them, is the rest.
+        places: Where the config says that.
 
     Raises:
-        ConfigError: Two ask for the same, or nobody asks for some.
+        ConfigError: A parameter has two optimizers, or none.
     """
     owners: dict[str, str] = {}
     for name, members in chosen.items():
         for parameter in members or ():
             if parameter in owners:
                 what = f"{parameter!r} is trained by {owners[parameter]!r} already"
-                hint = "let the patterns of one of them mean less"
+                hint = "narrow the patterns of one of them"
                 place = (places or {}).get(name)
                 raise ConfigError(Problem(f"optim.{name}.match", what, place, hint))
             owners[parameter] = name
@@ -199,7 +199,7 @@ def assign_parameters(
     trained = [name for name in left if parameters[name].requires_grad]
     if rest is None and trained:
         what = f"none of the optimizers trains {len(trained)} parameters, such as {trained[0]!r}"
-        hint = "leave out match in one of them, which then has the rest, or freeze them"
+        hint = "leave out match in one of them, which then gets the rest, or freeze them"
         raise ConfigError(Problem("optim", what, hint=hint))
     shares = {name: {one for one, owner in owners.items() if owner == name} for name in chosen}
     if rest is not None:
@@ -208,9 +208,9 @@ def assign_parameters(
 
 
 def add_total_loss(losses_of: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
-    """The losses of a task, and as ``loss`` the sum of those that optimizers descend.
+    """The losses of a task, and as ``loss`` the sum of those that optimizers minimise.
 
-    A task that returns a ``loss`` itself keeps it.
+    A ``loss`` that the task returns stays.
     """
 
     def compute(out: object, batch: object) -> object:
@@ -241,9 +241,9 @@ def _require_plain(member: Member) -> None:
     kind = type(member.optimizer)
     what = ""
     if isinstance(member.optimizer, torch.optim.LBFGS):
-        what = "evaluates the loss by itself"
+        what = "evaluates the loss itself"
     elif kind.state_dict is not Optimizer.state_dict:
-        what = "keeps its state in a way of its own"
+        what = "has its own state_dict"
     if what:
         text = f"{kind.__name__} {what}, and cannot be one of several optimizers"
         raise ConfigError(Problem(f"optim.{member.name}.type", text, hint="choose another one"))

@@ -1,4 +1,4 @@
-"""Groups of parameters that a task or a model chooses itself, read as rules."""
+"""Read the parameter groups that ``optim_groups`` of a task or model returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEYS = ("params", "name", "freeze", "lr_mult")
 
 
 def task_parameters(task: object) -> dict[str, nn.Parameter]:
-    """The parameters of modules that a task holds, by the names that checkpoints give them."""
+    """The parameters of modules that a task holds, by their names in checkpoints."""
     return {
         f"task.{attribute}.{name}": parameter
         for attribute, part in getattr(task, "__dict__", {}).items()
@@ -36,12 +36,12 @@ def collect_group_rules(
 ) -> tuple[list[GroupRule], dict[str, nn.Parameter]]:
     """The groups of ``task.optim_groups(model, optim)`` or ``model.optim_groups(optim)`` as rules.
 
-    Also gives the parameters of the task that they name; nothing if neither has such a method.
+    Also returns the parameters of the task in them; nothing if neither has such a method.
 
     Args:
         model: Whose parameters are grouped.
-        task: Asked first.
-        options: Those of the optimizer, which the method may look at.
+        task: Called first.
+        options: Those of the optimizer, passed to the method.
         known: Names of options that the optimizer takes; None if it takes any.
 
     Raises:
@@ -106,7 +106,7 @@ class _GroupReader:
         )
 
     def _members(self, index: int, params: object) -> Iterable[str]:
-        """The names of parameters, which may be given themselves, with names, or by pattern."""
+        """The names of parameters, given as parameters, as pairs with names, or as patterns."""
         if isinstance(params, nn.Parameter | str) or not isinstance(params, Iterable):
             params = [params]
         for one in params:

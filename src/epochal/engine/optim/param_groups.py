@@ -1,4 +1,4 @@
-"""Which parameters are trained with which options: rules in, groups of an optimizer out."""
+"""Build the parameter groups of an optimizer from rules."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ _WILD, _DOTS = re.compile(r"[*?!\[\]]"), re.compile(r"\.+")
 _RATES = frozenset({"lr", "lr_mult"})
 
 REST_GROUP = "rest"
-"""The group of the parameters that no rule is about."""
+"""The group of the parameters that no rule matches."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class GroupRule:
-    """What holds for some parameters; a later rule has the last word on each of its keys."""
+    """Options of some parameters; of two rules with the same key, the later one counts."""
 
     key: str
-    """Where it stands in the config, such as ``optim.groups.0``."""
+    """Its key in the config, such as ``optim.groups.0``."""
 
     place: Place | None = None
     match: tuple[str, ...] = ()
-    """Patterns of names, each of which must mean something."""
+    """Patterns of names, each of which must match a parameter."""
 
     module: tuple[str, ...] = ()
     """Classes of modules, each of which must occur; with ``match``, both must hold."""
 
     members: frozenset[str] | None = None
-    """The very parameters, where code chose them."""
+    """Names of the parameters, if code chose them."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the optimizer; ``lr_mult`` is a factor of its ``lr``."""
 
     freeze: bool | None = None
     name: str = ""
-    """What the group is called; made of the patterns when empty."""
+    """The name of the group; made of the patterns if empty."""
 
     @property
     def label(self) -> str:
-        """Its name, or a short one that reminds of what it matches."""
+        """Its name, or a short form of what it matches."""
         words = [_WILD.sub("", text) for text in (*self.match, *self.module)]
         return self.name or "_".join(_DOTS.sub(".", word).strip(".") or "all" for word in words)
 
@@ -75,7 +75,7 @@ _NO_DECAY = GroupRule(key="no_decay auto", options={"weight_decay": 0.0}, name="
 @final
 @dataclass(frozen=True, kw_only=True)
 class ParamGroups:
-    """The groups of an optimizer, and what is left out of them on purpose."""
+    """The groups of an optimizer, and the frozen parameters."""
 
     groups: list[ParamGroup]
     """Each with its ``params``, its ``name``, the ``rule`` it comes from, and its options."""
@@ -87,15 +87,15 @@ class ParamGroups:
 @final
 @dataclass(slots=True)
 class _ParameterOptions:
-    """What the rules make of one parameter."""
+    """The options of one parameter after all rules."""
 
     options: dict[str, Any] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
     is_frozen: bool = False
 
-    def follow(self, rule: GroupRule) -> None:
-        if _RATES & rule.options.keys():  # of which the last one counts
+    def apply_rule(self, rule: GroupRule) -> None:
+        if _RATES & rule.options.keys():  # the last one counts
             self.options = {k: v for k, v in self.options.items() if k not in _RATES}
         self.options |= rule.options
         if rule.freeze is not None:
@@ -120,36 +120,36 @@ def group_parameters(
     Args:
         model: Parameters that need no gradient are in no group.
         rules: In order; later ones refine earlier ones key by key.
-        options: Those of the optimizer, which hold where no rule says otherwise.
-        no_decay: ``auto`` leaves the weight decay out for biases, vectors, norms and what
-            modules declare, unless a rule says otherwise.
+        options: Those of the optimizer, for parameters without a rule.
+        no_decay: ``auto`` sets no weight decay for biases, vectors, norms and what modules
+            declare, unless a rule sets one.
         layer_decay: Factor of the rate from each layer to the one below it.
-        only: Names of the parameters it is about; all by default.
+        only: Names of the parameters to group; all by default.
         more: Parameters beside the model's, by name.
 
     Raises:
         ConfigError: A rule matches nothing, or a factor has no rate to multiply.
     """
     selector = ParameterSelector(model, only=only, more=more)
-    fates = {name: _ParameterOptions() for name in selector.parameters}
+    results = {name: _ParameterOptions() for name in selector.parameters}
     problems = [problem for rule in rules for problem in find_rule_problems(rule, selector)]
     if problems:
         raise ConfigError(*problems)
     for rule in rules:
         for name in find_rule_parameters(rule, selector):
-            fates[name].follow(rule)
+            results[name].apply_rule(rule)
     if no_decay == "auto" and options.get("weight_decay"):
         for name in find_no_decay(model, selector):
-            if "weight_decay" not in fates[name].options:
-                fates[name].follow(_NO_DECAY)
+            if "weight_decay" not in results[name].options:
+                results[name].apply_rule(_NO_DECAY)
     if layer_decay is not None:
-        layers = number_layers(model, fates)
-        for name, fate in fates.items():
-            fate.follow(_layer_rule(layers[name], max(layers.values()), layer_decay))
-    trained = {name: fate for name, fate in fates.items() if not fate.is_frozen}
+        layers = number_layers(model, results)
+        for name, result in results.items():
+            result.apply_rule(_layer_rule(layers[name], max(layers.values()), layer_decay))
+    trained = {name: result for name, result in results.items() if not result.is_frozen}
     return ParamGroups(
         groups=_build_groups(trained, selector.parameters, options),
-        frozen=tuple(name for name, fate in fates.items() if fate.is_frozen),
+        frozen=tuple(name for name, result in results.items() if result.is_frozen),
     )
 
 
@@ -159,7 +159,7 @@ def _layer_rule(layer: int, top: int, decay: float) -> GroupRule:
 
 
 def find_rule_parameters(rule: GroupRule, selector: ParameterSelector) -> list[str]:
-    """The parameters that a rule is about, in the model's order."""
+    """The parameters that a rule matches, in the model's order."""
     if rule.members is not None:
         return [name for name in selector.parameters if name in rule.members]
     named = {name for pattern in rule.match for name in selector.by_name(pattern)}
@@ -169,7 +169,7 @@ def find_rule_parameters(rule: GroupRule, selector: ParameterSelector) -> list[s
 
 
 def find_rule_problems(rule: GroupRule, selector: ParameterSelector) -> Iterator[Problem]:
-    """What is wrong with a rule that matches nothing, or one of whose patterns does not."""
+    """Problems of a rule that matches nothing, or one of whose patterns matches nothing."""
     missed = False
     for pattern in rule.match:
         if not selector.by_name(pattern):
@@ -188,26 +188,26 @@ def find_rule_problems(rule: GroupRule, selector: ParameterSelector) -> Iterator
 
 
 def _build_groups(
-    fates: Mapping[str, _ParameterOptions],
+    results: Mapping[str, _ParameterOptions],
     parameters: Mapping[str, nn.Parameter],
     options: Mapping[str, Any],
 ) -> list[ParamGroup]:
     groups: dict[tuple[object, ...], ParamGroup] = {}
-    for name, fate in fates.items():
+    for name, result in results.items():
         if not parameters[name].requires_grad:
             continue
-        own = _resolve(fate.options, options)
-        key = (*fate.labels, *sorted((option, repr(value)) for option, value in own.items()))
+        own = _resolve(result.options, options)
+        key = (*result.labels, *sorted((option, repr(value)) for option, value in own.items()))
         if key not in groups:
-            title = _free_name("+".join(fate.labels) or REST_GROUP, groups.values())
-            rule = ", ".join(dict.fromkeys(fate.rules))
+            title = _free_name("+".join(result.labels) or REST_GROUP, groups.values())
+            rule = ", ".join(dict.fromkeys(result.rules))
             groups[key] = {"params": [], "name": title, "rule": rule, **own}
         groups[key]["params"].append(parameters[name])
     return list(groups.values())
 
 
 def _resolve(own: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options for torch, which knows rates and no factors of them."""
+    """Options for torch, with factors of rates multiplied."""
     factors = [own[name] for name in ("lr_mult", "layer_mult") if name in own]
     resolved = {name: value for name, value in own.items() if not name.endswith("_mult")}
     rate = own.get("lr", options.get("lr"))

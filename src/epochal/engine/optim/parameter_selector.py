@@ -1,4 +1,4 @@
-"""Parameters that a text means: a pattern of their names, or a class of the modules they are in."""
+"""Select parameters by a pattern of their names, or by the class of their modules."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _MAX_NAMED = 8
 
 
 def matches_pattern(name: str, pattern: str) -> bool:
-    """Whether a pattern means a name: ``head.*`` and plain ``head`` mean all under ``head``."""
+    """Whether a pattern matches a name: ``head.*`` and ``head`` match all under ``head``."""
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 @final
 class ParameterSelector:
-    """Finds parameters of a model; tied ones have several names, of which the first counts.
+    """Selects parameters of a model; tied ones go by the first of their names.
 
     Args:
-        model: Looked at once.
-        only: Names of the parameters that may be found; all by default.
-        more: Parameters beside the model's, such as those of a task, by name.
+        model: Read once.
+        only: Names of the parameters to select from; all by default.
+        more: Further parameters by name, such as those of a task.
     """
 
     def __init__(
@@ -49,23 +49,23 @@ class ParameterSelector:
         self._modules = list(model.named_modules(remove_duplicate=False))
 
     def by_name(self, pattern: str) -> set[str]:
-        """The parameters that a pattern means, under any of their names."""
+        """The parameters that a pattern matches by any of their names."""
         return {first for name, first in self._names if matches_pattern(name, pattern)}
 
     def by_class(self, wanted: str) -> set[str]:
-        """The parameters in modules of a class or of a subclass, and in what those hold."""
+        """The parameters in modules of a class or of a subclass, at any depth."""
         prefixes = [name for name, module in self._modules if _is_class(type(module), wanted)]
         return {first for name, first in self._names if _is_under_any(name, prefixes)}
 
     def suggest_names(self, pattern: str) -> str:
-        """What to write instead of a pattern that means nothing."""
+        """A hint for a pattern that matches nothing."""
         names = {name for name, _ in self._names}
         names |= {name for name, _ in self._modules if name and self.by_name(name)}
         outermost = [name.partition(".")[0] for name in self.parameters]
         return _suggest(pattern.removesuffix(".*"), names, outermost)
 
     def suggest_classes(self, wanted: str) -> str:
-        """What to write instead of a class that has no parameters here."""
+        """A hint for a class that has no parameters here."""
         names = [
             type(module).__name__
             for _, module in self._modules
@@ -89,7 +89,7 @@ def _is_class(kind: type, wanted: str) -> bool:
     module, _, name = wanted.rpartition(".")
     if not module:
         return any(one.__name__ == name for one in kind.__mro__)
-    # The path by which people know a class is often not where it was defined, but its module is
-    # imported where an object of it exists.
+    # The public path of a class is often not where it is defined; the module is imported already
+    # if an object of the class exists.
     meant = getattr(sys.modules.get(module), name, None)
     return isinstance(meant, type) and issubclass(kind, meant)

@@ -1,4 +1,4 @@
-"""The interface of the one owner of the learning rate."""
+"""The interface of the owner of the learning rate."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from epochal.engine.optim.group_rates import GroupRates
 
 
 class Rate(ABC):
-    """What moves the learning rate on, at the moments at which it may move."""
+    """Owns the learning rates of an optimizer, and moves them when they may move."""
 
     is_moved_by_steps: bool = False
     """Whether ``after_step`` does anything."""
 
     rates: GroupRates
-    """The rates themselves, of which it is the one owner."""
+    """The rates; nothing else in the engine sets them."""
 
     @property
     def values(self) -> list[float]:
-        """The rate of each group, which costs no look at a device."""
+        """The rate of each group; reads no device."""
         return self.rates.values
 
     def adopt(self) -> None:
-        """Take over rates that somebody else gave to groups; called after code of users ran."""
+        """Take over rates that users wrote into groups; called after code of users ran."""
         self.rates.adopt()
 
     def after_step(self, step: int) -> None:  # noqa: B027 - most do nothing then
@@ -41,21 +43,25 @@ class Rate(ABC):
 
     @abstractmethod
     def admit(self) -> None:
-        """Called before an update when the optimizer got parameters it did not have before."""
+        """Called before an update after the optimizer got new parameters."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, beside what the groups of the optimizer hold."""
+        """What a checkpoint keeps; the groups of the optimizer are kept with it."""
         return {"values": list(self.values), "own": self.own_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint whose optimizer was loaded before."""
-        self.rates.load(state["values"])
+        """Continue from a checkpoint whose optimizer was restored before."""
+        self.load_values(state["values"])
         self.load_own_state(state["own"])
+
+    def load_values(self, values: Sequence[float]) -> None:
+        """Set the rates of a checkpoint."""
+        self.rates.load(values)
 
     @abstractmethod
     def own_state(self) -> dict[str, Any]:
-        """What it knows beside the rates themselves."""
+        """Its state without the rates."""
 
     @abstractmethod
     def load_own_state(self, state: dict[str, Any]) -> None:
-        """Take back what ``own_state`` gave."""
+        """Restore what ``own_state`` returned."""

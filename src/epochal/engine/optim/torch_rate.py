@@ -1,4 +1,4 @@
-"""Learning rates that a scheduler of torch decides, advanced by the engine alone."""
+"""Learning rates of the schedulers of torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @final
 class TorchRate(Rate):
-    """What one of torch's schedulers says, asked once per unit."""
+    """The rates of a scheduler of torch, which is advanced once per unit."""
 
     def __init__(self, schedule: TorchSchedule) -> None:
         self.rates = GroupRates(schedule.scheduler.optimizer)
@@ -71,7 +71,7 @@ class TorchRate(Rate):
 
 @final
 class PlateauRate(Rate):
-    """What ``ReduceLROnPlateau`` says of the monitored value, by the direction of the monitor."""
+    """The rates of ``ReduceLROnPlateau``, in the direction of the monitor."""
 
     def __init__(self, schedule: TorchSchedule, monitor: Monitor | None) -> None:
         if monitor is None:
@@ -89,7 +89,7 @@ class PlateauRate(Rate):
 
     @override
     def admit(self) -> None:
-        self.rates.adopt()  # the scheduler looks at the groups itself
+        self.rates.adopt()  # the scheduler reads the groups itself
 
     @override
     def own_state(self) -> dict[str, Any]:
@@ -103,13 +103,13 @@ class PlateauRate(Rate):
 def _load_scheduler(scheduler: LRScheduler, state: dict[str, Any]) -> None:
     if "scheduler" in state:
         scheduler.load_state_dict(state["scheduler"])
-    # Else torch would take the first step for forgotten, if none is left to take here.
+    # Else torch would warn about a missing first step, if the run takes none here.
     optimizer: Any = scheduler.optimizer  # torch reads it, but does not declare it
     optimizer._opt_called = True
 
 
 def _use_float_base_lrs(scheduler: LRScheduler) -> None:
-    """Give a scheduler, and those it is made of, base rates that are plain floats."""
+    """Make the base rates of a scheduler, and of those in it, plain floats."""
     for one in getattr(scheduler, "_schedulers", ()):
         _use_float_base_lrs(one)
     if hasattr(scheduler, "base_lrs"):
@@ -120,10 +120,10 @@ def _use_float_base_lrs(scheduler: LRScheduler) -> None:
 
 
 def _set_mode(scheduler: ReduceLROnPlateau, monitor: Monitor) -> None:
-    """Have a scheduler look for what the monitor calls better.
+    """Give a scheduler the mode of the monitor.
 
-    Its ``mode`` is ``min`` unless somebody chose, so only ``max`` can contradict a monitor.
-    Negated values would not do: its threshold is a share of the best value.
+    The default is ``min``, so only a mode ``max`` can contradict the monitor. Negated values would
+    be wrong, since the threshold is a share of the best value.
     """
     if scheduler.mode == monitor.mode:
         return

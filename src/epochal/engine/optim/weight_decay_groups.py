@@ -1,4 +1,4 @@
-"""Parameters that weight decay should leave alone: biases, vectors, norms, and declared ones."""
+"""Find parameters without weight decay: biases, vectors, norms, and declared ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from epochal.engine.optim.parameter_count import is_uninitialized
 from epochal.engine.optim.parameter_selector import matches_pattern
-from epochal.engine.optim.parameters import is_uninitialized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,8 @@ _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 def find_no_decay(model: nn.Module, selector: ParameterSelector) -> set[str]:
     """The parameters that are biases or vectors, are in norms, or that modules declare.
 
-    A module declares by a method ``no_decay()``, which returns names of its own parameters and
-    of those in it; patterns will do.
+    A module declares them by a method ``no_decay()``, which returns names or patterns of its
+    parameters and of those in its children.
     """
     found = {name for name, one in selector.parameters.items() if _is_bias_or_vector(name, one)}
     for prefix, module in model.named_modules():
@@ -43,7 +43,7 @@ def _is_bias_or_vector(name: str, parameter: nn.Parameter) -> bool:
 
 
 def _declared(prefix: str, module: nn.Module) -> Iterator[str]:
-    declare: Any = getattr(module, "no_decay", None)  # a method of anybody
+    declare: Any = getattr(module, "no_decay", None)  # a method of the user
     if not callable(declare) or isinstance(declare, nn.Module):
         return
     own = [name for name, _ in module.named_parameters(remove_duplicate=False)]

@@ -1,4 +1,4 @@
-"""The optimizer of a run with other options, another state or of another kind, between steps."""
+"""Change the optimizer of a run between two steps: its options, its state or its class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from epochal.engine.step.updater import ClosureUpdater, Updater, choose_updater
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
@@ -26,32 +26,27 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
     from epochal.engine.stages.stage import OptimChange, Stage
 
-    Group = dict[str, Any]  # torch's own: options by name
-
-STATE_CHOICES = ("keep", "reset")
+_STATE_CHOICES = ("keep", "reset")
 _CONFIG_ONLY_KEYS = ("type", "groups", "layer_decay", "no_decay", "freeze")
-"""Keys that only an optimizer from a config knows what to do with."""
-
-RATE_KEYS = ("type", "lr", "groups", "layer_decay", "no_decay")
-"""Keys that give other groups, or groups other rates."""
+"""Keys that need an optimizer described by a config."""
 
 _UPDATE_KEYS = frozenset(one.name for one in fields(OptimOptions)) - {*_CONFIG_ONLY_KEYS}
-"""Keys that say how updates are made, whatever the optimizer is."""
+"""Keys that say how updates are made, with any optimizer."""
 
 _IMPLEMENTATION_OPTIONS = ("params", "fused", "foreach", "capturable", "differentiable")
 
 
 class MakeOptimizer(Protocol):
-    """Makes the optimizer of a run anew."""
+    """Builds the optimizer of a run again, after changes of its section."""
 
     def __call__(
         self, model: nn.Module, changes: Sequence[OptimChange]
     ) -> tuple[Optimizer, OptimOptions]:
-        """The optimizer and the options that a section comes to after some changes, in order."""
+        """The optimizer and the options of the section ``optim`` after some changes, in order."""
 
 
 def change_optim(run: Run, **changes: object) -> None:
-    """Change keys of the section ``optim`` from here on: what ``run.change_optim`` does.
+    """Change keys of the section ``optim``: what ``run.change_optim`` does.
 
     Raises:
         TaskError: The run is not training.
@@ -65,132 +60,123 @@ def change_optim(run: Run, **changes: object) -> None:
     change = {name: _to_plain(value) for name, value in changes.items()}
     with rebinding(run):
         apply_optim_change(run, change)
-    if run.resume is None:  # else it happened before, and is done again on the way there
+    if run.resume is None:  # else the run repeats on its way to the checkpoint what it recorded
         run.writer.event("optim_changed", step=run.step, changes=change)
+
+
+def _to_plain(value: object) -> object:
+    """A class as its dotted path, a tensor as its number, everything else unchanged."""
+    if isinstance(value, Tensor):
+        return read_rate(value)
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else value
 
 
 @contextmanager
 def rebinding(run: Run) -> Iterator[None]:
-    """Change optimizer, schedule or options in a block; the step is chosen anew after it.
+    """Change optimizer, schedule or options in a block; then bind updater, task and step again.
 
-    The owner of the learning rate stays where it owns the same rates as before.
+    The owner of the learning rate stays if it has the same rates as before.
+
+    Raises:
+        ConfigError: A scheduler of torch would continue with another optimizer or other rates.
     """
     assert run.optimizer is not None
-    before, schedule, bases = run.optimizer, run.schedule, read_base_rates(run)
-    changes = list(run.course.changes)
+    course, optimizer, schedule = run.course, run.optimizer, run.schedule
+    bases, changes = _read_base_rates(run), list(course.changes)
     yield
-    is_same = before is run.optimizer and schedule is run.schedule
-    if not is_same or bases != read_base_rates(run):
-        _require_movable_schedule(run, is_new=schedule is not run.schedule)
-        _bind_updater(run)
-    elif run.course.changes != changes:
-        run.course.pinned_rate = run.updater.rate
-        _bind_updater(run)
+    has_same_rates = (
+        optimizer is run.optimizer and schedule is run.schedule and bases == _read_base_rates(run)
+    )
+    scheduler = find_torch_schedule(run.schedule)
+    is_new = schedule is not run.schedule and course.stage.schedule is not None
+    if scheduler is not None and not has_same_rates and not is_new:
+        raise build_schedule_error(scheduler, course.stage)
+    if not has_same_rates or course.changes != changes:
+        old, run.updater = run.updater, choose_stage_updater(run)
+        run.updater.guard, run.updater.average = old.guard, old.average
+        run.updater.noise = old.noise
+        course.pinned_rate = old.rate if has_same_rates else None
+        try:
+            run.updater.bind(run)
+        finally:
+            course.pinned_rate = None
     run.bind()
-    run.feed.static_inputs.set_targets([])  # what was captured before is gone
+    run.feed.static_inputs.set_targets([])  # the captured step is discarded
     run.choose_step()
 
 
-def _bind_updater(run: Run) -> None:
-    old, run.updater = run.updater, find_updater(run)
-    run.updater.guard, run.updater.average, run.updater.noise = old.guard, old.average, old.noise
-    try:
-        run.updater.bind(run)
-    finally:
-        run.course.pinned_rate = None
-
-
 def apply_optim_change(run: Run, change: OptimChange) -> None:
-    """Give the run the optimizer that a change of ``optim`` leads to, and its options.
-
-    An optimizer of the same kind stays, with its state; one whose groups are others takes over
-    the state of each parameter.
+    """Give the run the optimizer and the options that a change of ``optim`` leads to.
 
     Raises:
-        ConfigError: The change cannot be made.
+        ConfigError: The change cannot be made; then nothing has changed.
     """
     assert run.optimizer is not None
-    for name, one in split_change_by_optimizer(run.optimizer, change).items():
-        state = one.get("state")
-        if state is not None and state not in STATE_CHOICES:
-            hint = suggest(str(state), STATE_CHOICES)
-            key = f"optim.{name}.state" if name else "optim.state"
-            raise ConfigError(Problem(key, f"unknown state {state!r}", hint=hint))
+    for key, _, own in split_change(run.optimizer, change):
+        state = own.get("state")
+        if state is not None and state not in _STATE_CHOICES:
+            hint = suggest(str(state), _STATE_CHOICES)
+            raise ConfigError(Problem(f"{key}.state", f"unknown state {state!r}", hint=hint))
     run.course.changes.append(change)
     try:
-        if run.make_optimizer is None:
-            _set_values(run, change)
-        else:
-            rebuild_optimizer(run, change)
+        rebuild_optimizer(run, change)
     except BaseException:
-        run.course.changes.pop()  # it was not made
+        run.course.changes.pop()
         raise
 
 
-def split_change_by_optimizer(optimizer: Optimizer, change: OptimChange) -> dict[str, OptimChange]:
-    """What a change says of each optimizer, by name; a single one has the empty name."""
+def split_change(
+    optimizer: Optimizer, change: OptimChange
+) -> list[tuple[str, Optimizer, OptimChange]]:
+    """The key in the config and the changes of each optimizer: of one, or of several."""
     if not isinstance(optimizer, Optimizers):
-        return {"": change}
-    return {one.name: change.get(one.name) or {} for one in optimizer}
+        return [("optim", optimizer, change)]
+    return [(f"optim.{one.name}", one.optimizer, change.get(one.name) or {}) for one in optimizer]
 
 
 def rebuild_optimizer(run: Run, change: OptimChange | None = None) -> None:
     """Give the run the optimizer and the options that all changes so far lead to.
 
+    Each parameter keeps its state in an optimizer of the same class. The optimizer itself stays
+    if only options differ, since schedulers of torch and hooks of the user refer to it.
+
     Args:
-        run: Its optimizer stays, if only options of it are others.
-        change: The last one, which says what becomes of the state: kept or reset; what it does
-            not mention is kept where that is possible.
+        run: With the changes in ``run.course``.
+        change: The last one, if it is new: it may say that the state is reset, or must be kept.
 
     Raises:
-        ConfigError: It is to be kept, and cannot be.
+        ConfigError: The state must be kept, and cannot be.
     """
     before = run.optimizer
     assert before is not None
-    assert run.make_optimizer is not None
+    if run.make_optimizer is None:
+        _change_given_optimizer(run, change or {})
+        return
     with marking_all_trainable(run):
         made, options = run.make_optimizer(run.model, run.course.changes)
-    wishes = split_change_by_optimizer(before, change or {})
-    pairs = _pair(before, made, wishes)
+    parts = split_change(before, change or {})
+    keeps_state = []
+    for (key, old, own), new in zip(parts, list_optimizers(made), strict=True):
+        state, is_same = own.get("state"), type(new) is type(old)
+        if not is_same and state == "keep":
+            what = f"cannot be kept from {type(old).__name__} to {type(new).__name__}"
+            hint = "write state: reset, or leave it out"
+            raise ConfigError(Problem(f"{key}.state", f"the state {what}", hint=hint))
+        keeps_state.append(is_same and state != "reset")
     set_options(run, options)
-    has_all_states = all(is_kept for _, _, is_kept in pairs)
-    if has_all_states and _read_group_layout(made) == _read_group_layout(before):
+    if all(keeps_state) and _read_group_layout(made) == _read_group_layout(before):
         _copy_options(run, made)
         return
+    pairs = zip(list_optimizers(before), list_optimizers(made), keeps_state, strict=True)
     for old, new, is_kept in pairs:
         if is_kept:
-            _move_state(old, new)
+            _copy_state(old, new)
     run.optimizer = made
-    reattach_schedules(run, made)
-
-
-def _pair(
-    before: Optimizer, made: Optimizer, wishes: Mapping[str, OptimChange]
-) -> list[tuple[Optimizer, Optimizer, bool]]:
-    """Each optimizer with the one in its place, and whether its state stays."""
-    pairs = []
-    names = zip(wishes, list_optimizers(before), list_optimizers(made), strict=True)
-    for name, old, new in names:
-        state, is_same = wishes[name].get("state"), type(new) is type(old)
-        if not is_same and state == "keep":
-            kinds = f"{type(old).__name__} to {type(new).__name__}"
-            hint = "write state: reset, or leave it out"
-            key = f"optim.{name}.state" if name else "optim.state"
-            raise ConfigError(Problem(key, f"the state cannot be kept from {kinds}", hint=hint))
-        pairs.append((old, new, is_same and state != "reset"))
-    return pairs
-
-
-def reattach_schedules(run: Run, made: Optimizer) -> None:
-    """Let the schedules of several optimizers move the rates of those that took their place."""
     schedule = run.course.schedule
-    if not isinstance(schedule, OptimizerSchedules) or not isinstance(made, Optimizers):
-        return
-    members = {name: (made[name], own) for name, (_, own) in schedule.members.items()}
-    is_own = run.schedule is schedule
-    run.course.schedule = OptimizerSchedules(members)
-    if is_own:
-        run.schedule = run.course.schedule
+    if isinstance(schedule, OptimizerSchedules) and isinstance(made, Optimizers):
+        members = {name: (made[name], own) for name, (_, own) in schedule.members.items()}
+        run.course.schedule = OptimizerSchedules(members)
+        run.schedule = run.course.schedule if run.schedule is schedule else run.schedule
 
 
 def set_options(run: Run, options: OptimOptions) -> None:
@@ -201,13 +187,7 @@ def set_options(run: Run, options: OptimOptions) -> None:
         run.feed.interrupt()
 
 
-def set_update_options(run: Run, changes: Iterable[OptimChange]) -> None:
-    """The same for an optimizer that came as an object: what is not its own business."""
-    own = {k: v for change in changes for k, v in change.items() if k in _UPDATE_KEYS}
-    set_options(run, replace(run.options.optim, **own))
-
-
-def read_base_rates(run: Run) -> list[float]:
+def _read_base_rates(run: Run) -> list[float]:
     """The rate of each group before any schedule."""
     assert run.optimizer is not None
     groups, values = run.optimizer.param_groups, run.updater.rate.values
@@ -219,10 +199,12 @@ def read_base_rates(run: Run) -> list[float]:
 
 @contextmanager
 def marking_all_trainable(run: Run) -> Iterator[None]:
-    """Let everything that the optimizer holds look trained in a block, frozen or not."""
+    """Let every parameter in the optimizer require a gradient in a block.
+
+    An optimizer that is built there has the frozen ones too, with their state.
+    """
     assert run.optimizer is not None
-    groups = run.optimizer.param_groups
-    held = [one for group in groups for one in group["params"]]
+    held = [one for group in run.optimizer.param_groups for one in group["params"]]
     flags = [(one, one.requires_grad) for one in (*held, *run.model.parameters())]
     for parameter in held:
         parameter.requires_grad_(True)
@@ -233,77 +215,72 @@ def marking_all_trainable(run: Run) -> Iterator[None]:
             parameter.requires_grad_(is_trained)
 
 
-def _set_values(run: Run, change: OptimChange) -> None:
-    """Change an optimizer that came as an object: the options of its groups, in place."""
+def _change_given_optimizer(run: Run, change: OptimChange) -> None:
+    """Change options of an optimizer that was given as an object, in place.
+
+    All changes so far count for the options of updates. Those of the groups come back from a
+    checkpoint, so that only those of the last change are set.
+    """
     assert run.optimizer is not None
     check_optim_change(run.optimizer, change)
-    set_update_options(run, [change])
-    wishes = split_change_by_optimizer(run.optimizer, change)
-    bases = iter(read_base_rates(run))
-    for one, wish in zip(list_optimizers(run.optimizer), wishes.values(), strict=True):
-        own_bases = [next(bases) for _ in one.param_groups]
-        for name, value in _values_of(one, wish).items():
-            if name == "lr":
-                _scale_rates(one, own_bases, float(value))
-            else:
-                for group in one.param_groups:
-                    group[name] = value
-            one.defaults[name] = value
-        if wish.get("state") == "reset":
-            for parameter in [p for group in one.param_groups for p in group["params"]]:
-                one.state.pop(parameter, None)
+    own = {k: v for one in run.course.changes for k, v in one.items() if k in _UPDATE_KEYS}
+    set_options(run, replace(run.options.optim, **own))
+    bases = iter(_read_base_rates(run))
+    for _, optimizer, part in split_change(run.optimizer, change):
+        values = {name: part[name] for name in part if name not in (*_UPDATE_KEYS, "state")}
+        for group in optimizer.param_groups:
+            base = next(bases)
+            group.update({name: value for name, value in values.items() if name != "lr"})
+            if "lr" in values:  # rates of groups keep their ratios
+                lr, usual = float(values["lr"]), read_rate(optimizer.defaults["lr"])
+                _set_base_rate(group, lr if base == usual else lr * (base / usual))
+            for parameter in group["params"] if part.get("state") == "reset" else ():
+                optimizer.state.pop(parameter, None)
+        optimizer.defaults.update(values)
 
 
 def check_optim_change(optimizer: Optimizer, change: OptimChange) -> None:
-    """Refuse a change of what an optimizer that came as an object does not have."""
-    wishes = split_change_by_optimizer(optimizer, change)
-    for name, one in zip(wishes, list_optimizers(optimizer), strict=True):
-        _values_of(one, wishes[name], key=f"optim.{name}" if name else "optim")
+    """Refuse a change that an optimizer given as an object cannot make.
+
+    Raises:
+        ConfigError: It names an option or an optimizer that there is not.
+    """
+    for key, one, own in split_change(optimizer, change):
+        for name in (name for name in own if name not in (*_UPDATE_KEYS, "state")):
+            is_config_only = name in _CONFIG_ONLY_KEYS
+            if is_config_only or name not in one.defaults:
+                what = f"{type(one).__name__} came as an object and has no {name!r} to change"
+                hint = "" if is_config_only else suggest(name, one.defaults)
+                hint = hint or "describe the optimizer in the section optim"
+                raise ConfigError(Problem(f"{key}.{name}", what, hint=hint))
     if isinstance(optimizer, Optimizers):
-        known = [*wishes, *_UPDATE_KEYS]
-        for name in change:
-            if name not in known:
-                hint = suggest(name, known) or f"there are {', '.join(wishes)}"
-                what = f"there is no optimizer {name!r}"
-                raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
-
-
-def _values_of(optimizer: Optimizer, change: OptimChange, key: str = "optim") -> dict[str, Any]:
-    """Those of a change that are options of the groups of an optimizer that came as an object."""
-    values = {k: v for k, v in change.items() if k not in _UPDATE_KEYS and k != "state"}
-    for name in values:
-        if name in _CONFIG_ONLY_KEYS or name not in optimizer.defaults:
-            what = f"{type(optimizer).__name__} came as an object and has no {name!r} to change"
-            hint = suggest(name, optimizer.defaults) if name not in _CONFIG_ONLY_KEYS else ""
-            hint = hint or "describe the optimizer in the section optim"
-            raise ConfigError(Problem(f"{key}.{name}", what, hint=hint))
-    return values
-
-
-def _scale_rates(optimizer: Optimizer, bases: Sequence[float], lr: float) -> None:
-    """Give every group another rate, in the same ratio to those of the others."""
-    usual = read_rate(optimizer.defaults["lr"])
-    for group, base in zip(optimizer.param_groups, bases, strict=True):
-        _set_rate(group, lr if base == usual else lr * (base / usual))
+        names = [one.name for one in optimizer]
+        known = [*names, *_UPDATE_KEYS]
+        for name in (name for name in change if name not in known):
+            hint = suggest(name, known) or f"there are {', '.join(names)}"
+            what = f"there is no optimizer {name!r}"
+            raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
 
 
 def _copy_options(run: Run, made: Optimizer) -> None:
-    """Give the groups of the run's optimizer the options of another one of its kind."""
+    """Give the groups of the run's optimizer the options of another one of its class."""
     assert run.optimizer is not None
-    bases = [read_rate(group["lr"]) for group in made.param_groups]
-    has_other_rates = bases != read_base_rates(run)
-    for group, other in zip(run.optimizer.param_groups, made.param_groups, strict=True):
-        group.update({k: v for k, v in other.items() if k not in (*_IMPLEMENTATION_OPTIONS, "lr")})
+    rates = [read_rate(group["lr"]) for group in made.param_groups]
+    has_other_rates = rates != _read_base_rates(run)
+    left_out = (*_IMPLEMENTATION_OPTIONS, "lr")
+    for group, other, rate in zip(
+        run.optimizer.param_groups, made.param_groups, rates, strict=True
+    ):
+        group.update({name: value for name, value in other.items() if name not in left_out})
         if has_other_rates:
-            _set_rate(group, read_rate(other["lr"]))
+            _set_base_rate(group, rate)
     for own, new in zip(list_optimizers(run.optimizer), list_optimizers(made), strict=True):
         own.defaults.update(new.defaults)
     if isinstance(run.optimizer, Optimizers) and isinstance(made, Optimizers):
         run.optimizer.copy_options_from(made)
 
 
-def _set_rate(group: Group, value: float) -> None:
-    """Give a group its base rate, before any schedule."""
+def _set_base_rate(group: dict[str, Any], value: float) -> None:
     group.pop("initial_lr", None)
     if isinstance(group["lr"], Tensor):
         with torch.no_grad():
@@ -313,33 +290,26 @@ def _set_rate(group: Group, value: float) -> None:
 
 
 def reset_to_base_rates(optimizer: Optimizer) -> None:
-    """Let every group have its base rate again."""
+    """Give every group the rate that it had before any schedule."""
     for group in optimizer.param_groups:
         if "initial_lr" in group:
-            _set_rate(group, read_rate(group["initial_lr"]))
+            _set_base_rate(group, read_rate(group["initial_lr"]))
 
 
 def _read_group_layout(optimizer: Optimizer) -> list[list[int]]:
     return [[id(one) for one in group["params"]] for group in optimizer.param_groups]
 
 
-def _move_state(before: Optimizer, after: Optimizer) -> None:
-    kept: Mapping[Any, Any] = before.state
+def _copy_state(before: Optimizer, after: Optimizer) -> None:
+    states: dict[Any, Any] = before.state  # torch says tensors, but takes other keys, too
     held = {id(one) for group in after.param_groups for one in group["params"]}
-    for key, state in kept.items():
+    for key, state in states.items():
         if id(key) in held or not isinstance(key, Tensor):
             after.state[key] = state
 
 
-def _require_movable_schedule(run: Run, *, is_new: bool) -> None:
-    """Refuse to let a scheduler of torch go on with other rates than it began with."""
-    schedule = find_torch_schedule(run.schedule)
-    if schedule is not None and not (is_new and _has_stage_schedule(run)):
-        raise build_schedule_error(schedule, run.course.stage)
-
-
 def find_torch_schedule(schedule: AnySchedule | None) -> TorchSchedule | None:
-    """A scheduler of torch in a schedule, if there is one."""
+    """The scheduler of torch in a schedule, if there is one."""
     if isinstance(schedule, OptimizerSchedules):
         members = (find_torch_schedule(one) for _, one in schedule.members.values())
         return next((one for one in members if one is not None), None)
@@ -348,26 +318,15 @@ def find_torch_schedule(schedule: AnySchedule | None) -> TorchSchedule | None:
 
 
 def build_schedule_error(schedule: TorchSchedule, stage: Stage) -> ConfigError:
-    """What is wrong with a scheduler of torch that is to go on in a stage."""
+    """The error for a scheduler of torch that would continue in a stage with other rates."""
     kind = type(schedule.scheduler).__name__
     what = f"{kind} of torch cannot go on with another optimizer or other rates"
     hint = "give the stage a schedule of its own, or use one that is not torch's for the run"
     return ConfigError(Problem(f"{stage.key}.schedule", what, hint=hint))
 
 
-def _has_stage_schedule(run: Run) -> bool:
-    return run.course.stage.schedule is not None
-
-
-def find_updater(run: Run) -> Updater:
-    """The updater that the optimizer needs; one of the user's own stays."""
+def choose_stage_updater(run: Run) -> Updater:
+    """The updater that the optimizer needs; one that the user gave stays."""
     is_usual = type(run.updater) in (Updater, ClosureUpdater)
     found = choose_updater(run.optimizer)
     return run.updater if not is_usual or type(found) is type(run.updater) else found
-
-
-def _to_plain(value: object) -> object:
-    """A class by its dotted path, a tensor by its number; all else as it is."""
-    if isinstance(value, Tensor):
-        return read_rate(value)
-    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else value

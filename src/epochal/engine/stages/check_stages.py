@@ -1,4 +1,4 @@
-"""What stages ask for, compared with what a run has, before its first step."""
+"""Check, before the first step, that a run has what its stages change."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.optim.parameter_selector import ParameterSelector
 from epochal.engine.stages.change_optimizer import (
-    RATE_KEYS,
     build_schedule_error,
     check_optim_change,
     find_torch_schedule,
     marking_all_trainable,
-    split_change_by_optimizer,
+    split_change,
 )
-from epochal.engine.stages.stage import merge_task_params, require_monitor
+from epochal.engine.stages.stage import Plateau, merge_task_params
 from epochal.errors import ConfigError, Problem, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from epochal.engine.run import Run
     from epochal.engine.stages.stage import OptimChange, Stage
 
 STAGE_METHOD = "on_stage_start"
-"""The method of a task that is told of a stage; its further arguments say what it may be told."""
+"""The method of a task that is called when a stage starts; its arguments are the keys of
+``task`` in a stage."""
+
+_RATE_KEYS = ("type", "lr", "groups", "layer_decay", "no_decay")
+"""Keys that give other groups, or groups other rates."""
 
 _RUN_ARGUMENTS = ("run", "name")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -38,14 +39,18 @@ _LOADER_OPTIONS = (
 
 
 def check_stages(run: Run) -> None:
-    """Refuse stages that ask for what the run does not have; nothing is changed.
+    """Refuse stages that change what the run does not have; the run stays as it is.
 
     Raises:
         ConfigError: There is one.
     """
-    require_monitor(run.course, run.monitor)
     selector = ParameterSelector(run.model)
-    for stage in run.course.stages:
+    stages = run.course.stages
+    for index, stage in enumerate(stages):
+        if isinstance(stage.until, Plateau) and run.monitor is None:
+            what = "a plateau is one of the run's monitor, and there is none"
+            hint = "add monitor: -val/loss, or +val/acc if larger is better"
+            raise ConfigError(Problem(f"{stage.key}.until", what, hint=hint))
         for name in ("freeze", "unfreeze"):
             for pattern in getattr(stage, name):
                 get_matching_parameters(selector, pattern, f"{stage.key}.{name}")
@@ -54,60 +59,48 @@ def check_stages(run: Run) -> None:
         if stage.optim and run.optimizer is None:
             what = "there is no optimizer whose options could change"
             raise ConfigError(Problem(f"{stage.key}.optim", what))
-        _check_params(run, stage)
-    _check_batch_sizes(run)
-    _check_schedules(run, selector)
+        _check_params(run, stage, merge_task_params(stages[: index + 1]))
+        is_loader_known = not any("train" in one.data for one in stages[: index + 1])
+        if stage.batch_size is not None and is_loader_known:
+            resize_loader(run.feed.loader, stage.batch_size, f"{stage.key}.batch_size")
     if run.optimizer is not None:
-        _check_optimizer_changes(run, run.course.stages)
+        _check_torch_schedule(run, selector)
+        _build_optimizers(run)
 
 
-def _check_schedules(run: Run, selector: ParameterSelector) -> None:
-    """Refuse to let a scheduler of torch go on with other rates than it began with."""
+def _check_torch_schedule(run: Run, selector: ParameterSelector) -> None:
+    """Refuse to continue a scheduler of torch with other rates than it began with."""
     schedule = find_torch_schedule(run.schedule)
     if schedule is None or run.optimizer is None:
         return
+    held = {id(one) for group in run.optimizer.param_groups for one in group["params"]}
     had_own = False
     for stage in run.course.stages:
-        wishes = split_change_by_optimizer(run.optimizer, stage.optim).values()
-        has_other = any(one.keys() & {*RATE_KEYS} or one.get("state") == "reset" for one in wishes)
-        has_other = has_other or _joins_optimizer(run, stage, selector)
+        changes = [own for _, _, own in split_change(run.optimizer, stage.optim)]
+        has_other = any(
+            one.keys() & {*_RATE_KEYS} or one.get("state") == "reset" for one in changes
+        )
+        names = [name for pattern in stage.unfreeze for name in selector.by_name(pattern)]
+        is_extended = any(id(selector.parameters[name]) not in held for name in names)
+        has_other = has_other or (is_extended and run.make_optimizer is not None)
         had_own = had_own or stage.schedule is not None
         if stage.schedule is None and (had_own or has_other):
             raise build_schedule_error(schedule, stage)
 
 
-def _joins_optimizer(run: Run, stage: Stage, selector: ParameterSelector) -> bool:
-    """Whether a stage trains what the optimizer does not have, which makes another one of it."""
+def _build_optimizers(run: Run) -> None:
+    """Build the optimizer and the schedule of every stage once, so that mistakes show early."""
     assert run.optimizer is not None
-    held = {id(one) for group in run.optimizer.param_groups for one in group["params"]}
-    names = (name for pattern in stage.unfreeze for name in selector.by_name(pattern))
-    is_new = any(id(selector.parameters[name]) not in held for name in names)
-    return is_new and run.make_optimizer is not None
-
-
-def _check_optimizer_changes(run: Run, stages: Iterable[Stage]) -> None:
-    """Make the optimizer and the schedule of every stage once, so that mistakes show early."""
     changes: list[OptimChange] = []
-    for stage in stages:
-        made = run.optimizer
-        assert made is not None
+    for stage in run.course.stages:
         changes += [stage.optim] if stage.optim else []
         if run.make_optimizer is None:
-            check_optim_change(made, stage.optim)
-            made = None  # a schedule would change it
+            check_optim_change(run.optimizer, stage.optim)
         elif changes or stage.schedule is not None:
             with marking_all_trainable(run):
                 made, _ = run.make_optimizer(run.model, changes)
-        if stage.schedule is not None and made is not None:
-            stage.schedule(made)
-
-
-def _check_batch_sizes(run: Run) -> None:
-    for stage in run.course.stages:
-        if "train" in stage.data:
-            return  # its loaders are not there yet
-        if stage.batch_size is not None:
-            resize_loader(run.feed.loader, stage.batch_size, f"{stage.key}.batch_size")
+            if stage.schedule is not None:
+                stage.schedule(made)
 
 
 def _check_loss(run: Run, stage: Stage) -> None:
@@ -115,19 +108,16 @@ def _check_loss(run: Run, stage: Stage) -> None:
         what = "there is no section loss whose weights could change"
         hint = f"give the weight to the task: task: {{{next(iter(stage.loss))}: ...}}"
         raise ConfigError(Problem(f"{stage.key}.loss", what, hint=hint))
-    kept = dict(run.loss.weights)
+    before = dict(run.loss.weights)
     run.loss.set_weights(stage.loss)
-    run.loss.weights.update(kept)
+    run.loss.weights.update(before)
 
 
-def _check_params(run: Run, stage: Stage) -> None:
-    """Refuse what the task does not take when a stage begins, and what it misses then."""
-    stages = run.course.stages
-    params = merge_task_params(stages[: stages.index(stage) + 1])
+def _check_params(run: Run, stage: Stage, params: dict[str, Any]) -> None:
+    """Refuse arguments that the task does not take at the start of a stage, and missing ones."""
     method = getattr(run.task, STAGE_METHOD, None)
     declared = {} if method is None else inspect.signature(method).parameters
-    kinds = {one.kind for one in declared.values()}
-    is_open = inspect.Parameter.VAR_KEYWORD in kinds
+    is_open = any(one.kind is one.VAR_KEYWORD for one in declared.values())
     for name in stage.task if not is_open else ():
         if name not in declared or name in _RUN_ARGUMENTS:
             known = [one for one in declared if one not in _RUN_ARGUMENTS]
@@ -142,7 +132,7 @@ def _check_params(run: Run, stage: Stage) -> None:
 
 
 def get_matching_parameters(selector: ParameterSelector, pattern: str, key: str) -> set[str]:
-    """The parameters that a pattern means.
+    """The names of the parameters that a pattern matches.
 
     Raises:
         ConfigError: There are none.
@@ -155,10 +145,10 @@ def get_matching_parameters(selector: ParameterSelector, pattern: str, key: str)
 
 
 def resize_loader(loader: object, size: int, key: str) -> DataLoader[Any]:
-    """The same loader with batches of another size.
+    """The same loader with another batch size.
 
     Raises:
-        ConfigError: It is no plain loader of torch.
+        ConfigError: It is not a plain loader of torch.
     """
     if type(loader) is not DataLoader or loader.batch_size is None:
         what = f"the training loader, a {type(loader).__name__}, makes its batches itself"

@@ -1,4 +1,4 @@
-"""What the learning rate of a run will be at each step, found without taking any."""
+"""The learning rate of a run at each step, without taking any."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 _POINTS = 1000
-_UNKNOWN = 1000  # steps to look at, when nobody knows how many there are
+_UNKNOWN = 1000  # steps to show if the number of steps is unknown
 
 
 @final
 @dataclass(frozen=True)
 class RatePreview:
-    """Learning rates to come."""
+    """The learning rates of a run, as planned."""
 
     steps: tuple[int, ...]
-    """Updates done before those whose rates follow."""
+    """Updates before those whose rates follow."""
 
     rates: dict[str, tuple[float, ...]]
     """The rate of each group at each of these steps; nan where there is no such group."""
@@ -37,116 +37,105 @@ class RatePreview:
     """The name and the first step of each stage, if there are several."""
 
     note: str = ""
-    """What could not be known."""
+    """What is unknown."""
 
 
 def preview_rates(run: Run) -> RatePreview:
-    """The rates of a run that is prepared and will not be carried out.
+    """The rates of a run that is prepared and will not be executed.
 
-    Its own schedule is moved on from step to step, so the run is of no use afterwards.
+    The schedule of the run is moved from step to step, so the run cannot be used afterwards.
     """
     total = run.limits.steps or _UNKNOWN
-    look = _RatePreviewer(run, stride=-(-total // _POINTS))
+    preview = _RatePreviewer(run, stride=-(-total // _POINTS))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some schedulers of torch speak of their own past
-        look.go_through_stage()
+        warnings.simplefilter("ignore")  # some schedulers of torch warn about their own calls
+        preview.go_through_stage()
         while not run.course.is_last:
-            look.change_stage()
-            look.go_through_stage()
-    names = dict.fromkeys(name for one in look.found for name in one)
-    rates = {name: tuple(one.get(name, math.nan) for one in look.found) for name in names}
-    stages = tuple(look.stages) if len(look.stages) > 1 else ()
-    marks = tuple(look.evaluations)
+            preview.change_stage()
+            preview.go_through_stage()
+    names = dict.fromkeys(name for one in preview.rates for name in one)
     return RatePreview(
-        tuple(look.steps), rates, marks, stages, "; ".join(dict.fromkeys(look.notes))
+        tuple(preview.steps),
+        {name: tuple(one.get(name, math.nan) for one in preview.rates) for name in names},
+        tuple(preview.evaluations),
+        tuple(preview.stages) if len(preview.stages) > 1 else (),
+        "; ".join(dict.fromkeys(preview.notes)),
     )
 
 
 @final
 class _RatePreviewer:
-    """Goes through a run, and keeps what the rates are."""
+    """Moves the schedule of a run through its steps, and notes the rates."""
 
     def __init__(self, run: Run, *, stride: int) -> None:
         self._run, self._stride = run, stride
-        self._into_epoch = 0
-        self.steps: list[int] = []
-        self.found: list[dict[str, float]] = []
-        self.evaluations: list[int] = []
+        self._step_in_epoch = 0
         has_val = named_loaders(run.task, "val")
         self._every = run.options.train.eval_periods.get("val") if has_val else None
+        self.steps: list[int] = []
+        self.rates: list[dict[str, float]] = []
+        self.evaluations: list[int] = []
         self.stages: list[tuple[str, int]] = []
         self.notes: list[str] = []
 
     def go_through_stage(self) -> None:
-        """Move on to the last step of the current stage."""
-        run = self._run
-        rate, plain = run.updater.rate, _without_warmup(run.schedule)
-        self.stages.append((run.course.stage.name, run.step))
-        self._note(plain)
-        _pretend_updates(run.optimizer)
-        # A function of the step is asked only where it is drawn.
-        may_leap = isinstance(plain, Schedule) and plain.unit == "step"
-        last = run.step + (run.course.span.steps or _UNKNOWN)
-        self._keep()
+        """Move to the last step of the current stage."""
+        run, course = self._run, self._run.course
+        rate, schedule = run.updater.rate, run.schedule
+        plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
+        self.stages.append((course.stage.name, run.step))
+        self._note_unknown(plain)
+        optimizer: Any = run.optimizer  # torch does not declare the attribute
+        optimizer._opt_called = True  # else schedulers of torch would warn that no step was taken
+        # A function of the step needs no call for steps that are not shown.
+        may_skip = isinstance(plain, Schedule) and plain.unit == "step"
+        last = run.step + (course.stage_span.steps or _UNKNOWN)
+        self._add_point()
         while run.step < last:
             run.step += 1
-            is_drawn = run.step % self._stride == 0 or run.step == last - 1
-            if rate.is_moved_by_steps and (is_drawn or not may_leap):
+            is_shown = run.step % self._stride == 0 or run.step == last - 1
+            if rate.is_moved_by_steps and (is_shown or not may_skip):
                 rate.after_step(run.step)
-            self._pass_borders()
-            if is_drawn and run.step < last:
-                self._keep()
+            self._end_epoch_and_evaluation()
+            if is_shown and run.step < last:
+                self._add_point()
 
     def change_stage(self) -> None:
-        """Begin the next stage, with what it changes."""
-        run = self._run
-        run.is_in_epoch = (
-            self._into_epoch > 0 and not run.course.stages[run.course.index + 1].has_new_batches
-        )
-        run.feed.next_position = self._into_epoch * run.options.optim.accumulate
+        """Start the next stage, with all that it changes."""
+        run, course = self._run, self._run.course
+        starts_epoch = course.stages[course.index + 1].has_new_batches
+        run.is_in_epoch = self._step_in_epoch > 0 and not starts_epoch
+        run.feed.next_position = self._step_in_epoch * run.options.optim.accumulate
         if not run.is_in_epoch:
-            self._into_epoch = 0
+            self._step_in_epoch = 0
         apply_next_stage(run)
 
-    def _pass_borders(self) -> None:
-        """Let the rate know of the epoch and the evaluation that are over with this step."""
-        run = self._run
-        self._into_epoch += 1
-        if self._into_epoch == run.feed.steps_per_epoch:
-            self._into_epoch = 0
+    def _end_epoch_and_evaluation(self) -> None:
+        """Move the rate at the end of an epoch, and after an evaluation."""
+        run, every = self._run, self._every
+        self._step_in_epoch += 1
+        if self._step_in_epoch == run.feed.steps_per_epoch:
+            self._step_in_epoch = 0
             run.epoch += 1
             run.updater.rate.after_epoch(run.step)
-        if self._is_evaluated():
+        if every is None or every.is_never:
+            return
+        is_due = every.unit == "st" and run.step % every.amount == 0
+        if every.unit == "ep":
+            is_due = self._step_in_epoch == 0 and run.epoch % every.amount == 0
+        if is_due:
             self.evaluations.append(run.step)
             run.updater.rate.after_eval(run.step)
 
-    def _is_evaluated(self) -> bool:
-        every = self._every
-        if every is None or every.is_never:
-            return False
-        if every.unit == "ep":
-            return self._into_epoch == 0 and self._run.epoch % every.amount == 0
-        return every.unit == "st" and self._run.step % every.amount == 0
+    def _add_point(self) -> None:
+        self.steps.append(self._run.step)
+        self.rates.append(read_rates(self._run.optimizer, self._run.updater.rate.values))
 
-    def _keep(self) -> None:
-        run = self._run
-        self.steps.append(run.step)
-        self.found.append(read_rates(run.optimizer, run.updater.rate.values))
-
-    def _note(self, plain: object) -> None:
+    def _note_unknown(self, plain: object) -> None:
         course = self._run.course
-        if course.span.steps is None:
+        if course.stage_span.steps is None:
             where = f"stage {course.stage.name}: " if len(course.stages) > 1 else ""
-            text = "nobody knows how many steps there are; these are the first"
+            text = "the number of steps is unknown; these are the first"
             self.notes.append(f"{where}{text} {_UNKNOWN:,}")
         if isinstance(plain, TorchSchedule) and plain.needs_value:
             self.notes.append("drawn as if the monitored metric always became better")
-
-
-def _without_warmup(schedule: object) -> object:
-    return schedule.schedule if isinstance(schedule, Warmup) else schedule
-
-
-def _pretend_updates(optimizer: Any) -> None:  # noqa: ANN401 - torch does not declare the attribute
-    """Else torch's schedulers would warn that they are advanced before the first update."""
-    optimizer._opt_called = True

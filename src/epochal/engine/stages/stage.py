@@ -1,4 +1,4 @@
-"""Stages: parts of a training with settings of their own, and where a run is among them."""
+"""Stages: parts of a training with their own settings, and the progress of a run through them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.optim.build_rate import Rate, build_rate
 from epochal.engine.stages.training_length import LIMIT_REASONS
-from epochal.errors import CheckpointError, ConfigError, Problem
+from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     OptimChange = Mapping[str, Any]  # keys of `optim` with their new values
 
 TARGET, PLATEAU = "target", "plateau"
-"""Why a stage is over that ends by a metric."""
+"""Reasons of a stage that a metric ended."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The end of a stage in which the monitored metric does not become better any more.
+    """The end of a stage in which the monitored metric stops to improve.
 
     Args:
         patience: Values in a row that are no better than the best one of the stage.
@@ -54,16 +54,16 @@ class Stage:
 
     name: str = "main"
     length: Duration | None = None
-    """How long it takes, or how long at most if it ends by a metric."""
+    """How long it is, or how long at most if a metric may end it."""
 
     until: Condition | Plateau | None = None
-    """What ends it before that."""
+    """A metric that ends it earlier."""
 
     optim: OptimChange = field(default_factory=dict)
-    """Keys of the section ``optim``; ``state`` says what becomes of the optimizer's own state."""
+    """Keys of the section ``optim``; ``state`` says whether the optimizer keeps its state."""
 
     schedule: Callable[[Optimizer], AnySchedule] | None = None
-    """Makes its own schedule, which is counted from its start; None takes that of the run."""
+    """Builds a schedule that counts from the start of the stage; None uses that of the run."""
 
     loss: Mapping[str, float] = field(default_factory=dict)
     """Weights of terms of the loss."""
@@ -71,7 +71,7 @@ class Stage:
     freeze: tuple[str, ...] = ()
     unfreeze: tuple[str, ...] = ()
     data: Mapping[str, Callable[[], Loader | Mapping[str, Loader]]] = field(default_factory=dict)
-    """Makes the loaders of a split, when the stage begins."""
+    """Builds the loaders of a split when the stage starts."""
 
     batch_size: int | None = None
     """Of the training loader."""
@@ -80,22 +80,22 @@ class Stage:
     """Keyword arguments of the task's ``on_stage_start``."""
 
     key: str = "stages.0"
-    """Where it stands in the config, for messages."""
+    """Its key in the config, for messages."""
 
     @property
     def has_new_batches(self) -> bool:
-        """Whether it reads other training batches, so that an epoch cannot go on in it."""
+        """Whether it reads other training batches, so that it starts a new epoch."""
         return "train" in self.data or self.batch_size is not None
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ScheduleSpan:
-    """The steps over which a schedule is counted, as they were planned."""
+    """The steps over which a schedule is counted, as planned."""
 
     first: int = 0
     steps: int | None = None
-    """How many, or the most there can be; None if nobody knows."""
+    """How many, at most; None if that is unknown."""
 
     per_epoch: int | None = None
     """Steps of its first epoch."""
@@ -103,7 +103,7 @@ class ScheduleSpan:
 
 @final
 class StageProgress:
-    """The stages of a run, and where it is among them.
+    """The stages of a run, and the one that it is in.
 
     Args:
         stages: In order; at least one.
@@ -112,36 +112,36 @@ class StageProgress:
     def __init__(self, stages: tuple[Stage, ...]) -> None:
         self.stages = stages
         self.index = 0
-        self.over = ""
-        """Why the current stage is over; empty while it goes on."""
+        self.end_reason = ""
+        """Why the current stage is over; empty while it continues."""
 
-        self.first: dict[str, float] = {"st": 0, "ep": 0, "sa": 0}
-        """Where the current stage began, by unit."""
+        self.stage_start: dict[str, float] = {"st": 0, "ep": 0, "sa": 0}
+        """Where the current stage started, by unit."""
 
-        self.first_batch: int | None = 0
-        """The index in its epoch of the first batch of the stage; None if nobody knows."""
+        self.stage_start_batch: int | None = 0
+        """The index in its epoch of the first batch of the stage; None if that is unknown."""
 
         self.changes: list[OptimChange] = []
         """Every change of the optimizer so far, in order."""
 
-        self.span = ScheduleSpan()
+        self.stage_span = ScheduleSpan()
         """The steps of the current stage."""
 
-        self.whole = ScheduleSpan()
+        self.run_span = ScheduleSpan()
         """The steps of the run."""
 
         self.starts: list[int | None] = []
-        """The step at which each stage begins, as it was planned; None if nobody knows."""
+        """The step at which each stage starts, as planned; None if that is unknown."""
 
         self.schedule: AnySchedule | None = None
-        """That of the run, for stages without one of their own."""
+        """That of the run, for stages without one."""
 
         self.pinned_rate: Rate | None = None
-        """What owns the learning rate also after the updater is bound anew."""
+        """The owner of the learning rate that stays when the updater is bound again."""
 
         self._best: Monitor | None = None
-        self._worse = 0
-        self._span: tuple[Any, ...] = ()
+        self._num_worse = 0
+        self._saved_span: tuple[Any, ...] = ()
 
     @property
     def stage(self) -> Stage:
@@ -155,35 +155,35 @@ class StageProgress:
 
     @property
     def next_stage_ends_epoch(self) -> bool:
-        """Whether the epoch cannot go on in the stage that comes next."""
-        return bool(self.over) and self.stages[self.index + 1].has_new_batches
+        """Whether the next stage, which starts now, starts a new epoch."""
+        return bool(self.end_reason) and self.stages[self.index + 1].has_new_batches
 
     def advance(self, run: Run) -> None:
-        """Let the next stage be the current one, from the run's position on."""
+        """Make the next stage the current one, from the run's position on."""
         self.index += 1
-        self.over = ""
-        self.first = {unit: run_position(run, unit) for unit in ("st", "ep", "sa")}
+        self.end_reason = ""
+        self.stage_start = {unit: run_position(run, unit) for unit in ("st", "ep", "sa")}
         if self.stage.length is not None and self.stage.length.is_time:
-            self.first["s"] = run.clock.seconds
-        self.first_batch = run.feed.next_position if run.is_in_epoch else 0
-        self._best, self._worse, self._span = None, 0, ()
+            self.stage_start["s"] = run.clock.seconds
+        self.stage_start_batch = run.feed.next_position if run.is_in_epoch else 0
+        self._best, self._num_worse, self._saved_span = None, 0, ()
 
-    def measure(self, steps: int | None, per_epoch: int | None) -> None:
-        """Take in how long the current stage is; what a checkpoint says of it counts more.
+    def set_stage_length(self, steps: int | None, per_epoch: int | None) -> None:
+        """Set the steps of the current stage, unless a checkpoint says how many they are.
 
-        Else another number of batches per step in its midst would make another schedule of it.
+        A change of ``accumulate`` within the stage must not change its schedule.
         """
-        length, *known = self._span or ("", None, None)
-        if known and length == str(self.stage.length):
-            steps, per_epoch = known
-        self.span = ScheduleSpan(int(self.first["st"]), steps, per_epoch)
+        length, *saved = self._saved_span or ("", None, None)
+        if saved and length == str(self.stage.length):
+            steps, per_epoch = saved
+        self.stage_span = ScheduleSpan(int(self.stage_start["st"]), steps, per_epoch)
 
     def end(self, run: Run, reason: str) -> None:
-        """Let the current stage be over after this step, or the run if it is the last one."""
+        """End the current stage after this step, or the run if it is the last stage."""
         if self.is_last:
             run.stop(reason, status="finished")
-        elif not self.over:
-            self.over = reason
+        elif not self.end_reason:
+            self.end_reason = reason
             run.feed.interrupt()
 
     def plan_stage_end(self, run: Run) -> None:
@@ -192,7 +192,7 @@ class StageProgress:
         if stage.length is None:
             return
         unit, reason = stage.length.unit, LIMIT_REASONS[stage.length.unit]
-        at = Every(self.first.get(unit, 0) + stage.length.amount, unit)
+        at = Every(self.stage_start.get(unit, 0) + stage.length.amount, unit)
         name = f"stop: {reason}" if self.is_last else f"end of stage {stage.name}"
 
         def end_in_time(run: Run) -> None:
@@ -201,36 +201,34 @@ class StageProgress:
 
         run.plan.add_once(name, at, end_in_time)
 
-    def watch(self, run: Run, metrics: Mapping[str, float]) -> None:
-        """Look whether new values of metrics end the current stage."""
+    def check_until(self, run: Run, metrics: Mapping[str, float]) -> None:
+        """End the current stage if new values of metrics say so."""
         until = self.stage.until
-        if until is None or self.over or run.step <= self.first["st"]:
+        if until is None or self.end_reason or run.step <= self.stage_start["st"]:
             return
         if isinstance(until, Condition):
             if until.metric in metrics and until.holds(metrics[until.metric]):
                 self.end(run, TARGET)
             return
-        assert run.monitor is not None  # asked for when the run was prepared
+        assert run.monitor is not None  # required when the run was prepared
         if run.monitor.metric in metrics:
-            self._wait(run, run.monitor, metrics[run.monitor.metric], until.patience)
+            is_best = self._get_best(run.monitor).update(metrics[run.monitor.metric])
+            self._num_worse = 0 if is_best else self._num_worse + 1
+            if self._num_worse >= until.patience:
+                self.end(run, PLATEAU)
 
-    def _wait(self, run: Run, monitor: Monitor, value: float, patience: int) -> None:
-        best = self._best_of(monitor)
-        self._worse = 0 if best.update(value) else self._worse + 1
-        if self._worse >= patience:
-            self.end(run, PLATEAU)
-
-    def _best_of(self, monitor: Monitor) -> Monitor:
+    def _get_best(self, monitor: Monitor) -> Monitor:
+        """A monitor of the same metric that counts from the start of the stage."""
         if self._best is None:
             self._best = Monitor(monitor.metric, monitor.mode, min_delta=monitor.min_delta)
         return self._best
 
     def find_rate(self, run: Run) -> Rate:
-        """What owns the learning rate of a run from its position on."""
+        """The owner of the learning rate of a run from its position on."""
         if self.pinned_rate is not None:
             return self.pinned_rate
         assert run.optimizer is not None
-        span = self.whole if self.stage.schedule is None else self.span
+        span = self.run_span if self.stage.schedule is None else self.stage_span
         return build_rate(
             run.schedule,
             run.optimizer,
@@ -246,52 +244,40 @@ class StageProgress:
         return {
             "index": self.index,
             "name": self.stage.name,
-            "over": self.over,
-            "first": dict(self.first),
-            "first_batch": self.first_batch,
-            "span": (str(self.stage.length), self.span.steps, self.span.per_epoch),
+            "over": self.end_reason,
+            "first": dict(self.stage_start),
+            "first_batch": self.stage_start_batch,
+            "span": (str(self.stage.length), self.stage_span.steps, self.stage_span.per_epoch),
             "changes": [dict(change) for change in self.changes],
             "best": None if self._best is None else self._best.state_dict(),
-            "worse": self._worse,
+            "worse": self._num_worse,
         }
 
     def matches_checkpoint(self, state: Mapping[str, Any]) -> bool:
-        """Whether the parts of the run are still those of a checkpoint."""
+        """Whether stage and optimizer are those of a checkpoint."""
         return bool(state["index"] == self.index and state["changes"] == self.changes)
 
     def load_state_dict(self, state: Mapping[str, Any], monitor: Monitor | None) -> None:
-        """Go on from a checkpoint.
+        """Continue from a checkpoint.
 
         Raises:
-            CheckpointError: It is of a stage that is not there any more.
+            CheckpointError: It is of a stage that the run does not have.
         """
         if state["index"] >= len(self.stages):
             raise CheckpointError(
                 f"checkpoint: is of stage {state['index'] + 1}, {state['name']!r}, "
-                f"and there are {len(self.stages)}\n  write that stage again, or start anew"
+                f"and there are {len(self.stages)}\n  write that stage again, or start a new run"
             )
-        self.index, self.over = state["index"], "" if self.is_last else state["over"]
-        self.first, self.first_batch = dict(state["first"]), state["first_batch"]
-        self._span = tuple(state["span"])
+        self.index = state["index"]
+        self.end_reason = "" if self.is_last else state["over"]
+        self.stage_start, self.stage_start_batch = dict(state["first"]), state["first_batch"]
+        self._saved_span = tuple(state["span"])
         self.changes = list(state["changes"])
-        self._best, self._worse = None, state["worse"]
+        self._best, self._num_worse = None, state["worse"]
         if state["best"] is not None and monitor is not None:
-            self._best_of(monitor).load_state_dict(state["best"])
+            self._get_best(monitor).load_state_dict(state["best"])
 
 
 def merge_task_params(stages: Iterable[Stage]) -> dict[str, Any]:
-    """What holds for the task in the last one of some stages."""
+    """The arguments of the task in the last one of some stages."""
     return {name: value for stage in stages for name, value in stage.task.items()}
-
-
-def require_monitor(course: StageProgress, monitor: Monitor | None) -> None:
-    """Refuse a stage that ends by a monitor which there is not.
-
-    Raises:
-        ConfigError: There is one.
-    """
-    for stage in course.stages:
-        if isinstance(stage.until, Plateau) and monitor is None:
-            what = "a plateau is one of the run's monitor, and there is none"
-            hint = "add monitor: -val/loss, or +val/acc if larger is better"
-            raise ConfigError(Problem(f"{stage.key}.until", what, hint=hint))

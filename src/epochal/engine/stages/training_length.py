@@ -1,4 +1,4 @@
-"""How long a run lasts: the ends of training, and its totals as far as they are known."""
+"""How long a run is: its end, and its total of steps, epochs and seconds."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class TrainingLimits:
     epochs: int | None = None
     steps: int | None = None
     seconds: float | None = None
-    """After how much time it stops at the latest."""
+    """The time after which it stops at the latest."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpochSize:
-    """What one pass over the training data comes to, as far as that is known."""
+    """One pass over the training data; None is unknown."""
 
     accumulate: int
     batches: int | None = None
     batch_size: int | None = None
-    drawn: int | None = None
-    """The samples that its order lists."""
+    num_samples: int | None = None
+    """Samples that the sampler draws."""
 
     drops_last: bool = False
     limit: int | None = None
@@ -47,34 +47,34 @@ class EpochSize:
     @property
     def samples(self) -> int | None:
         """The samples in all batches."""
-        if self.batches is None or self.drawn is None or self.batch_size is None:
+        if self.batches is None or self.num_samples is None or self.batch_size is None:
             return None
-        return min(self.drawn, self.batches * self.batch_size)
+        return min(self.num_samples, self.batches * self.batch_size)
 
     def steps(self, start: int = 0) -> int:
         """Steps from a batch to the end; only if the number of batches is known."""
         assert self.batches is not None
         return math.ceil((self.batches - start) / self.accumulate)
 
-    def resized(self, batch_size: int) -> EpochSize:
+    def with_batch_size(self, batch_size: int) -> EpochSize:
         """The same data in batches of another size."""
         batches = None
-        if self.drawn is not None and self.batch_size is not None:
-            exact = self.drawn / batch_size
+        if self.num_samples is not None and self.batch_size is not None:
+            exact = self.num_samples / batch_size
             batches = math.floor(exact) if self.drops_last else math.ceil(exact)
             batches = batches if self.limit is None else min(batches, self.limit)
         return replace(self, batches=batches, batch_size=batch_size)
 
 
 def read_epoch_size(feed: Feed) -> EpochSize:
-    """What one pass over the training loader comes to."""
+    """The size of one pass over the training loader."""
     loader = feed.loader
     size = getattr(loader, "batch_size", None)
     return EpochSize(
         accumulate=feed.accumulate,
         batches=count_batches(loader, feed.limit),
         batch_size=size if isinstance(size, int) else None,
-        drawn=count_samples(loader),
+        num_samples=count_samples(loader),
         drops_last=bool(getattr(loader, "drop_last", False)),
         limit=feed.limit,
     )
@@ -83,7 +83,7 @@ def read_epoch_size(feed: Feed) -> EpochSize:
 @final
 @dataclass(frozen=True, slots=True)
 class TrainingPosition:
-    """Where a training is, or will be; None is unknown."""
+    """A position in a training; None is unknown."""
 
     step: int | None = 0
     epoch: int | None = 0
@@ -91,7 +91,7 @@ class TrainingPosition:
     """Index in the epoch of the next batch."""
 
     def after(self, length: Duration | None, epoch: EpochSize) -> TrainingPosition:
-        """The position after a while."""
+        """The position after a duration."""
         if length is None or length.is_time:
             return TrainingPosition(None, None, None)
         if length.unit == "ep":

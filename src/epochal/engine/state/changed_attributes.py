@@ -1,4 +1,4 @@
-"""What task, model and loss change in themselves: plain attributes, tensors and generators."""
+"""Save and restore attributes that task, model and loss change during a run."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_ATTRIBUTE_BYTES = 2**20
-"""Of one attribute: what is larger is the result of something, not a state that goes on."""
+"""Of one attribute; larger ones are results, such as outputs, and not saved."""
 
 _MODULE_NAMES = frozenset(vars(nn.Module()))
 
 
 @final
 class ChangedAttributes:
-    """Attributes of a run's task and of all modules that are no longer what they were at first.
+    """Attributes of a run's task and modules that changed since they were built.
 
-    What a class keeps for itself, such as a count of batches, comes back after a resume without
-    a ``state_dict``; what stays as it was built is left to the config.
+    A count of batches, for example, is restored by a resume although its class has no
+    ``state_dict``. Attributes that did not change come from the config.
 
     Args:
-        run: Whose task, model and loss are watched from now on.
+        run: With its task, model and loss as they were built.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._reported: set[str] = set()
         self._first = {name: fingerprint_value(value) for name, _, _, value in self._all()}
-        self._built: State = {}
+        self._initial: State = {}
         if run.options.engine.on_nonfinite == "rollback":
-            self._built = {
+            self._initial = {
                 name: copy.deepcopy(value)
                 for name, _, _, value in self._all()
-                if not _has_tensors(value) and self._can_be_kept(name, value)
+                if not _has_tensors(value) and self._can_be_saved(name, value)
             }
 
     def collect(self) -> State:
-        """Those that changed, and those that hold tensors or generators, by name."""
+        """Attributes that changed, and those that hold tensors or generators, by name."""
         found: State = {}
         for name, _, _, value in self._all():
             state = read_generator_state(value)
@@ -64,21 +64,21 @@ class ChangedAttributes:
                 continue
             may_have_changed = _has_tensors(value) or _may_change_in_place(value)
             may_have_changed |= fingerprint_value(value) != self._first.get(name, self)
-            if may_have_changed and self._can_be_kept(name, value):
+            if may_have_changed and self._can_be_saved(name, value):
                 found[name] = {"value": value}
         return found
 
-    def undo(self) -> None:
-        """Give attributes the values they were built with; only of a run that may go back."""
+    def restore_initial(self) -> None:
+        """Give attributes their initial values; only with ``on_nonfinite: rollback``."""
         for name, owner, attribute, value in list(self._all()):
-            if name in self._built:
+            if name in self._initial:
                 if fingerprint_value(value) != self._first[name] or _may_change_in_place(value):
-                    setattr(owner, attribute, copy.deepcopy(self._built[name]))
-            elif name not in self._first and self._can_be_kept(name, value):
+                    setattr(owner, attribute, copy.deepcopy(self._initial[name]))
+            elif name not in self._first and self._can_be_saved(name, value):
                 delattr(owner, attribute)
 
     def restore(self, state: State) -> None:
-        """Give attributes the values of a checkpoint, in place where they are tensors."""
+        """Give attributes the values of a checkpoint; tensors are restored in place."""
         present = {name: (owner, attribute) for name, owner, attribute, _ in self._all()}
         owners = dict(self._owners())
         for name, saved in state.items():
@@ -87,13 +87,12 @@ class ChangedAttributes:
             if owner is None:
                 continue
             value = getattr(owner, attribute, None)
-            if "generator" in saved:
-                if value is not None:
-                    set_generator_state(value, saved["generator"])
-            else:
+            if "generator" in saved and value is not None:
+                set_generator_state(value, saved["generator"])
+            elif "value" in saved:
                 setattr(owner, attribute, restore_in_place(value, saved["value"], self._run.device))
 
-    def _can_be_kept(self, name: str, value: object) -> bool:
+    def _can_be_saved(self, name: str, value: object) -> bool:
         try:
             tensors = serialize_tree(value, name).tensors
         except CheckpointError:
@@ -105,7 +104,7 @@ class ChangedAttributes:
             what = "is too large"
         if name not in self._reported:
             self._reported.add(name)
-            logger.debug("%s %s: a checkpoint does not keep it", name, what)
+            logger.debug("%s %s: it is not saved in checkpoints", name, what)
         return False
 
     def _all(self) -> Iterator[tuple[str, object, str, object]]:
@@ -119,7 +118,7 @@ class ChangedAttributes:
     def _owners(self) -> Iterator[tuple[str, object]]:
         task = self._run.task
         own = getattr(task, "__dict__", {})
-        # A task with a state_dict of its own says itself what it keeps.
+        # A state_dict of the task decides alone what is saved.
         if own and not hasattr(task, "state_dict"):
             yield "task", task
         for name, module in self._run.model.named_modules():
@@ -137,11 +136,11 @@ def _has_tensors(value: object) -> bool:
         return True
     items = value.values() if isinstance(value, dict) else value
     is_container = isinstance(value, dict | list | tuple)
-    return is_container and any(isinstance(item, Tensor) for item in items)  # type: ignore[attr-defined]  # just asked
+    return is_container and any(isinstance(item, Tensor) for item in items)  # type: ignore[attr-defined]  # a container
 
 
 def _may_change_in_place(value: object) -> bool:
-    """Whether a value may be another one in the same place, of which ``freeze`` knows nothing."""
+    """Whether a value may change in a way that ``fingerprint_value`` does not see."""
     if isinstance(value, np.ndarray):
         return value.nbytes <= MAX_ATTRIBUTE_BYTES
     return isinstance(value, deque | bytearray)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def collect_module(module: nn.Module) -> State:
-    """All that a module is, beside the code of it."""
+    """The whole state of a module."""
     weights = dict(module.state_dict())
     buffers = {name: one for name, one in module.named_buffers() if name not in weights}
     parameters = module.named_parameters()
@@ -29,10 +29,10 @@ def collect_module(module: nn.Module) -> State:
 
 
 def restore_module(module: nn.Module, state: State, device: torch.device, owner: str) -> None:
-    """Put everything back, in the tensors that are there.
+    """Restore the state of a module, in its tensors.
 
     Raises:
-        CheckpointError: Names or shapes are others; it says which.
+        CheckpointError: Names or shapes differ; it says which.
     """
     _restore_weights(module, state["weights"], owner)
     for name, value in state["buffers"].items():
@@ -45,12 +45,12 @@ def restore_module(module: nn.Module, state: State, device: torch.device, owner:
         setattr(
             holder, attribute, restore_in_place(getattr(holder, attribute, None), value, device)
         )
-    frozen, resting = set(state["frozen"]), set(state["eval"])
+    frozen, evaluating = set(state["frozen"]), set(state["eval"])
     for name, parameter in module.named_parameters():
         if parameter.requires_grad is (name in frozen):
             parameter.requires_grad_(name not in frozen)
     for name, one in module.named_modules():
-        one.training = name not in resting
+        one.training = name not in evaluating
 
 
 def _restore_weights(module: nn.Module, saved: State, owner: str) -> None:
@@ -66,6 +66,6 @@ def _restore_weights(module: nn.Module, saved: State, owner: str) -> None:
     weights._metadata = getattr(current, "_metadata", None)  # torch's versions of layers
     try:
         module.load_state_dict(weights)
-    except RuntimeError as error:  # a shape is another one, or a hook of the module objects
+    except RuntimeError as error:  # a shape differs, or a hook of the module raises
         what = str(error).splitlines()[-1].strip()
         raise CheckpointError(f"{owner}: does not take its weights back\n  {what}") from error

@@ -1,4 +1,4 @@
-"""The state of an optimizer by the names of its parameters, put back in place."""
+"""Collect and restore the state of an optimizer by the names of its parameters."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     State = dict[str, Any]  # a tree of plain data and tensors
 
-# How steps are computed, not what they come to: the optimizer that was built knows best.
+# They change how a step is computed, not its result: the new optimizer keeps its own.
 _IMPLEMENTATION_OPTIONS = frozenset({"params", "fused", "foreach", "capturable", "differentiable"})
 
 
 def name_all_parameters(run: Run) -> dict[str, Tensor]:
-    """Every parameter by name; the first of several names counts."""
+    """Every parameter by its first name: of the model, the task, the loss, or the optimizer."""
     found: dict[str, Tensor] = dict(run.model.named_parameters())
     for attribute, part in getattr(run.task, "__dict__", {}).items():
         if isinstance(part, nn.Module):
@@ -55,7 +55,7 @@ def collect_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) ->
     states: State = {}
     others: State = {}
     on_host: dict[str, list[str]] = {}
-    kept: dict[Any, Any] = optimizer.state  # torch says tensors, but takes other keys, too
+    kept: dict[Any, Any] = optimizer.state  # torch declares tensors, but takes other keys too
     for key, state in kept.items():
         if not isinstance(key, Tensor):
             others[str(key)] = state
@@ -67,12 +67,12 @@ def collect_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) ->
 
 
 def restore_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor], state: State) -> None:
-    """Put a state back, in the tensors that are there; those that are missing are made.
+    """Restore a state in the existing tensors; missing ones are created.
 
     Groups that were added during the run are added again.
 
     Raises:
-        CheckpointError: Its groups are not those of the optimizer.
+        CheckpointError: The optimizer has other groups.
     """
     if "own" in state:
         optimizer.load_state_dict(state["own"])
@@ -95,7 +95,7 @@ def restore_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor], st
 
 
 def restore_in_place(existing: object, value: Any, device: torch.device) -> Any:  # noqa: ANN401 - any tree
-    """A value where the existing one is: tensors keep their places, new ones go to a device."""
+    """The value with existing tensors overwritten; new tensors are created on a device."""
     if isinstance(value, Tensor):
         fits = (
             isinstance(existing, Tensor)
@@ -145,7 +145,7 @@ def _restore_groups(
             group[name] = _restore_option(group.get(name), value)
 
 
-def _restore_option(existing: object, value: Any) -> Any:  # noqa: ANN401 - whatever a group holds
+def _restore_option(existing: object, value: Any) -> Any:  # noqa: ANN401 - any option of a group
     if isinstance(existing, Tensor):
         with torch.no_grad():
             existing.copy_(torch.as_tensor(value))
@@ -156,7 +156,7 @@ def _restore_option(existing: object, value: Any) -> Any:  # noqa: ANN401 - what
 
 
 def _is_on_host(value: object, parameter: Tensor) -> bool:
-    """Whether a tensor is on the host although its parameter is not, as most step counts."""
+    """Whether a tensor is on the host although its parameter is not, such as a step count."""
     is_host = isinstance(value, Tensor) and value.device.type == "cpu"
     return is_host and parameter.device.type != "cpu"
 
@@ -172,8 +172,8 @@ def _first_difference(here: list[list[str]], there: list[list[str]]) -> str:
     missing, unexpected = sorted(flat_here - flat_there), sorted(flat_there - flat_here)
     if not missing and not unexpected:
         return (
-            "\n  they are the same parameters, grouped in another way: go on with the groups of "
-            "the checkpoint,\n  or begin anew with its weights: init_from"
+            "\n  they are the same parameters, grouped in another way: use the groups of the "
+            "checkpoint,\n  or start a new run with its weights: init_from"
         )
     lines = [("missing in the checkpoint", missing), ("only in the checkpoint", unexpected)]
     return "".join(f"\n  {what}: {', '.join(names[:5])}" for what, names in lines if names)

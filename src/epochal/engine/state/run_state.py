@@ -1,9 +1,11 @@
-"""The whole state of a run as trees by part, and back: bit for bit what later steps depend on."""
+"""Collect the whole state of a run as trees by part, and restore it bit for bit."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
@@ -22,147 +24,84 @@ from epochal.engine.state.optimizer_state import (
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from epochal.engine.run import Run
-    from epochal.engine.step.loss import Loss
 
     State = dict[str, Any]  # a tree of plain data and tensors
 
 logger = logging.getLogger(__name__)
 
-# Ends that others wished for; those that training came to by itself are its state.
+# Ends that came from outside; those that training itself came to are part of its state.
 EXTERNAL_STOPS = ("interrupted", "preempted")
 
 
-def collect_state(run: Run) -> State:
-    """A tree for every part; its tensors are the live ones, so it holds until the next step.
+@final
+@dataclass(frozen=True, slots=True)
+class SavedPart:
+    """One part of the state of a run."""
 
-    The run is between two steps, and everybody got the means that were on their way.
+    name: str
+    collect: Callable[[Any], Any]  # of a run whose owner is not None
+    """Returns its tree; the tensors in it are the live ones."""
+
+    restore: Callable[[Any, Any], object] | None = None
+    """Puts a tree back, in place; None for what a resume reads elsewhere."""
+
+    owner: str = ""
+    """The attribute of the run that has this state; a run without it has no such part."""
+
+    is_in_all: bool = True
+    """Whether checkpoints of earlier versions have it, too."""
+
+    def is_in(self, run: Run) -> bool:
+        """Whether a run has this part."""
+        return not self.owner or getattr(run, self.owner) is not None
+
+
+def collect_state(run: Run) -> State:
+    """A tree for every part; its tensors are the live ones, so it is valid until the next step.
+
+    The run is between two steps, and all metrics that were on their way have arrived.
     """
-    state = {
-        "model": collect_module(run.model),
-        "updater": _collect_updater(run),
-        "data": {
-            "step": run.step,
-            "epoch": run.epoch,
-            "is_in_epoch": run.is_in_epoch,
-            "position": run.feed.next_position if run.is_in_epoch else 0,
-            "samples": run.feed.samples,
-            "loader": run.feed.loader_state(),
-        },
-        "stage": run.course.state_dict(),
-        "meter": run.meter.state_dict(),
-        "metrics": {name: _collect_object(one) for name, one in run.train_metrics.items()},
-        "plan": list_due_times(run.plan.dues),
-        "clock": {**run.clock.state_dict(), "spent": read_spent(run).to_fields()},
-        "latest": dict(run.latest),
-        "evaluated_at": dict(run.evaluated_at),
-        "choices": dict(run.choices),
-        "caches": dict(run.caches),
-        "rollbacks": run.rollbacks,
-        "task": _collect_task(run),
-        "attributes": run.attributes.collect(),
-        "hooks": _collect_hooks(run),
-        "log": {"points": getattr(run.writer, "num_points", None)},
-        "stop": {"reason": run.stop_reason, "status": run.stop_status},
-        "random": generator_states(),
-    }
-    if run.optimizer is not None:
-        state["optim"] = collect_optimizer(run.optimizer, name_all_parameters(run))
-        state["rate"] = run.updater.rate.state_dict()
-    if run.average is not None:
-        state["average"] = run.average.state_tensors()
-    if run.loss is not None:
-        state["loss"] = {"weights": dict(run.loss.weights), "module": collect_module(run.loss)}
-    if run.monitor is not None:
-        state["monitor"] = run.monitor.state_dict()
-    return state
+    return {part.name: part.collect(run) for part in SAVED_PARTS if part.is_in(run)}
 
 
 def restore_state(run: Run, state: Mapping[str, Any], *, is_strict: bool = True) -> None:
-    """Put every part into a state, in place; random generators come last.
+    """Put every part into a state, in place.
 
     Args:
         run: Bound and prepared as a new run is.
-        state: What ``collect`` gave, perhaps in another process.
-        is_strict: Refuse a checkpoint that lacks a part, or has one too many; else say so.
+        state: What ``collect_state`` returned, perhaps in another process.
+        is_strict: Refuse a checkpoint that lacks a part, or has one too many; else warn.
 
     Raises:
         CheckpointError: The parts are not those of the checkpoint.
     """
     _compare_parts(run, state, is_strict=is_strict)
-    restore_module(run.model, state["model"], run.device, "model")
-    if run.optimizer is not None and "optim" in state:
-        restore_optimizer(run.optimizer, name_all_parameters(run), state["optim"])
-        run.updater.rate.load_state_dict(state["rate"])
-    if run.average is not None and "average" in state:
-        _restore_tensors("average", run.average.state_tensors(), state["average"])
-    if run.loss is not None and "loss" in state:
-        _restore_loss(run.loss, state["loss"], run.device)
-    if run.monitor is not None and "monitor" in state:
-        run.monitor.load_state_dict(state["monitor"])
-    _restore_updater(run, state["updater"])
-    for name, metric in run.train_metrics.items():
-        if name in state["metrics"]:
-            _restore_object(metric, state["metrics"][name], run.device)
-    run.meter.load_state_dict(state["meter"])
-    _restore_task(run, state["task"])
-    run.attributes.restore(state["attributes"])
-    _restore_hooks(run, state["hooks"], is_strict=is_strict)
-    run.latest.update(state["latest"])
-    run.evaluated_at.update(state["evaluated_at"])
-    run.caches.update(state["caches"])
-    run.rollbacks = tuple(state.get("rollbacks", ()))
-    run.choices = {**state["choices"], **run.choices}
-    _restore_position(run, state)
-    restore_generators(state["random"])
-
-
-def restore_position(run: Run, state: Mapping[str, Any]) -> None:
-    """Let a run know where it goes on, before anything else is put back."""
-    data = state["data"]
-    run.step = run.first_step = data["step"]
-    run.epoch = data["epoch"]
-
-
-def _restore_position(run: Run, state: Mapping[str, Any]) -> None:
-    data = state["data"]
-    run.step, run.epoch, run.is_in_epoch = data["step"], data["epoch"], data["is_in_epoch"]
-    run.feed.start_at(data["epoch"], data["position"], data["samples"], loader=data.get("loader"))
-    run.clock.load_state_dict(state["clock"])
-    restore_due_times(run.plan.dues, state["plan"], run)
-    run.plan.find_next_due(run)
+    for part in SAVED_PARTS:
+        if part.restore is not None and part.is_in(run) and part.name in state:
+            part.restore(run, state[part.name])
 
 
 def _compare_parts(run: Run, state: Mapping[str, Any], *, is_strict: bool) -> None:
-    optional = {
-        "optim": run.optimizer is not None,
-        "rate": run.optimizer is not None,
-        "average": run.average is not None,
-        "loss": run.loss is not None,
-        "monitor": run.monitor is not None,
-    }
-    missing = [name for name, is_here in optional.items() if is_here and name not in state]
-    unexpected = [name for name, is_here in optional.items() if not is_here and name in state]
-    metrics = state.get("metrics", {})
-    missing += [f"metrics.{name}" for name in run.train_metrics if name not in metrics]
-    unexpected += [f"metrics.{name}" for name in metrics if name not in run.train_metrics]
-    _report_difference("parts", missing, unexpected, is_strict=is_strict)
-    required = set(_REQUIRED) - state.keys()
-    if required:
-        raise CheckpointError(f"checkpoint: has no {', '.join(sorted(required))}: not one of a run")
+    required = (one for one in SAVED_PARTS if one.restore and one.is_in_all and not one.owner)
+    lacking = sorted(one.name for one in required if one.name not in state)
+    if lacking:
+        raise CheckpointError(f"checkpoint: has no {', '.join(lacking)}: not one of a run")
+    here = [one.name for one in SAVED_PARTS if one.owner and one.is_in(run)]
+    there = [one.name for one in SAVED_PARTS if one.owner and one.name in state]
+    here += [f"metrics.{name}" for name in run.train_metrics]
+    there += [f"metrics.{name}" for name in state["metrics"]]
+    _compare_names("parts", here, there, is_strict=is_strict)
+    _compare_names("hooks", _stateful_hooks(run), state["hooks"], is_strict=is_strict)
 
 
-_REQUIRED = (
-    *("model", "updater", "data", "meter", "metrics", "plan", "clock", "latest", "evaluated_at"),
-    *("choices", "caches", "task", "attributes", "hooks", "random"),
-)
-
-
-def _report_difference(
-    what: str, missing: list[str], unexpected: list[str], *, is_strict: bool
+def _compare_names(
+    what: str, here: Collection[str], there: Collection[str], *, is_strict: bool
 ) -> None:
+    missing = [name for name in here if name not in there]
+    unexpected = [name for name in there if name not in here]
     lines = [("missing in the checkpoint", missing), ("only in the checkpoint", unexpected)]
     listed = [f"{text}: {', '.join(names)}" for text, names in lines if names]
     if not listed:
@@ -174,9 +113,8 @@ def _report_difference(
 
 
 def _restore_tensors(owner: str, here: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    missing = [f"{owner}.{name}" for name in here if name not in saved]
-    unexpected = [f"{owner}.{name}" for name in saved if name not in here]
-    _report_difference("parts", missing, unexpected, is_strict=True)
+    names = [[f"{owner}.{name}" for name in tensors] for tensors in (here, saved)]
+    _compare_names("parts", *names, is_strict=True)
     with torch.no_grad():
         for name, tensor in here.items():
             if tensor.shape != saved[name].shape:
@@ -185,9 +123,10 @@ def _restore_tensors(owner: str, here: Mapping[str, Tensor], saved: Mapping[str,
             tensor.copy_(saved[name])
 
 
-def _restore_loss(loss: Loss, state: State, device: torch.device) -> None:
-    restore_module(loss, state["module"], device, "loss")
-    # Terms that only one of both has are new, or gone: the config may have changed.
+def _restore_loss(run: Any, state: State) -> None:  # noqa: ANN401 - a run that has a loss
+    loss = run.loss
+    restore_module(loss, state["module"], run.device, "loss")
+    # A term that only one of the two has is new, or gone: the config may have changed.
     loss.weights.update(
         {name: state["weights"].get(name, own) for name, own in loss.weights.items()}
     )
@@ -206,8 +145,8 @@ def _restore_updater(run: Run, state: State) -> None:
         updater.load_state_dict(state["own"])
 
 
-def _collect_object(part: Any) -> State:  # noqa: ANN401 - a metric of anybody
-    """What an object gives as its state, or else its attributes as far as they can be kept."""
+def _collect_object(part: Any) -> State:  # noqa: ANN401 - a metric of the user
+    """The ``state_dict`` of an object, or its attributes that can be saved."""
     if hasattr(part, "state_dict"):
         return {"own": part.state_dict()}
     kept, on_host = {}, []
@@ -248,13 +187,13 @@ def _restore_task(run: Run, state: State) -> None:
         part = getattr(run.task, name, None)
         if not isinstance(part, nn.Module):
             raise CheckpointError(
-                f"task.{name}: is a module in the checkpoint, and here it is none"
+                f"task.{name}: is a module in the checkpoint, and is not one here"
             )
         restore_module(part, saved, run.device, f"task.{name}")
 
 
 def _stateful_hooks(run: Run) -> dict[str, Any]:
-    """Hooks that have a state, by class and order."""
+    """Hooks that have a ``state_dict``, by class and order."""
     found: dict[str, Any] = {}
     for hook in run.events.hooks:
         if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict"):
@@ -265,7 +204,7 @@ def _stateful_hooks(run: Run) -> dict[str, Any]:
 
 
 def find_stateless_hooks(run: Run) -> list[str]:
-    """Hooks of the user's own that hold tensors which no checkpoint keeps."""
+    """Classes of the user's hooks that hold tensors and have no ``state_dict``."""
     return [
         type(hook).__name__
         for hook in run.events.hooks
@@ -275,15 +214,128 @@ def find_stateless_hooks(run: Run) -> list[str]:
     ]
 
 
-def _collect_hooks(run: Run) -> State:
-    return {name: hook.state_dict() for name, hook in _stateful_hooks(run).items()}
-
-
-def _restore_hooks(run: Run, state: State, *, is_strict: bool) -> None:
-    hooks = _stateful_hooks(run)
-    missing = [name for name in hooks if name not in state]
-    unexpected = [name for name in state if name not in hooks]
-    _report_difference("hooks", missing, unexpected, is_strict=is_strict)
-    for name, hook in hooks.items():
+def _restore_hooks(run: Run, state: State) -> None:
+    for name, hook in _stateful_hooks(run).items():
         if name in state:
             hook.load_state_dict(state[name])
+
+
+def _restore_metrics(run: Run, state: State) -> None:
+    for name, metric in run.train_metrics.items():
+        if name in state:
+            _restore_object(metric, state[name], run.device)
+
+
+def _collect_position(run: Run) -> State:
+    return {
+        "step": run.step,
+        "epoch": run.epoch,
+        "is_in_epoch": run.is_in_epoch,
+        "position": run.feed.next_position if run.is_in_epoch else 0,
+        "samples": run.feed.samples,
+        "loader": run.feed.loader_state(),
+    }
+
+
+def _restore_position(run: Run, state: State) -> None:
+    run.step, run.epoch, run.is_in_epoch = state["step"], state["epoch"], state["is_in_epoch"]
+    position, samples = state["position"], state["samples"]
+    run.feed.start_at(state["epoch"], position, samples, loader=state.get("loader"))
+
+
+def _restore_plan(run: Run, state: list[tuple[Any, ...]]) -> None:
+    restore_due_times(run.plan.dues, state, run)
+    run.plan.find_next_due(run)
+
+
+def _object_part(name: str, path: str, owner: str = "") -> SavedPart:
+    """A part that is one object of the run with a ``state_dict``."""
+    find = attrgetter(path)
+    return SavedPart(
+        name,
+        lambda run: find(run).state_dict(),
+        lambda run, state: find(run).load_state_dict(state),
+        owner=owner,
+    )
+
+
+def _mapping_part(name: str) -> SavedPart:
+    """A part that is a mapping of plain values, an attribute of the run."""
+    find = attrgetter(name)
+    return SavedPart(name, lambda run: dict(find(run)), lambda run, state: find(run).update(state))
+
+
+# In the order in which they are restored. Due times need the position and the clock; the random
+# generators come last, since restoring another part may draw from them.
+SAVED_PARTS: tuple[SavedPart, ...] = (
+    SavedPart(
+        "model",
+        lambda run: collect_module(run.model),
+        lambda run, state: restore_module(run.model, state, run.device, "model"),
+    ),
+    SavedPart(
+        "optim",
+        lambda run: collect_optimizer(run.optimizer, name_all_parameters(run)),
+        lambda run, state: restore_optimizer(run.optimizer, name_all_parameters(run), state),
+        owner="optimizer",
+    ),
+    _object_part("rate", "updater.rate", owner="optimizer"),
+    SavedPart(
+        "average",
+        lambda run: run.average.state_tensors(),
+        lambda run, state: _restore_tensors("average", run.average.state_tensors(), state),
+        owner="average",
+    ),
+    SavedPart(
+        "loss",
+        lambda run: {"weights": dict(run.loss.weights), "module": collect_module(run.loss)},
+        _restore_loss,
+        owner="loss",
+    ),
+    _object_part("monitor", "monitor", owner="monitor"),
+    SavedPart("updater", _collect_updater, _restore_updater),
+    SavedPart(
+        "metrics",
+        lambda run: {name: _collect_object(one) for name, one in run.train_metrics.items()},
+        _restore_metrics,
+    ),
+    _object_part("meter", "meter"),
+    SavedPart("task", _collect_task, _restore_task),
+    SavedPart(
+        "attributes",
+        lambda run: run.attributes.collect(),
+        lambda run, state: run.attributes.restore(state),
+    ),
+    SavedPart(
+        "hooks",
+        lambda run: {name: hook.state_dict() for name, hook in _stateful_hooks(run).items()},
+        _restore_hooks,
+    ),
+    _mapping_part("latest"),
+    _mapping_part("evaluated_at"),
+    _mapping_part("caches"),
+    SavedPart(
+        "rollbacks",
+        lambda run: run.rollbacks,
+        lambda run, state: setattr(run, "rollbacks", tuple(state)),
+        is_in_all=False,
+    ),
+    SavedPart(
+        "choices",
+        lambda run: dict(run.choices),
+        lambda run, state: setattr(run, "choices", {**state, **run.choices}),
+    ),
+    SavedPart("data", _collect_position, _restore_position),
+    SavedPart(
+        "clock",
+        lambda run: {**run.clock.state_dict(), "spent": read_spent(run).to_fields()},
+        lambda run, state: run.clock.load_state_dict(state),
+    ),
+    SavedPart("plan", lambda run: list_due_times(run.plan.dues), _restore_plan),
+    SavedPart("stage", lambda run: run.course.state_dict()),
+    SavedPart("log", lambda run: {"points": getattr(run.writer, "num_points", None)}),
+    SavedPart("stop", lambda run: {"reason": run.stop_reason, "status": run.stop_status}),
+    SavedPart(
+        "random", lambda run: generator_states(), lambda run, state: restore_generators(state)
+    ),
+)

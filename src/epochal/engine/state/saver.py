@@ -1,4 +1,4 @@
-"""Checkpoints while a run trains: anyone asks, they are taken between steps, a thread writes."""
+"""Save checkpoints while a run trains: taken between steps, written by a thread."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 END_REASON = "end"
 IN_MEMORY = Path("memory")
-"""Where states are that were never written."""
+"""The path in manifests of states that are kept in memory."""
 
-_NOTABLE_SECONDS = 1.0
+_REPORTED_SECONDS = 1.0
 
 
 def request_save(run: Run, reason: str) -> None:
-    """Have the run saved at its next step boundary, or at this one; safe from signals."""
+    """Save the run at its next step boundary, or at this one; safe in signal handlers."""
     reasons = [*filter(None, run.requests_save.split(", "))]
     if reason not in reasons:
         run.requests_save = ", ".join([*reasons, reason])
@@ -48,24 +48,24 @@ def request_save(run: Run, reason: str) -> None:
 
 
 def save_if_requested(run: Run) -> None:
-    """Save, if that was asked for or the run ends here; called when a boundary is over.
+    """Save if a save was requested or the run ends here; called at the end of a boundary.
 
-    After the last step of an epoch that waits until the epoch is over, which comes at once.
+    After the last step of an epoch, the save waits for the end of the epoch, which follows.
     """
     saver = run.saver
     if saver is None:
         run.requests_save = ""
         return
-    saver.attend(run)
+    saver.report_finished_write(run)
     if run.diverged_at is not None:
-        run.requests_save = ""  # this state is given up
+        run.requests_save = ""  # the run leaves this state
         return
     if run.stop_reason and saver.saved_at != _position(run):
         request_save(run, END_REASON)
-    is_soon_over = (
+    ends_epoch_next = (
         run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
     )
-    if run.requests_save and not is_soon_over:
+    if run.requests_save and not ends_epoch_next:
         reason, run.requests_save = run.requests_save, ""
         saver.save(run, reason)
 
@@ -73,7 +73,7 @@ def save_if_requested(run: Run) -> None:
 @final
 @dataclass(slots=True)
 class _WriteJob:
-    """One checkpoint on its way to the disk."""
+    """One checkpoint that is being written."""
 
     step: int
     reason: str
@@ -85,16 +85,16 @@ class _WriteJob:
 
 @final
 class Saver:
-    """Takes snapshots of a run and writes them beside its training, one at a time.
+    """Takes snapshots of a run and writes them while it trains, one at a time.
 
     Args:
-        folder: Where checkpoints go; None keeps none.
-        name: What the checkpoint of this moment is called.
-        keep_last: How many of the newest stay; None for all.
-        keep_best: How many of the best by the monitor stay.
-        is_strict: End the run when one cannot be written, instead of trying the next one.
-        serves_rollback: The run may go back to its states: without a folder the newest are kept
-            in memory.
+        folder: Where checkpoints are written; None writes none.
+        name: Returns the name of a checkpoint of the run.
+        keep_last: How many of the newest are kept; None for all.
+        keep_best: How many of the best by the monitor are kept.
+        is_strict: End the run if one cannot be written, instead of trying the next one.
+        serves_rollback: The run may roll back to its states: without a folder the newest are
+            kept in memory.
     """
 
     def __init__(
@@ -109,35 +109,35 @@ class Saver:
     ) -> None:
         self.folder = folder
         self.serves_rollback = serves_rollback
-        self.kept: deque[tuple[CheckpointManifest, SerializedState]] = deque(
+        self.states_in_memory: deque[tuple[CheckpointManifest, SerializedState]] = deque(
             maxlen=max(1, keep_last or 1)
         )
-        """What a run without a folder can go back to, the newest last."""
+        """States that a run without a folder can roll back to, the newest last."""
 
         self.saved_at: tuple[int, int, bool] | None = None
         """Step, epoch, and whether inside it, of the latest snapshot."""
 
-        self.origin: CheckpointManifest | None = None
-        """The checkpoint that the present attempt went on from; None if it began at the start."""
+        self.resumed_from: CheckpointManifest | None = None
+        """The checkpoint from which this attempt resumed; None if it started at step 0."""
 
         self._name = name
         self._keep_last, self._keep_best = keep_last, keep_best
         self._is_strict = is_strict
         self._job: _WriteJob | None = None
-        self._has_refused = self._has_checked = False
+        self._has_warned = self._has_checked = False
 
     def check_can_save(self, run: Run) -> None:
-        """Take the state apart once, so that what cannot be saved fails early; say what it takes.
+        """Serialize the state once, so that a part that cannot be saved fails early; log its size.
 
         Raises:
-            CheckpointError: Some part has a state that no checkpoint can hold.
+            CheckpointError: A part has a state that cannot be saved.
         """
         if self.folder is None or self._has_checked:
             return
         self._has_checked = True
         with run.clock.times.measuring(SAVING):
-            self._wait(run)  # what is being written must not be taken for a leftover
-            size = _size_of(_split_state(run))
+            self._wait(run)  # what is being written is not a leftover
+            size = _size_of(_serialize_run(run))
             remove_leftovers(self.folder)
             self._report_disk_space(size)
         for name in find_stateless_hooks(run):
@@ -148,21 +148,21 @@ class Saver:
             )
 
     def save(self, run: Run, reason: str) -> None:
-        """Take a snapshot now, and have it written; waits for the one before.
+        """Take a snapshot now and start to write it; waits for the one before.
 
-        A state whose updates are left out for good is never saved.
+        A run that has diverged is not saved.
         """
-        if (self.folder is None and not self.serves_rollback) or self._refuses(run):
+        if (self.folder is None and not self.serves_rollback) or self._has_diverged(run):
             return
         with run.clock.times.measuring(SAVING):
             self._wait(run)
-            taken = _split_state(run, is_copied=True)
+            taken = _serialize_run(run, is_copied=True)
             self.saved_at = _position(run)
             if self.folder is None:
                 manifest = CheckpointManifest(
                     path=IN_MEMORY, files={}, **build_manifest_facts(run, reason)
                 )
-                self.kept.append((manifest, taken))
+                self.states_in_memory.append((manifest, taken))
                 return
             job = _WriteJob(run.step, reason)
             arguments = (job, taken, self._name(run), build_manifest_facts(run, reason), run)
@@ -172,11 +172,11 @@ class Saver:
             self._job = job
             job.thread.start()
 
-    def attend(self, run: Run) -> None:
-        """Tell everyone of a checkpoint that was written meanwhile.
+    def report_finished_write(self, run: Run) -> None:
+        """Report a checkpoint that has been written to record and hooks.
 
         Raises:
-            CheckpointError: It could not be written, and the run is to end then.
+            CheckpointError: It could not be written, and the run must end.
         """
         job = self._job
         if job is None or (job.thread is not None and job.thread.is_alive()):
@@ -192,17 +192,17 @@ class Saver:
         run.fire("checkpoint_saved", job.path)
 
     def finish(self, run: Run) -> None:
-        """Wait for what is on its way; called when the run is over."""
+        """Wait for the checkpoint that is being written; called at the end of the run."""
         with run.clock.times.measuring(SAVING):
             self._wait(run)
 
-    def _refuses(self, run: Run) -> bool:
-        """Whether the run has diverged, so that its state is worth nothing."""
+    def _has_diverged(self, run: Run) -> bool:
+        """Whether the run has diverged; logs that once."""
         if run.watch is None:
             return False
         run.watch.check_now(run)
-        if run.watch.has_diverged and not self._has_refused:
-            self._has_refused = True
+        if run.watch.has_diverged and not self._has_warned:
+            self._has_warned = True
             logger.info("step %d is not saved: its updates were left out", run.step)
         return run.watch.has_diverged
 
@@ -210,29 +210,29 @@ class Saver:
         job = self._job
         if job is None or job.thread is None:
             return
-        begun = run.clock.now()
+        start = run.clock.now()
         job.thread.join()
-        waited = run.clock.now() - begun
-        if waited > _NOTABLE_SECONDS:
+        waited = run.clock.now() - start
+        if waited > _REPORTED_SECONDS:
             logger.info("waited %.1f s for the checkpoint of step %d", waited, job.step)
-        self.attend(run)
+        self.report_finished_write(run)
 
     def _write(
         self, job: _WriteJob, taken: SerializedState, name: str, facts: dict[str, Any], run: Run
     ) -> None:
-        """Write a snapshot; runs in a thread of its own, and touches nothing of the run."""
+        """Write a snapshot; runs in a thread and changes nothing in the run."""
         assert self.folder is not None
         try:
-            run.writer.sync()  # a checkpoint counts the points, so they must be there
+            run.writer.sync()  # the checkpoint counts the points, so they must be on disk
             job.path = write_checkpoint(self.folder, name, taken, facts).path
         except BaseException as error:
             job.error = error
         else:
-            job.notes = self._tidy()
+            job.notes = self._prune()
         finally:
             run.plan.wake()
 
-    def _tidy(self) -> tuple[str, ...]:
+    def _prune(self) -> tuple[str, ...]:
         assert self.folder is not None
         try:
             prune_checkpoints(
@@ -261,7 +261,9 @@ class Saver:
         if self._keep_last is None:
             what, needed = f"{what}, and all are kept", 2 * size
         else:
-            count = self._keep_last + self._keep_best + 1  # the new one comes before an old goes
+            count = (
+                self._keep_last + self._keep_best + 1
+            )  # a new one is written before an old one is deleted
             count += self.serves_rollback
             what, needed = f"{what}, {count} at most", count * size
         if needed > free:
@@ -276,7 +278,7 @@ class Saver:
 
 
 def build_manifest_facts(run: Run, reason: str) -> dict[str, Any]:
-    """What the manifest of a checkpoint says about this moment."""
+    """The fields of the manifest of a checkpoint at the run's position."""
     facts: dict[str, Any] = {
         "step": run.step,
         "epoch": run.epoch,
@@ -291,7 +293,7 @@ def build_manifest_facts(run: Run, reason: str) -> dict[str, Any]:
 
 
 def fresh_metrics(run: Run) -> dict[str, float]:
-    """The metrics that were measured at this very step, with these weights."""
+    """The metrics that were measured at this step, with these weights."""
     fresh = {split for split, step in run.evaluated_at.items() if step == run.step}
     if "val" in fresh:
         fresh.add(AVERAGED_SPLIT)
@@ -300,8 +302,8 @@ def fresh_metrics(run: Run) -> dict[str, float]:
     return {name: value for name, value in run.latest.items() if name.split("/")[0] in fresh}
 
 
-def _split_state(run: Run, *, is_copied: bool = False) -> SerializedState:
-    """The state of a run in two halves; copied, it stays as it is while the run goes on."""
+def _serialize_run(run: Run, *, is_copied: bool = False) -> SerializedState:
+    """The state of a run, serialized; with ``is_copied``, later steps do not change it."""
     if run.meter.deliver():
         run.events.has_run_user_code = True
     state = collect_state(run)

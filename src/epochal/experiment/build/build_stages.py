@@ -1,4 +1,4 @@
-"""The stages of a run, as their section describes them, and its optimizer made anew."""
+"""Build the stages of the section ``stages``, and the optimizer after changes of its section."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.stages.stage import Plateau, Stage
 from epochal.errors import ConfigError, Place, Problem, suggest
+from epochal.experiment.build.build_parts import build_split
 from epochal.experiment.build.optimizer import build_optimizer_from, read_optim_options
 from epochal.experiment.build.schedule import build_schedule_from
-from epochal.experiment.build.build_parts import build_split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,13 +38,12 @@ if TYPE_CHECKING:
 
     OptimChange = Mapping[str, Any]  # keys of `optim` with their new values
 
-
 _SELECTING = frozenset({"match", "module", "name"})
-"""Keys of a rule that say whom it is about; one that only froze them has no others left."""
+"""Keys of a rule that select parameters; a rule with no others changes nothing."""
 
 
 def build_stages(assembly: Assembly) -> tuple[Stage, ...]:
-    """The stages of the section ``stages``; what they need is made when they begin."""
+    """The stages of the section ``stages``; each builds its loaders and schedule at its start."""
     node = assembly.config.mapping.get("stages")
     elements = node.elements if node is not None else ()
     return tuple(_build_stage(assembly, index, child) for index, child in enumerate(elements))
@@ -71,7 +70,7 @@ def _build_stage(assembly: Assembly, index: int, node: Node) -> Stage:
 
 
 def _read_changes(node: Node | None) -> dict[str, Any]:
-    """What somebody wrote; defaults of another optimizer are filled in when it is made."""
+    """What the config says, without defaults: those are filled in when the optimizer is built."""
     entries = node.mapping if node is not None else {}
     return {
         key: _read_changes(one) if one.is_mapping else one.to_plain()
@@ -110,7 +109,7 @@ def _loaders(assembly: Assembly, node: Node | None, path: str) -> dict[str, Call
 
 @final
 class OptimizerRebuilder:
-    """Makes the optimizer that the section ``optim`` comes to after some changes.
+    """Builds the optimizer of the section ``optim`` after some changes.
 
     Args:
         assembly: With the task.
@@ -118,9 +117,6 @@ class OptimizerRebuilder:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
-        library = assembly.builder.registry.library
-        self._own = section_signature(SECTIONS["optim"], library)
-        self._members = member_signature(SECTIONS["optim"], library)
 
     def __call__(
         self, model: nn.Module, changes: Sequence[OptimChange]
@@ -128,7 +124,7 @@ class OptimizerRebuilder:
         """The optimizer, for all parameters that need a gradient, and the section's own options.
 
         Raises:
-            ConfigError: A change names what there is not.
+            ConfigError: A change names a key or an optimizer that does not exist.
         """
         assembly = self._assembly
         node = expand_optimizer(self._merge(changes), assembly.builder.registry)
@@ -137,55 +133,55 @@ class OptimizerRebuilder:
         return optimizer, read_optim_options(assembly, node)
 
     def _merge(self, changes: Sequence[OptimChange]) -> Node:
-        section = self._assembly.config.mapping["optim"]
-        merged = [from_plain(dict(change), place=Place("a change of optim")) for change in changes]
-        if not has_members(SECTIONS["optim"], section):
-            entries = _merge(section.mapping, [one.mapping for one in merged], self._own)
-            return Node(MappingProxyType(entries), section.place)
+        """The section after all changes."""
+        section, known = self._assembly.config.mapping["optim"], SECTIONS["optim"]
+        library = self._assembly.builder.registry.finder
+        nodes = [from_plain(dict(change), place=Place("a change of optim")) for change in changes]
+        if not has_members(known, section):
+            return _merge(section, nodes, section_signature(known, library))
         entries = dict(section.mapping)
-        for name in (name for name, child in section.mapping.items() if child.is_mapping):
-            own = [one.mapping[name].mapping for one in merged if name in one.mapping]
-            member = entries[name]
-            kept = _merge(member.mapping, own, self._members)
-            entries[name] = replace(member, value=MappingProxyType(kept))
-        for one in merged:
-            entries |= {name: child for name, child in one.mapping.items() if not child.is_mapping}
-            _require_known(one, section)
-        return Node(MappingProxyType(entries), section.place)
+        members = [name for name, child in section.mapping.items() if child.is_mapping]
+        own = member_signature(known, library)
+        for name in members:
+            parts = [node.mapping[name] for node in nodes if name in node.mapping]
+            entries[name] = _merge(entries[name], parts, own)
+        for node in nodes:
+            entries |= {name: child for name, child in node.mapping.items() if not child.is_mapping}
+            _require_changeable(node, members)
+        return replace(section, value=MappingProxyType(entries))
 
 
-def _merge(
-    entries: Mapping[str, Node], changes: Sequence[Mapping[str, Node]], own: Signature
-) -> dict[str, Node]:
-    """What one optimizer's keys come to after some changes."""
-    entries = dict(entries)
+def _merge(section: Node, changes: Sequence[Node], own: Signature) -> Node:
+    """The section of one optimizer after some changes."""
+    entries = dict(section.mapping)
     names = {item.name for item in own.parameters}
     for change in changes:
-        if "type" in change:  # the arguments of another optimizer mean other things
+        if "type" in change.mapping:  # the arguments of another optimizer mean other things
             entries = {name: child for name, child in entries.items() if name in names}
-        entries |= {name: child for name, child in change.items() if name != "state"}
-    entries.pop("freeze", None)  # what is frozen by now shows in the parameters
+        entries |= {name: child for name, child in change.mapping.items() if name != "state"}
+    entries.pop("freeze", None)  # frozen parameters need no gradient by now
     if "groups" in entries:
-        rules = [_without(rule, "freeze") for rule in entries["groups"].elements]
-        said = tuple(rule for rule in rules if rule.mapping.keys() - _SELECTING)
-        entries["groups"] = Node(said, entries["groups"].place)
-    return entries
+        rules = [_without_freeze(rule) for rule in entries["groups"].elements]
+        rules = [rule for rule in rules if rule.mapping.keys() - _SELECTING]
+        entries["groups"] = Node(tuple(rules), entries["groups"].place)
+    return replace(section, value=MappingProxyType(entries))
 
 
-def _require_known(change: Node, section: Node) -> None:
-    """Refuse to change an optimizer that there is not, and whose parameters are whose."""
-    known = [name for name, child in section.mapping.items() if child.is_mapping]
+def _require_changeable(change: Node, members: Sequence[str]) -> None:
+    """Refuse to change an optimizer that does not exist, or which parameters one has."""
     for name, child in change.mapping.items():
-        if child.is_mapping and name not in known:
-            hint = suggest(name, known) or f"there are {', '.join(known)}"
+        if not child.is_mapping:
+            continue
+        if name not in members:
+            hint = suggest(name, members) or f"there are {', '.join(members)}"
             what = f"there is no optimizer {name!r}"
             raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
         for key in ("match", "schedule"):
-            if child.is_mapping and key in child.mapping:
+            if key in child.mapping:
                 what = f"{key!r} of one of several optimizers cannot change"
                 raise ConfigError(Problem(f"optim.{name}.{key}", what))
 
 
-def _without(node: Node, name: str) -> Node:
-    kept = {key: child for key, child in node.mapping.items() if key != name}
-    return Node(MappingProxyType(kept), node.place)
+def _without_freeze(rule: Node) -> Node:
+    entries = {key: child for key, child in rule.mapping.items() if key != "freeze"}
+    return Node(MappingProxyType(entries), rule.place)

@@ -93,7 +93,7 @@ class Builder:
 
     def read_options(self, section: str, node: Node) -> dict[str, Any]:
         """The values of a section that holds options only, by argument name."""
-        signature = section_signature(SECTIONS[section], self.registry.library)
+        signature = section_signature(SECTIONS[section], self.registry.finder)
         return build_arguments(node.mapping, signature, makers=self._makers, path=section).keyword
 
     def _load_named(self, name: object) -> object:

@@ -77,7 +77,7 @@ def build_optimizers(
             asks for some.
     """
     registry = assembly.builder.registry
-    own = member_signature(SECTIONS["optim"], registry.library)
+    own = member_signature(SECTIONS["optim"], registry.finder)
     specs = {
         name: read_spec(child, registry, section="optim", path=f"{path}.{name}", own=own)
         for name, child in node.mapping.items()

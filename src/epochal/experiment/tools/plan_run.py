@@ -15,7 +15,7 @@ from epochal.engine.execute import describe_plan
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.optim.average import AVERAGED_SPLIT
 from epochal.engine.optim.group_rates import read_rate
-from epochal.engine.optim.parameters import is_uninitialized
+from epochal.engine.optim.parameter_count import is_uninitialized
 from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.tracking.tracker import describe_trackers

@@ -49,9 +49,8 @@ def problems(check_dict, write_files):
 CE = {"type": "cross_entropy", "inputs": {"input": "out.logits", "target": "batch.label"}}
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
+def test_good_losses_are_accepted_without_batch_loss(problems) -> None:
+    for loss in (
         "cross_entropy",
         CE,
         {**CE, "label_smoothing": 0.1, "weight": 2, "name": "ce"},
@@ -65,13 +64,11 @@ CE = {"type": "cross_entropy", "inputs": {"input": "out.logits", "target": "batc
             "inputs": {"pred": "out", "target": "batch.y"},
         },
         {"type": "user.losses.Own", "margin": 1.0, "inputs": {"anchor": "out.a", "other": "out.b"}},
-    ],
-)
-def test_good_losses_have_no_problems_and_the_task_needs_none(problems, loss) -> None:
-    assert problems(loss) == []
+    ):
+        assert problems(loss) == []
 
 
-def test_terms_are_called_by_name_key_or_type() -> None:
+def test_terms_are_named_by_name_key_or_type() -> None:
     def names(loss):
         root = from_plain({"loss": loss}, place=Place("test"))
         return [(path, name) for path, name, _ in iter_loss_terms(root)]
@@ -88,7 +85,7 @@ def test_terms_are_called_by_name_key_or_type() -> None:
     assert loss_term_names(from_plain({}, place=Place("test"))) == set()
 
 
-def test_an_argument_that_the_loss_does_not_take_is_reported_with_the_nearest(problems) -> None:
+def test_an_unknown_input_of_a_loss_suggests_the_nearest(problems) -> None:
     (problem,) = problems({"type": "mse", "inputs": {"inptu": "out.a", "target": "batch.b"}})
     assert problem[0] == "loss.inputs.inptu"
     assert "Mse takes no 'inptu'" in problem[1]
@@ -102,7 +99,7 @@ def test_a_required_argument_that_inputs_lack_is_reported(problems) -> None:
     assert problem[2] == "add target: batch.target"
 
 
-def test_arguments_of_inherited_forwards_are_known(problems) -> None:
+def test_inputs_of_an_inherited_forward_are_known(problems) -> None:
     inputs = {"anchor": "out.a", "other": "out.b", "maks": "batch.m"}
     (problem,) = problems({"a": {"type": "user.losses.Heir", "inputs": inputs}})
     assert problem == (
@@ -112,23 +109,20 @@ def test_arguments_of_inherited_forwards_are_known(problems) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("route", "hint"),
-    [
+def test_inputs_must_start_with_out_or_batch(problems) -> None:
+    for route, hint in (
         ("logits", "write out.logits or batch.logits"),
         ("outt.logits", "did you mean 'out.logits'?"),
         ("out..a", "did you mean 'out..a'?"),
-    ],
-)
-def test_routes_that_start_nowhere_are_reported(problems, route, hint) -> None:
-    found = problems({"type": "mse", "inputs": {"input": route, "target": "batch.a"}})
-    what = f"must be out, batch, or a path into one of them, got {route!r}"
-    assert found[0][:2] == ("loss.inputs.input", what)
-    if ".." not in route:
-        assert found[0][2] == hint
+    ):
+        found = problems({"type": "mse", "inputs": {"input": route, "target": "batch.a"}})
+        what = f"must be out, batch, or a path into one of them, got {route!r}"
+        assert found[0][:2] == ("loss.inputs.input", what), route
+        if ".." not in route:
+            assert found[0][2] == hint
 
 
-def test_options_of_a_function_are_checked_and_tensors_are_none_of_them(problems) -> None:
+def test_options_of_a_loss_function_are_its_keyword_arguments(problems) -> None:
     keys = [key for key, *_ in problems({"type": "user.losses.simple", "alhpa": 1, "pred": 2})]
     assert sorted(keys) == ["loss.alhpa", "loss.pred"]
     (problem,) = problems({"type": "user.losses.simple"})
@@ -145,55 +139,42 @@ def test_two_terms_of_one_name_are_reported(problems) -> None:
     )
 
 
-def test_at_least_one_term_must_count(problems) -> None:
-    (problem,) = problems([{"type": "mse", "weight": 0}, {"type": "l1", "weight": 0.0}])
-    assert problem[:2] == ("loss", "every term has the weight 0, so that nothing is descended")
+def test_mistakes_in_terms_are_reported(problems) -> None:
+    for loss, key, what in (
+        ([{"type": "mse", "name": "loss"}], "loss.0", "'loss' is the name of the sum of all terms"),
+        ([{"type": "mse", "name": "a/b"}], "loss.0", "a term cannot be called 'a/b'"),
+        ({"a": {"type": "mse", "name": "b"}}, "loss.a.name", "the key already names the term 'a'"),
+        ("cross_entrpy", "loss.type", "unknown loss 'cross_entrpy'"),
+        ({"type": "MSELoss", "reduction": "sum"}, "loss.reduction", "a term must be a mean"),
+        ({"type": "MSELoss", "reduction": "none"}, "loss.reduction", "a term must be a mean"),
+        (
+            [{"type": "mse", "weight": 0}, {"type": "l1", "weight": 0.0}],
+            "loss",
+            "every term has the weight 0, so nothing is trained",
+        ),
+    ):
+        ((found_key, found_what, hint),) = problems(loss)
+        assert found_key == key, loss
+        assert found_what.startswith(what), loss
+        assert hint, loss
     assert not problems([{"type": "mse", "weight": 0}, {"type": "l1"}])
 
 
-def test_the_name_of_the_sum_is_taken(problems) -> None:
-    (problem,) = problems([{"type": "mse", "name": "loss"}])
-    assert problem[:2] == ("loss.0", "'loss' is the name of the sum of all terms")
-
-
-def test_names_must_be_words(problems) -> None:
-    (problem,) = problems([{"type": "mse", "name": "a/b"}])
-    assert problem[:2] == ("loss.0", "a term cannot be called 'a/b'")
-
-
-def test_a_term_has_one_name(problems) -> None:
-    (problem,) = problems({"a": {"type": "mse", "name": "b"}})
-    assert problem[:2] == ("loss.a.name", "the term is called 'a' by its key already")
-
-
-def test_sums_and_single_values_are_no_means(problems) -> None:
-    for reduction in ("sum", "none"):
-        (problem,) = problems({"type": "MSELoss", "reduction": reduction})
-        assert problem[0] == "loss.reduction"
-        assert problem[1].startswith("a term is a mean over its items")
-
-
-def test_an_unknown_loss_is_reported_with_the_nearest(problems) -> None:
-    (problem,) = problems("cross_entrpy")
-    assert problem[0] == "loss.type"
-    assert problem[2] == "did you mean 'cross_entropy'?"
-
-
-@pytest.mark.parametrize("loss", [3, [3], {"a": 3}, []])
-def test_what_is_no_loss_is_reported(problems, loss) -> None:
-    assert problems(loss)
+def test_a_section_that_is_no_loss_is_reported(problems) -> None:
+    for loss in (3, [3], {"a": 3}, []):
+        assert problems(loss)
 
 
 def test_a_task_that_computes_its_own_loss_contradicts_the_section(problems) -> None:
     (problem,) = problems(CE, task="user.bare.Heir")
     assert problem == (
         "loss",
-        "user.bare.Heir has a batch_loss, which gives the loss already",
+        "user.bare.Heir already computes the loss in batch_loss",
         "remove one of them, or write def batch_loss(self, out, batch, loss_fn)",
     )
 
 
-def test_a_task_may_ask_for_the_loss_of_the_config(problems) -> None:
+def test_a_task_may_take_the_loss_of_the_config(problems) -> None:
     assert problems(CE, task="user.bare.Asking") == []
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.check.sections.methods import find_misspelt_methods, has_method, known_methods
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition
@@ -13,18 +13,17 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def class_of(write_files):
-    def read(text: str, name: str) -> tuple[Definition, Library]:
-        library = Library([write_files({"m.py": text})])
-        found = library.find_definition(f"m.{name}")
+    def read(text: str, name: str) -> tuple[Definition, ModuleFinder]:
+        finder = ModuleFinder([write_files({"m.py": text})])
+        found = finder.find_definition(f"m.{name}")
         assert found is not None
-        return found, library
+        return found, finder
 
     return read
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
+def test_a_misspelt_task_method_is_shown_in_its_file(class_of) -> None:
+    for written, meant in (
         ("batch_metrics", "batch_metric"),
         ("pre_batch_foward", "pre_batch_forward"),
         ("extra_batch_metric", "extra_batch_metrics"),
@@ -35,21 +34,22 @@ def class_of(write_files):
         ("on_epoch_ends", "on_epoch_end"),
         ("before_epochs", "before_epoch"),
         ("on_val_start", "on_eval_start"),
-    ],
-)
-def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, meant: str) -> None:
-    text = f"import epochal as ep\nclass T(ep.Task):\n    def {written}(self, out): ...\n"
-    definition, library = class_of(text, "T")
-    (problem,) = find_misspelt_methods("task", "task", definition, library)
-    assert problem.what == f"m.T has a method {written!r}, which nothing calls"
-    assert problem.hint.startswith(f"did you mean {meant!r}?")
-    assert problem.place is not None
-    assert (problem.place.line, problem.place.column, problem.place.width) == (3, 9, len(written))
+    ):
+        text = f"import epochal as ep\nclass T(ep.Task):\n    def {written}(self, out): ...\n"
+        definition, finder = class_of(text, "T")
+        (problem,) = find_misspelt_methods("task", "task", definition, finder)
+        assert problem.what == f"m.T has a method {written!r}, which nothing calls"
+        assert problem.hint.startswith(f"did you mean {meant!r}?")
+        assert problem.place is not None, written
+        assert (problem.place.line, problem.place.column, problem.place.width) == (
+            3,
+            9,
+            len(written),
+        )
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_known_private_and_used_methods_are_no_typos(class_of) -> None:
+    for body in (
         "def batch_metric(self, out, batch): ...",
         "def epoch_end(self, run, split): ...",
         "def after_all_iter(self): ...",
@@ -57,11 +57,9 @@ def test_a_misspelt_task_method_is_shown_in_its_file(class_of, written: str, mea
         "def load_images(self): ...",
         "def batch_metrics(self): ...\n    def batch_metric(self): return self.batch_metrics()",
         "@property\n    def batch_metrics(self): ...",
-    ],
-)
-def test_known_own_and_private_methods_are_left_alone(class_of, body: str) -> None:
-    text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
-    assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
+    ):
+        text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
+        assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == [], body
 
 
 ORDINARY = (
@@ -70,13 +68,13 @@ ORDINARY = (
 )
 
 
-@pytest.mark.parametrize("name", ORDINARY.split())
-def test_ordinary_methods_of_users_are_left_alone(class_of, name: str) -> None:
-    text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
-    assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
+def test_ordinary_methods_of_users_are_no_typos(class_of) -> None:
+    for name in ORDINARY.split():
+        text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
+        assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == [], name
 
 
-def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:
+def test_a_method_that_the_module_calls_is_no_typo(class_of) -> None:
     text = """
         import epochal as ep
         class T(ep.Task):
@@ -86,7 +84,7 @@ def test_a_method_that_the_module_calls_is_the_users_own(class_of) -> None:
     assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
 
 
-def test_a_misspelt_event_of_a_hook_is_found_in_its_bases_too(class_of) -> None:
+def test_a_misspelt_event_in_a_base_of_a_hook_is_found(class_of) -> None:
     text = """
         import epochal as ep
         class Root(ep.Hook):
@@ -98,7 +96,7 @@ def test_a_misspelt_event_of_a_hook_is_found_in_its_bases_too(class_of) -> None:
     assert [problem.hint.split("?")[0] for problem in problems] == ["did you mean 'step_end'"]
 
 
-def test_a_method_is_found_in_bases_and_unknown_bases_leave_it_open(class_of) -> None:
+def test_methods_are_found_in_bases_and_may_be_in_unknown_bases(class_of) -> None:
     text = """
         import epochal as ep
         from nowhere import Base
@@ -114,11 +112,11 @@ def test_a_method_is_found_in_bases_and_unknown_bases_leave_it_open(class_of) ->
     assert has_method(*_ask(class_of(text, "C"), "batch_loss")) is None
 
 
-def _ask(found: tuple[Definition, Library], name: str) -> tuple[Definition, str, Library]:
+def _ask(found: tuple[Definition, ModuleFinder], name: str) -> tuple[Definition, str, ModuleFinder]:
     return found[0], name, found[1]
 
 
-def test_tasks_know_more_methods_than_hooks() -> None:
-    library = Library()
-    assert {"batch_loss", "epoch_end", "onBatchEnd"} <= known_methods("task", library)
-    assert "batch_loss" not in known_methods("hook", library)
+def test_tasks_have_more_methods_than_hooks() -> None:
+    finder = ModuleFinder()
+    assert {"batch_loss", "epoch_end", "onBatchEnd"} <= known_methods("task", finder)
+    assert "batch_loss" not in known_methods("hook", finder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+from tests.unit.check.problems import problems_of
 
 from epochal.check import check
 from epochal.config import load
@@ -12,12 +12,8 @@ from epochal.config import load
 AUTO: dict[str, Any] = {"type": "AdamW", "lr": 1e-3, "no_decay": "auto", "layer_decay": 0.75}
 
 
-def shown(report) -> list[tuple[str, str, str]]:
-    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
-
-
 def check_rule(check_dict, **rule: Any) -> list[tuple[str, str, str]]:
-    return shown(check_dict(optim={"type": "AdamW", "groups": [rule]}))
+    return problems_of(check_dict(optim={"type": "AdamW", "groups": [rule]}))
 
 
 def test_rules_may_name_any_option_of_the_optimizer(check_dict) -> None:
@@ -32,10 +28,9 @@ def test_rules_may_name_any_option_of_the_optimizer(check_dict) -> None:
     assert report.expanded.find("optim.groups").to_plain() == rules
 
 
-@pytest.mark.parametrize(
-    ("rule", "key", "what", "hint"),
-    [
-        ({"weight_decay": 0}, "", "the rule does not say which parameters", "add match: PATTERN"),
+def test_mistakes_in_a_rule_are_reported(check_dict) -> None:
+    for rule, key, what, hint in (
+        ({"weight_decay": 0}, "", "the rule selects no parameters", "add match: PATTERN"),
         ({"match": "*.bias"}, "", "the rule changes nothing", "write for example {match:"),
         (
             {"match": "a", "wieght_decay": 0},
@@ -65,7 +60,7 @@ def test_rules_may_name_any_option_of_the_optimizer(check_dict) -> None:
         (
             {"match": "a", "fused": True},
             ".fused",
-            "'fused' holds for the whole optimizer, not for a group",
+            "'fused' applies to the whole optimizer, not to a group",
             "write it in optim itself",
         ),
         (
@@ -74,15 +69,11 @@ def test_rules_may_name_any_option_of_the_optimizer(check_dict) -> None:
             "'a/b' cannot be the name of a group",
             "use letters, digits",
         ),
-    ],
-)
-def test_a_rule_that_cannot_be_meant_is_reported(
-    check_dict, rule: dict[str, Any], key: str, what: str, hint: str
-) -> None:
-    (found,) = check_rule(check_dict, **rule)
-    assert found[0] == f"optim.groups.0{key}"
-    assert found[1].startswith(what)
-    assert found[2].startswith(hint)
+    ):
+        (found,) = check_rule(check_dict, **rule)
+        assert found[0] == f"optim.groups.0{key}"
+        assert found[1].startswith(what)
+        assert found[2].startswith(hint)
 
 
 CONFIG = """\
@@ -107,7 +98,7 @@ def test_all_mistakes_of_all_rules_are_reported_with_their_places(
     assert found == {"optim.lr": 5, "optim.groups.1.name": 8, "optim.groups.2.momentun": 9}
 
 
-def test_the_place_of_an_entry_that_is_no_rule_is_its_own(write_files, user_registry) -> None:
+def test_an_entry_that_is_no_rule_is_reported_at_its_place(write_files, user_registry) -> None:
     rules = "  groups:\n    - {match: lin*, lr: 1.0}\n    - bias\n"
     text = CONFIG.partition("  groups:")[0] + rules
     folder = write_files({"c.yaml": text})
@@ -117,26 +108,23 @@ def test_the_place_of_an_entry_that_is_no_rule_is_its_own(write_files, user_regi
 
 
 def test_an_entry_that_is_no_rule_is_reported(check_dict) -> None:
-    ((key, what, _),) = shown(check_dict(optim={"type": "SGD", "lr": 1, "groups": ["bias"]}))
+    ((key, what, _),) = problems_of(check_dict(optim={"type": "SGD", "lr": 1, "groups": ["bias"]}))
     assert (key, what) == ("optim.groups", "expected a list (each a mapping), got ['bias']")
 
 
-@pytest.mark.parametrize(
-    ("wish", "what"),
-    [
+def test_options_for_all_parameters_are_checked(check_dict) -> None:
+    for option, what in (
         ({"layer_decay": 0}, "must be above 0, got 0"),
         ({"layer_decay": 1.5}, "must be at most 1, got 1.5"),
         ({"no_decay": "all"}, "expected 'auto' or null, got 'all'"),
         ({"freeze": "stem"}, "expected a list (each text), got 'stem'"),
-    ],
-)
-def test_wishes_for_all_parameters_are_checked(check_dict, wish: dict[str, Any], what: str) -> None:
-    ((key, found, _),) = shown(check_dict(optim={"type": "AdamW", **wish}))
-    assert (key, found) == (f"optim.{next(iter(wish))}", what)
+    ):
+        ((key, found, _),) = problems_of(check_dict(optim={"type": "AdamW", **option}))
+        assert (key, found) == (f"optim.{next(iter(option))}", what)
 
 
-def test_no_decay_needs_an_optimizer_that_knows_decay(check_dict) -> None:
-    found = shown(check_dict(optim={"type": "Rprop", "no_decay": "auto"}))
+def test_no_decay_needs_an_optimizer_with_weight_decay(check_dict) -> None:
+    found = problems_of(check_dict(optim={"type": "Rprop", "no_decay": "auto"}))
     assert found == [
         (
             "optim.no_decay",

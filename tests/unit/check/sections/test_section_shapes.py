@@ -1,55 +1,54 @@
 from __future__ import annotations
 
-import pytest
-
 from epochal.check import SECTIONS
 from epochal.check.sections.section_shapes import expand_section
 from epochal.config import from_plain
 
 
-def expand(walk, name: str, value: object):
-    return expand_section(walk, SECTIONS[name], from_plain(value)).to_plain()
+def expand(checker, name: str, value: object):
+    return expand_section(checker, SECTIONS[name], from_plain(value)).to_plain()
 
 
-def test_options_are_filled_with_their_defaults(walk) -> None:
-    found = expand(walk, "train", {"for": "5ep"})
+def test_options_are_filled_with_their_defaults(checker) -> None:
+    found = expand(checker, "train", {"for": "5ep"})
     assert found["for"] == "5ep"
     assert found["eval_every"] == "1ep"
-    assert walk.mistakes.problems == []
+    assert checker.mistakes.problems == []
 
 
-def test_a_bare_name_becomes_a_spec_with_defaults(walk) -> None:
-    found = expand(walk, "schedule", "cosine")
+def test_a_bare_name_becomes_a_spec_with_defaults(checker) -> None:
+    found = expand(checker, "schedule", "cosine")
     assert found["type"] == "cosine"
     assert found["warmup"] == 0
     assert found["unit"] == "step"
 
 
-def test_lists_of_specs_are_expanded_one_by_one(walk) -> None:
-    first, second = expand(walk, "hooks", [{"type": "EarlyStopping", "patience": 3}, "Console"])
+def test_lists_of_specs_are_expanded_one_by_one(checker) -> None:
+    first, second = expand(checker, "hooks", [{"type": "EarlyStopping", "patience": 3}, "Console"])
     assert (first["patience"], first["every"]) == (3, None)
     assert second["type"] == "Console"
-    assert list(walk.factories) == ["hooks.0", "hooks.1"]
+    assert list(checker.factories) == ["hooks.0", "hooks.1"]
 
 
-def test_splits_get_their_own_names_and_loaders_keep_theirs(walk) -> None:
+def test_splits_get_canonical_names_and_loaders_keep_theirs(checker) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
-    found = expand(walk, "data", {"dev": {"a": spec, "b": spec}, "train": spec | {"batch_size": 8}})
+    found = expand(
+        checker, "data", {"dev": {"a": spec, "b": spec}, "train": spec | {"batch_size": 8}}
+    )
     assert list(found) == ["val", "train"]
     assert list(found["val"]) == ["a", "b"]
     assert found["val"]["a"]["batch_size"] == 32
     assert found["train"]["batch_size"] == 8
-    assert list(walk.factories) == ["data.dev.a", "data.dev.b", "data.train"]
+    assert list(checker.factories) == ["data.dev.a", "data.dev.b", "data.train"]
 
 
-def test_a_free_section_is_left_as_it_is(walk) -> None:
-    assert expand(walk, "extra", {"type": "not a component"}) == {"type": "not a component"}
-    assert walk.mistakes.problems == []
+def test_a_free_section_is_not_changed(checker) -> None:
+    assert expand(checker, "extra", {"type": "not a component"}) == {"type": "not a component"}
+    assert checker.mistakes.problems == []
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "what"),
-    [
+def test_wrong_shapes_are_reported(checker) -> None:
+    for name, value, what in (
         ("train", 3, "expected a mapping, got 3"),
         ("hooks", {"type": "Console"}, "expected a list, got {type: 'Console'}"),
         ("data", ["x"], "expected a mapping of splits, got ['x']"),
@@ -59,18 +58,14 @@ def test_a_free_section_is_left_as_it_is(walk) -> None:
         ("data", {"trian": "a.B"}, "unknown split 'trian'"),
         ("seed", "x", "expected a whole number, got 'x'"),
         ("env", ["A", 3], "expected a list (each text), got ['A', 3]"),
-    ],
-)
-def test_wrong_shapes_are_reported(walk, name: str, value: object, what: str) -> None:
-    expand(walk, name, value)
-    (problem,) = walk.mistakes.problems
-    assert problem.what == what
-    if name != "seed":
-        assert problem.hint or name in ("model", "env")
+    ):
+        expand(checker, name, value)
+        assert checker.mistakes.problems.pop().what == what
+        assert not checker.mistakes.problems
 
 
-def test_a_split_under_two_names_is_reported(walk) -> None:
+def test_a_split_under_two_names_is_reported(checker) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
-    expand(walk, "data", {"val": spec, "dev": spec})
-    (problem,) = walk.mistakes.problems
+    expand(checker, "data", {"val": spec, "dev": spec})
+    (problem,) = checker.mistakes.problems
     assert problem.what == "the split 'val' is there twice, once as 'dev'"

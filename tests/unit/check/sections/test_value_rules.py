@@ -2,14 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.unit.check.problems import problems_of
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def shown(report) -> list[tuple[str, str, str]]:
-    return [(problem.key, problem.what, problem.hint) for problem in report.problems]
 
 
 def test_weights_that_do_not_exist_are_reported(check_dict, tmp_path: Path, monkeypatch) -> None:
@@ -20,27 +16,27 @@ def test_weights_that_do_not_exist_are_reported(check_dict, tmp_path: Path, monk
     (tmp_path / "b.safetensors").touch()
     for good in ("~/a.safetensors", "b.safetensors", str(tmp_path / "b.safetensors"), None):
         assert check_dict(init_from=good).ok
-    assert shown(check_dict(init_from="c.safetensors")) == [
+    assert problems_of(check_dict(init_from="c.safetensors")) == [
         (
             "init_from",
             "no such file: 'c.safetensors'",
             f"relative paths start from the current folder, {tmp_path}",
         )
     ]
-    assert shown(check_dict(init_from="home"))[0][1:] == (
+    assert problems_of(check_dict(init_from="home"))[0][1:] == (
         "is a folder, but neither a run nor a checkpoint: 'home'",
         "write home/FILE for a file with weights in it",
     )
 
 
-def test_weights_may_be_those_of_a_run_or_of_a_checkpoint(check_dict, tmp_path: Path) -> None:
+def test_weights_may_come_from_a_run_or_a_checkpoint(check_dict, tmp_path: Path) -> None:
     for name in ("run.json", "manifest.json"):
         (tmp_path / name).touch()
         assert check_dict(init_from=str(tmp_path)).ok
         (tmp_path / name).unlink()
 
 
-def test_weights_with_options_are_checked_too(check_dict, tmp_path: Path) -> None:
+def test_weights_with_options_are_checked(check_dict, tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").touch()
     path = str(tmp_path / "a.safetensors")
     report = check_dict(init_from={"path": path, "exclude": ["head.*"], "try_ema": "required"})
@@ -51,13 +47,17 @@ def test_weights_with_options_are_checked_too(check_dict, tmp_path: Path) -> Non
         "strict": True,
         "try_ema": "required",
     }
-    assert shown(check_dict(init_from={"path": "gone"}))[0][:2] == (
+    assert problems_of(check_dict(init_from={"path": "gone"}))[0][:2] == (
         "init_from.path",
         "no such file: 'gone'",
     )
-    assert shown(check_dict(init_from={"exclude": []}))[0][0] == "init_from.path"
-    assert shown(check_dict(init_from={"path": path, "exlude": []}))[0][0] == "init_from.exlude"
-    assert shown(check_dict(init_from={"path": path, "try_ema": "yes"}))[0][0].endswith("try_ema")
+    assert problems_of(check_dict(init_from={"exclude": []}))[0][0] == "init_from.path"
+    assert (
+        problems_of(check_dict(init_from={"path": path, "exlude": []}))[0][0] == "init_from.exlude"
+    )
+    assert problems_of(check_dict(init_from={"path": path, "try_ema": "yes"}))[0][0].endswith(
+        "try_ema"
+    )
 
 
 def test_the_place_of_missing_weights_is_shown(write_files, tmp_path: Path) -> None:
@@ -71,67 +71,63 @@ def test_the_place_of_missing_weights_is_shown(write_files, tmp_path: Path) -> N
     assert (problem.place.line, problem.place.column) == (2, 12)
 
 
-@pytest.mark.parametrize("time", ["3ep", "10st", "1e3sa"])
-def test_the_longest_time_is_a_time(check_dict, time: str) -> None:
-    assert check_dict(train={"max_time": "3h"}).ok
-    assert shown(check_dict(train={"max_time": time})) == [
-        ("train.max_time", f"must be a time, got {time!r}", "write for example 24h or 90min")
-    ]
-    assert len(shown(check_dict(train={"max_time": "soon"}))) == 1
+def test_max_time_must_be_a_time(check_dict) -> None:
+    for time in ("3ep", "10st", "1e3sa"):
+        assert check_dict(train={"max_time": "3h"}).ok, time
+        assert problems_of(check_dict(train={"max_time": time})) == [
+            ("train.max_time", f"must be a time, got {time!r}", "write for example 24h or 90min")
+        ]
+        assert len(problems_of(check_dict(train={"max_time": "soon"}))) == 1, time
 
 
-@pytest.mark.parametrize("split", ["train", "predict", "infer"])
-def test_only_two_splits_are_evaluated(check_dict, split: str) -> None:
-    assert check_dict(train={"eval_every": {"dev": "1ep", "test": 0}}).ok
-    assert shown(check_dict(train={"eval_every": {split: "1ep"}})) == [
-        (f"train.eval_every.{split}", f"{split!r} is not evaluated", "write val or test")
-    ]
+def test_only_val_and_test_are_evaluated(check_dict) -> None:
+    for split in ("train", "predict", "infer"):
+        assert check_dict(train={"eval_every": {"dev": "1ep", "test": 0}}).ok, split
+        assert problems_of(check_dict(train={"eval_every": {split: "1ep"}})) == [
+            (f"train.eval_every.{split}", f"{split!r} is not evaluated", "write val or test")
+        ]
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype", "hint"),
-    [
+def test_a_precision_and_a_dtype_must_agree(check_dict) -> None:
+    for precision, dtype, hint in (
         ("fp64", "float32", "remove model.dtype, or write float64"),
         ("bf16", "float64", "remove engine.precision, or compute with model.dtype: float32"),
-    ],
-)
-def test_a_precision_and_a_dtype_must_agree(
-    check_dict, precision: str, dtype: str, hint: str
-) -> None:
-    model = {"type": "torch.nn.Identity", "dtype": dtype}
-    assert shown(check_dict(model=model, engine={"precision": precision})) == [
-        ("engine.precision", f"{precision!r} contradicts model.dtype {dtype!r}", hint)
-    ]
+    ):
+        model = {"type": "torch.nn.Identity", "dtype": dtype}
+        assert problems_of(check_dict(model=model, engine={"precision": precision})) == [
+            ("engine.precision", f"{precision!r} contradicts model.dtype {dtype!r}", hint)
+        ]
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [("fp64", "float64"), ("fp32", "float64"), ("bf16", "float32"), ("fp64", None)],
-)
-def test_a_precision_and_a_dtype_that_agree_are_fine(check_dict, precision: str, dtype) -> None:
-    model = {"type": "torch.nn.Identity"} | ({"dtype": dtype} if dtype else {})
-    assert shown(check_dict(model=model, engine={"precision": precision})) == []
+def test_a_precision_and_a_dtype_that_agree_are_accepted(check_dict) -> None:
+    for precision, dtype in (
+        ("fp64", "float64"),
+        ("fp32", "float64"),
+        ("bf16", "float32"),
+        ("fp64", None),
+    ):
+        model = {"type": "torch.nn.Identity"} | ({"dtype": dtype} if dtype else {})
+        assert problems_of(check_dict(model=model, engine={"precision": precision})) == []
 
 
 def test_names_of_checkpoints_are_checked(check_dict) -> None:
     assert check_dict(
         checkpoint={"name": "{tag}-{step}-{val/acc:.3f}", "every": ["1ep", "5min"]}
     ).ok
-    assert shown(check_dict(checkpoint={"name": "{stp}"})) == [
+    assert problems_of(check_dict(checkpoint={"name": "{stp}"})) == [
         (
             "checkpoint.name",
             "'{stp}' knows no {stp}",
             "write one of tag, step, epoch, samples, or a metric: {val/loss}",
         )
     ]
-    assert shown(check_dict(checkpoint={"evry": "1ep"}))[0][0] == "checkpoint.evry"
-    assert shown(check_dict(checkpoint={"keep_last": 0}))[0][0] == "checkpoint.keep_last"
-    assert shown(check_dict(checkpoint={"every": "often"}))[0][0] == "checkpoint.every"
+    assert problems_of(check_dict(checkpoint={"evry": "1ep"}))[0][0] == "checkpoint.evry"
+    assert problems_of(check_dict(checkpoint={"keep_last": 0}))[0][0] == "checkpoint.keep_last"
+    assert problems_of(check_dict(checkpoint={"every": "often"}))[0][0] == "checkpoint.every"
 
 
-@pytest.mark.parametrize(
-    ("clip", "problems"),
-    [
+def test_clip_needs_one_positive_limit(check_dict) -> None:
+    for clip, problems in (
         (1.0, []),
         ({"norm": 1}, []),
         ({"value": 0.5}, []),
@@ -146,41 +142,34 @@ def test_names_of_checkpoints_are_checked(check_dict) -> None:
             [("optim.clip", "takes one limit", "write {norm: 1.0} or {value: 0.5}")],
         ),
         ({}, [("optim.clip", "takes one limit", "write {norm: 1.0} or {value: 0.5}")]),
-    ],
-)
-def test_gradients_are_clipped_by_one_limit_above_zero(check_dict, clip, problems) -> None:
-    assert shown(check_dict(optim={"type": "SGD", "lr": 0.1, "clip": clip})) == problems
+    ):
+        assert problems_of(check_dict(optim={"type": "SGD", "lr": 0.1, "clip": clip})) == problems
 
 
-@pytest.mark.parametrize(("start", "is_good"), [("9ep", True), ("10ep", False), ("500st", True)])
-def test_a_mean_of_weights_must_begin_before_the_end(check_dict, start, is_good) -> None:
-    average = {"type": "swa", "start": start}
-    report = check_dict(average=average, train={"for": "10ep"})
-    expected = [
-        ("average.start", "there would be nothing to average: the training ends after 10ep")
-    ]
-    assert [(one.key, one.what) for one in report.problems] == ([] if is_good else expected)
-    assert check_dict(average={"type": "ema", "warmup": True, "every": "5st"}).ok
+def test_an_average_must_start_before_the_end(check_dict) -> None:
+    for start, is_good in (("9ep", True), ("10ep", False), ("500st", True)):
+        average = {"type": "swa", "start": start}
+        report = check_dict(average=average, train={"for": "10ep"})
+        expected = [("average.start", "nothing would be averaged: the training ends after 10ep")]
+        assert [(one.key, one.what) for one in report.problems] == ([] if is_good else expected)
+        assert check_dict(average={"type": "ema", "warmup": True, "every": "5st"}).ok, start
 
 
-@pytest.mark.parametrize(
-    ("train", "problems"),
-    [
+def test_impossible_folds_are_reported(check_dict) -> None:
+    for train, problems in (
         ({"folds": 5}, []),
         ({"folds": 5, "fold": 5, "stratify": "label"}, []),
         ({"folds": 1}, [("train.folds", "must be at least 2, got 1")]),
         ({"folds": 0}, [("train.folds", "must be at least 2, got 0")]),
         ({"folds": 3, "fold": 4}, [("train.fold", "there is no fold 4 of 3")]),
-        ({"fold": 1}, [("train.fold", "means nothing without train.folds")]),
-        ({"stratify": 1}, [("train.stratify", "means nothing without train.folds")]),
-    ],
-)
-def test_folds_that_cannot_be_are_reported(check_dict, train, problems) -> None:
-    report = check_dict(train=train)
-    assert [(problem.key, problem.what) for problem in report.problems] == problems
+        ({"fold": 1}, [("train.fold", "has no effect without train.folds")]),
+        ({"stratify": 1}, [("train.stratify", "has no effect without train.folds")]),
+    ):
+        report = check_dict(train=train)
+        assert [(problem.key, problem.what) for problem in report.problems] == problems
 
 
-def test_a_mode_belongs_to_the_backend_that_has_it(check_dict) -> None:
+def test_a_compile_mode_of_another_backend_is_reported(check_dict) -> None:
     assert check_dict(engine={"compile_mode": "max-autotune"}).ok
     report = check_dict(engine={"compile_mode": "max-autotune", "compile_backend": "eager"})
     assert [one.key for one in report.problems] == ["engine.compile_mode"]
@@ -190,13 +179,36 @@ def test_a_stage_may_not_replace_the_data_of_a_fold(check_dict) -> None:
     data = {"train": {"type": "Tensors"}, "test": {"type": "Tensors"}}
     report = check_dict(train={"folds": 3}, stages=[{"for": "1ep"}, {"for": "1ep", "data": data}])
     found = [(problem.key, problem.what) for problem in report.problems]
-    replaced = [key for key, what in found if what == "would replace what a fold deals out"]
+    replaced = [key for key, what in found if what == "would replace the data of a fold"]
     assert replaced == ["stages.1.data.train"]
 
 
-def test_a_secret_that_a_record_did_not_keep_is_asked_for(check_dict) -> None:
+def test_a_secret_that_was_removed_from_a_record_is_reported(check_dict) -> None:
     report = check_dict(desc="a <redacted> note", data={"train": {"remote": "ssh://<redacted>@h"}})
     (problem,) = [one for one in report.problems if one.key == "data.train.remote"]
     assert problem.what == "was a secret, which records do not keep"
     assert "data.train.remote=VALUE, or write ${env:NAME}" in problem.hint
     assert not [one for one in report.problems if one.key == "desc"]
+
+
+def test_unknown_splits_are_reported(check_dict) -> None:
+    report = check_dict(
+        hooks=[{"type": "Console", "on": ["train", "vall"]}],
+        metrics=[{"type": "accuracy", "name": "a", "on": ["tset"]}],
+        train={"eval_every": {"dev": "1ep", "zzz": "1ep"}},
+    )
+    found = {problem.key: (problem.what, problem.hint) for problem in report.problems}
+    assert found == {
+        "hooks.0.on.1": ("unknown split 'vall'", "did you mean 'val'?"),
+        "metrics.0.on.0": ("unknown split 'tset'", "did you mean 'test'?"),
+        "train.eval_every.zzz": ("unknown split 'zzz'", "known: train, val, test, predict"),
+    }
+
+
+def test_aliases_of_splits_are_accepted(check_dict) -> None:
+    assert check_dict(hooks=[{"type": "Console", "on": ["dev", "validation", "infer"]}]).ok
+
+
+def test_a_split_that_is_no_text_is_reported_once(check_dict) -> None:
+    report = check_dict(hooks=[{"type": "Console", "on": [3]}])
+    assert [problem.key for problem in report.problems] == ["hooks.0.on"]

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import pytest
-
+from epochal.check import Opaque, Signature
 from epochal.check.signatures.classes import (
     binds_name,
     class_definitions,
     find_method_node,
     find_mro,
 )
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 BASES = """
     import abc
@@ -50,9 +49,8 @@ BASES = """
 """
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_a_constructor_that_other_code_may_replace_is_unknown(signature_of) -> None:
+    for name in (
         "Leaf",
         "MadeLeaf",
         "Strict",
@@ -61,23 +59,21 @@ BASES = """
         "Assigned",
         "Conditional",
         "Text",
-    ],
-)
-def test_a_constructor_that_other_code_may_write_is_unknown(signature_of, name: str) -> None:
-    found = signature_of(BASES, name)
-    assert (found.parameters, found.open, found.known) == ((), True, False)
+    ):
+        found = signature_of(BASES, name)
+        assert (found.parameters, found.open, found.known) == ((), True, False), name
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [("Fields", ["depth"]), ("Own", ["size"]), ("Made", ["depth"]), ("Concrete", ["depth"])],
-)
-def test_an_own_constructor_counts_whatever_stands_around_it(
-    signature_of, name: str, parameters: list[str]
-) -> None:
-    found = signature_of(BASES, name)
-    assert [item.name for item in found.parameters] == parameters
-    assert not found.open
+def test_an_own_constructor_is_read_with_any_base_or_metaclass(signature_of) -> None:
+    for name, parameters in (
+        ("Fields", ["depth"]),
+        ("Own", ["size"]),
+        ("Made", ["depth"]),
+        ("Concrete", ["depth"]),
+    ):
+        found = signature_of(BASES, name)
+        assert [item.name for item in found.parameters] == parameters
+        assert not found.open, name
 
 
 def test_abstract_bases_without_a_constructor_take_nothing(signature_of) -> None:
@@ -85,7 +81,7 @@ def test_abstract_bases_without_a_constructor_take_nothing(signature_of) -> None
     assert (found.parameters, found.open) == ((), False)
 
 
-def test_cooperating_bases_pass_arguments_along_the_order_of_look_up(signature_of) -> None:
+def test_cooperating_bases_forward_arguments_along_the_mro(signature_of) -> None:
     text = """
         class Root:
             def __init__(self, depth: int): ...
@@ -103,22 +99,20 @@ def test_cooperating_bases_pass_arguments_along_the_order_of_look_up(signature_o
     assert not both.open
 
 
-@pytest.mark.parametrize(
-    "use", ["rest.pop('x')", "print(rest)", "super().__init__(**rest)", "other(**rest)"]
-)
-def test_keyword_arguments_that_are_used_twice_let_anything_in(signature_of, use: str) -> None:
-    text = f"""
+def test_keyword_arguments_with_two_uses_make_the_signature_open(signature_of) -> None:
+    text = """
         class Root:
             def __init__(self, depth=1): ...
         class Leaf(Root):
             def __init__(self, **rest):
-                {use}
+                USE
                 super().__init__(**rest)
     """
-    assert signature_of(text, "Leaf").open
+    for use in ("rest.pop('x')", "print(rest)", "super().__init__(**rest)", "other(**rest)"):
+        assert signature_of(text.replace("USE", use), "Leaf").open
 
 
-def test_the_order_of_a_diamond_is_the_one_of_python(write_files) -> None:
+def test_the_mro_of_a_diamond_equals_pythons(write_files) -> None:
     text = """
         class Root: pass
         class Left(Root): pass
@@ -126,24 +120,24 @@ def test_the_order_of_a_diamond_is_the_one_of_python(write_files) -> None:
         class Leaf(Left, Right): pass
         class Loop(Loop): pass
     """
-    library = Library([write_files({"m.py": text})])
-    leaf, loop = library.find_definition("m.Leaf"), library.find_definition("m.Loop")
+    finder = ModuleFinder([write_files({"m.py": text})])
+    leaf, loop = finder.find_definition("m.Leaf"), finder.find_definition("m.Loop")
     assert leaf is not None
     assert loop is not None
-    order = [item.node.name for item in find_mro(leaf, library) if item is not None]
+    order = [item.node.name for item in find_mro(leaf, finder) if item is not None]
     assert order == ["Leaf", "Left", "Right", "Root"]
-    assert len(find_mro(loop, library)) >= 1
+    assert len(find_mro(loop, finder)) >= 1
 
 
-def test_attributes_made_on_demand_leave_the_methods_open(write_files) -> None:
+def test_getattr_makes_the_methods_unknown(write_files) -> None:
     text = "class A:\n    def __getattr__(self, name): ...\nclass B(A): pass"
-    library = Library([write_files({"m.py": text})])
-    found = library.find_definition("m.B")
+    finder = ModuleFinder([write_files({"m.py": text})])
+    found = finder.find_definition("m.B")
     assert found is not None
-    assert class_definitions(found, library)[1] is False
+    assert class_definitions(found, finder)[1] is False
 
 
-def test_names_of_a_class_body_are_found_and_the_last_method_counts(write_files) -> None:
+def test_a_class_body_binds_its_names_and_its_last_method_counts(write_files) -> None:
     text = """
         class A:
             x = 1
@@ -152,8 +146,8 @@ def test_names_of_a_class_body_are_found_and_the_last_method_counts(write_files)
             def f(self): inner = 3
             def f(self, last): ...
     """
-    library = Library([write_files({"m.py": text})])
-    found = library.find_definition("m.A")
+    finder = ModuleFinder([write_files({"m.py": text})])
+    found = finder.find_definition("m.A")
     assert found is not None
     node = found.node
     assert [name for name in ("x", "y", "f", "inner", "self") if binds_name(node, name)] == [  # type: ignore[arg-type]  # a class
@@ -164,3 +158,99 @@ def test_names_of_a_class_body_are_found_and_the_last_method_counts(write_files)
     last = find_method_node(node, "f")  # type: ignore[arg-type]  # a class
     assert last is not None
     assert len(last.args.args) == 2
+
+
+HEAD = """
+    import abc, functools, torch
+    from functools import wraps
+    from typing import final
+    from nowhere import unknown
+
+    def keep(fn):
+        TABLE[fn.__name__] = fn
+        return fn
+
+    def keep_as(name):
+        def inner(fn):
+            TABLE[name] = fn
+            return fn
+        return inner
+
+    def wrap(fn):
+        @wraps(fn)
+        def inner(*args, **kwargs): return fn(*args, **kwargs)
+        return inner
+
+    def wrap_as(**legacy):
+        def outer(fn):
+            def inner(*args, **kwargs): return fn(*args, **kwargs)
+            return inner
+        return outer
+
+    def rebind(fn):
+        fn = wrap(fn)
+        return fn
+
+    class Recorder:
+        def __init__(self, fn): ...
+"""
+
+
+def read(signature_of, decorator: str) -> Signature:
+    text = f"{HEAD}\n    {decorator}\n    def make(size: int, deep: bool = False): ...\n"
+    found: Signature = signature_of(text, "make")
+    return found
+
+
+def test_decorators_that_return_their_argument_keep_the_signature(signature_of) -> None:
+    for decorator in (
+        "@keep",
+        "@keep_as('x')",
+        "@functools.lru_cache(maxsize=3)",
+        "@torch.no_grad()",
+        "@final",
+    ):
+        found = read(signature_of, decorator)
+        assert not found.open, decorator
+        assert [(item.name, item.is_required) for item in found.parameters] == [
+            ("size", True),
+            ("deep", False),
+        ], decorator
+
+
+def test_other_decorators_make_the_signature_open(signature_of) -> None:
+    for decorator in (
+        "@wrap",
+        "@wrap_as(x=1)",
+        "@rebind",
+        "@Recorder",
+        "@unknown",
+        "@unknown.x()",
+        "@keep_as",
+    ):
+        found = read(signature_of, decorator)
+        assert found.open, decorator
+        size, deep = found.parameters
+        assert (size.annotation, size.default) == ("int", Opaque("...")), decorator
+        assert (deep.annotation, deep.default) == ("bool", Opaque("False")), decorator
+
+
+def test_a_decorated_constructor_is_open(signature_of) -> None:
+    text = f"""{HEAD}
+    class Net:
+        @wrap
+        def __init__(self, size): ...
+    """
+    found = signature_of(text, "Net")
+    assert found.open
+    assert not any(item.is_required for item in found.parameters)
+
+
+def test_an_unknown_class_decorator_keeps_an_own_constructor(signature_of) -> None:
+    text = f"""{HEAD}
+    @unknown
+    class Net:
+        def __init__(self, size): ...
+    """
+    found = signature_of(text, "Net")
+    assert (found.open, [item.name for item in found.parameters]) == (False, ["size"])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import ast
 
 from epochal.check.signatures.docstrings import doc_of, field_docs, parse_argument_docs, summary_of
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 GOOGLE = """Two layers and
 a head.
@@ -34,7 +34,7 @@ def test_google_arguments_are_read_with_their_continuation_lines() -> None:
     }
 
 
-def test_text_without_a_section_documents_nothing() -> None:
+def test_text_outside_the_arguments_section_is_ignored() -> None:
     assert parse_argument_docs("width: Units.") == {}
 
 
@@ -46,8 +46,8 @@ def test_strings_under_fields_are_their_documentation() -> None:
 
 
 def test_a_docstring_assigned_below_the_class_is_found() -> None:
-    library = Library()
-    adamw = library.find_definition("torch.optim.AdamW")
+    finder = ModuleFinder()
+    adamw = finder.find_definition("torch.optim.AdamW")
     assert adamw is not None
     doc = doc_of(adamw.module, adamw.node)
     assert summary_of(doc).startswith("Implements AdamW")

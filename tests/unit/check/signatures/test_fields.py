@@ -11,7 +11,7 @@ HEAD = """
 """
 
 
-def test_only_dataclasses_bring_fields(signature_of) -> None:
+def test_only_dataclasses_have_fields(signature_of) -> None:
     text = f"""{HEAD}
     class Plain:
         hidden: int = 1
@@ -35,7 +35,7 @@ def test_only_dataclasses_bring_fields(signature_of) -> None:
     assert (depth.annotation, depth.default) == ("float", 6.0)
 
 
-def test_a_base_of_another_kind_leaves_the_fields_open(signature_of) -> None:
+def test_an_unknown_base_makes_the_fields_open(signature_of) -> None:
     text = f"""{HEAD}
     @dataclass
     class Unread(Base):
@@ -52,7 +52,7 @@ def test_a_base_of_another_kind_leaves_the_fields_open(signature_of) -> None:
         assert (names(found), found.open, found.known) == (["size"], True, True)
 
 
-def test_a_dataclass_that_writes_no_constructor_inherits_one(signature_of) -> None:
+def test_a_dataclass_without_a_generated_constructor_inherits_one(signature_of) -> None:
     text = f"""{HEAD}
     class Root:
         def __init__(self, depth): ...

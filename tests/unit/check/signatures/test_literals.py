@@ -14,7 +14,7 @@ from epochal.check.signatures.literals import (
     read_literal,
     to_plain,
 )
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
     from epochal.registry.parsed_module import Module
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 @pytest.fixture
 def module(tmp_path: Path) -> Module:
     (tmp_path / "m.py").write_text("WIDTH = 64\nTWICE = WIDTH\nLOOP = LOOP\nBIG = WIDTH * 2")
-    found = Library([tmp_path]).find_module("m")
+    found = ModuleFinder([tmp_path]).find_module("m")
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_literals_are_read(module: Module) -> None:
+    for text, value in (
         ("3", 3),
         ("-1e-3", -0.001),
         ("(0.9, 0.999)", [0.9, 0.999]),
@@ -45,15 +44,12 @@ def module(tmp_path: Path) -> Module:
         ("math.inf", math.inf),
         ("dict()", {}),
         ("tuple()", []),
-    ],
-)
-def test_literals_are_read(module: Module, text: str, value: object) -> None:
-    assert read_literal(ast.parse(text, mode="eval").body, module) == value
+    ):
+        assert read_literal(ast.parse(text, mode="eval").body, module) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_defaults_that_must_be_computed_are_opaque(module: Module) -> None:
+    for text, shown in (
         ("BIG", "BIG"),
         ("LOOP", "LOOP"),
         ("unknown", "unknown"),
@@ -62,29 +58,24 @@ def test_literals_are_read(module: Module, text: str, value: object) -> None:
         ("{1: 2}", "{1: 2}"),
         ("b'x'", "b'x'"),
         ("[1, 2j]", "[1, 2j]"),
-    ],
-)
-def test_what_must_be_computed_is_opaque(module: Module, text: str, shown: str) -> None:
-    assert read_literal(ast.parse(text, mode="eval").body, module) == Opaque(shown)
+    ):
+        assert read_literal(ast.parse(text, mode="eval").body, module) == Opaque(shown)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_defaults_of_dataclass_fields_are_read(module: Module) -> None:
+    for text, value in (
         ("field(default=3)", 3),
         ("field(default_factory=list)", []),
         ("field(default_factory=lambda: [1])", [1]),
         ("field(default_factory=make)", Opaque("make")),
         ("field(repr=False)", MISSING),
-    ],
-)
-def test_defaults_of_dataclass_fields_are_read(module: Module, text: str, value: object) -> None:
-    call = ast.parse(text, mode="eval").body
-    assert isinstance(call, ast.Call)
-    assert read_field_default(call, module) == value
+    ):
+        call = ast.parse(text, mode="eval").body
+        assert isinstance(call, ast.Call), text
+        assert read_field_default(call, module) == value
 
 
-def test_live_values_become_what_a_config_would_hold() -> None:
+def test_live_values_become_plain_data() -> None:
     assert to_plain({"a": (1, Path("b"))}) == {"a": [1, "b"]}
     assert isinstance(to_plain({1: 2}), Opaque)
     assert isinstance(to_plain([object()]), Opaque)

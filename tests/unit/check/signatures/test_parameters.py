@@ -9,10 +9,10 @@ from epochal.check.signatures.parameters import (
     annotation_of,
     key_of,
 )
-from epochal.registry.library import Library
+from epochal.registry.module_finder import ModuleFinder
 
 
-def test_aliases_of_the_module_are_written_out(signature_of) -> None:
+def test_type_aliases_of_the_module_are_resolved(signature_of) -> None:
     text = """
         from typing import Literal
         Mode = Literal["min", "max"]
@@ -25,19 +25,19 @@ def test_aliases_of_the_module_are_written_out(signature_of) -> None:
     assert many.annotation == "dict[str, list[Literal['min', 'max']]]"
 
 
-def test_an_alias_of_itself_is_left_as_it_is(write_files) -> None:
-    module = Library([write_files({"m.py": "A = A | None\nB = int"})]).find_module("m")
+def test_a_recursive_alias_is_kept(write_files) -> None:
+    module = ModuleFinder([write_files({"m.py": "A = A | None\nB = int"})]).find_module("m")
     assert module is not None
     assert annotation_of(None, module) == ""
     assert annotation_of(ast.parse("B", mode="eval").body, module) == "int"
     assert "A" in annotation_of(ast.parse("A", mode="eval").body, module)
 
 
-def test_a_trailing_underscore_is_no_part_of_the_key() -> None:
+def test_a_trailing_underscore_is_not_part_of_a_key() -> None:
     assert [key_of(name) for name in ("for_", "_", "lr", "a_b")] == ["for", "_", "lr", "a_b"]
 
 
-def test_what_is_documented_already_keeps_its_text() -> None:
+def test_existing_documentation_is_kept() -> None:
     first, second = Parameter("a", doc="own", argument="a"), Parameter("b", argument="b_")
     found = add_docs((first, second), {"a": "other", "b_": "text"})
     assert [item.doc for item in found] == ["own", "text"]

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 from typing import TYPE_CHECKING
 
-import pytest
-
 from epochal.check import MISSING, Opaque, Signature, read_signature
 from epochal.check.signatures.classes import class_definitions
+from epochal.check.signatures.signature import live_signature
 from epochal.registry import Factory, Project, Registry
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_a_constructor_is_read_with_types_defaults_and_docs(signature_of) -> Non
     assert (for_.name, for_.argument) == ("for", "for_")
 
 
-def test_a_function_is_a_factory_too(signature_of) -> None:
+def test_a_function_can_be_a_factory(signature_of) -> None:
     found = signature_of(
         'def make(size, /, *, deep: bool = False, **rest):\n    """Makes."""', "make"
     )
@@ -59,7 +59,7 @@ def test_a_function_is_a_factory_too(signature_of) -> None:
     assert found.summary == "Makes."
 
 
-def test_a_missing_constructor_is_looked_for_in_the_bases(signature_of) -> None:
+def test_a_constructor_is_inherited_from_the_bases(signature_of) -> None:
     text = """
         from typing import Generic, TypeVar
         T = TypeVar("T")
@@ -81,7 +81,7 @@ def test_a_base_that_cannot_be_read_makes_the_signature_unknown(signature_of) ->
     assert (found.open, found.known) == (True, False)
 
 
-def test_forwarded_keyword_arguments_bring_those_of_the_base(signature_of) -> None:
+def test_forwarded_keyword_arguments_add_those_of_the_base(signature_of) -> None:
     text = """
         class Root:
             def __init__(self, depth: int, width: int = 8, act: str = "relu"): ...
@@ -142,40 +142,40 @@ TORCH = [
 ]
 
 
-@pytest.mark.parametrize("dotted", TORCH)
-def test_torch_reads_as_python_itself_reads_it(tmp_path: Path, dotted: str) -> None:
+def test_signatures_of_torch_equal_those_of_inspect(tmp_path: Path) -> None:
+    for dotted in TORCH:
+        registry = Registry(Project(tmp_path))
+        found = read_signature(registry.find("component", dotted), registry.finder)
+        module, _, name = dotted.rpartition(".")
+        real = inspect.signature(getattr(importlib.import_module(module), name)).parameters
+        named = {key: item for key, item in real.items() if item.kind is not item.VAR_KEYWORD}
+        assert found.open == any(item.kind is item.VAR_KEYWORD for item in real.values()), dotted
+        assert {item.argument: item.is_required for item in found.parameters} == {
+            key: item.default is item.empty and item.kind is not item.VAR_POSITIONAL
+            for key, item in named.items()
+        }, dotted
+        for item in found.parameters:
+            if not isinstance(item.default, Opaque | type(MISSING)) and item.kind != "variadic":
+                default = named[item.argument].default
+                assert item.default == (list(default) if isinstance(default, tuple) else default), (
+                    dotted
+                )
+
+
+def test_arguments_that_the_builder_passes_are_no_keys(tmp_path: Path) -> None:
+    for kind, name, supplied in (
+        ("optimizer", "AdamW", "params"),
+        ("schedule", "StepLR", "optimizer"),
+    ):
+        registry = Registry(Project(tmp_path))
+        found = read_signature(registry.find(kind, name), registry.finder)
+        assert found.get(supplied) is None
+        assert found.parameters, kind
+
+
+def test_forwarded_arguments_of_a_recurrent_layer_are_known(tmp_path: Path) -> None:
     registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find("component", dotted), registry.library)
-    module, _, name = dotted.rpartition(".")
-    real = inspect.signature(getattr(importlib.import_module(module), name)).parameters
-    named = {key: item for key, item in real.items() if item.kind is not item.VAR_KEYWORD}
-    assert found.open == any(item.kind is item.VAR_KEYWORD for item in real.values())
-    assert {item.argument: item.is_required for item in found.parameters} == {
-        key: item.default is item.empty and item.kind is not item.VAR_POSITIONAL
-        for key, item in named.items()
-    }
-    for item in found.parameters:
-        if not isinstance(item.default, Opaque | type(MISSING)) and item.kind != "variadic":
-            default = named[item.argument].default
-            assert item.default == (list(default) if isinstance(default, tuple) else default)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "supplied"),
-    [("optimizer", "AdamW", "params"), ("schedule", "StepLR", "optimizer")],
-)
-def test_what_the_builder_supplies_is_no_key(
-    tmp_path: Path, kind: str, name: str, supplied: str
-) -> None:
-    registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find(kind, name), registry.library)
-    assert found.get(supplied) is None
-    assert found.parameters
-
-
-def test_arguments_that_a_recurrent_layer_passes_on_are_those_of_its_base(tmp_path: Path) -> None:
-    registry = Registry(Project(tmp_path))
-    found = read_signature(registry.find("model", "torch.nn.LSTM"), registry.library)
+    found = read_signature(registry.find("model", "torch.nn.LSTM"), registry.finder)
     assert {"input_size", "hidden_size", "proj_size"} <= set(names(found))
     assert "mode" not in names(found)
 
@@ -185,21 +185,20 @@ def test_a_factory_without_source_has_an_unknown_signature() -> None:
     assert (found.known, found.open) == (False, True)
 
 
-def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_files) -> None:
+def test_the_definitions_of_a_class_are_complete_if_all_bases_are_found(write_files) -> None:
     text = "from nowhere import Base\nclass A: pass\nclass B(A, Base): pass\nclass C(A): pass"
     registry = Registry(Project(write_files({"m.py": text})))
-    broken = registry.library.find_definition("m.B")
-    whole = registry.library.find_definition("m.C")
+    broken = registry.finder.find_definition("m.B")
+    whole = registry.finder.find_definition("m.C")
     assert broken is not None
     assert whole is not None
-    chain, complete = class_definitions(broken, registry.library)
+    chain, complete = class_definitions(broken, registry.finder)
     assert ([item.node.name for item in chain], complete) == (["B", "A"], False)
-    assert class_definitions(whole, registry.library)[1]
+    assert class_definitions(whole, registry.finder)[1]
 
 
-@pytest.mark.parametrize(
-    ("text", "names", "variadic"),
-    [
+def test_positional_values_have_the_name_of_the_signature(signature_of) -> None:
+    for text, names, variadic in (
         (
             "class C:\n    def __init__(self, a, *parts_: int, b=1): ...",
             ["a", "parts", "b"],
@@ -226,18 +225,60 @@ def test_the_classes_of_a_chain_come_in_order_and_say_if_any_is_missing(write_fi
             ["own", "x"],
             "own",
         ),
-    ],
-)
-def test_values_by_position_have_the_name_that_the_signature_gives_them(
-    signature_of, text: str, names: list[str], variadic: str | None
-) -> None:
-    signature = signature_of(text, "C")
-    assert [item.name for item in signature.parameters] == names
-    found = signature.variadic
-    assert (found and found.argument) == variadic
+    ):
+        signature = signature_of(text, "C")
+        assert [item.name for item in signature.parameters] == names
+        found = signature.variadic
+        assert (found and found.argument) == variadic
 
 
-def test_values_by_position_are_a_list_of_what_is_annotated(signature_of) -> None:
+def test_positional_values_are_a_list_of_the_annotated_type(signature_of) -> None:
     signature = signature_of("def f(*sizes: int): ...", "f")
     assert (signature.variadic.annotation, signature.variadic.default) == ("list[int]", [])
     assert not signature.variadic.is_required
+
+
+class Mlp:
+    """Two layers.
+
+    Args:
+        width: Units.
+    """
+
+    def __init__(self, width: int, act=object, for_: str = "1ep", **rest: int) -> None: ...
+
+
+def test_a_live_class_is_read_with_inspect() -> None:
+    found = read_signature(Factory("model", "Mlp", __name__, "Mlp", object=Mlp))
+    width, act, for_ = found.parameters
+    assert (width.annotation, width.default, width.doc) == ("int", MISSING, "Units.")
+    assert isinstance(act.default, Opaque)
+    assert (for_.name, for_.argument, for_.default) == ("for", "for_", "1ep")
+    assert (found.open, found.summary) == (True, "Two layers.")
+
+
+def test_annotations_that_are_objects_become_text() -> None:
+    made = dataclasses.make_dataclass("Made", [("a", int), ("b", list[int]), ("c", int | None)])
+    found = live_signature(made, owner="x")
+    assert [item.annotation for item in found.parameters] == ["int", "list[int]", "int | None"]
+
+
+def test_the_parameters_of_an_optimizer_are_no_key() -> None:
+    def make(params, lr: float = 0.1) -> None: ...
+
+    found = read_signature(Factory("optimizer", "mine", "x", "make", object=make))
+    assert [item.name for item in found.parameters] == ["lr"]
+
+
+def test_a_callable_without_a_signature_is_unknown() -> None:
+    assert not live_signature(iter, owner="iter").known
+
+
+def test_every_kind_of_parameter_is_recognised() -> None:
+    def factory(a, /, b, *layers: int, c=1, **rest): ...
+
+    signature = live_signature(factory, owner="f")
+    kinds = [(item.name, item.kind) for item in signature.parameters]
+    assert kinds == [("a", "positional"), ("b", "keyword"), ("layers", "variadic"), ("c", "named")]
+    assert signature.variadic is not None
+    assert (signature.variadic.annotation, signature.open) == ("list[int]", True)

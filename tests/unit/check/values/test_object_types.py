@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from epochal.check.values.checker import ConfigChecker
 from epochal.check.values.report import Mistakes
 from epochal.config import from_plain
@@ -58,17 +56,16 @@ KINDS = """
 def problems(write_files, annotation: str, value: object, default: str = "") -> list[tuple]:
     text = f"{MODULE}\n    class A:\n        def __init__(self, x: {annotation}{default}): ..."
     folder = write_files({"m.py": text, "kinds.py": KINDS})
-    walk = ConfigChecker(Registry(Project(folder)), Mistakes())
-    walk.spec("model", from_plain({"type": "m.A", "x": value}), "model")
-    return [(problem.key, problem.what, problem.hint) for problem in walk.mistakes.problems]
+    checker = ConfigChecker(Registry(Project(folder)), Mistakes())
+    checker.spec("model", from_plain({"type": "m.A", "x": value}), "model")
+    return [(problem.key, problem.what, problem.hint) for problem in checker.mistakes.problems]
 
 
 ANY = "write {type: package.module.Class}"
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value", "wanted", "hint"),
-    [
+def test_a_plain_value_cannot_be_an_object(write_files) -> None:
+    for annotation, value, wanted, hint in (
         ("nn.Module", "Tanh", "torch.nn.Module", "write {type: torch.nn.Tanh}"),
         ("nnn.Module", "Tanh", "torch.nn.Module", "write {type: torch.nn.Tanh}"),
         ("nn.Module", "torch.nn.Tanh", "torch.nn.Module", "write {type: torch.nn.Tanh}"),
@@ -89,20 +86,15 @@ ANY = "write {type: package.module.Class}"
             "annotate it as str and use getattr(torch, dtype)",
         ),
         ("torch.dtype | None", "float16", "torch.dtype", "annotate it as str"),
-    ],
-)
-def test_a_plain_value_cannot_be_an_object(
-    write_files, annotation: str, value: object, wanted: str, hint: str
-) -> None:
-    ((key, what, given),) = problems(write_files, annotation, value)
-    assert key == "model.x"
-    assert what == f"expected an object of {wanted}, got {show(value)} (argument 'x' of m.A)"
-    assert given.startswith(hint)
+    ):
+        ((key, what, given),) = problems(write_files, annotation, value)
+        assert key == "model.x", annotation
+        assert what == f"expected an object of {wanted}, got {show(value)} (argument 'x' of m.A)"
+        assert given.startswith(hint)
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [
+def test_plain_values_that_may_fit_are_accepted(write_files) -> None:
+    for annotation, value in (
         ("nn.Module", {"type": "torch.nn.Tanh"}),
         ("nn.Module | None", None),
         ("nn.Module | str", "relu"),
@@ -136,27 +128,27 @@ def test_a_plain_value_cannot_be_an_object(
         ("'not a type ('", 3),
         ("list[nn.Module]", []),
         ("dict[str, nn.Module]", {}),
-    ],
-)
-def test_what_may_be_meant_is_accepted(write_files, annotation: str, value: object) -> None:
-    assert problems(write_files, annotation, value) == []
+    ):
+        assert problems(write_files, annotation, value) == []
 
 
-def test_a_default_that_is_plain_says_that_plain_values_are_taken(write_files) -> None:
+def test_plain_values_are_accepted_if_the_default_is_one(write_files) -> None:
     assert problems(write_files, "nn.Module", "gelu", " = 'relu'") == []
     assert len(problems(write_files, "nn.Module", "gelu", " = None")) == 1
     assert len(problems(write_files, "nn.Module", "gelu", " = nn.ReLU()")) == 1
 
 
-@pytest.mark.parametrize("annotation", ["list[nn.Module]", "Sequence[nn.Module | None]"])
-def test_elements_of_a_list_are_looked_at_one_by_one(write_files, annotation: str) -> None:
-    found = problems(write_files, annotation, [{"type": "torch.nn.Tanh"}, "Tanh", None])
-    assert [(key, hint) for key, _, hint in found] == [("model.x.1", "write {type: torch.nn.Tanh}")]
+def test_each_element_of_a_list_is_checked(write_files) -> None:
+    for annotation in ("list[nn.Module]", "Sequence[nn.Module | None]"):
+        found = problems(write_files, annotation, [{"type": "torch.nn.Tanh"}, "Tanh", None])
+        assert [(key, hint) for key, _, hint in found] == [
+            ("model.x.1", "write {type: torch.nn.Tanh}")
+        ], annotation
 
 
-def test_values_by_position_are_looked_at_too(write_files) -> None:
+def test_positional_values_are_checked(write_files) -> None:
     text = "from torch import nn\nclass A:\n    def __init__(self, *parts: nn.Module): ..."
-    walk = ConfigChecker(Registry(Project(write_files({"m.py": text}))), Mistakes())
-    walk.spec("model", from_plain({"type": "m.A", "parts": ["Tanh"]}), "model")
-    (problem,) = walk.mistakes.problems
+    checker = ConfigChecker(Registry(Project(write_files({"m.py": text}))), Mistakes())
+    checker.spec("model", from_plain({"type": "m.A", "parts": ["Tanh"]}), "model")
+    (problem,) = checker.mistakes.problems
     assert (problem.key, problem.hint) == ("model.parts.0", "write {type: torch.nn.Tanh}")

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import pytest
-
 
 def shown(report) -> list[tuple[str, str]]:
     return [(problem.key, problem.hint) for problem in report.problems]
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
+def test_section_names_of_other_frameworks_are_recognised(check_dict) -> None:
+    for name, meant in (
         ("optimizer", "optim"),
         ("scheduler", "schedule"),
         ("lr_scheduler", "schedule"),
@@ -23,29 +20,23 @@ def shown(report) -> list[tuple[str, str]]:
         ("BASE", "$BASE"),
         ("_base_", "$BASE"),
         ("defaults", "$BASE"),
-    ],
-)
-def test_sections_are_known_by_their_names_elsewhere(check_dict, name: str, meant: str) -> None:
-    assert shown(check_dict(**{name: {}})) == [(name, f"did you mean {meant!r}?")]
+    ):
+        assert shown(check_dict(**{name: {}})) == [(name, f"did you mean {meant!r}?")]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "hint"),
-    [
+def test_top_level_keys_that_belong_into_a_section_are_reported(check_dict) -> None:
+    for name, value, hint in (
         ("max_epochs", 5, "write train.for: 5ep"),
         ("max_steps", 500, "write train.for: 500st"),
         ("work_dir", "out", "write record: {log_dir: out}"),
         ("log_dir", "out", "write record: {log_dir: out}"),
         ("lr", 0.1, "write optim: {lr: ...}"),
-    ],
-)
-def test_keys_of_sections_are_sent_there(check_dict, name: str, value: object, hint: str) -> None:
-    assert shown(check_dict(**{name: value})) == [(name, hint)]
+    ):
+        assert shown(check_dict(**{name: value})) == [(name, hint)]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "hint"),
-    [
+def test_other_names_for_the_length_of_a_training_are_recognised(check_dict) -> None:
+    for key, value, hint in (
         ("epochs", 2, "write for: 2ep"),
         ("max_epochs", 2, "write for: 2ep"),
         ("num_epochs", 2, "write for: 2ep"),
@@ -53,17 +44,15 @@ def test_keys_of_sections_are_sent_there(check_dict, name: str, value: object, h
         ("max_steps", 300, "write for: 300st"),
         ("epochs", "many", "write for: 10ep"),
         ("eval_evry", "1ep", "did you mean 'eval_every'?"),
-    ],
-)
-def test_the_length_of_a_training_has_one_name(check_dict, key: str, value, hint: str) -> None:
-    assert shown(check_dict(train={key: value})) == [(f"train.{key}", hint)]
+    ):
+        assert shown(check_dict(train={key: value})) == [(f"train.{key}", hint)]
 
 
-def test_names_of_ones_own_components_are_left_alone(check_dict) -> None:
+def test_names_of_other_frameworks_are_allowed_in_components(check_dict) -> None:
     model = {"type": "user.model.Mlp", "classes": 1, "epochs": 2}
     assert shown(check_dict(model=model)) == [("model.epochs", "known: act, classes, dtype, width")]
 
 
-def test_what_a_misspelt_base_may_hold_is_not_missed(check_dict) -> None:
+def test_keys_that_a_misspelt_base_may_set_are_not_missing(check_dict) -> None:
     report = check_dict(task=None, optim=None, model={"width": 3}, **{"$base": "a.yaml"})
     assert shown(report) == [("$base", "did you mean '$BASE'?")]

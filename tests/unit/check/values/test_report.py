@@ -9,7 +9,7 @@ from epochal.errors import Place, Problem
 from epochal.registry import Project
 
 
-def test_problems_come_by_file_line_and_column_without_repetition() -> None:
+def test_problems_are_sorted_by_place_without_duplicates() -> None:
     late = Problem("c", "x", Place("a.yaml", 9, 1))
     early = Problem("a", "x", Place("a.yaml", 2, 5))
     other = Problem("b", "x", Place("b.yaml", 1, 1))
@@ -17,7 +17,7 @@ def test_problems_come_by_file_line_and_column_without_repetition() -> None:
     assert sort_problems([other, late, early, late, nowhere]) == (nowhere, early, late, other)
 
 
-def test_what_a_broken_file_may_hold_is_not_missed() -> None:
+def test_keys_below_an_unreadable_file_are_unknown() -> None:
     mistakes = Mistakes(frozenset({"model", "a.b"}))
     assert mistakes.is_broken("model")
     assert mistakes.is_broken("model.width")
@@ -27,7 +27,7 @@ def test_what_a_broken_file_may_hold_is_not_missed() -> None:
     assert Mistakes(frozenset({""})).is_broken("anything")
 
 
-def test_a_value_that_was_reported_is_known_to_be_bad() -> None:
+def test_values_that_were_reported_are_known_to_be_bad() -> None:
     mistakes = Mistakes(frozenset({"a"}), frozenset({"b.c"}))
     assert [mistakes.is_known_bad(path) for path in ("a", "b.c", "b", "a.x")] == [
         True,
@@ -48,7 +48,7 @@ def test_a_report_without_problems_is_ok() -> None:
     assert not CheckReport((Problem("a", "b"),), from_plain({}), (), Project(Path())).ok
 
 
-def test_a_report_reads_as_its_problems_or_as_none(check_dict) -> None:
+def test_the_text_of_a_report_is_its_problems_or_the_number_of_defaults(check_dict) -> None:
     good = check_dict()
     assert str(good) == f"no mistakes, {len(good.defaults)} defaults"
     bad = check_dict(seed="x", modle={})
@@ -57,7 +57,7 @@ def test_a_report_reads_as_its_problems_or_as_none(check_dict) -> None:
     assert str(replace(good, defaults=good.defaults[:1])) == "no mistakes, 1 default"
 
 
-def test_mistakes_know_whether_anything_below_a_key_is_wrong() -> None:
+def test_mistakes_below_a_key_are_known() -> None:
     mistakes = Mistakes(reported=frozenset({"train.for"}))
     mistakes.report("monitor", "is wrong", None)
     assert [mistakes.has_any(key) for key in ("train", "train.for", "monitor", "mon", "tr")] == [

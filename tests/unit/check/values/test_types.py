@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from epochal.check.values.types import (
     describe_type,
     find_type_problem,
@@ -83,27 +79,26 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "value"), FITTING)
-def test_fitting_values_have_no_problem(annotation: str, value: object) -> None:
-    assert find_type_problem(from_plain(value), annotation) is None
+def test_fitting_values_have_no_problem() -> None:
+    for annotation, value in FITTING:
+        assert find_type_problem(from_plain(value), annotation) is None
 
 
-@pytest.mark.parametrize(("annotation", "value", "problem"), WRONG)
-def test_wrong_values_say_what_was_expected(annotation: str, value: object, problem: str) -> None:
-    assert find_type_problem(from_plain(value), annotation) == problem
+def test_wrong_values_say_what_was_expected() -> None:
+    for annotation, value, problem in WRONG:
+        assert find_type_problem(from_plain(value), annotation) == problem
 
 
-@pytest.mark.parametrize("annotation", ["Duration", "Every", "Duration | None", "int | Duration"])
-@pytest.mark.parametrize("text", ["10 epochs", "ten", "10", "-3ep", "0.5st", ""])
-def test_bad_durations_say_what_is_accepted(annotation: str, text: str) -> None:
-    problem = find_type_problem(from_plain(text), annotation)
-    assert problem is not None
-    assert "10ep (epochs), 500st (steps)" in problem
+def test_wrong_durations_show_examples() -> None:
+    for annotation in ("Duration", "Every", "Duration | None", "int | Duration"):
+        for text in ("10 epochs", "ten", "10", "-3ep", "0.5st", ""):
+            problem = find_type_problem(from_plain(text), annotation)
+            assert problem is not None, annotation
+            assert "10ep (epochs), 500st (steps)" in problem, annotation
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value", "hint"),
-    [
+def test_hints_can_be_typed() -> None:
+    for annotation, value, hint in (
         ("int", 1000.0, "write 1000"),
         ("int", "12", "write 12 without quotes"),
         ("float", "1e-3", "write 1e-3 without quotes"),
@@ -123,10 +118,8 @@ def test_bad_durations_say_what_is_accepted(annotation: str, text: str) -> None:
         ("tuple[str, ...]", "val", "write [val]"),
         ("dict[str, int]", 3, ""),
         ("int", None, ""),
-    ],
-)
-def test_hints_are_things_to_type(annotation: str, value: object, hint: str) -> None:
-    assert hint_for(from_plain(value), annotation) == hint
+    ):
+        assert hint_for(from_plain(value), annotation) == hint
 
 
 def test_long_values_are_shortened_in_messages() -> None:
@@ -141,7 +134,7 @@ def test_types_are_described_in_words() -> None:
     assert describe_type(parse_type("Tensor")) == "a value"
 
 
-def test_a_text_names_a_callable_only_where_no_text_is_wanted() -> None:
+def test_a_text_names_a_callable_only_if_no_text_is_allowed() -> None:
     node = from_plain("pkg.f")
     assert is_callable_path(node, "Callable[[int], int] | None")
     assert not is_callable_path(node, "str | Callable")
@@ -149,9 +142,8 @@ def test_a_text_names_a_callable_only_where_no_text_is_wanted() -> None:
     assert not is_callable_path(from_plain(None), "Callable | None")
 
 
-@pytest.mark.parametrize(
-    ("value", "annotation", "wrong"),
-    [
+def test_bounds_of_a_type_are_checked() -> None:
+    for value, annotation, wrong in (
         (0, "Annotated[int, AtLeast(1)]", "must be at least 1, got 0"),
         (0, "Annotated[int, AtLeast(1)] | None", "must be at least 1, got 0"),
         (0, "Annotated[int | None, AtLeast(1)]", "must be at least 1, got 0"),
@@ -164,12 +156,10 @@ def test_a_text_names_a_callable_only_where_no_text_is_wanted() -> None:
         (1, "Annotated[int, AtLeast(1), 'a note']", None),
         (0, "Annotated[int, AtLeast(1)] | str | float", None),
         (0, "Annotated[Unknown, AtLeast(1)]", None),
-    ],
-)
-def test_bounds_are_part_of_a_type(value: Any, annotation: str, wrong: str | None) -> None:
-    found = find_type_problem(from_plain(value), annotation)
-    assert found is None if wrong is None else found is not None and found.startswith(wrong)
+    ):
+        found = find_type_problem(from_plain(value), annotation)
+        assert found is None if wrong is None else found is not None and found.startswith(wrong)
 
 
-def test_nothing_known_of_a_type_is_called_a_value() -> None:
+def test_an_unknown_type_is_called_a_value() -> None:
     assert describe_type(parse_type("")) == describe_type(parse_type("Foo | Bar")) == "a value"

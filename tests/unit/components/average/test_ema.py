@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,7 +21,7 @@ def averaged(average: Ema, model: nn.Module) -> dict[str, Tensor]:
 
 
 def step(model: nn.Module) -> None:
-    """Give the model other weights, and other statistics."""
+    """Change the weights and buffers of the model."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter))
@@ -35,7 +33,7 @@ def network(dtype: torch.dtype = torch.float32) -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).to(dtype)
 
 
-def test_after_some_steps_it_is_the_closed_formula() -> None:
+def test_the_average_equals_its_closed_form() -> None:
     model, average, decay = network(), Ema(decay=0.8), 0.8
     average.start(model)
     history = [tensors(model)]
@@ -59,34 +57,36 @@ def test_integer_buffers_are_those_of_the_model() -> None:
     assert averaged(average, model)["1.num_batches_tracked"] == 1
 
 
-def test_the_model_has_its_own_weights_again_afterwards() -> None:
+def test_the_model_gets_its_weights_back() -> None:
     model, average = network(), Ema()
     average.start(model)
     step(model)
     average.update()
-    own, kept = tensors(model), {k: v.clone() for k, v in average.state_tensors().items()}
+    own, copies = tensors(model), {k: v.clone() for k, v in average.state_tensors().items()}
     with pytest.raises(KeyError), average.swapped():
         raise KeyError
     assert all(torch.equal(value, own[name]) for name, value in model.state_dict().items())
-    assert all(torch.equal(v, kept[name]) for name, v in average.state_tensors().items())
+    assert all(torch.equal(v, copies[name]) for name, v in average.state_tensors().items())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_an_update_that_counts_is_the_same_with_and_without_a_mask(dtype: torch.dtype) -> None:
-    results = []
-    for mask in (None, torch.zeros(())):
-        model, average = network(dtype), Ema(decay=0.9)
-        average.start(model)
-        torch.manual_seed(1)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter))
-        average.update(mask)
-        results.append(averaged(average, model))
-    assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
+def test_an_update_is_the_same_with_and_without_a_mask() -> None:
+    for dtype in (torch.float32, torch.float64):
+        results = []
+        for mask in (None, torch.zeros(())):
+            model, average = network(dtype), Ema(decay=0.9)
+            average.start(model)
+            torch.manual_seed(1)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(torch.randn_like(parameter))
+            average.update(mask)
+            results.append(averaged(average, model))
+        assert all(torch.equal(value, results[1][name]) for name, value in results[0].items()), (
+            dtype
+        )
 
 
-def test_a_skipped_update_changes_no_bit_even_if_statistics_became_nan() -> None:
+def test_a_skipped_update_changes_nothing_even_with_nan_in_buffers() -> None:
     model, average = network(), Ema(decay=0.5)
     average.start(model)
     step(model)
@@ -98,7 +98,7 @@ def test_a_skipped_update_changes_no_bit_even_if_statistics_became_nan() -> None
     assert all(torch.equal(value, before[name]) for name, value in average.state_tensors().items())
 
 
-def test_its_tensors_stay_where_they_are() -> None:
+def test_its_tensors_keep_their_memory() -> None:
     model, average = network(), Ema()
     average.start(model)
     places = [value.data_ptr() for value in average.state_tensors().values()]
@@ -109,7 +109,7 @@ def test_its_tensors_stay_where_they_are() -> None:
     assert [value.data_ptr() for value in average.state_tensors().values()] == places
 
 
-def test_tied_weights_are_kept_once() -> None:
+def test_tied_weights_are_copied_once() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
     average = Ema()
@@ -124,14 +124,16 @@ def test_a_model_without_weights_has_nothing_to_average() -> None:
     assert average.state_tensors() == {}
 
 
-@pytest.mark.parametrize("decay", [1.0, -0.1, float("nan")])
-def test_a_decay_out_of_bounds_is_refused(decay: Any) -> None:
-    message = r"average.decay: must be at least 0 and below 1, got .*\n  write for example 0.999"
-    with pytest.raises(ConfigError, match=message):
-        Ema(decay=decay)
+def test_a_decay_out_of_bounds_is_refused() -> None:
+    for decay in (1.0, -0.1, float("nan")):
+        message = (
+            r"average.decay: must be at least 0 and below 1, got .*\n  write for example 0.999"
+        )
+        with pytest.raises(ConfigError, match=message):
+            Ema(decay=decay)
 
 
-def test_weights_that_come_later_begin_their_average_then() -> None:
+def test_new_weights_start_their_average() -> None:
     model, average = network(), Ema(decay=0.5)
     average.start(model)
     step(model)
@@ -149,7 +151,7 @@ def test_weights_that_come_later_begin_their_average_then() -> None:
     assert not torch.equal(now["0.weight"], before["0.weight"])
 
 
-def test_weights_that_are_no_more_are_forgotten() -> None:
+def test_weights_that_are_gone_are_dropped() -> None:
     model, average = network(), Ema()
     average.start(model)
     del model[1]
@@ -157,7 +159,7 @@ def test_weights_that_are_no_more_are_forgotten() -> None:
     assert sorted(average.state_tensors()) == ["0.bias", "0.weight"]
 
 
-def test_averages_stay_in_place_when_nothing_is_new() -> None:
+def test_averages_keep_their_memory_if_nothing_is_new() -> None:
     model, average = network(), Ema()
     average.start(model)
     before = average.state_tensors()
@@ -165,7 +167,7 @@ def test_averages_stay_in_place_when_nothing_is_new() -> None:
     assert all(value is before[name] for name, value in average.state_tensors().items())
 
 
-def test_with_a_warm_up_the_decay_grows_by_the_closed_formula() -> None:
+def test_a_warmup_of_the_decay_equals_its_closed_form() -> None:
     model, average = network(), Ema(decay=0.5, warmup=True)
     average.start(model)
     expected = tensors(model)["0.weight"]
@@ -178,22 +180,22 @@ def test_with_a_warm_up_the_decay_grows_by_the_closed_formula() -> None:
     assert average.state_tensors()[UPDATES_KEY] == 12
 
 
-def test_an_update_that_is_skipped_does_not_warm_up() -> None:
+def test_a_skipped_update_does_not_warm_up() -> None:
     model, average = network(), Ema(decay=0.5, warmup=True)
     average.start(model)
-    kept = {name: one.clone() for name, one in average.state_tensors().items()}
+    before = {name: one.clone() for name, one in average.state_tensors().items()}
     step(model)
     average.update(torch.ones(()))
-    assert all(torch.equal(one, kept[name]) for name, one in average.state_tensors().items())
+    assert all(torch.equal(one, before[name]) for name, one in average.state_tensors().items())
     average.update(torch.zeros(()))
-    other, twin = network(), Ema(decay=0.5, warmup=True)
-    twin.start(other)
+    other, reference = network(), Ema(decay=0.5, warmup=True)
+    reference.start(other)
     other.load_state_dict(model.state_dict())
-    twin.update()
-    for name, one in twin.state_tensors().items():
+    reference.update()
+    for name, one in reference.state_tensors().items():
         torch.testing.assert_close(one, average.state_tensors()[name])
 
 
 def test_a_period_of_never_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"average.every: the average would never move"):
+    with pytest.raises(ConfigError, match=r"average.every: never updates the average"):
         Ema(every=0)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
 
 
-def test_it_begins_with_copies_of_all_floats() -> None:
+def test_copies_start_as_the_float_weights_and_buffers() -> None:
     model = network()
     tensors = Shadow(model).tensors()
     assert "1.num_batches_tracked" not in tensors
@@ -43,7 +43,7 @@ def test_new_weights_are_admitted_and_others_keep_their_copies() -> None:
     assert (tensors["0.weight"] == 7).all()
 
 
-def test_copies_may_follow_the_weights() -> None:
+def test_copies_can_be_set_to_the_weights() -> None:
     model = network()
     shadow = Shadow(model)
     shadow.copies[0].fill_(7)
@@ -51,7 +51,7 @@ def test_copies_may_follow_the_weights() -> None:
     assert torch.equal(shadow.tensors()["0.weight"], model[0].weight)
 
 
-def test_a_flag_on_the_device_decides_whether_copies_move() -> None:
+def test_a_flag_on_the_device_decides_whether_copies_change() -> None:
     model = network()
     shadow = Shadow(model)
     before = {name: one.clone() for name, one in shadow.tensors().items()}

@@ -1,4 +1,4 @@
-"""Tests of the mean of weights at several moments."""
+"""Tests of stochastic weight averaging."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def averaged(average: Swa, model: nn.Module) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def test_it_is_the_mean_of_weights_and_statistics() -> None:
+def test_it_is_the_mean_of_weights_and_buffers() -> None:
     model, average = network(), Swa()
     average.start(model)
     history = []
@@ -50,7 +50,7 @@ def test_it_is_the_mean_of_weights_and_statistics() -> None:
     assert result["1.num_batches_tracked"] == 5
 
 
-def test_one_sample_is_that_sample_bit_for_bit() -> None:
+def test_the_mean_of_one_update_equals_the_weights() -> None:
     model, average = network(), Swa()
     average.start(model)
     step(model)
@@ -61,7 +61,7 @@ def test_one_sample_is_that_sample_bit_for_bit() -> None:
     assert torch.equal(result["0.weight"], own["0.weight"])
 
 
-def test_as_long_as_nothing_counts_it_is_the_model() -> None:
+def test_before_the_first_update_the_average_equals_the_model() -> None:
     model, average = network(), Swa()
     average.start(model)
     step(model)
@@ -70,31 +70,31 @@ def test_as_long_as_nothing_counts_it_is_the_model() -> None:
     assert int(average.state_tensors()[UPDATES_KEY]) == 0
 
 
-def test_its_tensors_are_all_of_its_state() -> None:
+def test_its_state_is_its_tensors() -> None:
     model, average = network(), Swa()
     average.start(model)
-    other, twin = network(), Swa()
-    twin.start(other)
+    other, restored = network(), Swa()
+    restored.start(other)
     for _ in range(3):
         step(model)
         average.update()
     other.load_state_dict(model.state_dict())
-    for name, tensor in twin.state_tensors().items():
+    for name, tensor in restored.state_tensors().items():
         tensor.copy_(average.state_tensors()[name])
     step(model)
     other.load_state_dict(model.state_dict())
     average.update()
-    twin.update()
-    for name, tensor in twin.state_tensors().items():
+    restored.update()
+    for name, tensor in restored.state_tensors().items():
         assert torch.equal(tensor, average.state_tensors()[name])
 
 
 def test_a_period_of_never_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"average.every: weights would never count"):
+    with pytest.raises(ConfigError, match=r"average.every: never updates the average"):
         Swa(every=0)  # type: ignore[arg-type]
 
 
-def test_a_run_may_begin_with_the_mean_of_another_one(shop: Path) -> None:
+def test_a_run_may_start_from_the_average_of_another_run(shop: Path) -> None:
     average = "average={type: swa, start: 1ep, every: 2st}"
     first = ep.run("config.yaml", overrides=[average, "train.for=2ep"], raise_errors=True)
     assert first.dir is not None

@@ -1,4 +1,4 @@
-"""Folds of a dataset: disjoint, whole, stratified, and refused where there can be none."""
+"""Tests of cross-validation: folds, stratification, and data that cannot be split."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_labels_are_spread_over_the_folds(labels: list[str], folds: int) -> None
         assert max(counts) - min(counts) <= 1
 
 
-def test_the_seed_decides_who_is_in_which_fold() -> None:
+def test_the_seed_decides_the_folds() -> None:
     assert assign_folds(20, 4, seed=1) != assign_folds(20, 4, seed=2)
     assert assign_folds(20, 4, seed=1)[0] != list(range(0, 20, 4))
 
@@ -56,7 +56,7 @@ def samples(loader: DataLoader[Any]) -> list[int]:
     return sorted(int(value) for batch in loader for value in batch[0])
 
 
-def test_a_fold_trains_on_the_rest_and_validates_what_it_holds_out() -> None:
+def test_a_fold_validates_its_samples_and_trains_on_the_others() -> None:
     loader = DataLoader(TensorDataset(torch.arange(10)), batch_size=3, shuffle=True)
     held_out = []
     for number in (1, 2, 3):
@@ -73,7 +73,7 @@ def test_loaders_of_a_fold_are_like_the_one_they_come_from() -> None:
         return torch.tensor(batch)
 
     loader = DataLoader(
-        list(range(10)),  # type: ignore[arg-type]  # a list is as good as a dataset
+        list(range(10)),  # type: ignore[arg-type]  # torch accepts a list
         batch_size=4,
         drop_last=True,
         collate_fn=collate,
@@ -97,7 +97,7 @@ def test_rows_of_tensors_stay_tensors() -> None:
     assert type(select_samples([1, 2, 3], [0])) is Subset
 
 
-def test_repetitions_of_a_sample_are_all_on_one_side() -> None:
+def test_repetitions_of_a_sample_are_in_one_part_of_a_fold() -> None:
     loader = DataLoader(Repeated(list(range(6)), 3), batch_size=2)
     fold = split_loader(loader, 1, 3, seed=0)
     trained = [int(one) for batch in fold.train for one in batch]
@@ -122,9 +122,8 @@ class Pictures(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at
         return kinds.get(self.kind, SimpleNamespace(label=label))
 
 
-@pytest.mark.parametrize(
-    ("dataset", "where"),
-    [
+def test_labels_are_found_in_the_data_or_in_its_samples() -> None:
+    for dataset, where in (
         (Pictures("attribute"), "targets"),
         (Pictures("dict"), "label"),
         (Pictures("tuple"), 1),
@@ -133,31 +132,24 @@ class Pictures(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at
         (ep.data.Tensors(x=torch.rand(3), label=torch.tensor([0, 1, 1])), "label"),
         (ep.data.Tensors(torch.rand(3), torch.tensor([0, 1, 1])), 1),
         (TensorDataset(torch.rand(3), torch.tensor([0, 1, 1])), 1),
-    ],
-)
-def test_labels_are_found_in_the_data_or_in_its_samples(dataset: Any, where: Any) -> None:
-    assert get_labels(dataset, where) == [0, 1, 1]
+    ):
+        assert get_labels(dataset, where) == [0, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "where", "message"),
-    [
+def test_labels_that_are_not_there_are_an_error() -> None:
+    short = Pictures("attribute")
+    short.targets = [0]
+    for dataset, where, message in (
         (Pictures("dict"), "lable", r"has 'lable'; a sample has the keys label"),
         (Pictures("tuple"), 7, r"has 7; a sample has a tuple"),
-        (TensorDataset(torch.rand(3, 2)), 0, r"0 is no single label, but list"),
-        (SimpleNamespace(y=[1, 2], __len__=None), "y", None),
-    ],
-)
-def test_labels_that_are_not_there_are_an_error(dataset: Any, where: Any, message: Any) -> None:
-    if message is None:
-        dataset = Pictures("attribute")
-        dataset.targets = [0]
-        where, message = "targets", "'targets' has 1 labels, and there are 3 samples"
-    with pytest.raises(ConfigError, match=rf"train\.stratify: .*{message}"):
-        get_labels(dataset, where)
+        (TensorDataset(torch.rand(3, 2)), 0, r"0 is a list, not a single label"),
+        (short, "targets", "'targets' has 1 labels, and there are 3 samples"),
+    ):
+        with pytest.raises(ConfigError, match=rf"train\.stratify: .*{message}"):
+            get_labels(dataset, where)
 
 
-def test_a_label_that_is_rarer_than_the_folds_is_warned_of(
+def test_a_label_with_fewer_samples_than_folds_gives_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     loader = DataLoader(TensorDataset(torch.tensor([0, 0, 0, 1])), batch_size=2)
@@ -175,15 +167,12 @@ def weighted() -> DataLoader[Any]:
     return DataLoader(data, sampler=WeightedRandomSampler([1.0] * 4, num_samples=4))
 
 
-@pytest.mark.parametrize(
-    ("loader", "message"),
-    [
+def test_data_that_cannot_be_split_is_refused() -> None:
+    for loader, message in (
         (DataLoader(TensorDataset(torch.arange(3))), "4 folds of 3 samples(.|\n)*at most 3"),
-        (DataLoader(Stream()), "asked by index, and a Stream is iterable"),
+        (DataLoader(Stream()), "read by index, and a Stream is iterable"),
         ([1, 2, 3], "as a DataLoader, got a list"),
-        (weighted(), "a sampler of its own, a WeightedRandomSampler"),
-    ],
-)
-def test_data_without_such_folds_is_refused(loader: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=rf"train\.folds: .*{message}"):
-        split_loader(loader, 1, 4, seed=0)
+        (weighted(), "a custom sampler, a WeightedRandomSampler"),
+    ):
+        with pytest.raises(ConfigError, match=rf"train\.folds: .*{message}"):
+            split_loader(loader, 1, 4, seed=0)

@@ -1,4 +1,4 @@
-"""Loaders: defaults by split and device, and messages for options that cannot work."""
+"""Tests of loaders: defaults by split and device, and refused options."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_train_is_shuffled_and_other_splits_are_not() -> None:
         assert isinstance(build(split=split).sampler, SequentialSampler)
 
 
-def test_shuffle_can_be_said_for_any_split() -> None:
+def test_shuffle_can_be_set_for_any_split() -> None:
     assert isinstance(build(split="train", shuffle=False).sampler, SequentialSampler)
     assert isinstance(build(split="val", shuffle=True).sampler, RandomSampler)
 
 
-def test_order_follows_the_loaders_own_generator_not_the_global_one() -> None:
+def test_the_order_depends_on_the_generator_of_the_loader() -> None:
     loader = build(batch_size=4)
     orders = []
     for global_seed in (1, 2):
@@ -79,13 +79,13 @@ def test_drop_last_leaves_out_the_short_batch() -> None:
     assert len(build(batch_size=4, drop_last=True)) == 2
 
 
-def test_memory_is_pinned_only_for_cuda_unless_told_otherwise() -> None:
+def test_memory_is_pinned_for_cuda_or_on_request() -> None:
     assert not build(device="cpu").pin_memory
     assert build(device="cuda:0").pin_memory
     assert not build(device="cuda", pin_memory=False).pin_memory
 
 
-def test_workers_persist_only_where_there_are_workers_and_only_in_training() -> None:
+def test_workers_persist_only_in_training() -> None:
     assert not build().persistent_workers
     assert not build(persistent_workers=True).persistent_workers
     assert build(workers=2).persistent_workers
@@ -95,7 +95,7 @@ def test_workers_persist_only_where_there_are_workers_and_only_in_training() -> 
 
 
 class Augmented(Dataset[list[torch.Tensor]]):
-    """Draws what it gives."""
+    """Random samples."""
 
     def __len__(self) -> int:
         return 4
@@ -117,26 +117,26 @@ def test_workers_of_an_evaluation_draw_the_same_random_numbers_each_time() -> No
     assert torch.equal(torch.cat(seen[:2]), torch.cat(seen[2:]))
 
 
-def test_collate_makes_the_batches() -> None:
+def test_a_given_collate_builds_the_batches() -> None:
     loader = build([3, 4, 5], split="val", batch_size=2, collate=sum)
     assert list(loader) == [7, 5]
 
 
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_tensors_are_batched_by_gathering(split: str) -> None:
-    data = ep.data.Tensors(x=torch.zeros(10, 2), label=torch.arange(10))
-    loader = build(data, split=split, batch_size=4)
-    assert find_in_memory_source(loader) is not None
-    assert sorted(first_column(loader)) == list(range(10))
+def test_tensors_are_batched_by_gathering() -> None:
+    for split in ("train", "val"):
+        data = ep.data.Tensors(x=torch.zeros(10, 2), label=torch.arange(10))
+        loader = build(data, split=split, batch_size=4)
+        assert find_in_memory_source(loader) is not None, split
+        assert sorted(first_column(loader)) == list(range(10)), split
 
 
-def test_a_collate_that_was_given_is_used_for_tensors_too() -> None:
+def test_a_given_collate_is_used_for_tensors() -> None:
     loader = build(ep.data.Tensors(torch.arange(4)), split="val", batch_size=2, collate=len)
     assert list(loader) == [2, 2]
     assert find_in_memory_source(loader) is None
 
 
-def test_a_ready_loader_comes_back_as_it_is() -> None:
+def test_a_loader_is_returned_as_it_is() -> None:
     loader = DataLoader([1, 2])
     assert build(loader) is loader
 
@@ -165,7 +165,7 @@ def test_iterable_dataset_with_workers_warns_of_repeated_samples(
     assert "each of the 2 workers yields every sample of Stream" in caplog.text
 
 
-def test_iterable_dataset_that_splits_by_worker_is_trusted(
+def test_an_iterable_dataset_that_splits_by_worker_gives_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stream = Stream()
@@ -174,17 +174,14 @@ def test_iterable_dataset_that_splits_by_worker_is_trusted(
     assert not caplog.records
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_impossible_numbers_are_refused() -> None:
+    for options, message in (
         ({"batch_size": 0}, r"data\.train\.batch_size: must be at least 1, got 0"),
         ({"batch_size": -4}, r"must be at least 1, got -4"),
         ({"workers": -1}, r"data\.train\.workers: must be at least 0, got -1"),
-    ],
-)
-def test_impossible_numbers_are_named(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        build(**options)
+    ):
+        with pytest.raises(ConfigError, match=message):
+            build(**options)
 
 
 def test_empty_dataset_is_named_before_the_run() -> None:
@@ -197,11 +194,11 @@ def test_dropping_the_only_batch_is_an_error_with_the_numbers() -> None:
         build(drop_last=True)
 
 
-def test_dataset_without_length_is_told_what_it_lacks() -> None:
+def test_a_dataset_without_length_is_refused() -> None:
     with pytest.raises(ConfigError, match="Endless has no __len__"):
         build(Endless())
 
 
-def test_something_that_holds_no_samples_is_named_by_its_type() -> None:
+def test_an_object_without_samples_is_named_by_its_type() -> None:
     with pytest.raises(ConfigError, match=r"data\.val: cannot read samples from a int"):
         build(3, split="val")

@@ -1,4 +1,4 @@
-"""A dataset several times over: length, order, random numbers, resume."""
+"""Tests of repeated datasets: length, order, random numbers and resume."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def epoch(loader: object, number: int) -> list[tuple[int, float]]:
     ]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_each_sample_comes_as_often_with_noise_of_its_own(workers: int) -> None:
-    read = epoch(build(Noisy(), repeat=4, workers=workers), 0)
-    assert Counter(index for index, _ in read) == {0: 4, 1: 4, 2: 4}
-    assert len({noise for _, noise in read}) == 12
-    assert read == epoch(build(Noisy(), repeat=4), 0)
-    assert read != epoch(build(Noisy(), repeat=4), 1)
+def test_each_repetition_of_a_sample_has_its_own_random_numbers() -> None:
+    for workers in (0, 2):
+        read = epoch(build(Noisy(), repeat=4, workers=workers), 0)
+        assert Counter(index for index, _ in read) == {0: 4, 1: 4, 2: 4}, workers
+        assert len({noise for _, noise in read}) == 12, workers
+        assert read == epoch(build(Noisy(), repeat=4), 0), workers
+        assert read != epoch(build(Noisy(), repeat=4), 1), workers
 
 
-def test_rows_of_tensors_are_still_taken_at_once() -> None:
+def test_repeated_tensors_are_gathered_at_once() -> None:
     data = ep.data.Tensors(x=torch.arange(3), y=torch.arange(3) * 10)
     loader = build(data, repeat=2, shuffle=False)
     batches = [{name: column.tolist() for name, column in batch.items()} for batch in loader]
@@ -77,19 +77,19 @@ def test_rows_of_tensors_are_still_taken_at_once() -> None:
     assert not hasattr(Repeated(Noisy(), 2), "__getitems__")
 
 
-def test_an_index_beyond_the_end_is_none() -> None:
+def test_an_index_beyond_the_end_is_refused() -> None:
     repeated = Repeated([1, 2], 3)
     assert (len(repeated), list(repeated)) == (6, [1, 2, 1, 2, 1, 2])
     with pytest.raises(IndexError):
         repeated[6]
 
 
-def test_what_has_no_index_cannot_be_repeated() -> None:
+def test_iterable_datasets_cannot_be_repeated() -> None:
     with pytest.raises(ConfigError, match=r"data\.train\.repeat: cannot be 2: Stream is iterable"):
         build(Stream(), repeat=2)
 
 
-def test_a_batch_may_be_filled_by_repetitions_alone() -> None:
+def test_repetitions_may_fill_a_batch() -> None:
     loader = build_loader(
         [1, 2], LoaderOptions(batch_size=6, repeat=3, drop_last=True), split="train", device="cpu"
     )
@@ -104,7 +104,7 @@ def test_a_batch_may_be_filled_by_repetitions_alone() -> None:
 
 
 class Augmented(Dataset):  # type: ignore[type-arg]  # reason: torch's generic at run time
-    """Three samples that look different each time."""
+    """Three samples with random numbers."""
 
     def __len__(self) -> int:
         return 3
@@ -124,7 +124,7 @@ class Fitting(ep.Task):
         return {"loss": (nn.functional.mse_loss(out["y"], batch["y"]), len(batch["y"]))}
 
 
-def test_a_run_goes_on_in_the_midst_of_repetitions() -> None:
+def test_a_run_resumes_in_the_middle_of_repetitions() -> None:
     def make(settings: dict[str, Any]) -> ep.Run:
         torch.manual_seed(0)
         model = nn.Linear(4, 2)

@@ -1,4 +1,4 @@
-"""Tests of arrays in memory as a dataset: what it takes, what it gives, what it refuses."""
+"""Tests of the dataset of arrays in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def as_lists(batches: Any) -> list[Any]:
     ]
 
 
-def test_it_is_exported_as_a_namespace_that_costs_no_import() -> None:
+def test_ep_data_is_imported_lazily() -> None:
     assert ep.data.Tensors is Tensors
     code = "import sys, epochal; assert 'torch' not in sys.modules; epochal.data.Tensors"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -50,30 +50,30 @@ def test_gather_gives_the_batch_of_some_samples() -> None:
     assert Tensors(label=Y).gather(indices)["label"].tolist() == [5, 0]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_plain_loader_gives_the_batches_of_a_tensor_dataset(workers: int) -> None:
-    options: dict[str, Any] = {"batch_size": 3, "num_workers": workers}
-    expected = as_lists(DataLoader(TensorDataset(X, Y), **options))
-    assert as_lists(DataLoader(Tensors(X, Y), **options)) == expected
-    own = DataLoader(Tensors(X, Y), collate_fn=Tensors.collate, **options)
-    assert as_lists(own) == expected
-    named = as_lists(DataLoader(Tensors(x=X, label=Y), **options))
-    assert [list(batch.values()) for batch in named] == expected
+def test_a_plain_loader_gives_the_batches_of_a_tensor_dataset() -> None:
+    for workers in (0, 1):
+        options: dict[str, Any] = {"batch_size": 3, "num_workers": workers}
+        expected = as_lists(DataLoader(TensorDataset(X, Y), **options))
+        assert as_lists(DataLoader(Tensors(X, Y), **options)) == expected, workers
+        own = DataLoader(Tensors(X, Y), collate_fn=Tensors.collate, **options)
+        assert as_lists(own) == expected, workers
+        named = as_lists(DataLoader(Tensors(x=X, label=Y), **options))
+        assert [list(batch.values()) for batch in named] == expected, workers
 
 
-def test_its_own_loader_gives_batches_in_one_piece() -> None:
+def test_its_loader_gathers_batches() -> None:
     loader = Tensors(x=X, label=Y).loader(batch_size=3, drop_last=True)
     assert [batch["label"].tolist() for batch in loader] == [[0, 1, 2], [3, 4, 5]]
     shuffled = Tensors(Y).loader(batch_size=7, shuffle=True)
     assert sorted(next(iter(shuffled))[0].tolist()) == list(range(7))
 
 
-def test_samplers_may_count_from_the_end() -> None:
+def test_samplers_may_give_negative_indices() -> None:
     loader = DataLoader(Tensors(Y), batch_size=2, sampler=[-1, 0])
     assert as_lists(loader) == [[[6, 0]]]
 
 
-def test_parts_and_sums_of_it_work_like_those_of_other_datasets() -> None:
+def test_subsets_and_concatenations_of_tensors_work() -> None:
     parts = random_split(Tensors(x=X, label=Y), [3, 4], torch.Generator().manual_seed(0))
     labels = [label for part in parts for batch in DataLoader(part, 2) for label in batch["label"]]
     assert sorted(map(int, labels)) == list(range(7))
@@ -81,9 +81,8 @@ def test_parts_and_sums_of_it_work_like_those_of_other_datasets() -> None:
     assert len(as_lists(DataLoader(both, 7))) == 2
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
+def test_every_kind_of_array_is_accepted() -> None:
+    for array in (
         np.arange(7),
         np.arange(7)[::-1],
         np.broadcast_to(np.arange(7), (7,)),
@@ -94,18 +93,16 @@ def test_parts_and_sums_of_it_work_like_those_of_other_datasets() -> None:
         torch.arange(7.0).requires_grad_(),
         torch.nn.Parameter(torch.arange(7.0)),
         torch.complex(X[:, 0], X[:, 1]).conj(),
-    ],
-)
-def test_every_kind_of_array_is_taken(array: Any) -> None:
-    (kept,) = Tensors(array).tensors
-    expected = array if isinstance(array, Tensor) else torch.tensor(list(map(int, array)))
-    assert torch.equal(kept, expected.detach())
-    assert kept.is_contiguous()
-    assert type(kept) is Tensor
-    assert not kept.requires_grad
+    ):
+        (tensor,) = Tensors(array).tensors
+        expected = array if isinstance(array, Tensor) else torch.tensor(list(map(int, array)))
+        assert torch.equal(tensor, expected.detach()), array
+        assert tensor.is_contiguous(), array
+        assert type(tensor) is Tensor, array
+        assert not tensor.requires_grad, array
 
 
-def test_memory_is_shared_where_it_can_be() -> None:
+def test_memory_is_shared_if_possible() -> None:
     array = np.zeros(3)
     data = Tensors(array, X[:3])
     array[0] = 5
@@ -126,20 +123,17 @@ def test_different_lengths_are_named() -> None:
         Tensors(X, Y[:3])
 
 
-@pytest.mark.parametrize(
-    ("array", "what"),
-    [
-        (np.array(["a", "b"]), "x is a ndarray that torch makes no tensor of"),
-        (["a", "b"], "x is a list that torch makes no tensor of"),
-        (None, "x is a NoneType that torch makes no tensor of"),
+def test_values_that_are_no_arrays_of_numbers_are_refused() -> None:
+    for array, what in (
+        (np.array(["a", "b"]), "x, a ndarray, cannot become a tensor"),
+        (["a", "b"], "x, a list, cannot become a tensor"),
+        (None, "x, a NoneType, cannot become a tensor"),
         (torch.tensor(3), "x has no rows"),
         (5.0, "x has no rows"),
         (X.to_sparse(), "x is torch.sparse_coo"),
-    ],
-)
-def test_what_is_no_array_of_numbers_is_refused(array: object, what: str) -> None:
-    with pytest.raises(DataError, match=f"Tensors: {what}"):
-        Tensors(x=array)
+    ):
+        with pytest.raises(DataError, match=f"Tensors: {what}"):
+            Tensors(x=array)
 
 
 def test_arrays_on_several_devices_are_refused() -> None:
@@ -153,14 +147,14 @@ def test_a_masked_array_is_refused() -> None:
         Tensors(x=array)
 
 
-@pytest.mark.parametrize("value", [torch.ones(3), 1, "yes"])
-def test_an_array_cannot_be_called_resident(value: Any) -> None:
-    message = r"resident must be True, False or None, got a \w+\n  give an array of that name"
-    with pytest.raises(DataError, match=message):
-        Tensors(resident=value)
+def test_an_array_cannot_be_called_resident() -> None:
+    for value in (torch.ones(3), 1, "yes"):
+        message = r"resident must be True, False or None, got a \w+\n  give an array of that name"
+        with pytest.raises(DataError, match=message):
+            Tensors(resident=value)
 
 
-@pytest.mark.parametrize("kind", [">f4", "<f4", ">i8", ">f8", ">i2"])
-def test_arrays_of_any_byte_order_are_taken(kind: str) -> None:
-    (tensor,) = Tensors(np.arange(4, dtype=kind)).tensors
-    assert tensor.tolist() == [0, 1, 2, 3]
+def test_arrays_of_any_byte_order_are_accepted() -> None:
+    for kind in (">f4", "<f4", ">i8", ">f8", ">i2"):
+        (tensor,) = Tensors(np.arange(4, dtype=kind)).tensors
+        assert tensor.tolist() == [0, 1, 2, 3], kind

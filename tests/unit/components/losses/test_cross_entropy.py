@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.nn import functional
 from torch.profiler import profile
@@ -12,41 +11,41 @@ LOGITS = torch.randn(6, 4)
 LABELS = torch.tensor([0, 3, 1, 1, 2, 0])
 
 
-def test_it_is_torchs_bit_for_bit() -> None:
+def test_it_equals_torchs_exactly() -> None:
     value, count = CrossEntropy()(LOGITS, LABELS)
     assert torch.equal(value, functional.cross_entropy(LOGITS, LABELS))
     assert count == 6
 
 
-def test_label_smoothing_is_the_closed_formula() -> None:
+def test_label_smoothing_equals_its_closed_form() -> None:
     value, _ = CrossEntropy(label_smoothing=0.1)(LOGITS, LABELS)
     logs = LOGITS.log_softmax(1)
     right = logs.gather(1, LABELS.unsqueeze(1)).squeeze(1)
     torch.testing.assert_close(value, -(0.9 * right + 0.1 * logs.mean(1)).mean())
 
 
-def test_classes_are_weighted_as_torch_does_it() -> None:
+def test_class_weights_equal_those_of_torch() -> None:
     weights = [1.0, 2.0, 0.5, 3.0]
     value, _ = CrossEntropy(class_weights=weights)(LOGITS, LABELS)
     wanted = functional.cross_entropy(LOGITS, LABELS, torch.tensor(weights))
     assert torch.equal(value, wanted)
 
 
-@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 3.0]])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_targets_that_are_left_out_do_not_count(weights, smoothing) -> None:
-    labels = torch.tensor([0, -1, 1, -1, 2, 0])
-    loss = CrossEntropy(class_weights=weights, label_smoothing=smoothing, ignore_index=-1)
-    value, count = loss(LOGITS, labels)
-    tensor = None if weights is None else torch.tensor(weights)
-    wanted = functional.cross_entropy(
-        LOGITS, labels, tensor, ignore_index=-1, label_smoothing=smoothing
-    )
-    torch.testing.assert_close(value, wanted)
-    assert int(count) == 4
+def test_ignored_targets_do_not_count() -> None:
+    for weights in (None, [1.0, 2.0, 0.5, 3.0]):
+        for smoothing in (0.0, 0.1):
+            labels = torch.tensor([0, -1, 1, -1, 2, 0])
+            loss = CrossEntropy(class_weights=weights, label_smoothing=smoothing, ignore_index=-1)
+            value, count = loss(LOGITS, labels)
+            tensor = None if weights is None else torch.tensor(weights)
+            wanted = functional.cross_entropy(
+                LOGITS, labels, tensor, ignore_index=-1, label_smoothing=smoothing
+            )
+            torch.testing.assert_close(value, wanted)
+            assert int(count) == 4, weights
 
 
-def test_smoothed_and_weighted_classes_are_torchs_without_asking_how_many_count() -> None:
+def test_smoothing_with_weights_equals_torchs_without_waiting_for_the_device() -> None:
     weights, labels = torch.tensor([1.0, 2.0, 0.5, 3.0]), torch.tensor([0, -100, 1, 1, 2, 0])
     loss = CrossEntropy(class_weights=weights.tolist(), label_smoothing=0.1)
     with profile() as seen:
@@ -56,15 +55,15 @@ def test_smoothed_and_weighted_classes_are_torchs_without_asking_how_many_count(
     torch.testing.assert_close(value, wanted)
 
 
-@pytest.mark.parametrize("ignored", [None, 2])
-def test_parts_of_a_batch_with_weighted_classes_weigh_what_the_whole_does(ignored) -> None:
-    loss = CrossEntropy(class_weights=[1.0, 2.0, 0.5, 3.0], ignore_index=ignored)
-    whole, weight = loss(LOGITS, LABELS)
-    parts = [loss(LOGITS[rows], LABELS[rows]) for rows in (slice(0, 1), slice(1, 6))]
-    torch.testing.assert_close(sum(value * count for value, count in parts) / weight, whole)
+def test_microbatches_with_class_weights_add_up_to_the_batch() -> None:
+    for ignored in (None, 2):
+        loss = CrossEntropy(class_weights=[1.0, 2.0, 0.5, 3.0], ignore_index=ignored)
+        whole, weight = loss(LOGITS, LABELS)
+        parts = [loss(LOGITS[rows], LABELS[rows]) for rows in (slice(0, 1), slice(1, 6))]
+        torch.testing.assert_close(sum(value * count for value, count in parts) / weight, whole)
 
 
-def test_a_batch_of_which_nothing_counts_has_no_loss_and_no_gradient() -> None:
+def test_a_batch_of_ignored_targets_has_no_loss_and_no_gradient() -> None:
     logits = LOGITS.clone().requires_grad_()
     value, count = CrossEntropy(ignore_index=-1)(logits, torch.full((6,), -1))
     value.backward()
@@ -80,7 +79,7 @@ def test_targets_may_be_probabilities() -> None:
     assert count == 6
 
 
-def test_of_dense_targets_each_point_counts() -> None:
+def test_each_element_of_dense_targets_counts() -> None:
     logits, labels = torch.randn(2, 3, 5, 5), torch.randint(3, (2, 5, 5))
     value, count = CrossEntropy()(logits, labels)
     assert torch.equal(value, functional.cross_entropy(logits, labels))

@@ -7,7 +7,7 @@ from epochal.components.losses.dice import Dice
 torch.manual_seed(0)
 
 
-def test_with_class_numbers_it_is_the_closed_formula() -> None:
+def test_class_numbers_equal_the_closed_form() -> None:
     scores, target = torch.randn(2, 3, 4, 4), torch.randint(3, (2, 4, 4))
     p = scores.softmax(1)
     terms = []
@@ -19,7 +19,7 @@ def test_with_class_numbers_it_is_the_closed_formula() -> None:
     torch.testing.assert_close(Dice()(scores, target), torch.stack(terms).mean())
 
 
-def test_with_masks_each_class_stands_alone() -> None:
+def test_masks_treat_classes_as_independent() -> None:
     scores, target = torch.randn(2, 1, 4), (torch.rand(2, 1, 4) > 0.5).float()
     p = scores.sigmoid()
     wanted = 1 - (2 * (p * target).sum(2) + 1) / (p.sum(2) + target.sum(2) + 1)

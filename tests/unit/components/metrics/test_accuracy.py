@@ -1,4 +1,4 @@
-"""Accuracy: hits over all batches, top-k, ignored targets, and helpful errors."""
+"""Tests of accuracy."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def measure(metric: Accuracy, *batches: tuple[torch.Tensor, list[int]]) -> float
     return metric.compute()
 
 
-def test_share_of_hits_over_all_samples() -> None:
+def test_accuracy_is_the_share_of_hits_over_all_samples() -> None:
     assert measure(Accuracy(), (SCORES, [1, 0, 0, 0])) == 0.75
 
 
-def test_batches_of_different_size_weigh_by_their_samples() -> None:
+def test_batches_are_weighted_by_their_samples() -> None:
     small, large = (SCORES[:1], [0]), (SCORES[1:], [0, 2, 0])
     assert measure(Accuracy(), small, large) == 0.75
 
@@ -49,7 +49,7 @@ def test_no_samples_give_not_a_number() -> None:
     assert math.isnan(measure(Accuracy(), (SCORES, [-100] * 4)))
 
 
-def test_classes_lie_along_dimension_one_of_maps_and_sequences() -> None:
+def test_classes_are_along_dimension_one() -> None:
     scores = torch.zeros(2, 3, 5)
     scores[:, 1] = 1.0
     metric = Accuracy()
@@ -74,14 +74,14 @@ def test_missing_output_suggests_the_nearest_name() -> None:
         Accuracy().update({"logit": SCORES}, {"label": torch.zeros(4)})
 
 
-def test_shapes_that_do_not_belong_together_are_shown() -> None:
+def test_shapes_that_do_not_match_are_shown() -> None:
     with pytest.raises(TaskError, match=r"shape \(4, 3\) and 'label' has shape \(4, 3\)"):
         Accuracy().update({"logits": SCORES}, {"label": SCORES})
     with pytest.raises(TaskError, match=r"shape \(4,\)(.|\n)*scores must be \(batch, classes"):
         Accuracy().update({"logits": SCORES[:, 0]}, {"label": torch.zeros(4)})
 
 
-def test_topk_beyond_the_classes_says_how_many_there_are() -> None:
+def test_topk_above_the_number_of_classes_is_refused() -> None:
     with pytest.raises(TaskError, match=r"topk is 5(.|\n)*set topk to at most 3"):
         measure(Accuracy(topk=5), (SCORES, [0, 0, 0, 0]))
 

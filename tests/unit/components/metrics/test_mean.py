@@ -1,4 +1,4 @@
-"""Mean: over elements, not over batches."""
+"""Tests of the mean over all elements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from epochal.components.metrics.mean import Mean
 from epochal.errors import ConfigError, TaskError
 
 
-def test_every_element_weighs_the_same() -> None:
+def test_every_element_has_the_same_weight() -> None:
     metric = Mean(of="out.x")
     metric.reset()
     for values in ([1.0], [2.0, 3.0, 6.0]):
@@ -19,13 +19,13 @@ def test_every_element_weighs_the_same() -> None:
     assert metric.compute() == 3.0
 
 
-def test_batches_can_be_averaged_too_also_integers() -> None:
+def test_integer_tensors_of_batches_are_averaged() -> None:
     metric = Mean(of="batch.length")
     metric.update({}, {"length": torch.tensor([1, 2])})
     assert metric.compute() == 1.5
 
 
-def test_long_sums_keep_their_digits() -> None:
+def test_long_sums_are_exact() -> None:
     metric = Mean(of="out.x")
     metric.update({"x": torch.full((1,), 2.0**24)}, None)
     for _ in range(3):
@@ -40,12 +40,12 @@ def test_reset_forgets_and_nothing_gives_not_a_number() -> None:
     assert math.isnan(metric.compute())
 
 
-@pytest.mark.parametrize("of", ["x", "output.x", "out.", "out", ""])
-def test_anything_but_output_and_batch_is_refused(of: str) -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.of: must be out\.<name> or batch\.<name>"):
-        Mean(of=of)
+def test_a_tensor_must_be_in_the_output_or_the_batch() -> None:
+    for of in ("x", "output.x", "out.", "out", ""):
+        with pytest.raises(ConfigError, match=r"metrics\.of: must be out\.<name> or batch\.<name>"):
+            Mean(of=of)
 
 
-def test_something_that_is_not_a_tensor_is_named() -> None:
+def test_a_value_that_is_no_tensor_is_refused() -> None:
     with pytest.raises(TaskError, match="mean: 'x' in the output is a str, not a tensor"):
         Mean(of="out.x").update({"x": "text"}, None)

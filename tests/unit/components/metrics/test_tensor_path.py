@@ -1,9 +1,8 @@
-"""Picking tensors out of nests by name."""
+"""Tests of finding tensors by name."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -14,30 +13,24 @@ from epochal.errors import TaskError
 TENSOR = torch.ones(2)
 
 
-@pytest.mark.parametrize(
-    ("source", "path"),
-    [
+def test_tensors_are_found_by_keys_attributes_and_positions() -> None:
+    for source, path in (
         ({"x": TENSOR}, "x"),
         ({"a": {"x": TENSOR}}, "a.x"),
         ((None, TENSOR), "1"),
         ([{"x": TENSOR}], "0.x"),
         (SimpleNamespace(x=TENSOR), "x"),
         ({"a": SimpleNamespace(x=[TENSOR])}, "a.x.0"),
-    ],
-)
-def test_keys_attributes_and_positions_lead_to_the_tensor(source: Any, path: str) -> None:
-    assert get_tensor_by_path(source, path, reader="mean", of="the batch") is TENSOR
+    ):
+        assert get_tensor_by_path(source, path, reader="mean", of="the batch") is TENSOR
 
 
-@pytest.mark.parametrize(
-    ("source", "path", "hint"),
-    [
+def test_a_missing_name_lists_the_known_ones() -> None:
+    for source, path, hint in (
         ({"labels": TENSOR}, "label", "did you mean 'labels'"),
         ((TENSOR,), "1", "known: 0"),
         (SimpleNamespace(image=TENSOR), "imgae", "did you mean 'image'"),
         (3, "x", "name a key, an attribute or a position"),
-    ],
-)
-def test_a_miss_says_what_there_is(source: Any, path: str, hint: str) -> None:
-    with pytest.raises(TaskError, match=rf"mean: no '{path}' in the batch(.|\n)*{hint}"):
-        get_tensor_by_path(source, path, reader="mean", of="the batch")
+    ):
+        with pytest.raises(TaskError, match=rf"mean: no '{path}' in the batch(.|\n)*{hint}"):
+            get_tensor_by_path(source, path, reader="mean", of="the batch")

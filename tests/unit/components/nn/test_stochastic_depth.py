@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 import epochal as ep
 from epochal.components.nn.stochastic_depth import StochasticDepth
 from epochal.errors import ConfigError
 
 
-def test_samples_are_kept_or_dropped_as_a_whole_and_their_mean_stays() -> None:
+def test_whole_samples_are_dropped_and_the_mean_is_preserved() -> None:
     torch.manual_seed(0)
     x = torch.ones(10_000, 2, 3)
     out = StochasticDepth(0.2)(x)
@@ -19,17 +18,17 @@ def test_samples_are_kept_or_dropped_as_a_whole_and_their_mean_stays() -> None:
     assert kept.float().mean().item() == pytest.approx(0.8, abs=0.02)
 
 
-def test_a_batch_may_be_dropped_as_one() -> None:
+def test_a_whole_batch_may_be_dropped() -> None:
     torch.manual_seed(0)
     drop = StochasticDepth(0.5, per_sample=False)
     values = {float(drop(torch.ones(8, 1)).sum()) for _ in range(50)}
     assert values == {0.0, 16.0}
 
 
-@pytest.mark.parametrize("drop", [StochasticDepth(0.5).eval(), StochasticDepth(0.0)])
-def test_evaluation_and_a_share_of_zero_change_nothing(drop: nn.Module) -> None:
-    x = torch.randn(4, 3)
-    assert drop(x) is x
+def test_evaluation_and_a_probability_of_zero_change_nothing() -> None:
+    for drop in (StochasticDepth(0.5).eval(), StochasticDepth(0.0)):
+        x = torch.randn(4, 3)
+        assert drop(x) is x
 
 
 def test_dropped_samples_have_no_gradient() -> None:
@@ -41,12 +40,12 @@ def test_dropped_samples_have_no_gradient() -> None:
     assert torch.equal(x.grad == 0, out == 0)
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0])
-def test_a_share_that_makes_no_sense_is_refused(p: float) -> None:
-    with pytest.raises(ConfigError, match=r"StochasticDepth.p: must be at least 0 and below 1"):
-        StochasticDepth(p)
+def test_a_probability_out_of_bounds_is_refused() -> None:
+    for p in (-0.1, 1.0):
+        with pytest.raises(ConfigError, match=r"StochasticDepth.p: must be at least 0 and below 1"):
+            StochasticDepth(p)
 
 
-def test_models_find_it_under_one_short_name() -> None:
+def test_models_use_it_as_ep_nn() -> None:
     assert ep.nn.StochasticDepth is StochasticDepth
     assert repr(ep.nn.StochasticDepth(0.3)) == "StochasticDepth(p=0.3)"

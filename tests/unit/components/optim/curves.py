@@ -1,4 +1,4 @@
-"""Curves of schedules, of ours and of torch."""
+"""Curves of our schedules and of torch's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that know the length of the run: closed forms, and equality with torch's own."""
+"""Tests of schedules that need the length of the run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_constant_is_one_at_every_step() -> None:
     assert curve(Constant(), None, 4) == [1.0] * 4
 
 
-def test_linear_falls_from_one_to_the_floor() -> None:
+def test_linear_falls_from_one_to_its_minimum() -> None:
     assert curve(Linear(min_factor=0.5), 4, 6) == pytest.approx([1, 0.875, 0.75, 0.625, 0.5, 0.5])
 
 
@@ -56,12 +56,12 @@ def test_cosine_equals_torchs_cosine() -> None:
     assert curve(Cosine(min_factor=0.05), 20, 20) == pytest.approx(theirs)
 
 
-def test_cosine_restarts_as_often_as_told_with_equal_waves() -> None:
+def test_cosine_restarts_with_equal_cycles() -> None:
     wave = curve(Cosine(), 5, 5)
     assert curve(Cosine(restarts=2), 15, 16) == pytest.approx([*wave, *wave, *wave, 0.0])
 
 
-def test_growing_waves_equal_torchs_warm_restarts() -> None:
+def test_growing_cycles_equal_torchs_warm_restarts() -> None:
     theirs = torch_curve(CosineAnnealingWarmRestarts, 21, T_0=3, T_mult=2, eta_min=0.1)
     assert curve(Cosine(restarts=2, growth=2, min_factor=0.1), 21, 21) == pytest.approx(theirs)
 
@@ -72,49 +72,49 @@ def test_the_peak_decays_with_each_restart() -> None:
     assert factors[5] == pytest.approx(0.5 * (1 + math.cos(math.pi / 4)) / 2)
 
 
-def test_waves_that_do_not_divide_the_run_restart_at_whole_steps() -> None:
+def test_cycles_restart_at_whole_steps() -> None:
     factors = curve(Cosine(restarts=2), 10, 10)
     assert [step for step, factor in enumerate(factors) if factor == 1.0] == [0, 3, 7]
 
 
-def test_a_peak_never_falls_below_the_floor() -> None:
+def test_a_peak_is_never_below_the_minimum() -> None:
     assert min(curve(Cosine(restarts=3, peak_decay=0.1, min_factor=0.2), 16, 20)) == 0.2
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 3.5])
-def test_polynomial_equals_its_closed_form_and_torchs(power: float) -> None:
-    ours = curve(Polynomial(power=power), 9, 10)
-    assert ours == pytest.approx([(1 - step / 9) ** power for step in range(10)])
-    assert ours == pytest.approx(torch_curve(PolynomialLR, 10, total_iters=9, power=power))
+def test_polynomial_equals_its_closed_form_and_torchs() -> None:
+    for power in (0.5, 1.0, 2.0, 3.5):
+        ours = curve(Polynomial(power=power), 9, 10)
+        assert ours == pytest.approx([(1 - step / 9) ** power for step in range(10)])
+        assert ours == pytest.approx(torch_curve(PolynomialLR, 10, total_iters=9, power=power))
 
 
-def test_polynomial_ends_at_its_floor() -> None:
+def test_polynomial_ends_at_its_minimum() -> None:
     assert curve(Polynomial(power=2, min_factor=0.5), 2, 4) == pytest.approx([1, 0.625, 0.5, 0.5])
 
 
-@pytest.mark.parametrize(("shape", "theirs"), [("cosine", "cos"), ("linear", "linear")])
-@pytest.mark.parametrize("rise", [0.1, 0.3, 0.5])
-def test_one_cycle_equals_torchs(shape: str, theirs: str, rise: float) -> None:
-    expected = torch_curve(
-        OneCycleLR, 40, max_lr=1.0, total_steps=41, pct_start=rise, anneal_strategy=theirs
-    )
-    assert curve(OneCycle(shape=shape, rise=rise), 41, 40) == pytest.approx(expected)
+def test_one_cycle_equals_torchs() -> None:
+    for shape, theirs in (("cosine", "cos"), ("linear", "linear")):
+        for rise in (0.1, 0.3, 0.5):
+            expected = torch_curve(
+                OneCycleLR, 40, max_lr=1.0, total_steps=41, pct_start=rise, anneal_strategy=theirs
+            )
+            assert curve(OneCycle(shape=shape, rise=rise), 41, 40) == pytest.approx(expected)
 
 
-def test_one_cycle_goes_from_its_start_over_one_to_its_end() -> None:
+def test_one_cycle_rises_to_one_and_falls_to_its_end() -> None:
     factors = curve(OneCycle(rise=0.5, start_factor=0.2, end_factor=0.1, shape="linear"), 10, 12)
     assert factors[0] == pytest.approx(0.2)
     assert factors[4] == pytest.approx(1.0)
     assert factors[9:] == pytest.approx([0.1] * 3)
 
 
-@pytest.mark.parametrize("rise", [0.0, 1.0])
-def test_one_cycle_may_only_fall_or_only_rise(rise: float) -> None:
-    factors = curve(OneCycle(rise=rise), 10, 10)
-    assert factors == sorted(factors, reverse=rise == 0)
+def test_one_cycle_may_only_fall_or_only_rise() -> None:
+    for rise in (0.0, 1.0):
+        factors = curve(OneCycle(rise=rise), 10, 10)
+        assert factors == sorted(factors, reverse=rise == 0)
 
 
-def test_wsd_stays_and_falls_over_its_share() -> None:
+def test_wsd_is_constant_and_then_falls() -> None:
     factors = curve(Wsd(decay=0.4), 10, 12)
     assert factors == pytest.approx([1] * 7 + [0.75, 0.5, 0.25, 0, 0])
 
@@ -125,27 +125,24 @@ def test_wsd_falls_over_a_length() -> None:
         assert curve(Wsd(decay=decay, min_factor=0.5), 10, 12) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("shape", "form"),
-    [
+def test_wsd_falls_in_the_given_shape() -> None:
+    for shape, form in (
         ("linear", lambda p: 1 - p),
         ("cosine", lambda p: (1 + math.cos(math.pi * p)) / 2),
         ("sqrt", lambda p: 1 - math.sqrt(p)),
         ("square", lambda p: (1 - p) ** 2),
-    ],
-)
-def test_wsd_falls_in_the_shape_it_is_told(shape: str, form: object) -> None:
-    factors = curve(Wsd(decay=0.5, shape=shape, min_factor=0.1), 20, 21)
-    expected = [0.1 + 0.9 * form(step / 10) for step in range(11)]
-    assert factors[10:] == pytest.approx(expected)
-    assert factors[:10] == [1.0] * 10
+    ):
+        factors = curve(Wsd(decay=0.5, shape=shape, min_factor=0.1), 20, 21)
+        expected = [0.1 + 0.9 * form(step / 10) for step in range(11)]
+        assert factors[10:] == pytest.approx(expected), shape
+        assert factors[:10] == [1.0] * 10, shape
 
 
-@pytest.mark.parametrize("shape", FALLING)
-def test_descents_never_rise_and_stay_above_their_floor(shape: type[Linear]) -> None:
-    factors = curve(shape(min_factor=0.2), 17, 25)
-    assert all(later <= earlier for earlier, later in pairwise(factors))
-    assert min(factors) == pytest.approx(0.2)
+def test_decays_never_rise_and_stay_above_their_minimum() -> None:
+    for shape in FALLING:
+        factors = curve(shape(min_factor=0.2), 17, 25)
+        assert all(later <= earlier for earlier, later in pairwise(factors)), shape
+        assert min(factors) == pytest.approx(0.2), shape
 
 
 def test_the_same_step_has_the_same_factor_in_any_order() -> None:
@@ -155,24 +152,23 @@ def test_the_same_step_has_the_same_factor_in_any_order() -> None:
     ]
 
 
-def test_over_ends_the_descent_before_the_run_does() -> None:
+def test_over_ends_the_decay_before_the_run() -> None:
     assert curve(Linear(over=4), 100, 6) == pytest.approx([1, 0.75, 0.5, 0.25, 0, 0])
 
 
-@pytest.mark.parametrize("shape", [*FALLING, OneCycle])
-def test_over_makes_a_run_of_unknown_length_possible(shape: type[Linear]) -> None:
-    assert shape(over=10).factor(5, None) == shape().factor(5, 10)
+def test_over_makes_a_run_of_unknown_length_possible() -> None:
+    for shape in (*FALLING, OneCycle):
+        assert shape(over=10).factor(5, None) == shape().factor(5, 10)
 
 
-@pytest.mark.parametrize("shape", [*FALLING, OneCycle])
-def test_descent_of_unknown_length_says_what_to_set(shape: type[Linear]) -> None:
-    with pytest.raises(ConfigError, match=r"schedule\.over: must be given(.|\n)*over: 10000st"):
-        shape().factor(0, None)
+def test_a_decay_of_unknown_length_says_what_to_set() -> None:
+    for shape in (*FALLING, OneCycle):
+        with pytest.raises(ConfigError, match=r"schedule\.over: must be given(.|\n)*over: 10000st"):
+            shape().factor(0, None)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_impossible_arguments_are_refused() -> None:
+    for make, message in (
         (lambda: Cosine(min_factor=1.5), r"min_factor: must be between 0 and 1, got 1.5"),
         (lambda: Cosine(restarts=-1), r"restarts: must be at least 0, got -1"),
         (lambda: Cosine(growth=0), r"growth: must be above 0, got 0"),
@@ -188,15 +184,13 @@ def test_descent_of_unknown_length_says_what_to_set(shape: type[Linear]) -> None
         (lambda: OneCycle(start_factor=-1), r"start_factor: must be between 0 and 1, got -1"),
         (lambda: Wsd(decay=3), r"decay: must be between 0 and 1, got 3"),
         (lambda: Wsd(decay="2h"), r"decay: must be in steps or epochs, got '2h'"),
-    ],
-)
-def test_impossible_arguments_are_named(make: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make()
+    ):
+        with pytest.raises(ConfigError, match=message):
+            make()
 
 
 class Rates(Hook):
-    """Keeps the learning rate that each step used."""
+    """Records the learning rate of each step."""
 
     def __init__(self) -> None:
         self.rates: list[float] = []
@@ -206,18 +200,22 @@ class Rates(Hook):
             self.rates.append(run.learning_rates["lr"])
 
 
-def rates_of(schedule: object, **options: object) -> list[float]:
-    class Scheduled(Hook):
-        def assembled(self, run: Run) -> None:
-            run.schedule = schedule
+class SetSchedule(Hook):
+    def __init__(self, schedule: object) -> None:
+        self.schedule = schedule
 
+    def assembled(self, run: Run) -> None:
+        run.schedule = self.schedule
+
+
+def rates_of(schedule: object) -> list[float]:
     rates = Rates()
-    options = {"for_": "2ep", "sanity_batches": 0} | options
-    carry_out(tiny_run(Scheduled(), rates, options=short_options(**options)))
+    options = short_options(for_="2ep", sanity_batches=0)
+    carry_out(tiny_run(SetSchedule(schedule), rates, options=options))
     return rates.rates
 
 
-def test_warmup_in_epochs_is_counted_by_the_run() -> None:
+def test_a_warmup_in_epochs_uses_the_steps_of_the_run() -> None:
     by_epochs = rates_of(Warmup(Linear(), "1ep", start=0.0))
     assert by_epochs == rates_of(Warmup(Linear(), 6, start=0.0))
     assert by_epochs == pytest.approx(
@@ -225,39 +223,30 @@ def test_warmup_in_epochs_is_counted_by_the_run() -> None:
     )
 
 
-def test_descent_over_epochs_ends_before_the_run_does() -> None:
+def test_a_decay_over_epochs_may_end_before_the_run() -> None:
     assert rates_of(Linear(over="1ep"))[6:] == [0.0] * 6
 
 
-def test_a_decay_in_epochs_is_counted_by_the_run() -> None:
+def test_a_decay_in_epochs_uses_the_steps_of_the_run() -> None:
     assert rates_of(Wsd(decay="1ep")) == rates_of(Wsd(decay="6st"))
 
 
 class Stream(TinyTask):
-    """Data of which nobody knows how much there is."""
+    """Data of unknown length."""
 
     def __init__(self) -> None:
         super().__init__()
         self.train_loader = map(dict, self.train_loader)  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "message"),
-    [
+def test_schedules_of_unknown_length_fail_before_the_first_step() -> None:
+    for schedule, message in (
         (Warmup(Constant(), "1ep"), r"schedule\.warmup: cannot be '1ep'(.|\n)*warmup: 500st"),
         (Linear(over="1ep"), r"schedule\.over: cannot be '1ep'(.|\n)*over: 500st"),
         (Cosine(), r"schedule\.over: must be given"),
         (OneCycle(), r"schedule\.over: must be given"),
-    ],
-)
-def test_what_needs_a_length_that_nobody_knows_fails_before_the_first_step(
-    schedule: object, message: str
-) -> None:
-    class Scheduled(Hook):
-        def assembled(self, run: Run) -> None:
-            run.schedule = schedule
-
-    rates = Rates()
-    with pytest.raises(ConfigError, match=message):
-        carry_out(tiny_run(Scheduled(), rates, task=Stream()))
-    assert rates.rates == []
+    ):
+        rates = Rates()
+        with pytest.raises(ConfigError, match=message):
+            carry_out(tiny_run(SetSchedule(schedule), rates, task=Stream()))
+        assert rates.rates == []

@@ -16,12 +16,12 @@ from epochal.errors import TaskError
 
 
 class Noting(Sums):
-    """Notes the weights that each evaluation used, and the events that it heard."""
+    """Notes the weights that each evaluation used, and its events."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **data: int) -> None:
+        super().__init__(**data)
         self.seen: list[Tensor] = []
-        self.heard: list[str] = []
+        self.events: list[str] = []
 
     def batch_forward(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
         if not model.training:
@@ -29,10 +29,10 @@ class Noting(Sums):
         return super().batch_forward(model, batch)
 
     def epoch_start(self, run: Run, split: str) -> None:
-        self.heard.append(f"start {split}")
+        self.events.append(f"start {split}")
 
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-        self.heard.append(f"end {split}: {', '.join(metrics)}")
+        self.events.append(f"end {split}: {', '.join(metrics)}")
 
 
 def averaging(task: Any = None, **options: Any) -> Run:
@@ -48,7 +48,7 @@ def test_val_is_evaluated_with_both_sets_of_weights() -> None:
     assert "test_ema/mae" not in result.metrics
 
 
-def test_the_averaged_weights_are_those_of_all_steps() -> None:
+def test_the_average_counts_the_weights_of_all_steps() -> None:
     task = Noting()
     run = averaging(task, for_="3st", eval_every="3st")
     history = [weights(run.model)]
@@ -60,16 +60,18 @@ def test_the_averaged_weights_are_those_of_all_steps() -> None:
 
 
 def test_an_average_changes_nothing_about_the_training() -> None:
-    plain, averaged = adder(), adder()
+    plain = adder()
     fit(make_run(model=plain, for_="2ep"))
-    fit(make_run(model=averaged, parts={"average": Ema()}, for_="2ep"))
-    assert torch.equal(weights(plain), weights(averaged))
+    for average in (Ema(), Swa(every="3st")):  # type: ignore[arg-type]
+        averaged = adder()
+        fit(make_run(model=averaged, parts={"average": average}, for_="2ep"))
+        assert torch.equal(weights(plain), weights(averaged)), average
 
 
-def test_the_task_hears_of_another_epoch_and_hooks_do_not() -> None:
+def test_the_task_gets_the_events_of_both_evaluations_and_hooks_only_once() -> None:
     task, diary = Noting(), Diary("epoch_start", "epoch_end", "eval_start", "eval_end", "loop_end")
     fit(averaging(task, for_="1ep", hooks=(diary,)))
-    assert task.heard[2:] == [
+    assert task.events[2:] == [
         "start val",
         "end val: val/mae",
         "start val",
@@ -84,12 +86,12 @@ def test_the_task_hears_of_another_epoch_and_hooks_do_not() -> None:
     ]
 
 
-def test_the_end_of_an_evaluation_tells_all_values() -> None:
-    heard = []
+def test_eval_end_has_the_metrics_of_both_evaluations() -> None:
+    metrics_seen = []
     run = averaging(for_="1ep")
-    run.on("eval_end", lambda metrics: heard.append(sorted(metrics)))
+    run.on("eval_end", lambda metrics: metrics_seen.append(sorted(metrics)))
     fit(run)
-    assert heard == [["val/mae", "val_ema/mae"]]
+    assert metrics_seen == [["val/mae", "val_ema/mae"]]
 
 
 def test_both_evaluations_draw_the_same_random_numbers() -> None:
@@ -101,7 +103,7 @@ def test_both_evaluations_draw_the_same_random_numbers() -> None:
     assert metrics["val/draw"] == metrics["val_ema/draw"]
 
 
-def test_the_monitor_may_name_averaged_weights() -> None:
+def test_a_metric_of_averaged_weights_can_be_monitored() -> None:
     monitor = Monitor("val_ema/mae")
     better = []
     run = averaging(parts={"monitor": monitor}, sanity_batches=2)
@@ -111,19 +113,15 @@ def test_the_monitor_may_name_averaged_weights() -> None:
     assert result.metrics["val_ema/mae"] == monitor.last
 
 
-def test_a_monitor_of_averaged_weights_without_an_average_fails_early() -> None:
-    run = make_run(parts={"monitor": Monitor("val_ema/mae")}, for_="1ep")
+def test_a_monitor_of_averaged_weights_needs_an_average_and_val_data() -> None:
+    monitor = {"monitor": Monitor("val_ema/mae")}
     with pytest.raises(TaskError, match=r"monitor: no metric is named 'val_ema/mae'\n .* val/mae"):
-        fit(run)
-
-
-def test_a_monitor_of_averaged_weights_needs_val_data() -> None:
-    run = averaging(Sums(val=0), parts={"monitor": Monitor("val_ema/mae")}, sanity_batches=2)
+        fit(make_run(parts=monitor, for_="1ep"))
     with pytest.raises(TaskError, match=r"monitor: '-val_ema/mae' needs a validation loader"):
-        fit(run)
+        fit(averaging(Sums(val=0), parts=monitor, sanity_batches=2))
 
 
-def test_lbfgs_is_averaged_too() -> None:
+def test_an_average_works_with_lbfgs() -> None:
     model = adder()
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
     parts = {"optimizer": optimizer, "average": Ema(decay=0.5)}
@@ -153,7 +151,7 @@ def test_accumulated_steps_count_once() -> None:
     assert average.updates == result.steps == 6
 
 
-def test_weights_come_back_when_an_evaluation_fails() -> None:
+def test_the_model_gets_its_weights_back_if_an_evaluation_fails() -> None:
     class Failing(Sums):
         passes = 0
 
@@ -170,7 +168,7 @@ def test_weights_come_back_when_an_evaluation_fails() -> None:
     assert torch.equal(weights(model), last[-1])
 
 
-def test_weights_that_join_the_optimizer_later_are_averaged_too() -> None:
+def test_weights_that_are_added_during_a_run_are_averaged() -> None:
     run = averaging(for_="3st", eval_every=0)
     average = run.average
     assert average is not None
@@ -187,7 +185,7 @@ def test_weights_that_join_the_optimizer_later_are_averaged_too() -> None:
     assert "4.weight" in average.state_tensors()
 
 
-def test_weights_that_were_replaced_are_averaged_from_the_next_epoch_on() -> None:
+def test_replaced_weights_are_averaged_from_the_next_epoch_on() -> None:
     run = averaging(for_="2ep", eval_every=0)
     average, model = run.average, run.model
     assert average is not None
@@ -210,23 +208,14 @@ def test_weights_that_were_replaced_are_averaged_from_the_next_epoch_on() -> Non
 def noted(average: Swa, **options: Any) -> tuple[list[Tensor], list[Tensor], Any]:
     """The weights after each step, those of each averaged evaluation, and the result."""
     after: list[Tensor] = []
-    seen: list[Tensor] = []
-
-    class Watching(Sums):
-        def batch_forward(self, model: nn.Module, batch: Any) -> dict[str, Tensor]:
-            if not model.training:
-                seen.append(weights(model))
-            return super().batch_forward(model, batch)
-
-    run = make_run(
-        Watching(val=4), adder(), parts={"average": average}, sanity_batches=0, **options
-    )
+    task = Noting(val=4)
+    run = make_run(task, adder(), parts={"average": average}, sanity_batches=0, **options)
     run.on("step_end", lambda run: after.append(weights(run.model)), priority=1)
     result = fit(run)
-    return after, seen[1::2], result
+    return after, task.seen[1::2], result
 
 
-def test_weights_count_from_the_start_on_each_time() -> None:
+def test_swa_averages_the_weights_after_each_epoch_from_its_start_on() -> None:
     after, seen, result = noted(
         Swa(start="2ep", every="1ep"),  # type: ignore[arg-type]
         for_="4ep",
@@ -240,7 +229,7 @@ def test_weights_count_from_the_start_on_each_time() -> None:
     assert "val_ema/mae" in result.metrics
 
 
-def test_weights_may_count_every_few_steps() -> None:
+def test_swa_can_average_every_few_steps() -> None:
     after, seen, _ = noted(
         Swa(start="4st", every="2st"),  # type: ignore[arg-type]
         for_="8st",
@@ -249,28 +238,15 @@ def test_weights_may_count_every_few_steps() -> None:
     torch.testing.assert_close(seen[-1], (after[3] + after[5] + after[7]) / 3)
 
 
-def test_the_training_itself_stays_what_it_is() -> None:
-    plain, with_average = adder(), adder()
-    fit(make_run(Sums(), plain))
-    fit(make_run(Sums(), with_average, parts={"average": Swa(every="3st")}))  # type: ignore[arg-type]
-    assert torch.equal(weights(plain), weights(with_average))
-
-
-def test_a_plan_shows_when_weights_count() -> None:
+def test_the_plan_lists_the_updates_of_an_average() -> None:
     rows: list[Any] = []
     run = make_run(Sums(), parts={"average": Swa(every="3st")})  # type: ignore[arg-type]
-
-    def look(run: Run) -> None:
-        rows.extend(run.plan.describe())
-
-    run.on("run_start", look)
+    run.on("run_start", lambda run: rows.extend(run.plan.describe()))
     fit(run)
-    assert [(row.hook, row.cadence) for row in rows if row.hook == "average"] == [
-        ("average", "3st")
-    ]
+    assert [row.cadence for row in rows if row.hook == "average"] == ["3st"]
 
 
-def test_it_may_move_every_few_steps_only() -> None:
+def test_ema_can_be_updated_every_few_steps() -> None:
     history = [weights(adder())]
     run = make_run(parts={"average": Ema(decay=0.5, every="2st")}, for_="4st", eval_every=0)
     run.on("step_end", lambda run: history.append(weights(run.model)), priority=1)

@@ -19,39 +19,38 @@ def test_without_an_optimizer_there_are_no_rates() -> None:
     assert GroupRates().values == []
 
 
-def test_one_rate_has_a_plain_name_and_several_are_told_apart() -> None:
+def test_rates_are_named_by_group_if_there_are_several() -> None:
     assert read_rates(optimizer_of(0.5)) == {"lr": 0.5}
     optimizer = optimizer_of(0.5, 0.25)
     optimizer.param_groups[1]["name"] = "head"
     assert read_rates(optimizer) == {"lr/0": 0.5, "lr/head": 0.25}
 
 
-def test_what_is_known_of_a_tensor_is_not_read_and_a_float_speaks_for_itself() -> None:
+def test_a_tensor_with_a_known_rate_is_not_read() -> None:
     optimizer = optimizer_of(torch.tensor(0.5), 0.25)
     assert read_rates(optimizer, [0.125, 0.0]) == {"lr/0": 0.125, "lr/1": 0.25}
 
 
-@pytest.mark.parametrize("rate", [1e-3, 3e-4, 0.1, 1.0, 2.5e-5, 0.12345678])
-def test_a_narrow_tensor_is_read_as_the_number_that_somebody_wrote(rate: float) -> None:
-    assert read_rate(torch.tensor(rate)) == pytest.approx(rate, rel=1e-7)
-    if len(repr(rate)) < 8:
-        assert read_rate(torch.tensor(rate)) == rate
-    assert read_rate(torch.tensor(rate, dtype=torch.float64)) == rate
+def test_a_narrow_tensor_is_read_as_the_shortest_decimal() -> None:
+    for rate in (1e-3, 3e-4, 0.1, 1.0, 2.5e-5, 0.12345678):
+        assert read_rate(torch.tensor(rate)) == pytest.approx(rate, rel=1e-7)
+        assert read_rate(torch.tensor(rate)) == rate or len(repr(rate)) >= 8
+        assert read_rate(torch.tensor(rate, dtype=torch.float64)) == rate
 
 
-def test_a_rate_that_is_put_goes_where_the_group_wants_it() -> None:
+def test_a_rate_is_set_in_the_tensor_of_a_group_if_it_has_one() -> None:
     tensor = torch.tensor(0.5)
     optimizer = optimizer_of(tensor, 0.25)
     rates = GroupRates(optimizer)
-    rates.put(0, 0.125)
-    rates.put(1, 0.0625)
+    rates.set_rate(0, 0.125)
+    rates.set_rate(1, 0.0625)
     assert rates.values == [0.125, 0.0625]
     assert optimizer.param_groups[0]["lr"] is tensor
     assert tensor == 0.125
     assert optimizer.param_groups[1]["lr"] == 0.0625
 
 
-def test_a_group_that_comes_later_is_known_when_rates_are_adopted() -> None:
+def test_adopt_reads_groups_that_were_added() -> None:
     optimizer = optimizer_of(0.5)
     rates = GroupRates(optimizer)
     optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))], "lr": 0.25})
@@ -59,7 +58,7 @@ def test_a_group_that_comes_later_is_known_when_rates_are_adopted() -> None:
     assert rates.values == [0.5, 0.25]
 
 
-def test_tensors_come_back_though_a_scheduler_fails() -> None:
+def test_tensors_are_put_back_if_a_scheduler_fails() -> None:
     tensor = torch.tensor(0.5)
     optimizer = optimizer_of(tensor)
     rates = GroupRates(optimizer)
@@ -73,7 +72,7 @@ def test_tensors_come_back_though_a_scheduler_fails() -> None:
     assert optimizer.param_groups[0]["lr"] is tensor
 
 
-def test_rates_are_loaded_with_the_tensors_that_groups_have() -> None:
+def test_loaded_rates_use_the_tensors_of_the_groups() -> None:
     layer = nn.Linear(2, 2)
     groups = [{"params": [layer.weight]}, {"params": [layer.bias], "lr": 0.5}]
     optimizer = torch.optim.SGD(groups, lr=torch.tensor(0.1))

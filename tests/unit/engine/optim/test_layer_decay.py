@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -44,12 +42,12 @@ def test_layers_are_the_children_of_the_longest_list() -> None:
     }
 
 
-def test_children_without_parameters_are_no_layers() -> None:
+def test_children_without_parameters_do_not_count_as_layers() -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 2, bias=False))
     assert numbers(model) == {"0.weight": 1, "2.weight": 2}
 
 
-def test_a_model_may_number_its_layers_itself() -> None:
+def test_layer_of_of_the_model_numbers_the_layers() -> None:
     class Own(Deep):
         def layer_of(self, name: str) -> int | None:
             return int(name.split(".")[1]) // 2 if name.startswith("blocks") else None
@@ -59,21 +57,21 @@ def test_a_model_may_number_its_layers_itself() -> None:
     assert found["token"] == found["head.weight"] == 1
 
 
-@pytest.mark.parametrize("wrong", ["first", -1, 0.5])
-def test_a_number_of_a_layer_that_is_none_is_refused(wrong: Any) -> None:
-    model = Deep()
-    model.layer_of = lambda name: wrong
-    with pytest.raises(TaskError, match=r"Deep\.layer_of: gave .* for 'token'"):
-        numbers(model)
+def test_layer_of_must_return_a_number_of_a_layer() -> None:
+    for wrong in ("first", -1, 0.5):
+        model = Deep()
+        model.layer_of = lambda name, wrong=wrong: wrong
+        with pytest.raises(TaskError, match=rf"Deep\.layer_of: gave {wrong!r} for 'token'"):
+            numbers(model)
 
 
-def test_a_model_without_layers_says_how_to_number_them() -> None:
+def test_a_model_without_layers_is_refused_with_a_hint() -> None:
     with pytest.raises(ConfigError, match=r"optim\.layer_decay: Linear has no ModuleList") as error:
         numbers(nn.Linear(2, 2))
     assert "layer_of(name)" in str(error.value)
 
 
-def test_layers_count_where_the_given_parameters_are() -> None:
+def test_only_layers_of_the_given_parameters_count() -> None:
     model = nn.ModuleDict({"small": Deep(), "large": nn.Sequential(*[Deep() for _ in range(5)])})
     names = [name for name, _ in model.named_parameters() if name.startswith("small.")]
     found = number_layers(model, names)

@@ -40,11 +40,11 @@ def test_biases_vectors_and_norms_are_found() -> None:
     }
 
 
-def test_a_norm_may_be_the_whole_model() -> None:
+def test_the_whole_model_can_be_a_norm() -> None:
     assert undecayed(nn.LayerNorm((2, 3))) == {"weight", "bias"}
 
 
-def test_biases_of_open_size_are_found_by_name() -> None:
+def test_uninitialized_biases_are_found_by_name() -> None:
     assert undecayed(nn.LazyLinear(2)) == {"bias"}
 
 
@@ -61,12 +61,14 @@ class Declaring(nn.Module):
         return self.names
 
 
-def test_modules_declare_what_is_left_alone() -> None:
+def test_modules_declare_parameters_without_decay() -> None:
     model = nn.ModuleDict({"a": Declaring("scale", "inner"), "b": Declaring("inner.*")})
     assert undecayed(model) == {"a.scale", "a.inner.weight", "b.inner.weight"}
 
 
-def test_a_declared_name_that_is_none_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_declared_name_that_matches_nothing_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         assert undecayed(nn.ModuleDict({"a": Declaring("scal")})) == set()
     assert "Declaring.no_decay of a names 'scal', which is none of its" in caplog.text

@@ -1,4 +1,4 @@
-"""Tests of an optimizer that changes between two steps."""
+"""Tests of changes of the optimizer between two steps."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 STEPS, BORDER = 7, 3
+GIVEN = {"make_optimizer": None}
+"""The optimizer is given as an object."""
 
 
 def adamw(model: nn.Module, **options: Any) -> Optimizer:
@@ -34,7 +36,7 @@ def adamw(model: nn.Module, **options: Any) -> Optimizer:
 
 
 def described(model: nn.Module, *, optimizer: Optimizer | None = None, **given: Any) -> Run:
-    """A run of seven steps, whose optimizer a config would describe: AdamW with a rate of 0.01."""
+    """A run of seven steps, with AdamW and a rate of 0.01, as a config describes it."""
     parts = {
         "optimizer": optimizer or adamw(model),
         "make_optimizer": remake,
@@ -50,93 +52,64 @@ def changed(run: Run, **change: Any) -> Run:
     return run
 
 
-def by_hand(optimizer_at: Callable[[nn.Module, int], Optimizer], **norm: float) -> torch.Tensor:
-    """The loop that people write, with whatever optimizer a step is to be taken with."""
+def by_hand(change: Callable[..., Optimizer | None], clip: float | None = None) -> torch.Tensor:
+    """A hand-written loop in which a function changes or replaces the optimizer at the border."""
     model = adder()
+    optimizer: Any = adamw(model)
     loader = torch.utils.data.DataLoader(numbers(20), batch_size=4)
     batches = [batch for _ in range(2) for batch in loader][:STEPS]
     for step, (x, y) in enumerate(batches):
-        optimizer = optimizer_at(model, step)
+        if step == BORDER:
+            optimizer = change(model, optimizer) or optimizer
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
-        if norm and step >= BORDER:
-            nn.utils.clip_grad_norm_(model.parameters(), norm["clip"])
+        if clip is not None and step >= BORDER:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
     return weights(model)
 
 
-def one_optimizer(change: Callable[[Optimizer], object]) -> Callable[[nn.Module, int], Optimizer]:
-    """One AdamW that is changed in place."""
-    made: list[Optimizer] = []
-
-    def at(model: nn.Module, step: int) -> Optimizer:
-        if not made:
-            made.append(adamw(model))
-        if step == BORDER:
-            change(made[0])
-        return made[0]
-
-    return at
-
-
-def two_optimizers(make: Callable[[nn.Module], Optimizer]) -> Callable[[nn.Module, int], Optimizer]:
-    """One AdamW, and then another optimizer."""
-    made: list[Optimizer] = []
-
-    def at(model: nn.Module, step: int) -> Optimizer:
-        if step in (0, BORDER):
-            made.append(adamw(model) if step == 0 else make(model))
-        return made[-1]
-
-    return at
+def test_other_options_keep_the_state_bit_for_bit() -> None:
+    table: list[dict[str, Any]] = [
+        {"lr": 0.05},
+        {"weight_decay": 0.5},
+        {"lr": 0.02, "betas": (0.5, 0.9)},
+    ]
+    for values in table:
+        expected = by_hand(lambda _, one, new=values: one.param_groups[0].update(new))
+        for given in ({}, GIVEN):
+            model = adder()
+            fit(changed(described(model, parts=given), **values))
+            assert torch.equal(weights(model), expected), (values, given)
 
 
-def set_values(**values: float) -> Callable[[Optimizer], None]:
-    return lambda optimizer: optimizer.param_groups[0].update(values)
-
-
-@pytest.mark.parametrize("is_described", [True, False])
-@pytest.mark.parametrize(
-    "values", [{"lr": 0.05}, {"weight_decay": 0.5}, {"lr": 0.02, "betas": (0.5, 0.9)}]
-)
-def test_other_options_keep_the_state_bit_for_bit(
-    values: dict[str, Any], is_described: bool
-) -> None:
-    model = adder()
-    run = described(model, parts={} if is_described else {"make_optimizer": None})
-    fit(changed(run, **values))
-    assert torch.equal(weights(model), by_hand(one_optimizer(set_values(**values))))
-
-
-def test_the_state_may_be_reset() -> None:
+def test_the_state_can_be_reset() -> None:
     model = adder()
     fit(changed(described(model), lr=0.05, state="reset"))
-    assert torch.equal(weights(model), by_hand(two_optimizers(lambda m: adamw(m, lr=0.05))))
+    assert torch.equal(weights(model), by_hand(lambda model, _: adamw(model, lr=0.05)))
 
 
-@pytest.mark.parametrize("kind", ["SGD", torch.optim.SGD])
-def test_another_optimizer_takes_over_at_the_exact_step(kind: object) -> None:
-    def sgd(model: nn.Module) -> Optimizer:
-        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-    model = adder()
-    run = described(model, parts={"make_optimizer": by_last_name})
-    fit(changed(run, type=kind, lr=0.1, momentum=0.9))
-    assert torch.equal(weights(model), by_hand(two_optimizers(sgd)))
+def test_another_optimizer_takes_over_at_the_exact_step() -> None:
+    expected = by_hand(lambda model, _: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    for kind in ("SGD", torch.optim.SGD):
+        model = adder()
+        run = described(model, parts={"make_optimizer": by_last_name})
+        fit(changed(run, type=kind, lr=0.1, momentum=0.9))
+        assert torch.equal(weights(model), expected), kind
 
 
 def by_last_name(model: nn.Module, changes: list[dict[str, Any]]) -> Any:
-    """As ``remake``, which knows optimizers by their short names."""
+    """Like ``remake``, which takes short names of optimizers."""
     return remake(model, [{**one, "type": one["type"].rpartition(".")[2]} for one in changes])
 
 
-def test_clipping_may_begin_in_the_middle() -> None:
+def test_clipping_can_start_during_a_run() -> None:
     model = adder()
     fit(changed(described(model), clip=0.01))
-    assert torch.equal(weights(model), by_hand(one_optimizer(set_values()), clip=0.01))
+    assert torch.equal(weights(model), by_hand(lambda _, one: one, clip=0.01))
 
 
-def test_a_change_counts_below_the_schedule_of_the_run() -> None:
+def test_the_schedule_of_the_run_multiplies_a_changed_rate() -> None:
     rates = []
     run = described(adder(), parts={"schedule": Linear()})
     run.on("step_end", lambda run: rates.append(run.learning_rates["lr"]), priority=900)
@@ -146,7 +119,7 @@ def test_a_change_counts_below_the_schedule_of_the_run() -> None:
     assert rates == pytest.approx([a * b for a, b in zip(factors, bases, strict=True)])
 
 
-def test_a_scheduler_of_torch_goes_on_if_the_rates_stay() -> None:
+def test_a_scheduler_of_torch_continues_with_the_same_rates() -> None:
     rates = []
     model = adder()
     optimizer = adamw(model)
@@ -157,17 +130,17 @@ def test_a_scheduler_of_torch_goes_on_if_the_rates_stay() -> None:
     assert rates == pytest.approx([0.01 * 0.5 ** (step // 2) for step in range(1, STEPS + 1)])
 
 
-@pytest.mark.parametrize("change", [{"lr": 0.5}, {"type": "SGD"}, {"state": "reset"}])
-def test_a_scheduler_of_torch_cannot_go_on_with_other_rates(change: dict[str, Any]) -> None:
-    model = adder()
-    optimizer = adamw(model)
-    schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2))
-    run = described(model, optimizer=optimizer, parts={"schedule": schedule})
-    with pytest.raises(ConfigError, match="StepLR of torch cannot go on"):
-        fit(changed(run, **change))
+def test_a_scheduler_of_torch_cannot_continue_with_other_rates() -> None:
+    for change in ({"lr": 0.5}, {"type": "SGD"}, {"state": "reset"}):
+        model = adder()
+        optimizer = adamw(model)
+        schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2))
+        run = described(model, optimizer=optimizer, parts={"schedule": schedule})
+        with pytest.raises(ConfigError, match="StepLR of torch cannot go on"):
+            fit(changed(run, **change))
 
 
-def test_ratios_between_groups_of_an_object_stay() -> None:
+def test_groups_of_a_given_optimizer_keep_their_ratios() -> None:
     model = adder()
     first, *others = model.parameters()
     groups = [{"params": [first], "lr": 0.001}, {"params": others}]
@@ -179,28 +152,20 @@ def test_ratios_between_groups_of_an_object_stay() -> None:
     assert rates == [{"lr/0": pytest.approx(0.01), "lr/1": 0.1}]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"wieght_decay": 1}, "has no 'wieght_decay' to change\n  did you mean 'weight_decay'"),
-        ({"type": "SGD"}, "has no 'type' to change\n  describe the optimizer in the section optim"),
-        ({"state": "rest"}, "unknown state 'rest'\n  did you mean 'reset'"),
-        ({"clip": -1}, "optim.clip"),
-    ],
-)
-def test_what_an_object_cannot_do_is_refused(change: dict[str, Any], message: str) -> None:
-    run = described(adder(), parts={"make_optimizer": None})
-    with pytest.raises(ConfigError, match=message):
-        fit(changed(run, **change))
+def test_a_change_that_cannot_be_made_is_refused() -> None:
+    table: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        (GIVEN, {"wieght_decay": 1}, "has no 'wieght_decay' .*\n  did you mean 'weight_decay'"),
+        (GIVEN, {"type": "SGD"}, "has no 'type' .*\n  describe the optimizer in the section optim"),
+        (GIVEN, {"state": "rest"}, "unknown state 'rest'\n  did you mean 'reset'"),
+        (GIVEN, {"clip": -1}, "optim.clip"),
+        ({}, {"type": "SGD", "state": "keep"}, "cannot be kept from AdamW to SGD"),
+    ]
+    for given, change, message in table:
+        with pytest.raises(ConfigError, match=message):
+            fit(changed(described(adder(), parts=given), **change))
 
 
-def test_the_state_of_one_kind_is_not_kept_for_another() -> None:
-    run = described(adder())
-    with pytest.raises(ConfigError, match="cannot be kept from AdamW to SGD"):
-        fit(changed(run, type="SGD", state="keep"))
-
-
-def test_only_a_run_that_trains_has_something_to_change() -> None:
+def test_a_run_that_is_not_training_cannot_be_changed() -> None:
     run = described(adder())
     with pytest.raises(TaskError, match="only a run that trains"):
         run.change_optim(lr=1)
@@ -217,7 +182,7 @@ def test_a_change_is_recorded() -> None:
     assert ("optim_changed", {"step": BORDER, "changes": {"lr": 0.5}}) in events
 
 
-def test_the_average_goes_on_over_a_change() -> None:
+def test_the_average_continues_over_a_change() -> None:
     plain, changing = Ema(decay=0.9), Ema(decay=0.9)
     fit(described(adder(), parts={"average": plain}))
     fit(changed(described(adder(), parts={"average": changing}), clip=1e9))
@@ -225,23 +190,22 @@ def test_the_average_goes_on_over_a_change() -> None:
         assert torch.equal(tensor, changing.state_tensors()[name])
 
 
-@pytest.mark.parametrize(
-    "change", [{"lr": 0.2}, {"type": "SGD", "lr": 0.1}, {"accumulate": 2}, {"state": "reset"}]
-)
-@pytest.mark.parametrize("is_described", [True, False])
-def test_a_change_survives_a_resume(change: dict[str, Any], is_described: bool) -> None:
-    if not is_described and "type" in change:
-        pytest.skip("an object stays what it is")
-    parts = {} if is_described else {"make_optimizer": None}
+def test_a_change_survives_a_resume() -> None:
+    plain: list[dict[str, Any]] = [{"lr": 0.2}, {"accumulate": 2}, {"state": "reset"}]
+    table = [
+        ({}, {"type": "SGD", "lr": 0.1}),
+        *((parts, c) for parts in ({}, GIVEN) for c in plain),
+    ]
+    for parts, change in table:
 
-    def build(setting: dict[str, Any]) -> Run:
-        return changed(described(adder(), parts=dict(parts), setting=setting), **change)
+        def build(setting: dict[str, Any], parts: Any = parts, change: Any = change) -> Run:
+            return changed(described(adder(), parts=dict(parts), setting=setting), **change)
 
-    assert assert_resumes_everywhere(build) >= 4
+        assert assert_resumes_everywhere(build) >= 4, (parts, change)
 
 
 class Changing(Sums):
-    """Changes the optimizer by itself when a stage begins."""
+    """Changes the optimizer when a stage starts."""
 
     def on_stage_start(self, run: Run, name: str) -> None:
         run.change_optim(**CHANGES[name])
@@ -254,7 +218,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def test_what_is_changed_again_when_a_run_goes_on_counts_once() -> None:
+def test_a_change_that_the_task_repeats_at_a_resume_counts_once() -> None:
     def build(setting: dict[str, Any]) -> Run:
         model = adder()
         stages = tuple(Stage(name=name, length=parse_duration("3st")) for name in "abc")
@@ -264,47 +228,43 @@ def test_what_is_changed_again_when_a_run_goes_on_counts_once() -> None:
     assert assert_resumes_everywhere(build) >= 9
 
 
-@pytest.mark.parametrize("is_described", [True, False])
-def test_the_last_change_counts_when_a_run_goes_on(is_described: bool) -> None:
+@pytest.mark.parametrize("given", [{}, GIVEN])
+def test_the_last_change_counts_after_a_resume(given: dict[str, Any]) -> None:
     def build(setting: dict[str, Any]) -> Run:
-        parts = {} if is_described else {"make_optimizer": None}
-        run = described(adder(), parts=parts, setting=setting)
+        run = described(adder(), parts=dict(given), setting=setting)
         run.on("run_start", lambda run: run.change_optim(clip=0.5, lr=0.5))
         return changed(run, clip=0.01, lr=0.02)
 
     assert assert_resumes_everywhere(build) >= 7
 
 
-@pytest.mark.parametrize(
-    ("change", "is_described"),
-    [
-        ({"lrr": 1}, True),
-        ({"lrr": 1, "clip": 0.001}, False),
-        ({"type": "SGD", "state": "keep", "accumulate": 2}, True),
-        ({"clip": -1}, True),
-        ({"lr": 0.5, "clip": -1}, False),
-    ],
-)
-def test_a_change_that_fails_leaves_everything_as_it_was(
-    change: dict[str, Any], is_described: bool
-) -> None:
-    plain, tried = adder(), adder()
+def test_a_change_that_fails_leaves_everything_as_it_was() -> None:
+    table: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {"lrr": 1}),
+        (GIVEN, {"lrr": 1, "clip": 0.001}),
+        ({}, {"type": "SGD", "state": "keep", "accumulate": 2}),
+        ({}, {"clip": -1}),
+        (GIVEN, {"lr": 0.5, "clip": -1}),
+    ]
+    plain = adder()
     fit(described(plain))
+    for given, change in table:
+        tried = adder()
 
-    def attempt(run: Run) -> None:
-        options = run.options.optim
-        with pytest.raises((TypeError, ConfigError)):
-            run.change_optim(**change)
-        assert run.course.changes == []
-        assert run.options.optim == options
+        def attempt(run: Run, change: dict[str, Any] = change) -> None:
+            options = run.options.optim
+            with pytest.raises((TypeError, ConfigError)):
+                run.change_optim(**change)
+            assert run.course.changes == []
+            assert run.options.optim == options
 
-    run = described(tried, parts={} if is_described else {"make_optimizer": None})
-    run.on("step_end", attempt)
-    fit(run)
-    assert torch.equal(weights(tried), weights(plain))
+        run = described(tried, parts=given)
+        run.on("step_end", attempt)
+        fit(run)
+        assert torch.equal(weights(tried), weights(plain)), change
 
 
-def test_more_batches_per_step_count_from_the_change_on() -> None:
+def test_accumulation_can_change_during_an_epoch() -> None:
     samples: list[int] = []
     run = described(adder())
     run.on("step_end", lambda run: samples.append(run.samples))
@@ -321,7 +281,7 @@ class Poisoned(Sums):
         return {"loss": (loss * float("nan") if is_second else loss, count)}
 
 
-def test_a_bad_step_before_the_change_is_named_by_the_batches_that_it_had() -> None:
+def test_a_bad_step_before_the_change_is_reported_with_its_own_batches() -> None:
     events: list[dict[str, Any]] = []
 
     class Writer(NullWriter):
@@ -334,13 +294,8 @@ def test_a_bad_step_before_the_change_is_named_by_the_batches_that_it_had() -> N
     assert [(one["step"], one["batches"]) for one in events] == [(2, [1])]
 
 
-@pytest.mark.parametrize(
-    "change", [{"clip": 0.01}, {"lr": 0.5}, {"type": "SGD", "lr": 0.1, "momentum": 0.9}]
-)
-def test_a_captured_step_is_captured_anew(
-    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def train(**given: Any) -> torch.Tensor:
+def test_a_captured_step_is_captured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(change: dict[str, Any], **given: Any) -> torch.Tensor:
         model = adder()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         parts = {"make_optimizer": remake_sgd}
@@ -349,17 +304,20 @@ def test_a_captured_step_is_captured_anew(
         fit(run)
         return weights(model)
 
-    eager = train()
+    table: list[dict[str, Any]] = [{"clip": 0.01}, {"lr": 0.5}, {"type": "SGD", "momentum": 0.9}]
+    eager = [train(change) for change in table]
     record_graphs(monkeypatch)
-    assert torch.equal(train(engine={"step": "graph"}), eager)
-    assert RecordedGraph.captures == 2
+    for change, expected in zip(table, eager, strict=True):
+        RecordedGraph.captures = 0
+        assert torch.equal(train(change, engine={"step": "graph"}), expected), change
+        assert RecordedGraph.captures == 2
 
 
 def remake_sgd(model: nn.Module, changes: list[dict[str, Any]]) -> Any:
     return remake(model, [{"type": "SGD", "lr": 0.01}, *changes])
 
 
-def test_what_a_hook_changes_again_when_a_run_goes_on_is_recorded_once() -> None:
+def test_a_change_that_a_hook_repeats_at_a_resume_is_recorded_once() -> None:
     steps: list[int] = []
 
     class Writer(Notes):

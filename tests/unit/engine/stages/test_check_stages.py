@@ -1,4 +1,4 @@
-"""Tests of what stages ask for and a run does not have."""
+"""Tests of stages that are refused before the first step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from torch.optim import lr_scheduler
 from engine.parts import Sums, adder, fit
 from engine.staged import Mixing, Plain, staged, terms
 from epochal.components.optim.schedules import Linear
-from epochal.engine import TorchSchedule
+from epochal.engine import Run, TorchSchedule
 from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.optim.multi_optimizer import Member, Optimizers
 from epochal.errors import ConfigError
+
+
+def refuse(run: Run, message: str, error: type[Exception] = ConfigError) -> None:
+    with pytest.raises(error, match=message):
+        fit(run)
+    assert run.step == 0, message
 
 
 class Bare(Sums):
@@ -22,138 +28,93 @@ class Bare(Sums):
         pass
 
 
-@pytest.mark.parametrize(
-    ("task", "params", "message"),
-    [
-        (
-            Mixing,
-            {"mixx": 1},
-            r"stages.1.task.mixx: Mixing.on_stage_start takes no 'mixx'\n.*'mix'",
-        ),
+class Listed(Sums):
+    def __init__(self) -> None:
+        super().__init__()
+        self.train_loader = list(self.train_loader)
+
+
+def one_cycle(optimizer: torch.optim.Optimizer) -> TorchSchedule:
+    return TorchSchedule(lr_scheduler.OneCycleLR(optimizer, max_lr=1, total_steps=-1))
+
+
+def test_unknown_or_missing_arguments_of_the_task_are_refused() -> None:
+    unknown = r"stages.1.task.mixx: Mixing.on_stage_start takes no 'mixx'\n.*'mix'"
+    table: list[tuple[Any, dict[str, Any], str]] = [
+        (Mixing, {"mixx": 1}, unknown),
         (Mixing, {"run": 1}, "Mixing.on_stage_start takes no 'run'"),
         (Sums, {"mix": 1}, r"takes no 'mix'\n  write def on_stage_start\(self, \*, mix\)"),
         (Bare, {}, r"stages.0.task.mix: missing; Bare.on_stage_start requires it"),
-    ],
-)
-def test_what_the_task_does_not_take_is_refused_before_the_first_step(
-    task: type, params: dict[str, Any], message: str
-) -> None:
-    run = staged(("1st", {}), ("1st", {"task": params}), task=task())
-    with pytest.raises(ConfigError, match=message):
-        fit(run)
-    assert run.step == 0
+    ]
+    for task, params, message in table:
+        refuse(staged(("1st", {}), ("1st", {"task": params}), task=task()), message)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"freeze": ("nowhere.*",)}, r"stages.1.freeze: 'nowhere.\*' matches no parameter"),
-        ({"unfreeze": ("3.wieght",)}, r"stages.1.unfreeze: '3.wieght' matches.*\n.*3.weight"),
-        ({"loss": {"aux": 1}}, "stages.1.loss: there is no section loss"),
-    ],
-)
-def test_what_the_run_does_not_have_is_refused_before_the_first_step(
-    given: dict[str, Any], message: str
-) -> None:
-    run = staged(("1st", {}), ("1st", given))
-    with pytest.raises(ConfigError, match=message):
-        fit(run)
-    assert run.step == 0
+def test_a_stage_that_changes_what_the_run_does_not_have_is_refused() -> None:
+    fixed = {"parts": {"make_optimizer": None}}
+    lossy = {"task": Plain(), "parts": {"loss": terms()}}
+    table: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"freeze": ("nowhere.*",)}, {}, r"stages.1.freeze: 'nowhere.\*' matches no parameter"),
+        ({"unfreeze": ("3.wieght",)}, {}, r"stages.1.unfreeze: '3.wieght' matches.*\n.*3.weight"),
+        ({"loss": {"aux": 1}}, {}, "stages.1.loss: there is no section loss"),
+        ({"loss": {"fat": 1}}, lossy, r"no term 'fat'\n  did you mean 'far'"),
+        ({"batch_size": 2}, {"task": Listed()}, "stages.1.batch_size: the training loader, a list"),
+        ({"optim": {"type": "SGD"}}, fixed, "came as an object and has no 'type' to change"),
+    ]
+    for change, given, message in table:
+        refuse(staged(("1st", {}), ("1st", change), **given), message)
 
 
-def test_batches_that_the_task_makes_itself_keep_their_size() -> None:
-    task = Sums()
-    task.train_loader = list(task.train_loader)
-    run = staged(("1st", {}), ("1st", {"batch_size": 2}), task=task)
-    with pytest.raises(ConfigError, match=r"stages.1.batch_size: the training loader, a list"):
-        fit(run)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_a_change_of_several_given_optimizers_names_one_of_them_and_its_options() -> None:
+    table: list[tuple[dict[str, Any], str]] = [
         ({"lr": 1}, "optim.lr: there is no optimizer 'lr'\n  known: accumulate, .*only"),
         ({"onl": {"lr": 1}}, "there is no optimizer 'onl'\n  did you mean 'only'"),
         ({"only": {"lrr": 1}}, "optim.only.lrr: SGD came as an object and has no 'lrr'"),
-    ],
-)
-def test_what_several_optimizers_do_not_have_is_refused_before_the_first_step(
-    change: dict[str, Any], message: str
-) -> None:
-    model = adder()
-    own = Optimizers([Member("only", torch.optim.SGD(model.parameters(), lr=0.1))])
-    parts = {"optimizer": own, "make_optimizer": None}
-    run = staged(("1st", {}), ("1st", {"optim": change}), model=model, parts=parts)
-    with pytest.raises(ConfigError, match=message):
-        fit(run)
+    ]
+    for change, message in table:
+        model = adder()
+        own = Optimizers([Member("only", torch.optim.SGD(model.parameters(), lr=0.1))])
+        parts = {"optimizer": own, "make_optimizer": None}
+        stages = ("1st", {}), ("1st", {"optim": change})
+        refuse(staged(*stages, model=model, parts=parts), message)
 
 
-def test_an_unknown_term_is_refused_before_the_first_step() -> None:
-    run = staged(("1st", {}), ("1st", {"loss": {"fat": 1}}), task=Plain(), parts={"loss": terms()})
-    with pytest.raises(ConfigError, match=r"no term 'fat'\n  did you mean 'far'"):
-        fit(run)
-
-
-def test_an_optimizer_that_cannot_be_made_is_refused_before_the_first_step() -> None:
+def test_optimizers_and_schedules_that_cannot_be_built_are_refused() -> None:
     run = staged(("1st", {}), ("1st", {"optim": {"lr": 0.1}}), ("1st", {"optim": {"lr": -1}}))
-    with pytest.raises(ValueError, match="Invalid learning rate: -1"):
-        fit(run)
-    assert run.step == 0
+    refuse(run, "Invalid learning rate: -1", ValueError)
+    refuse(staged(("1st", {}), ("1st", {"schedule": one_cycle})), "total_steps", ValueError)
 
 
-def test_a_schedule_that_cannot_be_made_is_refused_before_the_first_step() -> None:
-    def one_cycle(optimizer: torch.optim.Optimizer) -> TorchSchedule:
-        return TorchSchedule(lr_scheduler.OneCycleLR(optimizer, max_lr=1, total_steps=-1))
-
-    run = staged(("1st", {}), ("1st", {"schedule": one_cycle}))
-    with pytest.raises(ValueError, match="total_steps"):
-        fit(run)
-    assert run.step == 0
-
-
-def test_what_an_object_cannot_do_is_refused_before_the_first_step() -> None:
-    run = staged(("1st", {}), ("1st", {"optim": {"type": "SGD"}}), parts={"make_optimizer": None})
-    with pytest.raises(ConfigError, match="came as an object and has no 'type' to change"):
-        fit(run)
-    assert run.step == 0
-
-
-@pytest.mark.parametrize(
-    "stages",
-    [
+def test_a_scheduler_of_torch_cannot_continue_with_other_rates() -> None:
+    table: list[list[dict[str, Any]]] = [
         [{"optim": {"lr": 0.1}}],
         [{}, {"optim": {"state": "reset"}}],
         [{"schedule": lambda optimizer: Linear()}, {}],
         [{}, {"optim": {"no_decay": "auto"}}],
         [{}, {"unfreeze": ("3.bias",)}],
-    ],
-)
-def test_a_scheduler_of_torch_is_not_carried_into_other_rates(stages: list[dict[str, Any]]) -> None:
-    model = adder()
-    model[3].bias.requires_grad_(False)
-    trained = [one for one in model.parameters() if one.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=0.01)
-    schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2))
-    given = [("1st", one) for one in stages]
-    run = staged(*given, model=model, parts={"optimizer": optimizer, "schedule": schedule})
-    with pytest.raises(ConfigError, match="StepLR of torch cannot go on"):
-        fit(run)
-    assert run.step == 0
+    ]
+    for stages in table:
+        model = adder()
+        model[3].bias.requires_grad_(False)
+        trained = [one for one in model.parameters() if one.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=0.01)
+        schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2))
+        parts = {"optimizer": optimizer, "schedule": schedule}
+        run = staged(*[("1st", one) for one in stages], model=model, parts=parts)
+        refuse(run, "StepLR of torch cannot go on")
 
 
-def test_nor_is_that_of_one_of_several_optimizers() -> None:
+def test_a_scheduler_of_torch_of_one_of_several_optimizers_cannot_continue_either() -> None:
     model = adder()
     own = Optimizers([Member("only", torch.optim.SGD(model.parameters(), lr=0.1))])
     schedule = TorchSchedule(lr_scheduler.StepLR(own["only"], 2))
     parts = {"optimizer": own, "schedule": OptimizerSchedules({"only": (own["only"], schedule)})}
     given = ("1st", {"schedule": lambda optimizer: Linear()}), ("1st", {})
     run = staged(*given, model=model, parts=parts)
-    with pytest.raises(ConfigError, match=r"stages\.1\.schedule: StepLR of torch cannot go on"):
-        fit(run)
-    assert run.step == 0
+    refuse(run, r"stages\.1\.schedule: StepLR of torch cannot go on")
 
 
-def test_a_rehearsal_changes_nothing() -> None:
+def test_the_check_changes_nothing() -> None:
     model = adder()
     run = staged(
         *[("2st", {"freeze": ("0",)}), ("2st", {"optim": {"type": "SGD", "lr": 0.1}})], model=model

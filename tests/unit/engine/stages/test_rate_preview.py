@@ -71,7 +71,7 @@ def test_the_rates_of_a_preview_are_those_of_the_steps(name: str) -> None:
     assert preview.note == ""
 
 
-def test_a_long_run_is_looked_at_here_and_there_up_to_its_last_step() -> None:
+def test_the_preview_of_a_long_run_has_at_most_1002_points_and_the_last_step() -> None:
     run, _ = run_with(lambda one: Linear(), for_="100000st")
     describe_plan(run, Train())
     preview = preview_rates(run)
@@ -80,30 +80,30 @@ def test_a_long_run_is_looked_at_here_and_there_up_to_its_last_step() -> None:
     assert preview.rates["lr/body"][500] == pytest.approx(0.05)
 
 
-def test_what_cannot_be_known_is_said() -> None:
+def test_the_preview_notes_what_is_unknown() -> None:
     run, _ = run_with(lambda one: TorchSchedule(lr_scheduler.ReduceLROnPlateau(one)), for_="1h")
     describe_plan(run, Train())
     preview = preview_rates(run)
     assert len(preview.steps) == 1000
-    assert "nobody knows how many steps there are" in preview.note
+    assert "the number of steps is unknown" in preview.note
     assert "as if the monitored metric always became better" in preview.note
 
 
-@pytest.mark.parametrize(("every", "marks"), [("1ep", (5, 10, 15)), (0, ()), ("10s", ())])
-def test_evaluations_are_marked_if_their_steps_are_known(every: object, marks: object) -> None:
-    run, _ = run_with(lambda one: None, eval_every=every)
-    describe_plan(run, Train())
-    assert preview_rates(run).evaluations == marks
+def test_evaluations_are_marked_if_their_steps_are_known() -> None:
+    table: list[tuple[Any, bool, tuple[int, ...]]] = [
+        ("1ep", True, (5, 10, 15)),
+        ("1ep", False, ()),
+        (0, True, ()),
+        ("10s", True, ()),
+    ]
+    for every, has_data, marks in table:
+        run, _ = run_with(lambda one: None, eval_every=every)
+        run.task.val_loader = run.task.val_loader if has_data else None
+        describe_plan(run, Train())
+        assert preview_rates(run).evaluations == marks, (every, has_data)
 
 
-def test_no_evaluations_are_marked_where_there_is_nothing_to_evaluate() -> None:
-    run, _ = run_with(lambda one: None, eval_every="1ep")
-    run.task.val_loader = None
-    describe_plan(run, Train())
-    assert preview_rates(run).evaluations == ()
-
-
-def test_stages_follow_each_other_with_rates_of_their_own() -> None:
+def test_the_preview_goes_through_all_stages() -> None:
     stages = (
         Stage(name="one", length=parse_duration("4st"), schedule=lambda _: Warmup(Constant(), 2)),
         Stage(name="two", length=parse_duration("2ep"), schedule=lambda _: Linear()),

@@ -11,7 +11,7 @@ from engine.parts import Diary, Hands, Scored, fit, make_run
 from epochal.config import parse_condition, parse_duration
 from epochal.engine import Hook, Monitor, Run
 from epochal.engine.measure.clock import Clock
-from epochal.engine.stages.stage import Plateau, Stage, StageProgress, merge_task_params
+from epochal.engine.stages.stage import Plateau, Stage, StageProgress
 from epochal.errors import CheckpointError, ConfigError
 
 
@@ -41,30 +41,25 @@ class Borders(Hook):
         self.ends[name] = run.step, run.epoch
 
 
-@pytest.mark.parametrize(
-    ("lengths", "starts", "end"),
-    [
+def test_each_stage_starts_at_the_exact_step() -> None:
+    table: list[tuple[tuple[str, ...], tuple[int, ...], int]] = [
         (("3st", "4st"), (0, 3), 7),
         (("1ep", "2ep"), (0, 5), 15),
-        (("3st", "1ep"), (0, 3), 5),  # the epoch belongs to the stage in which it ends
+        (("3st", "1ep"), (0, 3), 5),  # an epoch counts for the stage in which it ends
         (("3st", "2ep", "1st"), (0, 3, 10), 11),
         (("9sa", "4sa"), (0, 3), 4),
         (("5st", "5st"), (0, 5), 10),
-    ],
-)
-def test_each_stage_begins_at_the_exact_step(
-    lengths: tuple[str, ...], starts: tuple[int, ...], end: int
-) -> None:
-    borders = Borders()
-    stages = [stage(f"s{index}", length) for index, length in enumerate(lengths)]
-    result = fit(staged(*stages, hooks=(borders,)))
-    assert tuple(step for step, _ in borders.starts.values()) == starts
-    assert tuple(step for step, _ in borders.ends.values()) == (*starts[1:], end)
-    assert result.steps == end
-    assert result.status == "finished"
+    ]
+    for lengths, starts, end in table:
+        borders = Borders()
+        stages = [stage(f"s{index}", length) for index, length in enumerate(lengths)]
+        result = fit(staged(*stages, hooks=(borders,)))
+        found = [[step for step, _ in one.values()] for one in (borders.starts, borders.ends)]
+        assert found == [[*starts], [*starts[1:], end]], lengths
+        assert (result.steps, result.status) == (end, "finished")
 
 
-def test_totals_are_those_of_all_stages() -> None:
+def test_the_totals_count_all_stages() -> None:
     run = staged(stage("a", "3st"), stage("b", "2ep"), stage("c", "6st"))
     limits = []
     run.on("run_start", lambda run: limits.append(run.limits))
@@ -73,7 +68,7 @@ def test_totals_are_those_of_all_stages() -> None:
     assert (result.steps, result.epochs) == (16, 3)
 
 
-def test_events_come_in_order_also_within_an_epoch() -> None:
+def test_events_of_a_stage_within_an_epoch_come_in_order() -> None:
     diary = Diary("stage_start", "stage_end", "step_end", "epoch_start", "epoch_end")
     fit(staged(stage("a", "2st"), stage("b", "1ep"), hooks=(diary,), eval_every=0))
     assert diary.entries == [
@@ -99,23 +94,19 @@ def test_a_metric_ends_a_stage_at_the_step_at_which_it_is_measured() -> None:
     fit(staged(*stages, task=task, hooks=(borders,), eval_every="2st"))
     assert borders.starts == {"a": (0, 0), "b": (6, 1)}
     assert borders.ends["b"] == (8, 1)
-
-
-def test_a_stage_lasts_as_long_as_it_may_if_its_metric_is_never_reached() -> None:
-    until, borders = parse_condition("val/score >= 0.9"), Borders()
     stages = stage("a", "3st", until=until), stage("b", "2st")
     fit(staged(*stages, task=Scored(*[0.1] * 9), hooks=(borders,), eval_every="2st"))
-    assert borders.starts["b"] == (3, 0)
+    assert borders.starts["b"] == (3, 0)  # by its length, if the metric is never reached
 
 
-def test_what_was_reached_before_its_first_step_ends_no_stage() -> None:
+def test_a_metric_that_was_reached_before_its_first_step_ends_no_stage() -> None:
     until, borders = parse_condition("val/score >= 0.9"), Borders()
     stages = stage("a", "2st"), stage("b", "9ep", until=until), stage("c", "1st")
     fit(staged(*stages, task=Scored(*[1.0] * 9), hooks=(borders,), eval_every="2st"))
     assert {name: step for name, (step, _) in borders.starts.items()} == {"a": 0, "b": 2, "c": 4}
 
 
-def test_the_last_stage_gives_the_run_its_reason() -> None:
+def test_the_run_ends_with_the_reason_of_its_last_stage() -> None:
     stages = stage("a", "2st"), stage("b", "9ep", until=parse_condition("val/score >= 0.9"))
     result = fit(staged(*stages, task=Scored(0.1, 0.1, 0.95), eval_every="2st"))
     assert (result.status, result.reason, result.steps) == ("finished", "target", 6)
@@ -151,19 +142,13 @@ def test_time_is_counted_from_the_start_of_a_stage() -> None:
     assert {name: step for name, (step, _) in borders.starts.items()} == {"a": 0, "b": 3, "c": 8}
 
 
-def test_a_stage_without_an_end_lasts_until_somebody_stops_the_run() -> None:
+def test_a_stage_without_an_end_lasts_until_a_hook_stops_the_run() -> None:
     run = staged(stage("a"))
     run.on("step_end", lambda run: run.stop("enough") if run.step == 7 else None)
     assert fit(run).steps == 7
 
 
-def test_parameters_of_the_task_hold_until_they_are_changed() -> None:
-    stages = [stage("a", task={"mix": 1, "cut": 2}), stage("b"), stage("c", task={"mix": 3})]
-    assert merge_task_params(stages[:2]) == {"mix": 1, "cut": 2}
-    assert merge_task_params(stages) == {"mix": 3, "cut": 2}
-
-
-def test_a_checkpoint_of_a_stage_that_is_gone_is_refused() -> None:
+def test_a_checkpoint_of_a_stage_that_does_not_exist_is_refused() -> None:
     course = StageProgress((stage("a", "1ep"), stage("b", "1ep")))
     course.index = 1
     state = course.state_dict()
@@ -171,7 +156,7 @@ def test_a_checkpoint_of_a_stage_that_is_gone_is_refused() -> None:
         StageProgress((stage("a", "1ep"),)).load_state_dict(state, None)
 
 
-def test_a_checkpoint_knows_the_stage_by_number_and_name() -> None:
+def test_a_checkpoint_has_the_index_and_the_name_of_its_stage() -> None:
     states = []
     run = staged(stage("a", "2st"), stage("b", "2st"))
     run.on("step_end", lambda run: states.append(run.course.state_dict()))

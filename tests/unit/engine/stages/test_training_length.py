@@ -41,28 +41,24 @@ def feed(*, accumulate: int = 1) -> Feed:
     return Feed(task, seed=0, accumulate=accumulate, limit=None)
 
 
-@pytest.mark.parametrize(
-    ("duration", "accumulate", "limits"),
-    [
+def test_totals_follow_from_the_loader() -> None:
+    table = [
         ("4ep", 1, TrainingLimits(4, 12)),
         ("4ep", 2, TrainingLimits(4, 8)),
         ("7st", 1, TrainingLimits(3, 7)),
         ("40sa", 1, TrainingLimits(2, 6)),
         ("29sa", 1, TrainingLimits(2, 5)),
         ("10min", 1, TrainingLimits(None, None, 600)),
-    ],
-)
-def test_totals_follow_from_the_loader(
-    duration: str, accumulate: int, limits: TrainingLimits
-) -> None:
-    assert limits_of(feed(accumulate=accumulate), duration) == limits
+    ]
+    found = [limits_of(feed(accumulate=accumulate), duration) for duration, accumulate, _ in table]
+    assert found == [limits for _, _, limits in table]
 
 
 def test_the_shorter_time_counts() -> None:
     assert limits_of(feed(), "1h", "10s").seconds == 10
 
 
-def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
+def test_totals_are_unknown_if_the_loader_has_no_length() -> None:
     endless = Feed(Sums(), seed=0, accumulate=1, limit=None)
     endless.task.train_loader = (batch for batch in [1])
     assert limits_of(endless, "3ep") == TrainingLimits(3, None)
@@ -73,12 +69,13 @@ def test_totals_are_unknown_where_the_loader_does_not_tell() -> None:
     assert limits_of(listed, "40sa") == TrainingLimits(None, None)
 
 
-PASS = EpochSize(accumulate=2, batches=5, batch_size=4, drawn=19)  # three steps, the last one short
+PASS = EpochSize(
+    accumulate=2, batches=5, batch_size=4, num_samples=19
+)  # three steps, the last one short
 
 
-@pytest.mark.parametrize(
-    ("start", "duration", "end"),
-    [
+def test_a_position_may_lie_within_an_epoch() -> None:
+    table = [
         (TrainingPosition(), "2st", TrainingPosition(2, 0, 4)),
         (TrainingPosition(), "3st", TrainingPosition(3, 1, 0)),
         (TrainingPosition(2, 0, 4), "1ep", TrainingPosition(3, 1, 0)),
@@ -90,27 +87,20 @@ PASS = EpochSize(accumulate=2, batches=5, batch_size=4, drawn=19)  # three steps
         (TrainingPosition(1, 0, 2), "1h", TrainingPosition(None, None, None)),
         (TrainingPosition(1, None, None), "3st", TrainingPosition(4, None, None)),
         (TrainingPosition(1, None, None), "3ep", TrainingPosition(None, None, 0)),
-    ],
-)
-def test_a_position_may_lie_within_an_epoch(
-    start: TrainingPosition, duration: str, end: TrainingPosition
-) -> None:
-    assert start.after(parse_duration(duration), PASS) == end
+    ]
+    found = [start.after(parse_duration(duration), PASS) for start, duration, _ in table]
+    assert found == [end for _, _, end in table]
 
 
-@pytest.mark.parametrize(
-    ("size", "options", "batches"),
-    [
+def test_another_batch_size_gives_another_number_of_batches() -> None:
+    table: list[tuple[int, dict[str, Any], int | None]] = [
         (8, {}, 3),
         (8, {"drops_last": True}, 2),
         (2, {"limit": 4}, 4),
-        (8, {"drawn": None}, None),
-    ],
-)
-def test_other_batches_of_the_same_data_are_counted(
-    size: int, options: dict[str, Any], batches: int | None
-) -> None:
-    assert replace(PASS, **options).resized(size).batches == batches
+        (8, {"num_samples": None}, None),
+    ]
+    found = [replace(PASS, **options).with_batch_size(size).batches for size, options, _ in table]
+    assert found == [batches for _, _, batches in table]
 
 
 def weighted() -> DataLoader[Any]:
@@ -118,9 +108,8 @@ def weighted() -> DataLoader[Any]:
     return DataLoader(numbers(20), batch_size=5, sampler=sampler)
 
 
-@pytest.mark.parametrize(
-    ("loader", "duration", "steps", "options"),
-    [
+def test_a_length_in_samples_predicts_the_steps_that_are_taken() -> None:
+    table: list[tuple[DataLoader[Any], str, int, dict[str, int]]] = [
         (weighted(), "100sa", 20, {}),
         (weighted(), "260sa", 52, {}),
         (DataLoader(numbers(20), batch_size=8, drop_last=True), "40sa", 5, {}),
@@ -128,18 +117,14 @@ def weighted() -> DataLoader[Any]:
         (DataLoader(numbers(26), batch_size=8), "60sa", 5, {"accumulate": 3}),
         (DataLoader(numbers(80), batch_size=8), "80sa", 6, {"accumulate": 2, "limit": 5}),
         (DataLoader(numbers(80), batch_size=8), "81sa", 7, {"accumulate": 2, "limit": 5}),
-    ],
-)
-def test_the_steps_of_so_many_samples_are_those_that_are_taken(
-    loader: DataLoader[Any], duration: str, steps: int, options: dict[str, int]
-) -> None:
-    task = Sums(val=0)
-    task.train_loader = loader
-    accumulate, limit = options.get("accumulate", 1), options.get("limit")
-    feed = Feed(task, seed=0, accumulate=accumulate, limit=limit)
-    assert limits_of(feed, duration).steps == steps
-    run = make_run(task, for_=duration, limit_batches=limit, optim={"accumulate": accumulate})
-    assert fit(run).steps == steps
+    ]
+    for loader, duration, steps, options in table:
+        task = Sums(val=0)
+        task.train_loader = loader
+        accumulate, limit = options.get("accumulate", 1), options.get("limit")
+        feed = Feed(task, seed=0, accumulate=accumulate, limit=limit)
+        run = make_run(task, for_=duration, limit_batches=limit, optim={"accumulate": accumulate})
+        assert (limits_of(feed, duration).steps, fit(run).steps) == (steps, steps), duration
 
 
 class Stream(IterableDataset[Tensor]):
@@ -150,7 +135,7 @@ class Stream(IterableDataset[Tensor]):
         return iter(torch.zeros(20))
 
 
-def test_the_samples_of_a_stream_are_unknown_when_processes_share_it() -> None:
+def test_the_samples_of_a_stream_are_unknown_with_several_workers() -> None:
     task = Sums()
     task.train_loader = DataLoader(Stream(), batch_size=8)
     feed = Feed(task, seed=0, accumulate=1, limit=None)
@@ -159,16 +144,20 @@ def test_the_samples_of_a_stream_are_unknown_when_processes_share_it() -> None:
     assert feed.samples_per_epoch is None
 
 
-@pytest.mark.parametrize(
-    ("duration", "reason", "steps"),
-    [("2ep", "max_epochs", 10), ("7st", "max_steps", 7), ("10sa", "max_samples", 3)],
-)
-def test_reaching_the_duration_finishes_the_run(duration: str, reason: str, steps: int) -> None:
-    result = fit(make_run(for_=duration))
-    assert (result.status, result.reason, result.steps) == ("finished", reason, steps)
+def test_every_length_ends_the_run_with_its_own_reason() -> None:
+    table = [
+        ("2ep", "max_epochs", 10),
+        ("7st", "max_steps", 7),
+        ("10sa", "max_samples", 3),
+        ("0.001s", "max_time", None),
+    ]
+    for length, reason, steps in table:
+        result = fit(make_run(for_=length))
+        assert (result.status, result.reason) == ("finished", reason)
+        assert steps in (None, result.steps), length
 
 
-def test_samples_are_counted_also_when_the_batch_size_is_unknown() -> None:
+def test_samples_are_counted_if_the_batch_size_is_unknown() -> None:
     task = Sums()
     task.train_loader = list(task.train_loader)
     assert fit(make_run(task, for_="10sa")).steps == 3
@@ -180,36 +169,19 @@ def test_a_target_ends_the_run_when_it_is_reached() -> None:
     assert (result.status, result.reason, result.epochs) == ("finished", "target", 3)
 
 
-def test_a_target_of_the_training_itself_ends_it_after_an_epoch() -> None:
+def test_a_target_ends_the_run_after_the_epoch_that_reaches_it() -> None:
     result = fit(make_run(for_="9ep", until="train/loss <= 1e9"))
     assert (result.reason, result.epochs) == ("target", 1)
-
-
-def test_a_target_that_is_not_reached_leaves_the_length_alone() -> None:
     result = fit(make_run(for_="2ep", until="val/mae <= -1"))
     assert (result.reason, result.epochs) == ("max_epochs", 2)
 
 
-def test_a_target_that_no_evaluation_produces_is_an_error_before_the_first_step() -> None:
+def test_a_target_that_no_evaluation_measures_is_an_error_before_the_first_step() -> None:
     with pytest.raises(TaskError, match=r"train\.until: no metric is named 'val/nae'"):
         fit(make_run(for_="2ep", until="val/nae <= 1"))
 
 
-@pytest.mark.parametrize(
-    ("length", "reason"),
-    [
-        ("2ep", "max_epochs"),
-        ("7st", "max_steps"),
-        ("18sa", "max_samples"),
-        ("0.001s", "max_time"),
-    ],
-)
-def test_every_length_is_an_end_with_a_name(length: str, reason: str) -> None:
-    result = fit(make_run(for_=length))
-    assert (result.status, result.reason) == ("finished", reason)
-
-
-def test_a_run_goes_on_towards_a_target_bit_for_bit_and_keeps_one_that_was_reached() -> None:
+def test_a_resumed_run_reaches_its_target_bit_for_bit_and_keeps_one_that_was_reached() -> None:
     def build(settings: dict[str, Any]) -> Run:
         return make_run(
             Sums(8, batch_size=4), for_="9ep", until="train/loss <= 0.8", setting=settings

@@ -18,7 +18,7 @@ from epochal.components.optim.schedules import Cosine, Linear
 from epochal.engine import Hook, Run, TorchSchedule, Train
 from epochal.engine.execute import describe_plan, execute
 from epochal.engine.stages.transition import list_stages
-from resume import assert_resumes_everywhere, follow, resume
+from resume import Keeper, assert_resumes_everywhere, follow, resume
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -29,16 +29,16 @@ class Watch(Hook):
 
     priority = 900
 
-    def __init__(self, look: Any) -> None:
+    def __init__(self, read: Any) -> None:
         self.seen: list[Any] = []
-        self._look = look
+        self._read = read
 
     def step_end(self, run: Run) -> None:
-        self.seen.append(self._look(run))
+        self.seen.append(self._read(run))
 
 
-def watched(look: Any, *given: tuple[str, dict[str, Any]], **more: Any) -> list[Any]:
-    watch = Watch(look)
+def watched(read: Any, *given: tuple[str, dict[str, Any]], **more: Any) -> list[Any]:
+    watch = Watch(read)
     fit(staged(*given, hooks=(watch,), **more))
     return watch.seen
 
@@ -68,7 +68,7 @@ def test_two_stages_train_like_a_hand_written_loop_bit_for_bit() -> None:
 SGD = {"type": "SGD", "lr": 0.1, "momentum": 0.9}
 
 
-def test_frozen_parts_stay_as_they_are_until_they_are_trained_again() -> None:
+def test_frozen_parameters_do_not_change_until_they_are_unfrozen() -> None:
     seen = watched(
         lambda run: run.model[0].weight.detach().clone(),
         *[("2st", {}), ("2st", {"freeze": ("0.*",)}), ("2st", {"unfreeze": ("0.weight",)})],
@@ -78,7 +78,7 @@ def test_frozen_parts_stay_as_they_are_until_they_are_trained_again() -> None:
     assert not torch.equal(seen[3], seen[4])
 
 
-def test_what_the_optimizer_does_not_have_joins_it_when_it_is_trained() -> None:
+def test_unfrozen_parameters_are_added_to_the_optimizer() -> None:
     model = adder()
     model[0].requires_grad_(False)
     held = [one for one in model.parameters() if one.requires_grad]
@@ -112,14 +112,14 @@ def test_a_schedule_of_a_stage_is_counted_from_its_start() -> None:
     assert rates[:1] + rates[2:5] + rates[6:] == pytest.approx(ours[:1] + ours[2:5] + ours[6:])
 
 
-def test_without_one_the_schedule_of_the_run_goes_on_over_all_stages() -> None:
+def test_the_schedule_of_the_run_continues_over_stages_without_one() -> None:
     plain = watched(lambda run: run.learning_rates["lr"], ("8st", {}), parts={"schedule": Cosine()})
     parts = {"schedule": Cosine()}
     borders = ("3st", {}), ("2st", {"optim": {"clip": 1.0}}), ("3st", {"freeze": ("0",)})
     assert watched(lambda run: run.learning_rates["lr"], *borders, parts=parts) == plain
 
 
-def test_the_schedule_of_the_run_comes_back_after_that_of_a_stage() -> None:
+def test_the_schedule_of_the_run_continues_after_that_of_a_stage() -> None:
     plain = watched(lambda run: run.learning_rates["lr"], ("8st", {}), parts={"schedule": Cosine()})
     borders = ("3st", {}), ("2st", {"schedule": step_down}), ("3st", {})
     rates = watched(lambda run: run.learning_rates["lr"], *borders, parts={"schedule": Cosine()})
@@ -131,17 +131,14 @@ def step_down(optimizer: Optimizer) -> TorchSchedule:
     return TorchSchedule(lr_scheduler.StepLR(optimizer, 1, gamma=0.5))
 
 
-def test_other_batches_begin_a_new_epoch() -> None:
-    seen = watched(lambda run: (run.epoch, run.samples), ("2st", {}), ("3st", {"batch_size": 10}))
-    assert seen == [(0, 4), (0, 8), (1, 18), (1, 28), (2, 38)]
+def test_another_batch_size_starts_a_new_epoch() -> None:
+    stages = ("2st", {}), ("2ep", {"batch_size": 10})
+    seen = watched(lambda run: (run.epoch, run.samples, run.limits.steps), *stages)
+    positions = [(0, 4), (0, 8), (1, 18), (1, 28), (2, 38), (2, 48)]
+    assert seen == [(*position, 6) for position in positions]
 
 
-def test_the_size_of_batches_counts_for_the_totals() -> None:
-    limits = watched(lambda run: run.limits.steps, ("2st", {}), ("2ep", {"batch_size": 10}))
-    assert limits == [6] * 6
-
-
-def test_other_data_are_made_when_their_stage_begins() -> None:
+def test_the_data_of_a_stage_are_built_when_it_starts() -> None:
     made: list[str] = []
 
     def build() -> DataLoader[Any]:
@@ -155,7 +152,7 @@ def test_other_data_are_made_when_their_stage_begins() -> None:
     assert result.steps == 5 + 3 + 3
 
 
-def test_data_of_a_stage_that_is_over_are_not_read_after_a_resume() -> None:
+def test_a_run_resumes_in_the_data_of_its_stage_bit_for_bit() -> None:
     def build(setting: dict[str, Any]) -> Run:
         data = {"train": lambda: DataLoader(numbers(6, seed=3), batch_size=2, shuffle=True)}
         later = {"val": lambda: DataLoader(numbers(9, seed=4), batch_size=2)}
@@ -168,37 +165,34 @@ def test_data_of_a_stage_that_is_over_are_not_read_after_a_resume() -> None:
     assert assert_resumes_everywhere(build) == 9
 
 
-def test_the_task_is_told_what_holds_for_it() -> None:
+def test_the_task_gets_its_arguments_at_the_start_of_each_stage() -> None:
     task = Mixing()
     given = ("1st", {}), ("1st", {"task": {"mix": 0.5}}), ("1st", {"task": {"mode": "late"}})
     fit(staged(*given, task=task))
     assert task.told == [("s0", 0.0, ""), ("s1", 0.5, ""), ("s2", 0.5, "late")]
+    task = Mixing()
+    fit(make_run(task, for_="1st"))
+    assert task.told == [("main", 0.0, "")]  # a run without stages has one
 
 
-def test_the_task_is_told_of_its_stage_when_the_run_goes_on() -> None:
-    told: list[tuple[str, float]] = []
+def test_the_task_gets_its_arguments_at_a_resume() -> None:
+    calls: list[tuple[str, float]] = []
 
     class Telling(Sums):
         def on_stage_start(self, name: str, mix: float = 0.0) -> None:
-            told.append((name, mix))
+            calls.append((name, mix))
 
     def build(setting: dict[str, Any]) -> Run:
         given = ("2st", {}), ("2st", {"task": {"mix": 0.5}})
         return staged(*given, task=Telling(), setting=setting)
 
     whole = follow(build)
-    del told[:]
+    calls.clear()
     assert resume(build, whole.states[2]).digests == whole.digests
-    assert told == [("s1", 0.5)]
+    assert calls == [("s1", 0.5)]
 
 
-def test_a_run_without_stages_has_one_of_which_the_task_is_told() -> None:
-    task = Mixing()
-    fit(make_run(task, for_="1st"))
-    assert task.told == [("main", 0.0, "")]
-
-
-def test_the_task_is_told_before_anything_is_evaluated() -> None:
+def test_the_stage_starts_before_the_first_evaluation() -> None:
     class Ready(Sums):
         def on_stage_start(self) -> None:
             self.scale = 2.0
@@ -209,7 +203,7 @@ def test_the_task_is_told_before_anything_is_evaluated() -> None:
     assert fit(make_run(Ready(), for_="1st", eval_at_start=True)).ok
 
 
-def test_weights_of_the_loss_hold_until_they_are_changed() -> None:
+def test_loss_weights_stay_until_a_later_stage_changes_them() -> None:
     seen = watched(
         lambda run: dict(run.loss.weights),
         *[("1st", {}), ("1st", {"loss": {"far": 0.5}}), ("1st", {"loss": {"near": 0.0}})],
@@ -219,7 +213,7 @@ def test_weights_of_the_loss_hold_until_they_are_changed() -> None:
     assert seen == [{"near": 1, "far": 0}, {"near": 1, "far": 0.5}, {"near": 0, "far": 0.5}]
 
 
-def test_a_run_that_is_preempted_at_a_border_goes_on_in_the_right_stage() -> None:
+def test_a_run_that_is_preempted_between_stages_resumes_in_the_right_one() -> None:
     def build(setting: dict[str, Any]) -> Run:
         return staged(
             *[("3st", {}), ("3st", {"optim": SGD, "batch_size": 5}), ("1ep", {})], setting=setting
@@ -232,35 +226,33 @@ def test_a_run_that_is_preempted_at_a_border_goes_on_in_the_right_stage() -> Non
         assert resume(build, kept).digests == whole.digests
 
 
-@pytest.mark.parametrize("more", [{}, {"batch_size": 4}])
-def test_a_run_that_is_preempted_at_a_border_between_epochs_loses_no_epoch(
-    more: dict[str, Any],
-) -> None:
-    def build(setting: dict[str, Any]) -> Run:
-        return staged(*[("5st", {}), ("2ep", {"optim": SGD, **more})], setting=setting)
+def test_a_run_that_is_preempted_between_epochs_and_stages_loses_no_epoch() -> None:
+    for more in ({}, {"batch_size": 4}):
 
-    whole, kept = follow(build), preempt(build, 5)
-    assert kept["data"]["is_in_epoch"]
-    assert resume(build, kept).digests == whole.digests
+        def build(setting: dict[str, Any], more: dict[str, Any] = more) -> Run:
+            return staged(*[("5st", {}), ("2ep", {"optim": SGD, **more})], setting=setting)
+
+        whole, kept = follow(build), preempt(build, 5)
+        assert kept["data"]["is_in_epoch"]
+        assert resume(build, kept).digests == whole.digests, more
 
 
 def preempt(build: Any, step: int) -> dict[str, Any]:
-    """The state of a run that is told to leave after a step, before anything else happens."""
-    from resume import Keeper
-
+    """The state of a run that is preempted after a step, before anything else happens."""
     keeper = Keeper()
     run = build({})
     run.saver = keeper
-    run.on("step_end", lambda run: leave(run) if run.step == step else None, priority=0)
+
+    def leave(run: Run) -> None:
+        if run.step == step:
+            run.stop("preempted", status="preempted")
+
+    run.on("step_end", leave, priority=0)
     execute(run, Train())
     return keeper.kept[-1]
 
 
-def leave(run: Run) -> None:
-    run.stop("preempted", status="preempted")
-
-
-def test_a_new_stage_captures_the_step_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_stage_captures_the_step_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(**given: Any) -> torch.Tensor:
         model = adder()
         own = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.01), "make_optimizer": sgd}
@@ -280,7 +272,7 @@ def sgd(model: nn.Module, changes: list[dict[str, Any]]) -> Any:
     return remake(model, [{"type": "SGD", "lr": 0.01}, *changes])
 
 
-def test_the_plan_lists_every_stage_with_its_border_and_its_changes() -> None:
+def test_the_plan_lists_every_stage_with_its_start_and_its_changes() -> None:
     run = staged(
         ("3st", {"freeze": ("0",)}),
         ("2ep", {"optim": {"lr": 0.1}, "schedule": step_down, "batch_size": 10}),

@@ -1,4 +1,4 @@
-"""Tests of attributes that task and model change in themselves."""
+"""Tests of attributes that task and model change during a run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class Counting(Sums):
         self.draws = torch.Generator().manual_seed(1)
         self.dice = random.Random(1)
         self.numbers = np.random.default_rng(1)
+        self.legacy = np.random.RandomState(1)
         self.constant = "as built"
 
 
-def test_what_changed_comes_back_and_what_did_not_is_left_to_the_config() -> None:
+def test_changed_attributes_are_restored_and_others_come_from_the_config() -> None:
     task = Counting()
     run = make_run(task, adder())
     attributes = ChangedAttributes(run)
@@ -54,7 +55,7 @@ def test_what_changed_comes_back_and_what_did_not_is_left_to_the_config() -> Non
     assert other.constant == "of another config"
 
 
-def test_what_is_changed_in_place_comes_back_too() -> None:
+def test_values_that_change_in_place_are_restored() -> None:
     task = Counting()
     task.table = np.zeros(3)  # type: ignore[attr-defined]
     run = make_run(task, adder())
@@ -69,19 +70,21 @@ def test_what_is_changed_in_place_comes_back_too() -> None:
     assert other.table.tolist() == [0.0, 2.5, 0.0]  # type: ignore[attr-defined]
 
 
-def test_generators_go_on() -> None:
+def test_random_generators_continue() -> None:
     task = Counting()
     attributes = ChangedAttributes(make_run(task))
     torch.rand(3, generator=task.draws), task.dice.random(), task.numbers.random()
+    task.legacy.rand()
     state = stored(attributes.collect())
     other = Counting()
     ChangedAttributes(make_run(other)).restore(state)
     assert torch.equal(torch.rand(2, generator=other.draws), torch.rand(2, generator=task.draws))
     assert other.dice.random() == task.dice.random()
     assert other.numbers.random() == task.numbers.random()
+    assert other.legacy.rand() == task.legacy.rand()
 
 
-def test_what_cannot_be_kept_or_is_large_is_left_out() -> None:
+def test_values_that_cannot_be_saved_or_are_large_are_left_out() -> None:
     task = Counting()
     attributes = ChangedAttributes(make_run(task))
     task.anything = object()
@@ -89,7 +92,7 @@ def test_what_cannot_be_kept_or_is_large_is_left_out() -> None:
     assert not {"task.anything", "task.outputs"} & attributes.collect().keys()
 
 
-def test_a_task_with_a_state_dict_speaks_for_itself() -> None:
+def test_a_state_dict_of_the_task_decides_alone() -> None:
     class Own(Counting):
         def state_dict(self) -> dict[str, Any]:
             return {}
@@ -100,7 +103,7 @@ def test_a_task_with_a_state_dict_speaks_for_itself() -> None:
     assert not [name for name in attributes.collect() if name.startswith("task.")]
 
 
-def test_modules_of_the_task_are_looked_at_too() -> None:
+def test_modules_of_the_task_are_saved() -> None:
     task = Counting()
     task.head = nn.Dropout(0.5)
     attributes = ChangedAttributes(make_run(task))
@@ -108,18 +111,18 @@ def test_modules_of_the_task_are_looked_at_too() -> None:
     assert attributes.collect()["task.head.p"] == {"value": 0.1}
 
 
-def test_a_run_that_may_go_back_can_have_everything_as_it_was_built() -> None:
+def test_a_run_that_may_roll_back_can_restore_initial_values() -> None:
     task = Counting()
     run = make_run(task, adder(), engine={"on_nonfinite": "rollback"})
     attributes, dice = ChangedAttributes(run), task.dice
     task.temperature, task.seen["a"], task.late = 0.5, 3, (1, 2)
     task.recent.append(4)
     run.model[2].p = 0.25
-    attributes.undo()
+    attributes.restore_initial()
     assert (task.temperature, task.seen, list(task.recent)) == (1.0, {"a": 0}, [1])
     assert not hasattr(task, "late")
     assert run.model[2].p == 0.0
     assert task.dice is dice
-    task.seen["a"] = 5  # what it was built with is not what it got back
-    attributes.undo()
+    task.seen["a"] = 5  # the initial value was copied
+    attributes.restore_initial()
     assert task.seen == {"a": 0}

@@ -29,11 +29,11 @@ def saver(folder: Path | None, **options: Any) -> Saver:
 
 
 class Asking(Hook):
-    """Asks for checkpoints after some steps, and hears of them."""
+    """Requests checkpoints after some steps, and notes those that were written."""
 
     def __init__(self, saver: Saver | None, *steps: int, reason: str = "asked") -> None:
         self._saver, self._steps, self._reason = saver, steps, reason
-        self.heard: list[tuple[str, str]] = []
+        self.saved: list[tuple[str, str]] = []
 
     def setup(self, run: Run) -> None:
         run.saver = self._saver
@@ -43,7 +43,7 @@ class Asking(Hook):
             request_save(run, self._reason)
 
     def checkpoint_saved(self, run: Run, path: Path) -> None:
-        self.heard.append((path.name, threading.current_thread().name))
+        self.saved.append((path.name, threading.current_thread().name))
 
     def run_end(self, run: Run) -> None:
         if run.saver is not None:
@@ -59,27 +59,27 @@ def steps_in(folder: Path) -> list[tuple[int, int, str]]:
     return [(one.step, one.epoch, one.reason) for one in find_checkpoints(folder)]
 
 
-def test_a_checkpoint_is_made_at_the_boundary_where_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_checkpoint_is_taken_at_the_boundary_of_its_request(tmp_path: Path) -> None:
     asking = Asking(saver(tmp_path), 1, 5)
     train(asking)
     assert steps_in(tmp_path) == [(1, 0, "asked"), (5, 1, "asked"), (6, 2, "end")]
-    assert asking.heard == [(f"step-{step}", "MainThread") for step in (1, 5, 6)]
+    assert asking.saved == [(f"step-{step}", "MainThread") for step in (1, 5, 6)]
 
 
-def test_after_the_last_step_of_an_epoch_it_waits_until_the_epoch_is_over(tmp_path: Path) -> None:
+def test_a_save_after_the_last_step_waits_for_the_end_of_the_epoch(tmp_path: Path) -> None:
     train(Asking(saver(tmp_path), 3), eval_every="1ep")
     state, manifest = read_checkpoint(tmp_path / "step-3")
     assert (manifest.epoch, state["data"]["is_in_epoch"]) == (1, False)
     assert manifest.metrics["val/mae"] == state["latest"]["val/mae"]
 
 
-def test_several_wishes_make_one_checkpoint(tmp_path: Path) -> None:
+def test_several_requests_make_one_checkpoint(tmp_path: Path) -> None:
     keeper = saver(tmp_path)
     train(Asking(keeper, 2), Asking(keeper, 2, reason="best"))
     assert steps_in(tmp_path)[0] == (2, 0, "asked, best")
 
 
-def test_a_wish_from_within_a_step_is_heard_after_it(tmp_path: Path) -> None:
+def test_a_request_within_a_step_saves_after_it(tmp_path: Path) -> None:
     class Early(Asking):
         def batch_end(self, run: Run, split: str, index: int, batch: Any, out: Any) -> None:
             if split == "train" and run.step == 1:  # the second one is in progress
@@ -89,13 +89,13 @@ def test_a_wish_from_within_a_step_is_heard_after_it(tmp_path: Path) -> None:
     assert steps_in(tmp_path)[0] == (2, 0, "asked")
 
 
-def test_without_a_saver_wishes_are_forgotten(tmp_path: Path) -> None:
+def test_without_a_saver_requests_do_nothing(tmp_path: Path) -> None:
     train(Asking(None, 1))
     train(Asking(saver(None), 1))
     assert not list(tmp_path.iterdir())
 
 
-def test_the_manifest_says_what_the_run_knows(tmp_path: Path) -> None:
+def test_the_manifest_has_the_facts_of_the_run(tmp_path: Path) -> None:
     setting = {"writer": Notes(), "facts": {"run": "r1", "attempt": 2, "unknown": 1}}
     options = {"setting": setting, "parts": {"monitor": Monitor("val/mae")}, "eval_every": "2st"}
     train(Asking(saver(tmp_path), 2), **options)
@@ -106,7 +106,7 @@ def test_the_manifest_says_what_the_run_knows(tmp_path: Path) -> None:
     assert manifest.choices == {"step": "eager"}
 
 
-def test_metrics_of_another_step_are_not_those_of_the_checkpoint() -> None:
+def test_metrics_of_another_step_are_not_in_the_manifest() -> None:
     run = make_run()
     run.latest = {"val/acc": 0.5, "val_ema/acc": 0.6, "test/acc": 0.4, "train/loss": 1.0}
     run.step, run.evaluated_at, run.is_in_epoch = 7, {"val": 7, "test": 5}, True
@@ -122,37 +122,31 @@ def fail_to_write(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None
     monkeypatch.setattr(saving, "write_checkpoint", write)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_and_training_goes_on(
+def test_a_failed_write_is_logged_and_training_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail_to_write(monkeypatch, CheckpointError("the disk is full"))
     asking = Asking(saver(tmp_path), 2)
     assert train(asking).steps == 6
     assert "the checkpoint of step 2 was not written: the disk is full" in caplog.text
-    assert not asking.heard
+    assert not asking.saved
 
 
-@pytest.mark.parametrize(
-    ("reason", "is_strict", "error"),
-    [
+def test_a_failed_write_ends_a_strict_or_preempted_run_and_one_with_a_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table: list[tuple[str, bool, BaseException]] = [
         ("asked", True, OSError(errno.ENOSPC, "full")),
         ("preempted", False, CheckpointError("full")),
-        ("asked", False, ZeroDivisionError("a mistake of ours: full")),
-    ],
-)
-def test_a_failure_ends_the_run_where_it_must(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    reason: str,
-    is_strict: bool,
-    error: BaseException,
-) -> None:
-    fail_to_write(monkeypatch, error)
-    with pytest.raises(type(error), match="full"):
-        train(Asking(saver(tmp_path, is_strict=is_strict), 2, reason=reason))
+        ("asked", False, ZeroDivisionError("a bug: full")),
+    ]
+    for reason, is_strict, error in table:
+        fail_to_write(monkeypatch, error)
+        with pytest.raises(type(error), match="full"):
+            train(Asking(saver(tmp_path, is_strict=is_strict), 2, reason=reason))
 
 
-def test_old_ones_that_cannot_be_removed_are_told(
+def test_old_checkpoints_that_cannot_be_removed_are_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -164,9 +158,7 @@ def test_old_ones_that_cannot_be_removed_are_told(
     assert steps_in(tmp_path)
 
 
-def test_the_next_one_waits_for_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_waits_for_the_write_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     busy: list[int] = []
     write = saving.write_checkpoint
 
@@ -183,7 +175,7 @@ def test_the_next_one_waits_for_the_one_before(
     assert len(steps_in(tmp_path)) == 6
 
 
-def test_the_rehearsal_refuses_what_cannot_be_stored_and_writes_nothing(tmp_path: Path) -> None:
+def test_the_check_refuses_a_state_that_cannot_be_saved_and_writes_nothing(tmp_path: Path) -> None:
     class Odd(Asking):
         def state_dict(self) -> dict[str, Any]:
             return {"it": object()}
@@ -201,51 +193,51 @@ def test_the_rehearsal_refuses_what_cannot_be_stored_and_writes_nothing(tmp_path
     assert not folder.exists()
 
 
-class Rehearsing(Asking):
+class Checking(Asking):
     def step_end(self, run: Run) -> None:
         if run.step == 1 and run.saver is not None:
             run.saver.check_can_save(run)
 
 
-def test_the_run_says_how_much_its_checkpoints_take(
+def test_the_size_of_checkpoints_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        train(Rehearsing(saver(tmp_path / "deep" / "er", keep_last=2, keep_best=1)))
-        train(Rehearsing(saver(tmp_path, keep_last=None)))
-        train(Rehearsing(saver(None)))
-    told = [line for line in caplog.messages if line.startswith("checkpoints take")]
-    assert len(told) == 2
-    assert " kB each, 4 at most; " in told[0]
-    assert "and all are kept; " in told[1]
+        train(Checking(saver(tmp_path / "deep" / "er", keep_last=2, keep_best=1)))
+        train(Checking(saver(tmp_path, keep_last=None)))
+        train(Checking(saver(None)))
+    lines = [line for line in caplog.messages if line.startswith("checkpoints take")]
+    assert len(lines) == 2
+    assert " kB each, 4 at most; " in lines[0]
+    assert "and all are kept; " in lines[1]
 
 
-def test_too_little_room_is_a_warning_with_a_remedy(
+def test_too_little_disk_space_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Usage:
         free = 100
 
     monkeypatch.setattr(saving.shutil, "disk_usage", lambda path: Usage())
-    train(Rehearsing(saver(tmp_path, keep_last=1)))
+    train(Checking(saver(tmp_path, keep_last=1)))
     assert "has 100 B free; make room, or keep fewer with checkpoint.keep_last" in caplog.text
 
 
-def test_a_hook_with_tensors_and_no_state_is_told_once(
+def test_a_hook_with_tensors_and_no_state_dict_is_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Averaging(Hook):
         def __init__(self) -> None:
             self.mean = torch.zeros(2)
 
-    train(Rehearsing(saver(tmp_path)), Averaging())
+    train(Checking(saver(tmp_path)), Averaging())
     assert caplog.text.count("Averaging holds tensors, and a resumed run begins without") == 1
 
 
-def test_what_is_being_written_is_no_leftover(
+def test_a_checkpoint_that_is_being_written_is_not_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread writes on only when somebody waits for it, or removes what it has staged."""
+    """The thread continues only when it is joined, or when leftovers are removed."""
     met = threading.Event()
     order: list[str] = []
     real = saving.write_checkpoint, saving.remove_leftovers, threading.Thread.join
@@ -279,24 +271,23 @@ def test_what_is_being_written_is_no_leftover(
     train(early)
     assert order[:2] == ["written", "removed"]
     assert steps_in(tmp_path)[0] == (1, 0, "early")
-    assert early.heard[0] == ("step-1", "MainThread")
+    assert early.saved[0] == ("step-1", "MainThread")
 
 
-def test_without_a_folder_the_newest_states_are_kept_in_memory() -> None:
+def test_a_run_that_may_roll_back_keeps_states_in_memory_without_a_folder() -> None:
     keeper = saver(None, serves_rollback=True, keep_last=2)
     train(Asking(keeper, 1, 2, 5))
-    kept = [(manifest.step, manifest.epoch, manifest.reason) for manifest, _ in keeper.kept]
+    kept = [
+        (manifest.step, manifest.epoch, manifest.reason) for manifest, _ in keeper.states_in_memory
+    ]
     assert kept == [(5, 1, "asked"), (6, 2, "end")]
-
-
-def test_a_run_that_does_not_go_back_keeps_nothing_in_memory() -> None:
-    keeper = saver(None)
-    train(Asking(keeper, 1, 2))
-    assert not keeper.kept
+    plain = saver(None)
+    train(Asking(plain, 1, 2))
+    assert not plain.states_in_memory  # such a run does not roll back
 
 
 @pytest.mark.parametrize("action", ["stop", "rollback"])
-def test_a_state_whose_updates_are_left_out_for_good_is_not_saved(
+def test_a_diverged_run_is_not_saved(
     tmp_path: Path, action: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Sums):

@@ -33,21 +33,21 @@ stages:
 """
 
 
-class Look(ep.Hook):
-    """Notes what a function finds after each step."""
+class Probe(ep.Hook):
+    """Notes what a function returns after each step."""
 
     priority = 900
 
-    def __init__(self, look: Any) -> None:
+    def __init__(self, read: Any) -> None:
         self.found: list[Any] = []
-        self._look = look
+        self._read = read
 
     def step_end(self, run: ep.Run) -> None:
-        self.found.append(self._look(run))
+        self.found.append(self._read(run))
 
 
-def look(find: Any, *overrides: str, **sections: Any) -> list[Any]:
-    hook = Look(find)
+def probe(read: Any, *overrides: str, **sections: Any) -> list[Any]:
+    hook = Probe(read)
     choices = {"no_file": True, "device": "cpu"}
     experiment = ep.Experiment(
         "config.yaml", overrides=overrides, choices=choices, hooks=[hook], **sections
@@ -64,12 +64,12 @@ def staged(shop: Path) -> Path:
 
 
 @pytest.mark.parametrize("unfreeze", [[], ["linear.bias"]])
-def test_a_rule_that_only_froze_does_not_stand_in_the_way_of_changes(
+def test_a_rule_that_only_freezes_allows_later_changes(
     staged: Path, unfreeze: list[str]
 ) -> None:
     rules = [{"match": "linear.bias", "freeze": True}]
     stages = [{"for": "2st"}, {"for": "2st", "optim": {"lr": 0.01}, "unfreeze": unfreeze}]
-    found = look(
+    found = probe(
         lambda run: [len(group["params"]) for group in run.optimizer.param_groups],
         optim={"type": "AdamW", "lr": 0.05, "groups": rules},
         stages=stages,
@@ -78,10 +78,13 @@ def test_a_rule_that_only_froze_does_not_stand_in_the_way_of_changes(
     assert found == [[held]] * 2 + [[held + len(unfreeze)]] * 2
 
 
-def test_each_stage_has_the_optimizer_that_it_asks_for(staged: Path) -> None:
-    found = look(
+def test_each_stage_has_its_own_optimizer_and_keeps_the_keys_of_the_section(staged: Path) -> None:
+    found = probe(
         lambda run: (type(run.optimizer).__name__, run.options.optim.accumulate, run.samples)
     )
+    options = probe(lambda run: (run.options.optim.clip, run.optimizer.param_groups[0]["lr"]))
+    assert {clip for clip, _ in options} == {1.0}
+    assert options[-1] == (1.0, 0.5)
     assert found == [
         *[("AdamW", 1, 4), ("AdamW", 1, 8), ("AdamW", 1, 12), ("AdamW", 1, 16)],
         ("AdamW", 2, 24),
@@ -89,29 +92,23 @@ def test_each_stage_has_the_optimizer_that_it_asks_for(staged: Path) -> None:
     ]
 
 
-def test_keys_of_the_section_hold_on_for_another_optimizer(staged: Path) -> None:
-    found = look(lambda run: (run.options.optim.clip, run.optimizer.param_groups[0]["lr"]))
-    assert {clip for clip, _ in found} == {1.0}
-    assert found[-1] == (1.0, 0.5)
-
-
-def test_what_the_config_froze_may_be_trained_later(staged: Path) -> None:
-    found = look(lambda run: run.model.linear.bias.detach().clone())
+def test_parameters_that_the_config_froze_can_be_trained_later(staged: Path) -> None:
+    found = probe(lambda run: run.model.linear.bias.detach().clone())
     assert torch.equal(found[0], found[3])
     assert not torch.equal(found[3], found[4])
 
 
-def test_a_run_goes_on_from_every_checkpoint_of_every_stage(staged: Path) -> None:
+def test_a_run_resumes_from_every_checkpoint_of_every_stage(staged: Path) -> None:
     check_resumes(8)
 
 
 def check_resumes(count: int) -> None:
-    """Stop a run after each of its steps, and let it go on."""
+    """Stop a run after each of its steps, and resume it."""
     whole = ep.run("config.yaml", raise_errors=True)
     assert whole.dir is not None
     assert whole.steps == count
     for step in range(1, count):
-        stop = Look(lambda run, step=step: interrupt(run) if run.step == step else None)
+        stop = Probe(lambda run, step=step: interrupt(run) if run.step == step else None)
         half = ep.Experiment("config.yaml", hooks=[stop]).fit()
         assert half.dir is not None
         assert half.steps == step
@@ -131,19 +128,7 @@ def final_weights(folder: Path) -> torch.Tensor:
     return torch.cat([weights[name].flatten() for name in sorted(weights)])
 
 
-def test_a_checkpoint_knows_its_stage(staged: Path) -> None:
-    whole = ep.run("config.yaml", raise_errors=True)
-    assert whole.dir is not None
-    stages = {}
-    for one in find_checkpoints(whole.dir / "checkpoints"):
-        state, manifest = read_checkpoint(one.path)
-        stages[manifest.step] = state["stage"]["index"], state["stage"]["name"]
-    assert stages[2] == (0, "warm")
-    assert stages[5] == (1, "stage2")
-    assert stages[7] == (2, "late")
-
-
-def test_the_record_says_where_the_borders_are(staged: Path, epochal: Command) -> None:
+def test_record_and_checkpoints_have_the_stages(staged: Path, epochal: Command) -> None:
     result = ep.run("config.yaml", raise_errors=True)
     assert result.dir is not None
     events = [
@@ -155,11 +140,16 @@ def test_the_record_says_where_the_borders_are(staged: Path, epochal: Command) -
         *[("stage_start", "warm", 0), ("stage_end", "warm", 4), ("stage_start", "stage2", 4)],
         *[("stage_end", "stage2", 5), ("stage_start", "late", 5), ("stage_end", "late", 8)],
     ]
+    stages = {
+        one.step: read_checkpoint(one.path)[0]["stage"]["name"]
+        for one in find_checkpoints(result.dir / "checkpoints")
+    }
+    assert (stages[2], stages[5], stages[7]) == ("warm", "stage2", "late")
     shown = epochal("show", str(result.dir)).out
     assert "stages   warm from step 0, stage2 from step 4, late from step 5" in shown
 
 
-def test_the_plan_shows_stages_and_borders(staged: Path, epochal: Command) -> None:
+def test_the_plan_shows_stages_with_their_first_steps(staged: Path, epochal: Command) -> None:
     shown = " ".join(epochal("plan", "config.yaml", "--device", "cpu").out.split())
     assert "warm 0 4st" in shown
     assert "stage2 4 1ep optim.lr=0.01, optim.accumulate=2, schedule, unfreeze linear" in shown
@@ -196,7 +186,7 @@ def test_python_changes_the_optimizer_by_name_or_class(staged: Path) -> None:
 GROUPS = [{"match": "*.weight", "lr_mult": 10}]
 
 
-def test_a_change_that_cannot_be_made_is_told_like_a_mistake_of_the_config(staged: Path) -> None:
+def test_a_wrong_change_from_python_is_reported_like_a_wrong_config(staged: Path) -> None:
     class Change(ep.Hook):
         def step_end(self, run: ep.Run) -> None:
             run.change_optim(lrr=0.3)
@@ -210,7 +200,7 @@ def test_options_of_a_given_optimizer_are_changed_in_place(staged: Path) -> None
     model = TinyModel()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     stages = [{"for": "2st"}, {"for": "2st", "optim": {"lr": 0.01, "momentum": 0.5, "clip": 3.0}}]
-    found = look(
+    found = probe(
         lambda run: (
             run.optimizer is optimizer,
             run.learning_rates["lr"],
@@ -226,7 +216,7 @@ def test_options_of_a_given_optimizer_are_changed_in_place(staged: Path) -> None
     assert found == [(True, 0.1, 0, None)] * 2 + [(True, 0.01, 0.5, 3.0)] * 2
 
 
-def test_another_kind_than_a_given_optimizer_is_refused_when_its_stage_begins(
+def test_another_type_than_that_of_a_given_optimizer_is_refused(
     staged: Path,
 ) -> None:
     model = TinyModel()
@@ -257,17 +247,17 @@ stages:
 """
 
 
-def test_stages_may_read_other_data(shop: Path) -> None:
+def test_stages_can_read_other_data(shop: Path) -> None:
     write(shop / "config.yaml", DATA)
-    assert look(lambda run: run.samples) == [4, 8, 18, 28, 38, 53, 68]
+    assert probe(lambda run: run.samples) == [4, 8, 18, 28, 38, 53, 68]
 
 
-def test_a_run_goes_on_within_the_data_of_its_stage(shop: Path) -> None:
+def test_a_run_resumes_within_the_data_of_its_stage(shop: Path) -> None:
     write(shop / "config.yaml", DATA)
     check_resumes(7)
 
 
-def test_a_run_that_has_ended_goes_on_with_another_stage(staged: Path) -> None:
+def test_a_finished_run_resumes_with_another_stage(staged: Path) -> None:
     whole = ep.run("config.yaml", raise_errors=True)
     assert whole.dir is not None
     with pytest.raises(ConfigError, match=r"(?s)has come to its end.*longer with stages.2.for=..."):
@@ -282,14 +272,14 @@ def test_a_run_that_has_ended_goes_on_with_another_stage(staged: Path) -> None:
     assert torch.equal(final_weights(again.dir), final_weights(fresh.dir))
 
 
-def test_a_quick_try_goes_through_all_stages(staged: Path) -> None:
+def test_fast_goes_through_all_stages(staged: Path) -> None:
     choices = {"no_file": True, "fast": True, "device": "cpu"}
     result = ep.Experiment("config.yaml", choices=choices).fit()
     assert result.ok, result.message
     assert (result.steps, result.epochs) == (3 + 2 + 2, 3)  # accumulated from the second on
 
 
-def test_one_line_on_the_command_line_changes_a_stage(staged: Path, epochal: Command) -> None:
+def test_an_override_changes_a_stage(staged: Path, epochal: Command) -> None:
     done = epochal("check", "config.yaml", "stages.1.optim.lr=0.2")
     assert done.code == 0, done
     done = epochal("check", "config.yaml", "stages.1.optim.lrr=0.2")

@@ -1,0 +1,225 @@
+"""Finds modules by searching folders, and definitions by following imports in source files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+from epochal.registry.parsed_module import Definition, Import, Module, Variable, read_module
+from epochal.registry.star_imports import StarImports, mentions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ResultT = TypeVar("ResultT")
+
+
+@final
+@dataclass(slots=True)
+class ModuleFinder:
+    """Finds modules and definitions in source files, without importing them."""
+
+    dirs: Sequence[Path] = ()
+    """Searched before the installed packages."""
+
+    _cache: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    _modules: dict[str, Module | None] = field(default_factory=dict)
+    _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
+    _folders: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    _entries: dict[Path, frozenset[str]] = field(default_factory=dict)
+    _spelled: dict[tuple[str, str], bool] = field(default_factory=dict)
+    _star_imports: StarImports = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._star_imports = StarImports(self._find_file)
+
+    def cached(self, key: tuple[str, ...], compute: Callable[[], ResultT]) -> ResultT:
+        """A result that depends on source files only, computed once."""
+        if key not in self._cache:
+            self._cache[key] = compute()
+        found: ResultT = self._cache[key]
+        return found
+
+    def find_module(self, dotted: str) -> Module | None:
+        """The module with this dotted name, if its source can be found."""
+        if dotted not in self._modules:
+            located = self._find_file(dotted)
+            self._modules[dotted] = None if located is None else read_module(dotted, *located)
+        return self._modules[dotted]
+
+    def find_folders(self, dotted: str) -> tuple[Path, ...]:
+        """The folders with the submodules of a package; empty if there are none."""
+        if dotted not in self._folders:
+            parent, _, last = dotted.rpartition(".")
+            if parent:
+                folders = tuple(folder / last for folder in self.find_folders(parent))
+            else:
+                own = tuple(path / dotted for path in self._top_dirs(dotted))
+                folders = own or _installed_folders(dotted)
+            self._folders[dotted] = tuple(folder for folder in folders if folder.is_dir())
+        return self._folders[dotted]
+
+    def submodules(self, dotted: str) -> set[str]:
+        """The names of the modules directly below a package."""
+        names = set[str]()
+        for folder in self.find_folders(dotted):
+            names |= {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
+            names |= {path.name for path in folder.iterdir() if (path / "__init__.py").is_file()}
+        return names
+
+    def public_names(self, module: Module) -> dict[str, str]:
+        """The public names of a module, each with the module that binds it."""
+        names = {
+            name: source
+            for star in module.stars
+            for name, source in self._star_imports.offered(star)
+        }
+        for name, binding in module.bindings.items():
+            if not name.startswith("_") and not isinstance(binding, Variable):
+                names[name] = module.name
+        return names
+
+    def may_hide(self, module: Module, name: str) -> bool:
+        """Whether ``name`` may exist in a module although its source does not bind it."""
+        if any(self._star_imports.lacks_source(star) for star in module.stars):
+            return True
+        # A name that is bound at run time is usually written somewhere in the package.
+        return module.is_dynamic and self.is_spelled(module, name)
+
+    def is_spelled(self, module: Module, name: str) -> bool:
+        """Whether any source of the module's package contains ``name``."""
+        top = module.name.partition(".")[0]
+        if (top, name) not in self._spelled:
+            folders = self.find_folders(top)
+            found = not folders or any(mentions(folder, name) for folder in folders)
+            self._spelled[top, name] = found
+        return self._spelled[top, name]
+
+    def resolve(self, module: Module, name: str) -> Definition | Variable | Import | None:
+        """What ``name`` is in ``module``, following imports through source files.
+
+        The answer is an ``Import`` if it leads to a module, or to one without source.
+        """
+        found = self._follow(module, name, set(), strict=True)
+        if found is None or isinstance(found, Import):
+            return self._follow(module, name, set(), strict=False)
+        return found
+
+    def find_definition(self, dotted: str) -> Definition | None:
+        """The class or function with this full name, also if the module only imports it."""
+        module_name, _, name = dotted.rpartition(".")
+        module = self.find_module(module_name) if module_name else None
+        found = self.resolve(module, name) if module is not None else None
+        return found if isinstance(found, Definition) else None
+
+    def _follow(
+        self, module: Module, name: str, seen: set[tuple[str, str]], *, strict: bool
+    ) -> Definition | Variable | Import | None:
+        if (module.name, name) in seen:
+            return None
+        seen.add((module.name, name))
+        binding = module.bindings.get(name)
+        if binding is None:
+            return self._follow_stars(module, name, seen, strict=strict)
+        if isinstance(binding, Import):
+            source = self.find_module(binding.module) if binding.name else None
+            if source is None or binding.name is None:
+                return binding
+            return self._follow(source, binding.name, seen, strict=strict) or binding
+        return binding if isinstance(binding, Variable) else Definition(module, binding)
+
+    def _follow_stars(
+        self, module: Module, name: str, seen: set[tuple[str, str]], *, strict: bool
+    ) -> Definition | Variable | Import | None:
+        """What a star import brings; ``strict``: only what its source defines and exports."""
+        for star in reversed(module.stars):
+            if not self._star_imports.may_offer(star, name, defined=strict):
+                continue  # parsing them all would take minutes
+            source = self.find_module(star)
+            # Decorators may extend __all__, so a name that it lacks may still be exported.
+            lenient = not strict and not name.startswith("_")
+            if source is not None and (lenient or source.offers(name)):
+                found = self._follow(source, name, seen, strict=strict)
+                if found is not None:
+                    return found
+        return None
+
+    def _top_dirs(self, top: str) -> Iterator[Path]:
+        if is_reserved(top):
+            return
+        for path in self.dirs:
+            if (path / top / "__init__.py").is_file() or (path / f"{top}.py").is_file():
+                yield path
+                return
+        for path in self.dirs:  # namespace packages come last
+            if (path / top).is_dir() and not _installed_folders(top):
+                yield path
+
+    def _find_file(self, dotted: str) -> tuple[Path, bool] | None:
+        if dotted not in self._located:
+            self._located[dotted] = self._locate(dotted)
+        return self._located[dotted]
+
+    def _in_folder(self, folder: Path, name: str) -> tuple[Path, bool] | None:
+        if folder not in self._entries:  # one listing instead of a stat per module
+            self._entries[folder] = frozenset(entry.name for entry in folder.iterdir())
+        entries = self._entries[folder]
+        if name in entries:
+            return _first_file([(folder, name)])
+        return (folder / f"{name}.py", False) if f"{name}.py" in entries else None
+
+    def _locate(self, dotted: str) -> tuple[Path, bool] | None:
+        top, _, rest = dotted.partition(".")
+        if rest:
+            parent, _, last = dotted.rpartition(".")
+            folders = self.find_folders(parent)
+            return next(filter(None, (self._in_folder(folder, last) for folder in folders)), None)
+        own = _first_file([(path, top) for path in self._top_dirs(top)])
+        return own or _installed_file(top)
+
+
+def is_standard(top: str) -> bool:
+    """Whether a top-level name means a module of Python's standard library."""
+    return top in sys.stdlib_module_names
+
+
+def is_reserved(top: str) -> bool:
+    """Whether a top-level name always means the installed module, never one of the user's."""
+    return top in ("torch", "epochal") or is_standard(top)
+
+
+def _first_file(candidates: Sequence[tuple[Path, str]]) -> tuple[Path, bool] | None:
+    for folder, name in candidates:
+        package = folder / name / "__init__.py"
+        if package.is_file():
+            return package, True
+        plain = folder / f"{name}.py"
+        if plain.is_file():
+            return plain, False
+    return None
+
+
+def _installed_file(top: str) -> tuple[Path, bool] | None:
+    for folder in _installed_folders(top):
+        return _first_file([(folder.parent, folder.name)])
+    spec = _top_level_spec(top)
+    if spec is None or spec[0] is None or not spec[0].endswith(".py"):
+        return None
+    return Path(spec[0]), False
+
+
+def _installed_folders(top: str) -> tuple[Path, ...]:
+    spec = _top_level_spec(top)
+    return () if spec is None else tuple(Path(folder) for folder in spec[1])
+
+
+def _top_level_spec(top: str) -> tuple[str | None, tuple[str, ...]] | None:
+    # Finders of a top-level name import nothing.
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = None if find is None else find(top, None)
+        if spec is not None:
+            return spec.origin, tuple(spec.submodule_search_locations or ())
+    return None

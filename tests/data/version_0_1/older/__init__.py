@@ -1,0 +1,1 @@
+"""A project that version 0.1 trained."""
