@@ -256,20 +256,6 @@ def test_what_a_graph_would_freeze_is_refused(task: Any, model: Any, reason: str
         watched(run)
 
 
-def test_the_attributes_that_steps_read_are_known_afterwards() -> None:
-    class Weighing(Sums):
-        weight = 2.0
-        other = 1.0
-
-        def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
-            return {"sum": model(batch[0]) * self.weight}
-
-    trial = watched(prepared(Weighing(), adder()))
-    assert trial.dependencies.task is not None
-    assert "weight" in trial.dependencies.task
-    assert "other" not in trial.dependencies.task
-
-
 def test_stop_requests_of_a_trial_are_forgotten() -> None:
     class Stopping(Sums):
         def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,19 +154,14 @@ def test_workers_that_stay_and_read_far_ahead_do_not_matter_either() -> None:
 
 
 def test_global_generators_are_restored() -> None:
+    generators = HostGenerators()
+    before = generators.take()
     for kind in LOADERS:
-        generators = HostGenerators()
-        before = generators.take()
-        one = loader(kind)
-        indexed = IndexedLoaders().find(one)
+        indexed = IndexedLoaders().find(one := loader(kind))
         assert indexed is not None, kind
         for _ in indexed.open(DataPass(3)):
             assert before.equals(generators.take()), kind
-
-
-def test_making_an_iterator_with_workers_draws_nothing() -> None:
-    generators = HostGenerators()
-    before = generators.take()
+        assert one.generator is None
     read(loader("shuffled", num_workers=1), DataPass(3))
     assert before.equals(generators.take())
 
@@ -233,23 +229,17 @@ class Short(Rows):
 
 
 def test_batches_read_here_are_those_of_the_loader() -> None:
-    for draws in [True, False]:
-        for dataset in [
-            Rows(),
-            Short(),
-            Subset(Rows(), range(3, 12)),
-            ConcatDataset([Rows(), Short()]),
-            [*range(9)],
-        ]:
-            for options in [{"batch_size": 6}, {"batch_size": None}, {"batch_size": 3}]:
-                if isinstance(dataset, Rows):
-                    dataset.draws_random = draws  # type: ignore[attr-defined]  # as a user would
-                one = DataLoader(dataset, **options)
-                indexed = IndexedLoaders().find(one)
-                assert indexed is not None, options
-                batches, expected = list(indexed.open(DataPass(3))), list(one)
-                assert len(batches) == len(expected) > 0, options
-                assert are_bitwise_equal(batches, expected), options
+    joined = ConcatDataset([Rows(), Short()])
+    datasets: list[Any] = [Rows(), Short(), Subset(Rows(), range(3, 12)), joined, [*range(9)]]
+    for dataset, size, draws in product(datasets, [6, None, 3], [True, False]):
+        if isinstance(dataset, Rows):
+            dataset.draws_random = draws  # type: ignore[attr-defined]  # as a user would
+        one = DataLoader(dataset, batch_size=size)
+        indexed = IndexedLoaders().find(one)
+        assert indexed is not None
+        batches, expected = list(indexed.open(DataPass(3))), list(one)
+        assert len(batches) == len(expected) > 0
+        assert are_bitwise_equal(batches, expected), (dataset, size, draws)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

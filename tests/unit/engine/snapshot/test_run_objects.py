@@ -17,7 +17,6 @@ from torch import nn
 from engine.parts import Sums, make_run
 from epochal.engine.snapshot.run_objects import (
     ValueFingerprinter,
-    read_own_attributes,
     walk_run_objects,
 )
 
@@ -105,10 +104,6 @@ def test_objects_with_cycles_are_compared() -> None:
     one = SimpleNamespace(alpha=1.0)
     one.again = [one]
     assert freeze(one) == freeze(one)
-
-
-def test_attributes_in_slots_are_found() -> None:
-    assert read_own_attributes(Tight(2.0)) == {"alpha": 2.0}
 
 
 def test_the_walk_comes_to_everything_once_and_leaves_loaders_alone() -> None:
