@@ -81,7 +81,7 @@ def test_order_of_the_loader_is_not_touched() -> None:
 
 def test_an_iterator_is_not_read() -> None:
     batches = iter([ROWS])
-    with pytest.raises(DataError, match="read only once"):
+    with pytest.raises(DataError, match="read once only"):
         first_sample(batches)
     assert next(batches) is ROWS
 
