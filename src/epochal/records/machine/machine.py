@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.records.layout.process import host_name
+from epochal.records.layout.process import host_name, read_text
 from epochal.records.machine.repository import describe_repository
 from epochal.records.secrets import is_secret_name, redact
 
@@ -96,7 +96,7 @@ def describe_machine(directory: Path | None = None) -> dict[str, object]:
 
 
 def _cpu_name() -> str:
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    lines = read_text(Path("/proc/cpuinfo")).splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
 
@@ -150,18 +150,11 @@ def _gpu_names() -> list[str]:
     """The names of the NVIDIA GPUs, from the driver."""
     names = []
     for path in sorted(_NVIDIA.glob("gpus/*/information")):
-        lines = _read(path).splitlines()
+        lines = read_text(path).splitlines()
         found = (line.partition(":")[2].strip() for line in lines if line.startswith("Model"))
         names.append(next(found, "unknown"))
     return names
 
 
 def _driver() -> str:
-    return next(iter(_read(_NVIDIA / "version").splitlines()), "").strip()
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
+    return next(iter(read_text(_NVIDIA / "version").splitlines()), "").strip()
