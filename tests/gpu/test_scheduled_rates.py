@@ -76,7 +76,7 @@ def test_captured_steps_take_the_same_rates_and_bits_without_a_new_capture(
         keep = Keep()
         one = experiment(step, SCHEDULES[name], keep)
         one.fit()
-        model = one.loaded.given.parts["model"]
+        model = one.inputs.given.parts["model"]
         found[step] = (keep, [value.clone() for value in model.state_dict().values()])
     assert found["graph"][0].choices["step"] == "graph"
     assert found["eager"][0].rates == found["graph"][0].rates
@@ -93,6 +93,6 @@ def test_training_after_find_lr_gives_the_same_bits(step: str) -> None:
             found = ep.find_lr(one, max_lr=10, steps=40)
             assert len(found.losses) > 10
         one.fit()
-        return [value.clone() for value in one.loaded.given.parts["model"].state_dict().values()]
+        return [value.clone() for value in one.inputs.given.parts["model"].state_dict().values()]
 
     assert all(map(torch.equal, train(is_searched=False), train(is_searched=True)))

@@ -127,7 +127,7 @@ def test_preempted_run_ends_after_its_step_and_can_be_resumed(
     code, errors = process.end()
     assert code == 75, errors
     assert "run preempted" in errors
-    assert "told to end after" in errors
+    assert "preempted after" in errors
     assert "Traceback" not in errors
     status = status_of(shop)
     assert (status["status"], status["reason"]) == ("preempted", "preempted")
@@ -147,5 +147,5 @@ def test_run_that_is_preempted_while_parts_are_built_ends_at_once(shop: Path, st
     process.interrupt(signal.SIGTERM)
     code, errors = process.end()
     assert code == 75, errors
-    assert "told to end before the first step" in errors
+    assert "preempted before the first step" in errors
     assert status_of(shop)["status"] == "preempted"

@@ -91,7 +91,7 @@ def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
     assert saved["status"] == "preempted"
     code, errors = start(*words).end()
     assert code == 0, errors
-    assert f"going on with {folder.relative_to(shop)}" in errors
+    assert f"continuing {folder.relative_to(shop)}" in errors
     assert run_folders(shop) == [folder]
     attempts = read(folder / "run.json")["attempts"]
     assert attempts[1]["step"] == saved["step"]  # no step was lost

@@ -140,7 +140,7 @@ def test_finished_run_can_be_extended(dying: Path) -> None:
     short = start("train.for=2ep")
     refused = ep.resume(short.path)
     assert (refused.status, refused.reason) == ("failed", "config")
-    assert "has come to its end already" in refused.message
+    assert "has already finished" in refused.message
     assert read_run(short.path).summary.status == "finished"
     longer = ep.resume(short.path, overrides=["train.for=3ep"], raise_errors=True)
     assert longer.dir == short.path
@@ -279,7 +279,7 @@ def test_run_without_run_json_resumes_with_its_config(dying: Path, epochal: Comm
     (folder / "run.json").write_text("{")
     done = epochal("resume", folder)
     assert done.code == 74
-    assert f"{folder / 'run.json'}: is damaged, so nobody knows where its code is" in done.err
+    assert f"{folder / 'run.json'}: is damaged, so the folder of its code is unknown" in done.err
     assert f"epochal run FILE --resume {folder}" in done.err
     done = epochal("run", "config.yaml", "--resume", folder, "--device", "cpu")
     assert done.code == 0, done.err
@@ -314,7 +314,7 @@ def test_last_means_the_last_training(dying: Path, epochal: Command) -> None:
         set_end(first.path, "interrupted")
     done = epochal("resume", tested)
     assert done.code == 78
-    assert "only a training can go on, and this is a test" in unframed(done.err)
+    assert "only a training can be resumed, and this is a test" in unframed(done.err)
 
 
 def set_end(folder: Path, status: str) -> None:

@@ -318,7 +318,7 @@ def test_run_with_a_secret_resumes_if_the_config_still_has_the_secret(
     (folder,) = run_folders(safe)
     assert "sesame" not in (folder / "config" / "expanded.yaml").read_text()
     log = (folder / "logs" / "run.log").read_text()
-    assert "the record does not keep secrets, here task.password; whoever" in log
+    assert "the record omits secrets, here task.password; resuming" in log
     assert epochal("resume", "last", "train.for=3ep").code == 0
     assert epochal("test", "last").code == 0
     assert [

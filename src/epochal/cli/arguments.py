@@ -1,4 +1,4 @@
-"""Words and options that several verbs share."""
+"""Arguments and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-_LIKE_A_FILE = re.compile(r"\.(ya?ml|toml|json|py)$")
+_FILE_NAME = re.compile(r"\.(ya?ml|toml|json|py)$")
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=")
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, *, takes_all: bool = True) -> None:
-    """Declare the files, the ``key=value`` words and what chooses among experiments."""
-    others = ", or `all` of them in turn" if takes_all else ""
+    """Declare config files, ``key=value`` overrides and the choice of a variant."""
+    others = ", or `all`" if takes_all else ""
     parser.add_argument(
         "words",
         nargs="+",
         metavar="FILE|key=value",
-        help="config files (YAML, TOML, JSON) and changes to them, such as optim.lr=1e-3",
+        help="config files (YAML, TOML, JSON) and overrides such as optim.lr=1e-3",
     )
-    parser.add_argument("--variant", metavar="NAME", help=f"one of the file's variants{others}")
+    parser.add_argument("--variant", metavar="NAME", help=f"a variant of the config{others}")
     parser.add_argument(
-        "--user-dir", type=Path, metavar="DIR", help="folder in which the project's code lies"
+        "--user-dir", type=Path, metavar="DIR", help="folder with the project's code"
     )
     parser.add_argument(
-        "--allow-python", action="store_true", help="accept a .py config, which runs its code"
+        "--allow-python", action="store_true", help="accept .py configs; their code is executed"
     )
 
 
@@ -57,29 +57,36 @@ def split_files_and_overrides(words: list[str]) -> tuple[list[Path], list[str]]:
 
 
 def split_single_file(words: list[str], verb: str) -> tuple[Path, list[str]]:
-    """The file and the overrides among ``words``, for a verb that looks at one config.
+    """The file and the overrides among ``words``, for a verb that takes one config.
 
     Raises:
         ConfigError: As ``split_files_and_overrides``, or there are several files.
     """
     files, overrides = split_files_and_overrides(words)
     if len(files) > 1:
-        what, hint = f"{verb} looks at one config at a time", f"write {verb} {files[0]}"
+        what, hint = f"{verb} takes one config", f"write {verb} {files[0]}"
         raise ConfigError(Problem("command line", what, hint=hint))
     return files[0], overrides
 
 
 def _is_override(word: str) -> bool:
-    return bool(_OVERRIDE.match(word)) and not Path(word).exists()
+    return bool(_OVERRIDE.match(word)) and not _exists(word)
 
 
 def _is_file(word: str) -> bool:
-    """Whether a word can only be meant as a file, there or not."""
-    return Path(word).exists() or bool(_LIKE_A_FILE.search(word))
+    """Whether a word is a file, or looks like the name of one."""
+    return _exists(word) or bool(_FILE_NAME.search(word))
+
+
+def _exists(word: str) -> bool:
+    try:
+        return Path(word).exists()
+    except OSError:  # a value may be longer than a file name can be
+        return False
 
 
 def _group(words: list[str]) -> Iterator[list[str]]:
-    """The words, those together that were typed with spaces around an equals sign."""
+    """The words, grouped where spaces were typed around an equals sign."""
     group: list[str] = []
     for word in words:
         is_value = group and group[-1].endswith("=") and not _is_file(word)
@@ -94,7 +101,7 @@ def _group(words: list[str]) -> Iterator[list[str]]:
 
 
 def _problems_with(group: list[str]) -> Iterator[Problem]:
-    """What is wrong with words that are neither a file nor a change, and what was meant."""
+    """Problems with words that are neither files nor overrides, with suggestions."""
     typed, word = " ".join(group), group[0]
     key, equals, value = word.partition("=")
     if len(group) > 1:
@@ -102,43 +109,43 @@ def _problems_with(group: list[str]) -> Iterator[Problem]:
     elif _is_file(word) or _is_override(word):
         return
     elif word.startswith("+"):
-        what = "epochal has no '+': a new key is written like any other"
+        what = "epochal has no '+': write a new key like any other"
         yield Problem(word, what, hint=f"write {word.lstrip('+')}")
     elif word.startswith("~"):
-        what = "epochal has no '~': a key is removed by giving it the value $delete"
+        what = "epochal has no '~': the value $delete removes a key"
         yield Problem(word, what, hint=f"write '{key.lstrip('~')}=$delete'")
     elif equals:
         meant = f"{re.sub(r'[/:]+', '.', key).strip('.')}={value}"
         hint = f"write {meant}" if _OVERRIDE.match(meant) else "write key=value"
-        yield Problem(word, f"{key!r} is no key of a config", hint=hint)
+        yield Problem(word, f"{key!r} is not a valid key", hint=hint)
     else:
         what = "neither a config file that exists nor key=value"
         yield Problem(word, what, hint=f"write {word}=VALUE to change a value of the config")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--json``, which every verb with a table has."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    """Declare ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_runs_dir_option(parser: argparse.ArgumentParser) -> None:
-    """Declare where runs are looked for."""
+    """Declare ``--runs-dir``."""
     parser.add_argument(
         "--runs-dir",
         type=Path,
         default=Path("runs"),
         metavar="DIR",
-        help="folder below which runs are looked for (default: runs)",
+        help="folder of the runs (default: runs)",
     )
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the one run that a verb is about."""
-    text = "a run's folder, its id or a part of it, or `last`"
+    """Declare the run, and where to look for it."""
+    text = "folder of a run, its id or part of the id, or `last`"
     parser.add_argument("run", metavar="RUN", help=text)
     add_runs_dir_option(parser)
 
 
 def print_json(value: object) -> None:
-    """Print valid JSON, also of numbers that JSON lacks: they become ``"$nan"``, ``"$inf"``."""
+    """Print valid JSON; NaN and infinity become ``"$nan"`` and ``"$inf"``."""
     print(escape_control_json(durable.encode_json(value, indent=2).decode()))

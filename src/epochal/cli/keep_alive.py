@@ -1,4 +1,4 @@
-"""``epochal run --keep-alive``: a run that is started again whenever it dies."""
+"""``epochal run --keep-alive``: restarts a run whenever its process dies."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _AGAIN = "--again"
 
 
 def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a run that is looked after."""
+    """Declare the options of ``--keep-alive``."""
     group = parser.add_argument_group("keeping a run alive")
     group.add_argument(
         "--keep-alive",
         action="store_true",
-        help="start the run again from its checkpoints whenever it crashes or is killed",
+        help="restart the run from its newest checkpoint whenever it crashes or is killed",
     )
     group.add_argument(
         "--restarts",
@@ -36,22 +36,22 @@ def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
         help=f"give up after N starts in a row without progress (default: {_RESTARTS})",
     )
     group.add_argument(
-        "--install", action="store_true", help="come back after the machine restarts, too"
+        "--install", action="store_true", help="also restart the run after the machine reboots"
     )
     group.add_argument(
-        "--dry-run", action="store_true", help="print what --install would write, and end"
+        "--dry-run", action="store_true", help="only print what --install would write"
     )
-    group.add_argument(_AGAIN, action="store_true", help=argparse.SUPPRESS)  # what is installed
+    group.add_argument(_AGAIN, action="store_true", help=argparse.SUPPRESS)  # in installed jobs
 
 
 def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
-    """Look after one run until it is done or hopeless; gives the exit code."""
-    # Only now: an ordinary run needs none of it.
+    """Restart one run until it finishes or makes no progress; gives the exit code."""
+    # An ordinary run needs none of these imports.
     from epochal.launch.keep_alive_file import find_keep_alive_file
     from epochal.launch.supervisor import SupervisedCommands, supervise
-    from epochal.records.secrets import redact  # what was typed and is not in the record
+    from epochal.records.secrets import redact
 
-    _refuse_what_cannot_go_on(args, files)
+    _refuse_unsupported(args, files)
     words = _own_words(args.typed)
     program = [sys.executable, "-m", "epochal"]
     start = [*program, *words]
@@ -62,13 +62,14 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
             return 0
         file.create(start)
     if args.again and not file.exists:
-        _print_notice("there is nothing left to do")
+        _print_notice("nothing left to do")
         return 0
     if (folder := file.read_run()) is not None:
-        _print_notice(f"going on with {folder}")
+        _print_notice(f"continuing {folder}")
 
     def resume(folder: Path) -> list[str]:
         point = ["--from", args.resume_from] if args.resume_from else []
+        # The record has all overrides except secrets.
         secrets = [word for word in args.words if "=" in word and redact(word) != word]
         return [*program, "resume", str(folder), *secrets, *point, *_options_of_process(args)]
 
@@ -105,19 +106,19 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
 
 
 def require_keep_alive(args: argparse.Namespace) -> None:
-    """Refuse options that mean nothing for a run that is not looked after."""
+    """Refuse options that need ``--keep-alive`` without it."""
     for name in ("install", "dry_run", "again"):
         if getattr(args, name) and not args.keep_alive:
             option = f"--{name.replace('_', '-')}"
             raise ConfigError(Problem(option, "needs --keep-alive", hint=f"--keep-alive {option}"))
 
 
-def _refuse_what_cannot_go_on(args: argparse.Namespace, files: Sequence[Path]) -> None:
+def _refuse_unsupported(args: argparse.Namespace, files: Sequence[Path]) -> None:
     what, hint = "", ""
     if len(files) > 1 or args.variant == "all":
-        what, hint = "looks after one run at a time", "start one command for each config"
+        what, hint = "restarts one run only", "start one command for each config"
     elif args.no_file:
-        what, hint = "a run without a record has nothing to go on from", "leave out --no-file"
+        what, hint = "a run without a record cannot be resumed", "leave out --no-file"
     elif args.dry_run and not args.install:
         what, hint = (
             "--dry-run shows what --install would write",
@@ -143,23 +144,23 @@ def _install(args: argparse.Namespace, name: str, command: list[str]) -> None:
 
 
 def _own_words(typed: Sequence[str]) -> list[str]:
-    """What was typed, without what concerns the supervisor alone."""
-    kept, rest = [], iter(typed)
+    """The command line without the options of the supervisor."""
+    words, rest = [], iter(typed)
     for word in rest:
         if word in _WITH_VALUE:
             next(rest, None)
         elif word not in _FLAGS and not word.startswith(tuple(f"{one}=" for one in _WITH_VALUE)):
-            kept.append(word)
-    return kept
+            words.append(word)
+    return words
 
 
 def _installed_words(typed: Sequence[str]) -> list[str]:
-    """What is typed after a restart of the machine: the same, but only if work is left."""
+    """The command line after a reboot: the same, with ``--again``, which ends if all is done."""
     return [*(word for word in typed if word not in ("--install", _AGAIN)), _AGAIN]
 
 
 def _options_of_process(args: argparse.Namespace) -> list[str]:
-    """Options that belong to a process and not to the run."""
+    """Options of the process, which the record of a run does not have."""
     options = [("--device", args.device), ("--gpus", args.gpus)]
     words = [text for name, value in options if value is not None for text in (name, str(value))]
     words += ["--debug"] if args.debug else []

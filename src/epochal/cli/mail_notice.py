@@ -1,4 +1,4 @@
-"""The line about unread and unsent mail after commands that read runs."""
+"""The note about unread and unsent mail after commands that read runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def notify_of_mail(args: argparse.Namespace) -> None:
-    """Say on a terminal how much mail is unread or unsent; only reads, never sends."""
+    """Print on a terminal how much mail is unread or unsent."""
     if args.verb in ("mail", "resume") or getattr(args, "json", False):
         return
     if not sys.stdout.isatty() or not (args.runs_dir / EPOCHAL_DIR / "mail").is_dir():
         return
-    # Only now: commands that find no mailbox must not wait for this import.
+    # Commands without a mailbox must not wait for this import.
     from epochal.records.mail.mailbox import Mailbox
 
     with suppress(OSError):

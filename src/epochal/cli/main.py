@@ -1,4 +1,4 @@
-"""From words on the command line to one verb and its exit code."""
+"""The entry point of the command line: runs one verb and gives its exit code."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTERRUPTED = 130
-_LOADED = time.perf_counter()  # somebody waits since then, also for what is imported later
+_LOADED = time.perf_counter()  # start-up time includes later imports
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; gives its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
-    # Ctrl-C may come at any time: nothing of weight is imported outside of this block.
+    # Ctrl-C may come at any time: slow imports happen only inside this block.
     try:
         with catching_interrupts():
             _replace_unencodable_characters()
             return _execute(words, begun=_LOADED if argv is None else None)
-    except KeyboardInterrupt as wish:
-        code: int = getattr(wish, "exit_code", INTERRUPTED)  # of Preempted, not imported here
+    except KeyboardInterrupt as interrupt:
+        # Preempted has an exit code; importing it here would be slow.
+        code: int = getattr(interrupt, "exit_code", INTERRUPTED)
         return code
 
 
 def _execute(words: list[str], *, begun: float | None = None) -> int:
-    """Do what was typed; an error that somebody can mend is shown without a traceback."""
+    """Run the verb; errors that a user can fix are printed without a traceback."""
     from epochal.cli.parser import VERBS, build_parser, load_verb, parse_arguments
     from epochal.errors import EpochalError, RecordError
 
@@ -53,26 +54,26 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
         sys.stdout.flush()
         _print_error(str(error))
         return error.exit_code
-    except BrokenPipeError:  # the reader of our output, such as `head`, has left
+    except BrokenPipeError:  # the reader of our output, such as `head`, has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a folder that cannot be written, a disk that is full
+    except OSError as error:  # such as a read-only folder or a full disk
         _print_error(_explain(error))
         return RecordError.exit_code
 
 
 def _explain(error: OSError) -> str:
-    """Where, what, and what now."""
+    """The message for an error of the operating system."""
     text = str(error)
     if error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror.lower()}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{text}\n  ask for the right to write there, or use a copy in a folder of your own"
-    return f"{text}\n  look at the rights and the free space there"
+        return f"{text}\n  ask for write permission, or use a copy in your own folder"
+    return f"{text}\n  check the permissions and the free space there"
 
 
 def _print_error(text: str) -> None:
-    """Tell what is wrong, without secrets that were typed and without steering the terminal."""
+    """Print an error message with secrets and control characters removed."""
     from epochal.records.secrets import redact
     from epochal.text.escape import escape_control
 
@@ -80,6 +81,6 @@ def _print_error(text: str) -> None:
 
 
 def _replace_unencodable_characters() -> None:
-    """Have characters that the terminal's encoding lacks replaced, instead of ending the verb."""
+    """Print ``?`` for characters that the terminal's encoding lacks, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")

@@ -1,1 +1,1 @@
-"""The only place that builds parts from config and puts them together into a run."""
+"""Experiments: builds parts from a config, and runs them."""

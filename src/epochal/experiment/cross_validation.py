@@ -1,10 +1,10 @@
-"""Cross validation: one run for each fold, inside the record of the whole, and their means."""
+"""Cross validation: one run for each fold, in the record of the whole, and their means."""
 
 from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, final
 
@@ -23,7 +23,7 @@ from epochal.records.folder.folder import FOLDS_DIR
 from epochal.records.metrics.time_spent import parse_time_spent, sum_time_spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from epochal.config import Node
@@ -36,7 +36,7 @@ _SHARED = ("data",)  # loaders stay as they are, and may hold much
 
 
 def count_folds(config: Node) -> int | None:
-    """How many folds an expanded config asks for; None if it describes a single run."""
+    """The number of folds of an expanded config; None if it describes a single run."""
     names = ("train.folds", "train.fold", "runner.type")
     folds, fold, runner = (None if (n := config.find(name)) is None else n.value for name in names)
     if folds is None or fold is not None or runner in ("test", "predict"):
@@ -45,48 +45,47 @@ def count_folds(config: Node) -> int | None:
 
 
 @final
-@dataclass(frozen=True)
 class CrossValidation:
-    """Carries out the folds of an experiment.
+    """The folds of an experiment: the inputs of each one, and the result of all.
 
     Args:
-        loaded: What the whole experiment was given.
+        inputs: What the whole experiment was given.
         config: The expanded config.
         record: That of the whole, which holds those of the folds.
-        run: Carries out one fold.
     """
 
-    loaded: ExperimentInputs
-    config: Node
-    record: OpenRecord
-    run: Callable[[ExperimentInputs], RunResult]
+    def __init__(self, inputs: ExperimentInputs, config: Node, record: OpenRecord) -> None:
+        self._inputs, self._config, self._record = inputs, config, record
+        self._folds = count_folds(config) or 0
+        self._results: list[RunResult] = []
 
-    def carry_out(self) -> RunResult:
-        """Run every fold that has not come to its end yet; the mean of all, or what went wrong."""
-        folds = count_folds(self.config)
-        assert folds is not None
-        given = dict(self.loaded.given.parts)
-        results: list[RunResult] = []
-        for number in range(1, folds + 1):
-            result = self._find_finished(number)
-            if result is None:
-                result = self.run(self._loaded_for(number, folds, given))
-            if not result.ok:
-                spent = _join([*results, result]).to_fields()
-                named = replace(result, message=_named(result, number, folds), **spent)
-                return self._as_whole(named)
-            self.record.writer.log(result.metrics, number)
-            results.append(result)
-        return self._as_whole(summarize_folds(results))
+    @property
+    def numbers(self) -> range:
+        """The numbers of the folds, from 1."""
+        return range(1, self._folds + 1)
 
-    def _as_whole(self, result: RunResult) -> RunResult:
-        return replace(result, dir=self.record.dir, config=self.config.to_plain())
+    def add(self, number: int, result: RunResult) -> bool:
+        """Keep the result of a fold; returns whether the next one can run."""
+        self._results.append(result)
+        if result.ok:
+            self._record.writer.log(result.metrics, number)
+        return result.ok
+
+    def summarize(self) -> RunResult:
+        """The means of all folds, or the failure of the last one."""
+        last = self._results[-1]
+        if last.ok:
+            result = summarize_folds(self._results)
+        else:
+            message = _name_fold(last, len(self._results), self._folds)
+            result = replace(last, message=message, **_sum_time(self._results).to_fields())
+        return replace(result, dir=self._record.dir, config=self._config.to_plain())
 
     def _folder(self, number: int) -> Path | None:
-        return None if self.record.dir is None else self.record.dir / FOLDS_DIR / str(number)
+        return None if self._record.dir is None else self._record.dir / FOLDS_DIR / str(number)
 
-    def _find_finished(self, number: int) -> RunResult | None:
-        """What a fold came to that had come to its end before."""
+    def find_finished(self, number: int) -> RunResult | None:
+        """The result of a fold that an earlier attempt has finished."""
         folder = self._folder(number)
         if folder is None or not (folder / "run.json").is_file():
             return None
@@ -97,37 +96,34 @@ class CrossValidation:
         values = {name: value for name, value in record.result.items() if name in known}
         return RunResult(**values | {"dir": folder, "config": record.expanded})
 
-    def _loaded_for(self, number: int, folds: int, given: Mapping[str, Any]) -> ExperimentInputs:
-        """The experiment of one fold: another config, and parts that no other fold has trained."""
+    def inputs_of(self, number: int) -> ExperimentInputs:
+        """The inputs of one fold: its own config, and copies of the given parts."""
         folder = self._folder(number)
         changes: dict[str, object] = {"train.fold": number}
-        changes["tag"] = f"{self.config.mapping['tag'].value}-fold{number}"
+        changes["tag"] = f"{self._config.mapping['tag'].value}-fold{number}"
         if folder is not None:
             changes |= {"record.log_dir": str(folder), "record.exact": True}
-            elsewhere = self.config.find("checkpoint.dir")
+            elsewhere = self._config.find("checkpoint.dir")
             if elsewhere is not None and elsewhere.value is not None:
                 changes["checkpoint.dir"] = f"{elsewhere.value}/{folder.parents[1].name}"
-        kept = [one for one in self.loaded.overrides if _key(one) not in _OWN_KEYS]
+        kept = [one for one in self._inputs.overrides if _key(one) not in _OWN_KEYS]
         overrides = (*kept, *(to_override(key, value) for key, value in changes.items()))
-        choices = self.loaded.choices | {
+        choices = self._inputs.choices | {
             "name": None,
             "begun": None,
             "resume_from": None,
-            "resume": _find_begun(folder),
+            "resume": _find_resumable(folder),
         }
-        parts = copy_parts(given)
-        loaded = replace(
-            self.loaded, overrides=overrides, given=replace(self.loaded.given, parts=parts)
-        )
-        return loaded.with_choices(choices)
+        given = replace(self._inputs.given, parts=copy_parts(self._inputs.given.parts))
+        return replace(self._inputs, overrides=overrides, given=given).with_choices(choices)
 
 
 def _key(override: str) -> str:
     return override.partition("=")[0].strip()
 
 
-def _find_begun(folder: Path | None) -> Path | None:
-    """The run of a fold that can go on; what was begun and left no checkpoint is removed."""
+def _find_resumable(folder: Path | None) -> Path | None:
+    """The folder of a fold to resume; one without checkpoints is removed."""
     if folder is None or not folder.is_dir():
         return None
     if find_checkpoints(folder / "checkpoints"):
@@ -137,7 +133,7 @@ def _find_begun(folder: Path | None) -> Path | None:
 
 
 def copy_parts(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts that came as objects, copied together; data they read from is shared.
+    """The given parts, copied together; their data is shared.
 
     Raises:
         ConfigError: One of them cannot be copied.
@@ -150,7 +146,7 @@ def copy_parts(given: Mapping[str, Any]) -> dict[str, Any]:
             memo[id(loader.dataset)] = loader.dataset
     try:
         copied = copy.deepcopy(own, memo)
-    except Exception as error:  # of the user's objects, which may forbid it in any way
+    except Exception as error:  # the user's objects may raise anything
         what = f"each fold trains copies of what Python gives, and that cannot be copied: {error}"
         hint = "describe it in the config, or give prepare_task and prepare_model"
         raise ConfigError(Problem("train.folds", what, hint=hint)) from error
@@ -158,7 +154,7 @@ def copy_parts(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summarize_folds(results: Sequence[RunResult]) -> RunResult:
-    """The means of what folds came to, and the standard deviation from fold to fold."""
+    """The means over folds, and the standard deviations."""
     shared = set.intersection(*({*result.metrics} for result in results))
     series = {
         name: [result.metrics[name] for result in results]
@@ -178,13 +174,13 @@ def summarize_folds(results: Sequence[RunResult]) -> RunResult:
         steps=sum(result.steps for result in results),
         epochs=sum(result.epochs for result in results),
         samples=sum(result.samples for result in results),
-        **_join(results).to_fields(),
+        **_sum_time(results).to_fields(),
         value=list(results),
     )
 
 
-def _join(results: Sequence[RunResult]) -> TimeSpent:
-    """What folds took together."""
+def _sum_time(results: Sequence[RunResult]) -> TimeSpent:
+    """The time that all folds took."""
     return sum_time_spent(parse_time_spent(vars(result)) for result in results)
 
 
@@ -194,7 +190,7 @@ def sample_std(values: Sequence[float]) -> float:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _named(result: RunResult, number: int, folds: int) -> str:
-    is_complete = result.reason == "config"  # a mistake of all folds
+def _name_fold(result: RunResult, number: int, folds: int) -> str:
+    is_complete = result.reason == "config"  # a mistake in all folds
     name = "" if is_complete else f"fold {number} of {folds}: "
     return f"{name}{result.message}".removesuffix(": ")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Problem, misspelling_of
-from epochal.experiment import run_experiment as conduct
-from epochal.experiment.build import build_parts as steps
-from epochal.experiment.build import optimizer
+from epochal.experiment.build import build_parts, optimizer
+from epochal.experiment.config.check_inputs import check_inputs
 from epochal.experiment.config.inputs import load_inputs
+from epochal.experiment.run_experiment import run_experiment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,12 +30,11 @@ Section = Any  # a value of a config, or an object that is a part
 class Experiment:
     """Something that can be run: a config, parts given as objects, or both.
 
-    Subclass it to replace single build steps, each of which stands alone, or to give
-    ``prepare_task`` and ``prepare_model``. Each step works under a seed of its own, so that a
-    change to one part never changes another.
+    Subclass it to replace single build steps, or to define ``prepare_task`` and
+    ``prepare_model``. Each step has its own seed, so a change to one part never changes another.
 
     Args:
-        config: A file, a mapping, or what ``ep.parse_args`` gave.
+        config: A file, a mapping, or the result of ``ep.parse_args``.
         overrides: Changes such as ``optim.lr=1e-3``.
         test: Evaluate only; neither optimizer nor schedule is built.
         choices: What belongs to this run alone, such as ``{"device": "cpu"}``.
@@ -53,38 +52,44 @@ class Experiment:
         **sections: Section,
     ) -> None:
         _check_methods(type(self))
-        self.loaded = load_inputs(config, overrides, choices or {}, sections)
-        self.is_test = test or self.loaded.is_test
+        self.inputs = load_inputs(
+            config,
+            overrides,
+            choices or {},
+            sections,
+            is_test=test,
+            overridden=_find_overridden(type(self)),
+        )
 
     @staticmethod
     def prepare_task(args: Args) -> Task:
-        """The task, when a subclass gives it this way instead of through the config."""
+        """The task, when a subclass defines it this way instead of in the config."""
         raise NotImplementedError("prepare_task(args) is not defined in this experiment")
 
     @staticmethod
     def prepare_model(args: Args) -> nn.Module:
-        """The model, when a subclass gives it this way; the framework moves it to the device."""
+        """The model, when a subclass defines it this way; the framework moves it to the device."""
         raise NotImplementedError("prepare_model(args) is not defined in this experiment")
 
     def build_task(self, assembly: Assembly) -> Task:
         """The task: given, prepared, or what the section ``task`` describes."""
-        return steps.build_task(assembly, find_prepare_method(self, "prepare_task"))
+        return build_parts.build_task(assembly, self._find_prepare("prepare_task"))
 
     def build_data(self, assembly: Assembly, task: Task) -> None:
         """Give the task the loaders that the section ``data`` describes."""
-        steps.build_data(assembly, task)
+        build_parts.build_data(assembly, task)
 
     def build_model(self, assembly: Assembly) -> nn.Module:
         """The model: given, prepared, or what the section ``model`` describes."""
-        return steps.build_model(assembly, find_prepare_method(self, "prepare_model"))
+        return build_parts.build_model(assembly, self._find_prepare("prepare_model"))
 
     def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
         """The model in its number format, with its first weights, on the run's device."""
-        return steps.place_model(assembly, model)
+        return build_parts.place_model(assembly, model)
 
     def build_metrics(self, assembly: Assembly) -> dict[str, Metric]:
         """The metric objects of the section ``metrics``, by name."""
-        return steps.build_metrics(assembly)
+        return build_parts.build_metrics(assembly)
 
     def build_optimizer(
         self, assembly: Assembly, model: nn.Module
@@ -93,28 +98,28 @@ class Experiment:
         return optimizer.build_optimizer(assembly, model)
 
     def build_hooks(self, assembly: Assembly) -> list[object]:
-        """The hooks of the section ``hooks``, and those that came as objects."""
-        return steps.build_hooks(assembly)
+        """The hooks of the section ``hooks``, and those given as objects."""
+        return build_parts.build_hooks(assembly)
 
     def check(self, runner: str | None = None) -> CheckReport:
         """Every mistake of the config at once, and the config with all defaults."""
-        return conduct.check_experiment(self, self.loaded, runner)
+        return check_inputs(self.inputs, runner).report
 
     def run(self, runner: str | None = None) -> RunResult:
-        """Check, build and carry out what the section ``runner`` names, or another runner.
+        """Check, build and run with the config's runner, or with another one.
 
-        The result tells how it ended, also when it failed; with the choice ``raise_errors``
-        an error is raised instead.
+        The result says how the run ended, also when it failed; with the choice
+        ``raise_errors`` an error is raised instead.
         """
-        return conduct.run_experiment(self, self.loaded, runner)
+        return run_experiment(self, self.inputs, runner)
 
     def fit(self, *, epochs: int | None = None) -> RunResult:
         """Train, for ``epochs`` if given and for ``train.for`` otherwise.
 
-        A runner of one's own does it, if there is one.
+        A runner of the user's own replaces the training.
         """
-        loaded = self.loaded if epochs is None else self.loaded.with_choices({"epochs": epochs})
-        return conduct.run_experiment(self, loaded, None if _has_own_runner(loaded) else "train")
+        inputs = self.inputs if epochs is None else self.inputs.with_choices({"epochs": epochs})
+        return run_experiment(self, inputs, None if _has_own_runner(inputs) else "train")
 
     def test(self) -> RunResult:
         """Evaluate the test data."""
@@ -124,20 +129,18 @@ class Experiment:
         """Collect the outputs for the data to predict, as the result's ``value``."""
         return self.run("predict")
 
-
-def find_prepare_method(experiment: Experiment, name: str) -> Callable[[Args], Any] | None:
-    """The subclass's own ``prepare_task`` or ``prepare_model``, if it has one."""
-    own: Callable[[Args], Any] = getattr(type(experiment), name)
-    return own if overrides_method(experiment, name) else None
+    def _find_prepare(self, name: str) -> Callable[[Args], Any] | None:
+        return getattr(type(self), name) if name in self.inputs.given.overridden else None
 
 
-def overrides_method(experiment: Experiment, name: str) -> bool:
-    """Whether the experiment's class has a method ``name`` of its own."""
-    return getattr(type(experiment), name) is not getattr(Experiment, name)
+def _find_overridden(kind: type[Experiment]) -> frozenset[str]:
+    """The methods of ``Experiment`` that a subclass overrides."""
+    names = (name for name in vars(Experiment) if not name.startswith("_"))
+    return frozenset(name for name in names if getattr(kind, name) is not getattr(Experiment, name))
 
 
 def _check_methods(kind: type[Experiment]) -> None:
-    """Refuse methods that nothing would call, because their names are misspelt."""
+    """Refuse methods that are never called, because their names are misspelt."""
     known = [name for name in vars(Experiment) if not name.startswith("_")]
     own = {name for base in kind.__mro__[:-1] for name in vars(base)} - {*vars(Experiment)}
     for name in sorted(name for name in own if not name.startswith("_")):
@@ -148,7 +151,7 @@ def _check_methods(kind: type[Experiment]) -> None:
             raise ConfigError(Problem(name, what, hint=hint))
 
 
-def _has_own_runner(loaded: ExperimentInputs) -> bool:
-    node = loaded.config.root.find("runner")
+def _has_own_runner(inputs: ExperimentInputs) -> bool:
+    node = inputs.config.root.find("runner")
     named = None if node is None else node.mapping.get("type", node).value
     return named not in (None, "train", "test", "predict")

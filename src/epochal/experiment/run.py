@@ -1,4 +1,4 @@
-"""Runs one after the other, each with a result of its own, in the order of submission."""
+"""Runs configs one after the other, evaluates finished runs, and resumes unfinished ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from epochal.checkpoint.initial_weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
+from epochal.experiment.config.check_file import ALL_VARIANTS, CheckedConfig
 from epochal.experiment.config.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.record.failure import show_failure
@@ -56,7 +57,7 @@ def run(
 ) -> RunResult | list[RunResult]:
     """Run what a config describes; a list of configs gives a list of results, in that order.
 
-    Whatever happens is told by the result; with ``raise_errors=True`` an error is raised.
+    The result also describes a failure; with ``raise_errors=True`` an error is raised instead.
 
     Args:
         source: A file, a mapping, an argparse namespace or an OmegaConf object, or a list.
@@ -66,21 +67,21 @@ def run(
     check_choices(choices, sections=SECTIONS)
     sources = source if isinstance(source, list) else [source]
     results = list(run_series(sources, overrides=overrides, **choices))
-    is_single = not isinstance(source, list) and choices.get("variant") != "all"
+    is_single = not isinstance(source, list) and choices.get("variant") != ALL_VARIANTS
     return results[0] if is_single else results
 
 
 def run_series(
     sources: Sequence[ConfigSource], *, overrides: Sequence[str] = (), **choices: Unpack[Choices]
 ) -> Iterator[RunResult]:
-    """The result of each run as it ends; one that fails does not stop the others.
+    """The result of each run as it ends; a failed run does not stop the others.
 
-    Ctrl-C and SIGTERM do: after a run that was told to end no other is started.
+    Ctrl-C and SIGTERM do. A source may also be a ``CheckedConfig``, which is not loaded again.
     """
     for source in sources:
         for variant in _variants(source, choices):
             result = _run_one(source, overrides, choices | {"variant": variant})
-            choices["begun"] = None  # nobody has waited for the next one yet
+            choices["begun"] = None  # the next run starts only now
             yield result
             if result.status in ("interrupted", "preempted"):
                 return
@@ -95,7 +96,7 @@ def evaluate_run(
     overrides: Sequence[str] = (),
     **choices: Unpack[Choices],
 ) -> RunResult:
-    """Evaluate the weights that a finished run left, with the config it ran with.
+    """Evaluate the final weights of a run, with the config it ran with.
 
     Raises:
         RecordError: There is no such run.
@@ -137,19 +138,19 @@ def resume(
     runs_dir: Path | str = "runs",
     **choices: Unpack[Choices],
 ) -> RunResult:
-    """Go on with a run where its newest checkpoint left it, in its own folder.
+    """Resume a run from its newest checkpoint, in its own folder.
 
     Args:
         run_name: Its folder, its id or a part of it, or ``last`` for the newest training; or the
             folder of a checkpoint.
-        overrides: Changes such as ``train.for=20ep``; what would make another run of it is
+        overrides: Changes such as ``train.for=20ep``; those that change what is computed are
             refused unless ``allow_changed=True``.
         runs_dir: Where ids are looked up.
         choices: What belongs to this process alone; ``resume_from`` names a checkpoint.
 
     Raises:
         RecordError: There is no such run.
-        CheckpointError: It has no checkpoint, parts of it came from Python, or its config is gone.
+        CheckpointError: It has no checkpoint, its config is missing, or Python gave some parts.
     """
     check_choices(choices, sections=SECTIONS)
     run_name, checkpoint = split_checkpoint_name(run_name)
@@ -171,19 +172,19 @@ def resume(
 
 
 def _refuse_given(record: RunRecord) -> None:
-    """Refuse a run of which a config alone cannot bring back every part."""
+    """Refuse a run if its config does not describe every part."""
     given = record.run.get("given")
     if isinstance(given, list) and given:
         raise CheckpointError(
             f"{record.path}: {', '.join(map(str, given))} came from Python, so its config alone "
-            "cannot go on\n"
+            "cannot resume it\n"
             "  run the script that made it, with "
             f"Experiment(..., choices={{'resume': {str(record.path)!r}}})"
         )
 
 
 def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
-    """The record that was named; ``last`` is the newest run that left weights, if one did."""
+    """The named record; ``last`` is the newest run with final weights, if there is one."""
     if run_name == "last":
         for summary in reversed(find_runs(runs_dir)):
             if (summary.path / FINAL_WEIGHTS).is_file():
@@ -192,12 +193,12 @@ def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
 
 
 def _require_configured(record: RunRecord, runner: str) -> None:
-    """Refuse a run whose parts a config cannot bring back."""
+    """Refuse a run if its config does not describe task, model and data."""
     given = record.run.get("given")
     known = given if isinstance(given, list) else ()  # the file may be damaged
-    lost = [name for name in ("task", "model", "data") if name in known]
-    if lost:
-        parts = " and ".join(filter(None, [", ".join(lost[:-1]), lost[-1]]))
+    missing = [name for name in ("task", "model", "data") if name in known]
+    if missing:
+        parts = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
         raise CheckpointError(
             f"{record.path}: its {parts} came from Python, so its config alone cannot {runner} it\n"
             f"  use experiment.{runner}() in the script that made them, with "
@@ -206,12 +207,12 @@ def _require_configured(record: RunRecord, runner: str) -> None:
 
 
 def _changes(record: RunRecord, runner: str) -> dict[str, object]:
-    """What must differ from the config of a training."""
+    """The changes to the config of a training that an evaluation needs."""
     changes: dict[str, object] = {"runner": runner}
-    # An evaluation needs none of them, so its record should not show them.
+    # An evaluation does not use them, so its record should not show them.
     unused = ("optim", "schedule", "notify")
     changes |= {key: "$delete" for key in unused if record.expanded.get(key)}
-    if record.expanded.get("record", {}).get("exact"):  # that folder is taken by the first run
+    if record.expanded.get("record", {}).get("exact"):  # the training has that folder
         changes |= {"record.exact": False, "record.log_dir": str(record.path / runner)}
     return changes
 
@@ -228,10 +229,12 @@ def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
 
 
 def _variants(source: ConfigSource, choices: Choices) -> Sequence[str | None]:
-    if choices.get("variant") != "all":
+    if isinstance(source, CheckedConfig):
+        return [source.config.variant]
+    if choices.get("variant") != ALL_VARIANTS:
         return [choices.get("variant")]
     try:
         found = load(source, allow_python=choices.get("allow_python", False)).variants
-    except EpochalError:  # the run itself will say so, and the others go on
+    except EpochalError:  # the run itself reports it
         return [None]
     return [*found] or [None]

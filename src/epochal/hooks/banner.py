@@ -20,6 +20,7 @@ from epochal.engine.optim.multi_optimizer import Optimizers
 from epochal.engine.optim.parameter_count import count_parameters
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.records.secrets import redact, redact_config, redact_tree
+from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -99,7 +100,7 @@ class Banner(Hook):
     def _describe_defaults(self) -> str:
         if not self._num_defaults:
             return ""
-        count = f"{_count(self._num_defaults, 'value')} filled in"
+        count = f"{format_count(self._num_defaults, 'value')} filled in"
         listed = "it" if self._num_defaults == 1 else "them"
         return f"{count}; `epochal plan {self._source}` lists {listed}" if self._source else count
 
@@ -153,7 +154,7 @@ def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:
 def describe_model(model: torch.nn.Module) -> str:
     """Class and number of parameters; tied parameters count once."""
     count = count_parameters(model)
-    text = f"{type(model).__name__}, {_count(count.total, 'parameter')}"
+    text = f"{type(model).__name__}, {format_count(count.total, 'parameter')}"
     if count.trained != count.total:
         text += f", {count.trained:,} of them trained"
     return text if count.is_complete else f"{text}; some sizes are set by the first batch"
@@ -180,17 +181,12 @@ def describe_data(run: Run, splits: Sequence[str] = SPLITS) -> str:
             samples = len(dataset) if isinstance(dataset, Sized) else None
             batches = count_batches(loader, None)
             known = [
-                _count(count, unit)
+                format_count(count, unit)
                 for count, unit in ((samples, "sample"), (batches, "batch"))
                 if count is not None
             ]
             sizes.append(f"{label} {' in '.join(known) or 'of unknown size'}")
     return "; ".join(sizes)
-
-
-def _count(count: int, unit: str) -> str:
-    ending = "" if count == 1 else "es" if unit.endswith("ch") else "s"
-    return f"{count:,} {unit}{ending}"
 
 
 def compact(config: Node | Mapping[str, object]) -> list[str]:

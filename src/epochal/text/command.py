@@ -26,6 +26,12 @@ def epochal_command() -> str:
     return f"{_shown(Path(sys.executable))} -m {_NAME}"
 
 
+def absolute_command() -> str:
+    """How to type ``epochal`` in another folder."""
+    command = epochal_command()
+    return command if Path(command).name == command else str(Path(command).absolute())
+
+
 def command_line_words() -> list[str]:
     """The words of the command that started this process."""
     if not sys.argv:

@@ -1,4 +1,4 @@
-"""The command line's tests read messages that name the command."""
+"""Fixtures of the tests of the command line."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def command_can_be_named(command_on_path: None) -> None:
-    """The shell finds ``epochal``."""
+    """Let messages name the command ``epochal``."""

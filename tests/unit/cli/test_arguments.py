@@ -1,4 +1,4 @@
-"""Tests of words and options that several verbs share."""
+"""Tests of arguments and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from epochal.cli.arguments import print_json, split_files_and_overrides, split_s
 from epochal.errors import ConfigError
 
 
-def test_files_and_overrides_are_told_apart_in_any_order() -> None:
+def test_files_and_overrides_are_separated_in_any_order() -> None:
     files, overrides = split_files_and_overrides(
         ["a.yaml", "optim.lr=1e-3", "b.toml", "hooks.0.patience=2"]
     )
@@ -35,6 +35,11 @@ def test_path_with_an_equals_sign_in_a_folder_is_a_file() -> None:
     )
 
 
+def test_value_may_be_longer_than_a_file_name() -> None:
+    word = f"desc={'long ' * 100}"
+    assert split_files_and_overrides(["a.yaml", word]) == ([Path("a.yaml")], [word])
+
+
 def test_words_without_a_file_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"no config file among 'a=1'\n  name a file first"):
         split_files_and_overrides(["a=1"])
@@ -52,5 +57,5 @@ def test_json_is_valid_for_numbers_that_json_lacks(capsys: pytest.CaptureFixture
 
 def test_verbs_about_one_config_take_one_file() -> None:
     assert split_single_file(["a.yaml", "seed=1"], "profile") == (Path("a.yaml"), ["seed=1"])
-    with pytest.raises(ConfigError, match=r"(?s)profile looks at one config.*write profile a.yaml"):
+    with pytest.raises(ConfigError, match=r"(?s)profile takes one config.*write profile a.yaml"):
         split_single_file(["a.yaml", "b.yaml"], "profile")

@@ -1,4 +1,4 @@
-"""Tests of ``epochal run --keep-alive``: what is started, refused and installed."""
+"""Tests of the options of ``epochal run --keep-alive``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = [sys.executable, "-m", "epochal"]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the supervisor is asked to do, instead of doing it."""
+    """The arguments of the supervisor, which is not started."""
     asked: dict[str, Any] = {}
 
     def supervise(commands: supervisor.SupervisedCommands, file: object, **options: object) -> int:
@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return asked
 
 
-def test_the_run_is_started_with_what_was_typed(
+def test_supervisor_starts_and_resumes_the_typed_command(
     shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     words = ["--device", "cpu", "optim.lr=0.3", "--debug"]
@@ -49,7 +49,7 @@ def test_options_may_be_written_with_an_equals_sign(
     assert asked["commands"].resume(Path("a")) == [*PROGRAM, "resume", "a", "--from", "last"]
 
 
-def test_secrets_that_were_typed_are_given_again(
+def test_typed_secrets_are_passed_again_on_resume(
     shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     epochal("run", "config.yaml", "--keep-alive", "optim.lr=0.3", "desc=api_key=abcdef")
@@ -57,42 +57,37 @@ def test_secrets_that_were_typed_are_given_again(
     assert resumed == [*PROGRAM, "resume", "a", "desc=api_key=abcdef"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--keep-alive", "config.yaml"], "looks after one run at a time"),
-        (["--keep-alive", "--variant", "all"], "looks after one run at a time"),
-        (["--keep-alive", "--no-file"], "a run without a record has nothing to go on from"),
+def test_options_that_contradict_keep_alive_are_refused(shop: Path, epochal: Command) -> None:
+    for words, message in [
+        (["--keep-alive", "config.yaml"], "restarts one run only"),
+        (["--keep-alive", "--variant", "all"], "restarts one run only"),
+        (["--keep-alive", "--no-file"], "a run without a record cannot be resumed"),
         (["--keep-alive", "--dry-run"], "--dry-run shows what --install would write"),
         (["--keep-alive", "--restarts", "-1"], "--restarts cannot be -1"),
         (["--install"], "--install: needs --keep-alive"),
         (["--dry-run"], "--dry-run: needs --keep-alive"),
-    ],
-)
-def test_what_cannot_be_kept_alive_is_refused(
-    shop: Path, epochal: Command, words: list[str], message: str
-) -> None:
-    done = epochal("run", "config.yaml", *words)
-    assert done.code == 78
-    assert message in done.err
+    ]:
+        done = epochal("run", "config.yaml", *words)
+        assert done.code == 78, words
+        assert message in done.err, words
 
 
-def test_mistakes_of_the_config_are_found_before_anything_is_started(
+def test_configs_are_checked_before_the_supervisor_starts(
     shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     assert epochal("run", "config.yaml", "optim.lrr=1", "--keep-alive").code == 78
     assert not asked
 
 
-def test_what_was_left_is_gone_on_with(shop: Path, epochal: Command, asked: dict[str, Any]) -> None:
+def test_unfinished_run_is_continued(shop: Path, epochal: Command, asked: dict[str, Any]) -> None:
     words = ("run", "config.yaml", "--keep-alive")
     epochal(*words)
     asked["file"].create([])
     asked["file"].run_file.write_text(str(shop))
-    assert f"keep-alive: going on with {shop}" in epochal(*words).err
+    assert f"keep-alive: continuing {shop}" in epochal(*words).err
 
 
-def test_after_a_restart_of_the_machine_nothing_is_begun_anew(
+def test_reboot_starts_no_finished_run_again(
     shop: Path, epochal: Command, asked: dict[str, Any]
 ) -> None:
     done = epochal("run", "config.yaml", "--keep-alive", "--again")
@@ -102,7 +97,7 @@ def test_after_a_restart_of_the_machine_nothing_is_begun_anew(
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[install.BootJob]:
-    """The jobs that are installed, instead of installing them."""
+    """The jobs to install, which are not installed."""
     jobs: list[install.BootJob] = []
     plan = install.Installation("crontab", "your crontab", "@reboot it", "crontab -e", "by hand")
     monkeypatch.setattr(install, "plan_installation", lambda job: jobs.append(job) or plan)
@@ -120,7 +115,7 @@ def test_a_dry_run_shows_what_would_be_installed(
     assert tree(shop) == before
 
 
-def test_what_is_installed_goes_on_but_begins_nothing(
+def test_installed_job_continues_the_run_of_the_command(
     shop: Path, epochal: Command, written: list[install.BootJob], asked: dict[str, Any]
 ) -> None:
     done = epochal("run", "config.yaml", "--keep-alive", "--install", "--restarts", "3")
@@ -132,6 +127,6 @@ def test_what_is_installed_goes_on_but_begins_nothing(
     assert job.dir == shop
     assert job.name == f"epochal-{asked['file'].path.stem}"
     assert asked["file"].exists
-    # The unit uses the same file as the command that installed it.
+    # The installed job uses the same file as this command.
     epochal(*words)
     assert asked["file"].exists

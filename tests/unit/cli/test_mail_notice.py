@@ -1,4 +1,4 @@
-"""Commands that read runs mention mail and never act on it."""
+"""Tests of the note about mail after commands that read runs."""
 
 from __future__ import annotations
 

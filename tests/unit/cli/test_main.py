@@ -1,4 +1,4 @@
-"""Tests of the way from words to a verb and its exit code."""
+"""Tests of running a verb and its exit code."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from small_project import Command
 
 
-def test_no_verb_prints_help(epochal: Command) -> None:
+def test_help_is_printed_without_a_verb(epochal: Command) -> None:
     done = epochal()
     assert done.code == 0
     assert all(verb in done.out for verb in VERBS)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(epochal: Command, verb: str) -> None:
-    done = epochal(verb, "--help")
-    assert done.code == 0
-    assert VERBS[verb][:20].capitalize() in done.out.replace("\n", " ")
+def test_every_verb_has_help(epochal: Command) -> None:
+    for verb in VERBS:
+        done = epochal(verb, "--help")
+        assert done.code == 0, verb
+        assert VERBS[verb][:20].capitalize() in done.out.replace("\n", " "), verb
 
 
 def test_version_is_that_of_the_package(epochal: Command) -> None:
@@ -51,7 +51,7 @@ def test_user_errors_are_shown_without_a_traceback(epochal: Command) -> None:
     assert "Traceback" not in done.err
 
 
-def test_words_of_the_process_are_the_default(
+def test_arguments_of_the_process_are_the_default(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["epochal", "--version"])
@@ -71,7 +71,7 @@ def test_ctrl_c_outside_a_run_ends_quietly(
     assert (done.code, done.err) == (130, "")
 
 
-def test_file_in_the_way_of_a_folder_is_a_message(epochal: Command, tmp_path: Path) -> None:
+def test_file_in_place_of_a_folder_is_an_error_message(epochal: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = epochal("new", tmp_path / "file" / "project")
     assert done.code == 74
@@ -79,25 +79,23 @@ def test_file_in_the_way_of_a_folder_is_a_message(epochal: Command, tmp_path: Pa
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize(
-    ("code", "hint"),
-    [
-        (errno.EROFS, "ask for the right to write there, or use a copy in a folder of your own"),
-        (errno.ENOSPC, "look at the rights and the free space there"),
-    ],
-)
-def test_disk_that_refuses_is_a_message(
-    epochal: Command, monkeypatch: pytest.MonkeyPatch, code: int, hint: str
-) -> None:
-    def refused(_: object) -> int:
-        raise OSError(code, os.strerror(code), "runs/x")
+def test_errors_of_the_disk_have_a_hint(epochal: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, hint in [
+        (errno.EROFS, "ask for write permission, or use a copy in your own folder"),
+        (errno.ENOSPC, "check the permissions and the free space there"),
+    ]:
 
-    monkeypatch.setattr("epochal.cli.verbs.runs.execute", refused)
-    done = epochal("runs")
-    assert (done.code, done.err) == (74, f"runs/x: {os.strerror(code).lower()}\n  {hint}\n")
+        def refused(_: object, code: int = code) -> int:
+            raise OSError(code, os.strerror(code), "runs/x")
+
+        monkeypatch.setattr("epochal.cli.verbs.runs.execute", refused)
+        done = epochal("runs")
+        assert (done.code, done.err) == (74, f"runs/x: {os.strerror(code).lower()}\n  {hint}\n"), (
+            code
+        )
 
 
-def test_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
     script = "import sys; from epochal.cli import main; sys.exit(main(['schema']))"
     command = f'{sys.executable} -c "{script}" | head -c 10 >/dev/null; echo ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
@@ -105,7 +103,7 @@ def test_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_characters_that_the_terminal_lacks_do_not_end_a_verb(
+def test_unencodable_characters_are_replaced(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = tmp_path / "größe.yaml"

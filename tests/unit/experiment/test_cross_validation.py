@@ -1,4 +1,4 @@
-"""Tests of one run for each fold: means, records, failures, and going on."""
+"""Tests of cross validation: means, records, failures, resuming."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_every_sample_is_validated_in_exactly_one_fold(shop: Path) -> None:
     assert all(not one & other for one, other in zip(train, val, strict=True))
 
 
-def test_one_fold_can_be_run_alone_and_is_the_same_to_the_bit(shop: Path) -> None:
+def test_a_fold_that_runs_alone_is_the_same_bit_for_bit(shop: Path) -> None:
     whole = ep.run("config.yaml", overrides=FOLDS, no_file=True)
     alone = ep.run("config.yaml", overrides=[*FOLDS, "train.fold=2"], no_file=True)
     assert alone.metrics == whole.value[1].metrics
     assert alone.spread == {}
 
 
-def test_checkpoints_elsewhere_are_those_of_one_cross_validation(shop: Path) -> None:
+def test_a_checkpoint_folder_has_one_folder_per_cross_validation(shop: Path) -> None:
     overrides = [*FOLDS, f"checkpoint.dir={shop / 'kept'}"]
     results = [ep.run("config.yaml", overrides=overrides) for _ in range(2)]
     assert all(result.ok for result in results)
@@ -102,7 +102,7 @@ def test_nothing_is_written_without_a_record(shop: Path) -> None:
     assert not (shop / "runs").exists()
 
 
-def test_a_fold_that_fails_ends_the_whole_and_is_named(
+def test_a_failed_fold_ends_the_cross_validation_and_is_named(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(
@@ -127,7 +127,7 @@ def test_a_fold_that_fails_ends_the_whole_and_is_named(
     assert statuses == ["failed", "failed"]
 
 
-def test_more_folds_than_samples_are_refused_before_anything_trains(shop: Path) -> None:
+def test_more_folds_than_samples_are_refused_before_training(shop: Path) -> None:
     result = ep.run("config.yaml", overrides=["train.folds=25"])
     assert (result.status, result.reason, result.steps) == ("failed", "config", 0)
     assert result.message.startswith("train.folds: 25 folds of 24 samples")
@@ -153,7 +153,7 @@ STOPPABLE = [*FOLDS, "hooks=[shop.stops.Stops]", "checkpoint.every=3st"]
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ep.RunResult:
-    """What comes out if nothing stops it."""
+    """The result of a run that nothing stops."""
     folder = write_shop(tmp_path_factory.mktemp("undisturbed") / "project")
     write(folder / "shop" / "stops.py", STOPS)
     with pytest.MonkeyPatch.context() as patch, forgetting(folder):
@@ -161,9 +161,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ep.RunResult:
         return ep.run("config.yaml", overrides=STOPPABLE, no_file=True, raise_errors=True)
 
 
-@pytest.mark.parametrize("at", ["1:1", "2:1", "2:5", "3:7"])
-@pytest.mark.parametrize("how", ["failed", "interrupted", "preempted"])
-def test_what_was_interrupted_goes_on_at_the_right_fold(
+@pytest.mark.parametrize(
+    ("at", "how"),
+    [("1:1", "failed"), ("2:1", "interrupted"), ("2:5", "preempted"), ("3:7", "failed")],
+)
+def test_a_cross_validation_resumes_at_the_unfinished_fold(
     shop: Path, undisturbed: ep.RunResult, monkeypatch: pytest.MonkeyPatch, at: str, how: str
 ) -> None:
     write(shop / "shop" / "stops.py", STOPS)
@@ -188,13 +190,15 @@ def test_what_was_interrupted_goes_on_at_the_right_fold(
     assert len(record.series("val/acc")[0]) == 3
 
 
-def test_a_cross_validation_that_is_over_stays_so_unless_it_is_to_be_longer(shop: Path) -> None:
+def test_a_finished_cross_validation_is_not_resumed(shop: Path) -> None:
     result = ep.run("config.yaml", overrides=FOLDS)
     again = ep.resume(result.dir)
-    assert "has come to its end already" in again.message
+    assert "has already finished" in again.message
 
 
-def test_the_newest_unfinished_one_is_found(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_finds_the_newest_unfinished_cross_validation(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(shop / "shop" / "stops.py", STOPS)
     overrides = [*FOLDS, "hooks=[shop.stops.Stops]"]
     monkeypatch.setenv("STOP_AT", "2:2")
@@ -221,7 +225,7 @@ def test_parts_from_python_are_trained_as_copies(tmp_path: Path) -> None:
     assert len(task.train_loader.dataset) == 24
 
 
-def test_copies_belong_together_and_share_their_data() -> None:
+def test_copied_parts_refer_to_each_other_and_share_their_data() -> None:
     task, model = TinyTask(), TinyModel()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     copies = copy_parts({"task": task, "model": model, "optim": optimizer})
@@ -231,7 +235,7 @@ def test_copies_belong_together_and_share_their_data() -> None:
     assert copies["model"] is not model
 
 
-def test_what_cannot_be_copied_is_told() -> None:
+def test_parts_that_cannot_be_copied_are_refused() -> None:
     class Handle(TinyTask):
         def __deepcopy__(self, memo: dict[int, Any]) -> Any:
             raise TypeError("cannot pickle a socket")
@@ -240,7 +244,7 @@ def test_what_cannot_be_copied_is_told() -> None:
         copy_parts({"task": Handle()})
 
 
-def test_means_are_of_what_all_folds_have() -> None:
+def test_means_cover_metrics_that_all_folds_have() -> None:
     def result(best: float | None, **metrics: float) -> ep.RunResult:
         return ep.RunResult(status="finished", reason="max_epochs", best=best, metrics=metrics)
 

@@ -1,10 +1,11 @@
-"""Tests of several runs in a row, and of runs that go on from others."""
+"""Tests of several runs in a row, and of evaluating runs."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def test_all_variants_run_in_the_order_of_the_file(shop: Path) -> None:
     assert [result.config["optim"]["lr"] for result in results] == [0.5, 0.05]
 
 
-def test_only_the_first_run_counts_what_came_before_it(shop: Path) -> None:
+def test_only_the_first_run_counts_the_time_of_imports(shop: Path) -> None:
     begun = time.perf_counter() - 100
     first, second = ep.run(["config.yaml"] * 2, begun=begun, no_file=True)
     assert first.times["start-up/imports"] >= 100
@@ -84,7 +85,7 @@ def test_errors_are_raised_by_choice(shop: Path) -> None:
         ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], raise_errors=True)
 
 
-def test_dataset_with_the_same_package_names_is_told_apart(shop: Path, tmp_path: Path) -> None:
+def test_two_projects_with_the_same_package_name_are_not_mixed(shop: Path, tmp_path: Path) -> None:
     """Two projects in one series must not get each other's code."""
     with forgetting(tmp_path):
         other = write_shop(tmp_path / "other")
@@ -124,19 +125,16 @@ def test_last_is_the_newest_run_with_weights(trained: Path) -> None:
         assert evaluate_run("last", "test", RUNS).ok
     result = evaluate_run("last", "predict", RUNS, no_file=True)
     assert str(trained) in result.config["init_from"]
+    assert evaluate_run(str(trained), "test", Path("elsewhere"), no_file=True).ok
 
 
-def test_last_without_any_weights_says_so(shop: Path) -> None:
+def test_last_without_any_weights_is_an_error(shop: Path) -> None:
     ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"])
     with pytest.raises(CheckpointError, match=r"has no weights to test, it is 'failed'"):
         evaluate_run("last", "test", RUNS)
 
 
-def test_folder_of_a_run_names_it_too(trained: Path) -> None:
-    assert evaluate_run(str(trained), "test", Path("elsewhere"), no_file=True).ok
-
-
-def test_overrides_of_the_user_win(trained: Path, shop: Path) -> None:
+def test_typed_overrides_win(trained: Path, shop: Path) -> None:
     result = evaluate_run("last", "test", RUNS, overrides=["init_from=other.safetensors"])
     assert "no such file" in result.message
     assert "other.safetensors" in result.message
@@ -150,7 +148,7 @@ def test_predictions_use_exactly_the_saved_weights(trained: Path) -> None:
     assert all(torch.equal(a["logits"], b["logits"]) for a, b in zip(one, two, strict=True))
 
 
-def test_run_with_an_exact_folder_is_evaluated_beside_it(shop: Path) -> None:
+def test_a_run_in_an_exact_folder_is_evaluated_below_it(shop: Path) -> None:
     changes = ["record.log_dir=mine", "record.exact=true"]
     assert ep.run("config.yaml", overrides=changes).dir == Path("mine")
     result = evaluate_run("mine", "test", RUNS)
@@ -159,25 +157,21 @@ def test_run_with_an_exact_folder_is_evaluated_beside_it(shop: Path) -> None:
     assert Path("mine/test") in result.dir.parents
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("20", "fits 2 runs"), ("nonsense", "no such run in runs"), ("", "no such run")],
-)
-def test_name_that_fits_no_run_or_several_is_an_error(
-    trained: Path, name: str, message: str
-) -> None:
+def test_a_name_that_fits_no_run_or_several_is_an_error(trained: Path) -> None:
     assert ep.run("config.yaml", fast=True).ok
-    with pytest.raises(RecordError, match=message):
-        evaluate_run(name, "test", RUNS)
+    table = {"20": "fits 2 runs", "nonsense": "no such run in runs", "": "no such run"}
+    for name, message in table.items():
+        with pytest.raises(RecordError, match=message):
+            evaluate_run(name, "test", RUNS)
 
 
-def test_record_without_its_config_says_what_to_type(trained: Path) -> None:
+def test_a_record_without_its_config_is_refused(trained: Path) -> None:
     (trained / "config" / "expanded.yaml").unlink()
     with pytest.raises(CheckpointError, match="has no expanded config"):
         evaluate_run("last", "test", RUNS)
 
 
-def test_moved_away_project_is_found_through_the_record(
+def test_the_project_is_found_through_the_record(
     trained: Path, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -200,24 +194,22 @@ def test_all_variants_of_a_python_config_run(shop: Path) -> None:
     assert sorted(result.config["seed"] for result in results) == [0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("choices", "message"),
-    [
+def test_unknown_choices_are_refused_at_once(shop: Path) -> None:
+    table: list[tuple[dict[str, Any], str]] = [
         ({"nofile": True}, "there is no choice 'nofile' for a run\n  did you mean 'no_file'?"),
         ({"optim": {}}, "optim: is a section of the config, not a choice for a run"),
         ({"a": 1, "b": 2}, "there is no choice 'b'"),
-    ],
-)
-def test_unknown_choices_are_refused_at_once(
-    shop: Path, choices: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        ep.run("config.yaml", **choices)  # type: ignore[call-overload]
-    assert message in str(caught.value)
+    ]
+    for choices, message in table:
+        with pytest.raises(ConfigError) as caught:
+            ep.run("config.yaml", **choices)
+        assert message in str(caught.value)
+        with pytest.raises(ConfigError, match="there is no choice"):
+            ep.Experiment("config.yaml", choices=choices)  # type: ignore[arg-type]  # on purpose
     assert not (shop / "runs").exists()
 
 
-def test_failures_are_told_on_standard_error(
+def test_failures_are_printed_to_standard_error(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ep.run("missing.yaml")
@@ -225,15 +217,13 @@ def test_failures_are_told_on_standard_error(
     ep.run("config.yaml", overrides=["optim.lrr=1"])
     assert "did you mean 'lr'?" in capsys.readouterr().err
     ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], no_file=True)
-    told = capsys.readouterr().err
-    assert told.startswith("╭─ run failed: KeyError ─")
-    assert told.count("╭") == 1
-    assert "shop/parts.py:" in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("╭─ run failed: KeyError ─")
+    assert printed.count("╭") == 1
+    assert "shop/parts.py:" in printed
 
 
-def test_errors_that_are_raised_are_not_told(
-    shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_raised_errors_are_not_printed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for change in ("optim.lrr=1", "task.type=shop.parts.Stumbling"):
         with pytest.raises((ConfigError, KeyError)):
             ep.run("config.yaml", overrides=[change], no_file=True, raise_errors=True)

@@ -1,4 +1,4 @@
-"""Tests of carrying out an experiment."""
+"""Tests of running an experiment."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_mistakes_are_raised_by_choice(shop: Path) -> None:
         ep.Experiment("config.yaml", overrides=["tagg=2"], choices={"raise_errors": True}).fit()
 
 
-def test_position_is_kept_when_an_error_is_raised(shop: Path) -> None:
+def test_the_step_is_recorded_when_an_error_is_raised(shop: Path) -> None:
     class Late(ep.Hook):
         def step_end(self, run: ep.Run) -> None:
             if run.step == 4:
@@ -73,17 +73,15 @@ def test_position_is_kept_when_an_error_is_raised(shop: Path) -> None:
     assert status(folder)["step"] == 4
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-def test_record_tells_the_truth_when_user_code_calls_sys_exit(shop: Path, keeps: bool) -> None:
-    hooks = "hooks=[{type: shop.parts.Leaving}]"
-    with pytest.raises(SystemExit, match="3"):
-        ep.run("config.yaml", overrides=[hooks], no_file=not keeps)
-    for folder in run_folders(shop):
-        assert (status(folder)["status"], status(folder)["step"]) == ("failed", 2)
-    assert len(run_folders(shop)) == keeps
+def test_a_run_that_user_code_ends_by_sys_exit_has_failed(shop: Path) -> None:
+    for no_file in (True, False):
+        with pytest.raises(SystemExit, match="3"):
+            ep.run("config.yaml", overrides=["hooks=[shop.parts.Leaving]"], no_file=no_file)
+    (folder,) = run_folders(shop)
+    assert (status(folder)["status"], status(folder)["step"]) == ("failed", 2)
 
 
-def test_hooks_know_the_folders_of_the_record(shop: Path) -> None:
+def test_hooks_can_read_the_folders_of_the_record(shop: Path) -> None:
     seen = []
 
     class Look(ep.Hook):

@@ -1,15 +1,14 @@
-"""Charts of numbers, drawn with characters for a terminal."""
+"""Line charts drawn with characters, for a terminal."""
 
 from __future__ import annotations
 
 import math
-import os
 import shutil
-import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
 from epochal.cli.draw.table import shorten, wrap
+from epochal.cli.draw.terminal import can_encode, supports_colours
 from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
@@ -21,10 +20,15 @@ _HEIGHT = 13
 _ROWS_PER_TICK = 3
 _MOST_NAMED = 8
 _MARKS = "*ox+#@%&"
-"""Of lines that no colour tells apart; those that nobody names are made of dots."""
+"""For lines without colours; lines that the legend leaves out are drawn with dots."""
 
-_COLOURS = (36, 33, 35, 32, 34, 31)  # of a terminal's sixteen
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille letter, by row
+_COLOURS = (36, 33, 35, 32, 34, 31)  # ANSI codes
+_DOTS = (
+    (0x01, 0x08),
+    (0x02, 0x10),
+    (0x04, 0x20),
+    (0x40, 0x80),
+)  # bits of a braille character, by row
 _BRAILLE = 0x2800
 
 
@@ -36,36 +40,33 @@ class Chart:
     title: str
     x: Sequence[float]
     lines: Mapping[str, Values]
-    """As many values as ``x`` has, by name; None where a line has no point, and just goes on.
-
-    What is not finite leaves a gap.
-    """
+    """One value per ``x``, by name; a line skips None and has a gap at NaN and infinity."""
 
     x_name: str
     y_name: str
     is_log_x: bool = False
-    """Whether ``x`` is laid out by its logarithm."""
+    """Whether the x axis is logarithmic."""
 
     is_log_y: bool = False
-    """Whether the lines are; then all values that are finite must be positive."""
+    """Whether the y axis is logarithmic; then all finite values must be positive."""
 
     ticks: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Places on the axis that have a meaning, such as evaluations."""
+    """Positions to mark on the x axis, such as evaluations, by name."""
 
     borders: Mapping[str, float] = field(default_factory=dict)
-    """Places that divide the chart, by what begins there."""
+    """Positions of vertical lines, by the name of what begins there."""
 
     points: Mapping[str, float] = field(default_factory=dict)
-    """Places that are pointed out, by name."""
+    """Positions to point at, by name."""
 
     top: float | None = None
-    """Where to cut lines off that go far up."""
+    """The largest y value to show."""
 
 
 def render_chart(chart: Chart) -> list[str]:
-    """The chart as lines of text for standard output, as wide as that is."""
+    """The chart as lines of text, as wide as the terminal."""
     width = shutil.get_terminal_size((80, 24)).columns
-    # Names of metrics and stages may hold anything, and must not steer the terminal.
+    # Names of metrics and stages may contain control characters.
     chart = replace(
         chart,
         title=escape_control(chart.title),
@@ -73,7 +74,7 @@ def render_chart(chart: Chart) -> list[str]:
         borders={escape_control(name): place for name, place in chart.borders.items()},
     )
     return draw_chart(
-        chart, width=width, has_colours=supports_colours(), is_plain=not _supports_braille()
+        chart, width=width, has_colours=supports_colours(), is_plain=not can_encode("⣿┤▲")
     )
 
 
@@ -83,9 +84,9 @@ def draw_chart(
     """The chart as lines of text.
 
     Args:
-        chart: What to draw.
-        width: Most characters of a line.
-        has_colours: Tell lines apart by colours; without, each has a mark of its own.
+        chart: The chart to draw.
+        width: Maximum width of a line.
+        has_colours: Distinguish lines by colour; otherwise by a mark.
         is_plain: Use ASCII only.
     """
     named = merge_equal_lines(chart.lines)
@@ -128,7 +129,7 @@ def _y_transform(chart: Chart) -> Callable[[float], float]:
 def _height(
     value: float | None, up: Callable[[float], float], low: float, high: float
 ) -> float | None:
-    """Where a value lies between the bounds, from 0 to 1."""
+    """The position of a value between the bounds, from 0 to 1."""
     if value is None or not math.isfinite(value):
         return value
     return _share(up(min(value, high)), up(low), up(high))
@@ -141,7 +142,7 @@ def _label(chart: Chart, height: float, extent: float) -> str:
 def _iter_legend(
     named: Mapping[str, Values], width: int, *, has_marks: bool, has_colours: bool
 ) -> Iterator[str]:
-    """Which line is whose, by its mark or colour, and by how high it is."""
+    """Mark or colour, name and range of each line."""
     for index, (name, values) in enumerate([*named.items()][:_MOST_NAMED]):
         finite = finite_values(values)
         extent = "nothing"
@@ -164,7 +165,7 @@ def _coloured(text: str, index: int) -> str:
 
 @final
 class _Canvas:
-    """Cells of a terminal, each of two by four dots, or with a mark."""
+    """A grid of characters, each with two by four dots or one mark."""
 
     def __init__(self, width: int, *, is_plain: bool, has_marks: bool) -> None:
         self.width = width
@@ -175,7 +176,7 @@ class _Canvas:
         self._columns: set[int] = set()
 
     def line(self, owner: int, xs: Sequence[float], ys: Values) -> None:
-        """Draw a line through points of a square of 1 by 1."""
+        """Draw a line through points with coordinates from 0 to 1."""
         last: tuple[int, int] | None = None
         for x, y in zip(xs, ys, strict=True):
             if y is None:
@@ -190,7 +191,7 @@ class _Canvas:
             last = (column, row)
 
     def column(self, x: float) -> None:
-        """Draw a line from top to bottom, behind all others."""
+        """Draw a vertical line behind all others."""
         self._columns.add(round(x * (self.width - 1)))
 
     def rows(self, *, has_colours: bool) -> Iterator[str]:
@@ -214,7 +215,7 @@ class _Canvas:
             border = ":" if self._is_plain else "┆"
             return border if column in self._columns else " "
         owners = self._owners[column, row]
-        owner = owners[column % len(owners)]  # lines that run together take turns
+        owner = owners[column % len(owners)]  # lines on top of each other alternate
         letter = _mark(owner) if self._has_marks else chr(_BRAILLE + dots)
         return _coloured(letter, owner) if has_colours else letter
 
@@ -226,7 +227,7 @@ def _mark(owner: int) -> str:
 def _iter_line_dots(
     start: tuple[int, int] | None, end: tuple[int, int]
 ) -> Iterator[tuple[int, int]]:
-    """The dots of a straight line, without its first one."""
+    """The dots of a straight line, without the first dot."""
     if start is None:
         yield end
         return
@@ -242,7 +243,7 @@ def _iter_line_dots(
 def _axis(
     chart: Chart, width: int, gutter: int, bounds: tuple[float, float], *, is_plain: bool
 ) -> Iterator[str]:
-    """The line under the chart, the numbers on it, and what its marks mean."""
+    """The x axis, its numbers, and the meaning of its marks."""
     line = list(("-" if is_plain else "─") * width)
     symbol, pointer = ("|", "^") if is_plain else ("┴", "▲")
     for places in chart.ticks.values():
@@ -260,7 +261,7 @@ def _axis(
 
 
 def _numbers(chart: Chart, width: int, bounds: tuple[float, float]) -> str:
-    """Numbers below the axis, as many as fit."""
+    """As many numbers below the axis as fit."""
     text = [" "] * (width + 12)
     free = 0
     for place in _round_places(chart, width):
@@ -299,7 +300,7 @@ def _share(value: float, low: float, high: float) -> float:
 
 
 def compute_bounds(chart: Chart) -> tuple[float, float]:
-    """The lowest and the highest value that is shown."""
+    """The lowest and the highest y value of the chart."""
     finite = [one for values in chart.lines.values() for one in finite_values(values)]
     low, high = min(finite, default=1.0), max(finite, default=1.0)
     if chart.top is not None:
@@ -311,12 +312,12 @@ def compute_bounds(chart: Chart) -> tuple[float, float]:
 
 
 def finite_values(values: Values) -> list[float]:
-    """Those values that can be drawn."""
+    """The values without None, NaN and infinity."""
     return [one for one in values if one is not None and math.isfinite(one)]
 
 
 def merge_equal_lines(lines: Mapping[str, Values]) -> dict[str, Values]:
-    """The lines by name; those that are equal once, with all their names."""
+    """The lines by name; equal lines once, with all their names joined."""
     names: dict[tuple[float | None, ...], list[str]] = {}
     for name, values in lines.items():
         names.setdefault(tuple(values), []).append(name)
@@ -324,7 +325,7 @@ def merge_equal_lines(lines: Mapping[str, Values]) -> dict[str, Values]:
 
 
 def _number(value: float, extent: float) -> str:
-    """A number with as many digits as tell it from others that are so far away."""
+    """A number with enough digits to distinguish it from values ``extent`` away."""
     if not value:
         return "0"
     closeness = math.log10(abs(value) / extent) if extent > 0 else 0.0
@@ -333,17 +334,3 @@ def _number(value: float, extent: float) -> str:
 
 def _whole(value: float) -> str:
     return f"{round(value):,}"
-
-
-def supports_colours() -> bool:
-    """Whether colours on the screen are seen and wanted."""
-    is_wanted = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return sys.stdout.isatty() and is_wanted
-
-
-def _supports_braille() -> bool:
-    try:
-        "⣿┤▲".encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

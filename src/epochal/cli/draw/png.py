@@ -1,4 +1,4 @@
-"""Charts of numbers as PNG pictures, drawn by matplotlib."""
+"""Line charts as PNG files, drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _FONTS = (
     "Microsoft YaHei",
     "WenQuanYi Micro Hei",
 )
-"""The first has no wide characters: where one of the others is installed, they are taken there."""
+"""The first lacks CJK characters, which come from the others where installed."""
 
 
 def save_png(chart: Chart, path: Path) -> None:
-    """Write the chart as a picture.
+    """Write the chart as a PNG file.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -47,7 +47,7 @@ def save_png(chart: Chart, path: Path) -> None:
         from matplotlib.figure import Figure
         from matplotlib.font_manager import fontManager
     except ImportError as error:
-        what = "a picture needs matplotlib, which is not installed"
+        what = "a chart as a picture needs matplotlib, which is not installed"
         hint = "pip install 'epochal[plot]', or leave out --png"
         raise ConfigError(Problem("--png", what, hint=hint)) from error
     installed = {font.name for font in fontManager.ttflist}
@@ -57,7 +57,7 @@ def save_png(chart: Chart, path: Path) -> None:
         FigureCanvasAgg(figure)
         _fill(figure, chart)
         with warnings.catch_warnings():
-            # A character that no font has is drawn as a box; nobody has to hear of it.
+            # Characters that no font has are drawn as boxes; a warning would not help.
             warnings.filterwarnings("ignore", message="Glyph")
             figure.savefig(picture, dpi=120, format="png")
     durable.write_bytes(path, picture.getvalue())
@@ -119,6 +119,6 @@ def _mark_places(axes: Axes, chart: Chart) -> None:
 
 
 def _alone(values: Sequence[float]) -> list[int]:
-    """Where a point has no neighbour, so that no line is drawn to it."""
+    """Indices of points without a finite neighbour, which no line would show."""
     there = [False, *map(math.isfinite, values), False]
     return [i for i in range(len(values)) if there[i + 1] and not there[i] and not there[i + 2]]

@@ -1,4 +1,4 @@
-"""A sign of life on stderr for whatever takes longer than a second."""
+"""Progress messages on stderr for commands that take longer than a second."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LINE_SECONDS = 10.0
 
 @final
 class Progress:
-    """Shows texts that say how far something is: the newest on a terminal, a few lines elsewhere.
+    """Shows the newest message on one line of a terminal; elsewhere a line every ten seconds.
 
-    Nothing is shown of what is over within a second. Call it with each text, inside of ``with``.
+    Nothing is shown in the first second. Call it with each message, inside ``with``.
 
     Args:
-        clock: Seconds that only grow.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class Progress:
         self._is_shown = False
 
     def __call__(self, text: str) -> None:
-        """Show ``text``, if the last one has stood long enough."""
+        """Show ``text``, unless the message before it is too recent."""
         now = self._clock()
         if now < self._due:
             return

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import TYPE_CHECKING
+
+from epochal.cli.draw.terminal import can_encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,17 +18,17 @@ _NOT_A_NUMBER = "!"
 def format_sparkline(
     steps: Sequence[float], values: Sequence[float], *, width: int, is_plain: bool | None = None
 ) -> str:
-    """The curve in at most ``width`` characters: bars as high as the means of equal shares.
+    """The curve in at most ``width`` characters, each the mean of an equal part of the steps.
 
     Args:
-        steps: Where the values are, in order.
-        values: As many; what is not a number is shown as ``!``.
-        width: Most characters.
-        is_plain: Use ASCII only; by default if standard output takes nothing else.
+        steps: The steps of the values, ascending.
+        values: One value per step; NaN and infinity are shown as ``!``.
+        width: Maximum number of characters.
+        is_plain: Use ASCII only; by default if the encoding of standard output lacks bars.
     """
     if not len(values):
         return ""
-    bars = _PLAIN_BARS if (not _takes_bars() if is_plain is None else is_plain) else _BARS
+    bars = _PLAIN_BARS if (not can_encode(_BARS) if is_plain is None else is_plain) else _BARS
     means = _means(steps, values, width)
     finite = [one for one in means if one is not None and math.isfinite(one)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
@@ -35,14 +36,14 @@ def format_sparkline(
 
 
 def _means(steps: Sequence[float], values: Sequence[float], width: int) -> list[float | None]:
-    """The mean of the numbers in each share of the steps; None where no point is."""
+    """The mean of each part of the steps; None for a part without values."""
     is_few = len(values) <= width
     width = min(width, len(values))
     first, last = steps[0], steps[-1]
     sums: list[list[float]] = [[] for _ in range(width)]
     for step, value in zip(steps, values, strict=True):
         share = (step - first) / (last - first) if last > first else 0.0
-        # Of few values each is worth a bar of its own, also where steps are not quite even.
+        # Few values get one bar each, even if the steps are not quite evenly spaced.
         place = round(share * (width - 1)) if is_few else min(width - 1, int(share * width))
         sums[place].append(value)
     return [_mean(one) for one in sums]
@@ -62,11 +63,3 @@ def _bar(value: float | None, low: float, high: float, bars: str) -> str:
         return _NOT_A_NUMBER
     share = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0  # no overflow
     return bars[min(len(bars) - 1, int(share * len(bars)))]
-
-
-def _takes_bars() -> bool:
-    try:
-        _BARS.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

@@ -1,27 +1,34 @@
-"""Tables in plain text: columns as wide as they need, as many as the terminal can take."""
+"""Tables and wrapped lines in plain text that fit the terminal."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import sys
-import unicodedata
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
+
+from epochal.cli.draw.terminal import terminal_width
 from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     Row = Sequence[str]
-    from collections.abc import Iterable
 
+# Why not rich.table: it cuts the end off cells, digits of numbers included, and columns that do
+# not fit at all; in a cell it also cuts words that are longer than the cell, such as paths.
 
 _GAP = 2
-_SHORTEST_NAME = 12
-_LONGEST_FIGURE = 24
-_ROOM_FOR_PROSE = 20
-_FIGURE = re.compile(r"[+-]?(\d|inf|nan)")
+_MIN_NAME_WIDTH = 12
+_MAX_NUMBER_WIDTH = 24
+_MIN_PROSE_WIDTH = 20
+_MAX_LABEL_WIDTH = 14
+_MIN_WRAP_WIDTH = 16
+_NUMBER = re.compile(r"[+-]?(\d|inf|nan)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LABEL = re.compile(r" *\S+ {2,}(?=\S)")
+_WORDS = re.compile(r"\s*\S+")
+_ELLIPSIS = "…"
 
 
 def format_table(
@@ -29,48 +36,40 @@ def format_table(
 ) -> str:
     """Aligned lines under a header that fit the terminal.
 
-    Where it is narrow, names are shortened, and what is still too wide goes on in further lines
-    below, each beginning with the first column. Numbers are never cut.
+    On a narrow terminal, names are shortened; columns that still do not fit follow in a second
+    block, which repeats the first column. Numbers are never cut.
 
     Args:
-        header: What the columns are called.
+        header: The titles of the columns.
         rows: As many cells each.
-        width: Most columns of a line; by default as many as the terminal has.
-        has_prose: The last column is made of sentences, which are wrapped and not shortened.
+        width: Maximum width of a line; by default that of the terminal.
+        has_prose: The last column holds sentences, which are wrapped and not shortened.
     """
     limit = width or terminal_width()
-    whole = [[_cell(cell) for cell in row] for row in (header, *rows)]
+    table = [[escape_control(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
     if has_prose:
-        return "\n".join(_with_prose(whole, limit))
-    widths = _shrink(whole, limit)
-    blocks = _blocks(widths, limit)
-    lines = [[_line([row[i] for i in block], widths, block) for row in whole] for block in blocks]
-    return "\n\n".join("\n".join(block) for block in lines)
+        return "\n".join(_lines_with_prose(table, limit))
+    widths = _column_widths(table, limit)
+    blocks = (
+        "\n".join(_line(row, widths, block) for row in table) for block in _blocks(widths, limit)
+    )
+    return "\n\n".join(blocks)
 
 
-def _cell(text: str) -> str:
-    """A text in one line, with nothing in it that could steer a terminal."""
-    return escape_control(text).replace("\n", "\\n")
+def _min_width(cell: str) -> int:
+    """How far a cell may be shortened: numbers and ids stay whole."""
+    width = display_width(cell)
+    is_number = width <= _MAX_NUMBER_WIDTH and _NUMBER.match(cell.lstrip())
+    return width if is_number else min(width, _MIN_NAME_WIDTH)
 
 
-def _least(column: Row) -> int:
-    """How narrow a column may become: figures and ids stay whole, names are shortened."""
-    return max(_least_of(cell) for cell in column)
-
-
-def _least_of(cell: str) -> int:
-    size = display_width(cell)
-    is_figure = size <= _LONGEST_FIGURE and _FIGURE.match(cell.lstrip())
-    return size if is_figure else min(size, _SHORTEST_NAME)
-
-
-def _shrink(whole: Sequence[Row], limit: int) -> list[int]:
-    """Widths of the columns: the widest one gives way first, if that helps."""
-    columns = list(zip(*whole, strict=True))
+def _column_widths(table: Sequence[Row], limit: int) -> list[int]:
+    """Widths that fit into one line if possible; the widest columns shrink first."""
+    columns = list(zip(*table, strict=True))
     widths = [max(map(display_width, column)) for column in columns]
-    least = [_least(column) for column in columns]
+    least = [max(map(_min_width, column)) for column in columns]
     gaps = _GAP * (len(widths) - 1)
-    if sum(least) + gaps > limit:  # no line has room for all: each column has what it can have
+    if sum(least) + gaps > limit:  # several blocks: each column only shares a line with the first
         first = min(widths[0], max(least[0], limit - _GAP - max(least[1:], default=0)))
         rooms = [first, *(limit - first - _GAP for _ in widths[1:])]
         return [min(w, max(m, room)) for w, m, room in zip(widths, least, rooms, strict=True)]
@@ -81,7 +80,7 @@ def _shrink(whole: Sequence[Row], limit: int) -> list[int]:
 
 
 def _blocks(widths: list[int], limit: int) -> list[list[int]]:
-    """Which columns stand side by side."""
+    """The columns of each block, all with the first column."""
     blocks, used = [[0]], widths[0]
     for i, size in enumerate(widths[1:], 1):
         used += _GAP + size
@@ -92,57 +91,32 @@ def _blocks(widths: list[int], limit: int) -> list[list[int]]:
     return blocks
 
 
-def _line(cells: Row, widths: list[int], block: list[int]) -> str:
-    sized = (pad(shorten(cell, widths[i]), widths[i]) for cell, i in zip(cells, block, strict=True))
-    return (" " * _GAP).join(sized).rstrip()
+def _line(row: Row, widths: Sequence[int], block: Iterable[int]) -> str:
+    cells = (set_cell_size(shorten(row[i], widths[i]), widths[i]) for i in block)
+    return (" " * _GAP).join(cells).rstrip()
 
 
-def _with_prose(whole: Sequence[Row], limit: int) -> Iterator[str]:
-    """Lines whose last cell goes on below itself, or below the whole line where that is narrow."""
-    heads = [row[:-1] for row in whole]
+def _lines_with_prose(table: Sequence[Row], limit: int) -> Iterator[str]:
+    """Lines whose last cell continues below itself, or below the line on a narrow terminal."""
+    heads = [row[:-1] for row in table]
     widths = [max(map(display_width, column)) for column in zip(*heads, strict=True)]
     start = sum(widths) + _GAP * len(widths)
-    if limit - start < _ROOM_FOR_PROSE:
-        widths = _shrink(heads, limit)
-    for row in whole:
-        head = _line(row[:-1], widths, list(range(len(widths))))
-        if limit - start >= _ROOM_FOR_PROSE:
-            first, *others = wrap(row[-1], limit - start)
-            yield f"{pad(head, start)}{first}".rstrip()
-            yield from (" " * start + line.lstrip() for line in others)
-        else:
+    is_narrow = limit - start < _MIN_PROSE_WIDTH
+    if is_narrow:
+        widths, start = _column_widths(heads, limit), 4
+    for row in table:
+        head = _line(row, widths, range(len(widths)))
+        lines = [" " * start + line.lstrip() for line in wrap(row[-1], limit - start)]
+        if is_narrow:
             yield head
-            yield from (f"    {line.lstrip()}" for line in wrap(row[-1], limit - 4))
-
-
-ELLIPSIS = "…"
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LABEL = re.compile(r" *\S+ {2,}(?=\S)")
-_LONGEST_LABEL = 14
-_NARROWEST = 16
-
-
-def terminal_width() -> int:
-    """How many columns a line may have."""
-    # Files and pipes have no edge: what reads them wants the whole line.
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize
+        else:
+            lines[0] = f"{set_cell_size(head, start)}{lines[0].lstrip()}".rstrip()
+        yield from lines
 
 
 def display_width(text: str) -> int:
-    """How many columns a text takes: wide characters take two, accents and colours none."""
-    text = _COLOUR.sub("", text) if "\x1b" in text else text
-    return len(text) if text.isascii() else sum(map(_measure, text))
-
-
-def _measure(char: str) -> int:
-    if unicodedata.east_asian_width(char) in "WF":
-        return 2
-    return 0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1
-
-
-def pad(text: str, width: int) -> str:
-    """A text with spaces behind it, up to a number of columns."""
-    return text + " " * (width - display_width(text))
+    """How many columns a text takes; colours take none."""
+    return cell_len(_COLOUR.sub("", text))
 
 
 def shorten(text: str, width: int) -> str:
@@ -151,60 +125,46 @@ def shorten(text: str, width: int) -> str:
         return text
     if " " in text.strip():
         return _first_words(text, width)
-    tail = width // 2
-    return _start(text, width - 1 - tail) + ELLIPSIS + _start(text[::-1], tail)[::-1]
+    end_width = width // 2
+    start = set_cell_size(text, width - 1 - end_width).rstrip()
+    return start + _ELLIPSIS + set_cell_size(text[::-1], end_width).rstrip()[::-1]
 
 
 def _first_words(text: str, width: int) -> str:
-    """Whole words, since a number that lost a digit would be another one."""
-    kept = ""
-    for part in re.findall(r"\s*\S+", text):
-        if display_width(kept + part) + 2 > width:
+    """Whole words only: a number without its last digit would be another number."""
+    start = ""
+    for word in _WORDS.findall(text):
+        if display_width(start + word) + 2 > width:
             break
-        kept += part
-    return f"{kept} {ELLIPSIS}" if kept else ELLIPSIS[:width]
-
-
-def _start(text: str, width: int) -> str:
-    """As many characters as fit."""
-    end = 0
-    while end < len(text) and display_width(text[: end + 1]) <= width:
-        end += 1
-    return text[:end]
+        start += word
+    return f"{start} {_ELLIPSIS}" if start else _ELLIPSIS[:width]
 
 
 def wrap(line: str, width: int | None = None) -> Iterator[str]:
-    """A line as lines that fit, each further one below what followed the label of the first.
+    """Lines that fit; all but the first are indented, below the text after a label if there is one.
 
-    Words stay whole, also one that is longer than a line: it may be a path that is copied.
+    Words are never broken: a word longer than a line may be a path to copy.
     """
     limit = terminal_width() if width is None else width
     if display_width(line) <= limit:
         yield line
         return
-    label = _LABEL.match(line)
-    hang = len(label[0]) if label and len(label[0]) <= _LONGEST_LABEL else _indent(line) + 2
-    hang = hang if limit - hang >= _NARROWEST else min(_indent(line) + 2, limit // 4)
-    kept = ""
-    for part in re.findall(r"\s*\S+", line):
-        is_alone = len(kept) < hang  # below it there would be no more room than beside it
-        if display_width(kept + part) <= limit or is_alone:
-            kept += part
+    label, indent = _LABEL.match(line), len(line) - len(line.lstrip())
+    hang = len(label[0]) if label and len(label[0]) <= _MAX_LABEL_WIDTH else indent + 2
+    hang = hang if limit - hang >= _MIN_WRAP_WIDTH else min(indent + 2, limit // 4)
+    start = ""
+    for word in _WORDS.findall(line):
+        # A word right after the label would have no more room in the next line.
+        if display_width(start + word) <= limit or len(start) < hang:
+            start += word
         else:
-            yield kept
-            kept = " " * hang + part.lstrip()
-    yield kept
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+            yield start
+            start = " " * hang + word.lstrip()
+    yield start
 
 
 def print_wrapped(lines: Iterable[str]) -> None:
-    """Print lines, and what is in them, no wider than the terminal where that can be.
-
-    What came from a record cannot steer the terminal.
-    """
+    """Print lines wrapped to the terminal, with control characters escaped."""
     for text in lines:
         for line in escape_control(text).split("\n"):
             for part in wrap(line):

@@ -1,4 +1,4 @@
-"""Curves of runs as one chart: those that were named, or the one that matters."""
+"""A chart of the named metrics of runs; by default of the monitored metric."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def chart_curves(
     """The named metrics over the steps; without names the monitored one.
 
     Args:
-        records: Of the runs; of a single one every split of the monitored metric is drawn.
+        records: The runs; for a single run, every split of the monitored metric is drawn.
         wanted: Names, or patterns such as ``train/*``.
-        progress: Hears how far it is, where that takes long.
+        progress: Called with messages while large files are read.
 
     Raises:
-        RecordError: There is no such metric, or none at all.
+        RecordError: A run has no such metric, or no metrics at all.
     """
     chosen = [_choose(record, wanted, is_alone=len(records) == 1) for record in records]
     names = list(dict.fromkeys(name for own in chosen for name in own))
@@ -65,7 +65,7 @@ def chart_curves(
 
 
 def _titles(records: Sequence[RunRecord]) -> list[str]:
-    """What tells the runs apart; nothing of a single one."""
+    """Names that distinguish the runs; empty for a single run."""
     if len(records) == 1:
         return [""]
     short = [f"{one.summary.tag} {one.summary.id[-_SHORT_ID:]}" for one in records]
@@ -82,11 +82,11 @@ def _spans_decades(values: Sequence[float]) -> bool:
 
 
 def _name_steps(most: int) -> str:
-    return "step" if most <= 1 else f"step, by means of up to {most:,} points"
+    return "step" if most <= 1 else f"step, means of up to {most:,} points"
 
 
 def _read(record: RunRecord, name: str, progress: Callable[[str], None] | None) -> Zoom:
-    """The values of a metric by step, not more than a screen can show."""
+    """The values of a metric by step, averaged to what a screen can show."""
     from epochal.records.metrics.zoom import zoom
 
     return zoom(record.path, name, buckets=_BUCKETS, progress=progress)
@@ -95,7 +95,7 @@ def _read(record: RunRecord, name: str, progress: Callable[[str], None] | None) 
 def _choose(record: RunRecord, wanted: Sequence[str], *, is_alone: bool) -> list[str]:
     known = record.metric_names()
     if not known:
-        raise RecordError(f"{record.path}: has no metrics to draw")
+        raise RecordError(f"{record.path}: has no metrics to plot")
     if not wanted:
         return _important(record, known, is_alone=is_alone)
     names: list[str] = []
@@ -109,7 +109,7 @@ def _choose(record: RunRecord, wanted: Sequence[str], *, is_alone: bool) -> list
 
 
 def _important(record: RunRecord, known: list[str], *, is_alone: bool) -> list[str]:
-    """The monitored metric, or else the loss; of a single run in all splits that have it."""
+    """The monitored metric, else the loss; for a single run, in all splits."""
     monitor = record.run.get("monitor")
     name = monitor if monitor in known else next((one for one in known if _is_loss(one)), known[0])
     kind = name.rpartition("/")[2]

@@ -1,12 +1,12 @@
-"""The whole page about runs side by side: the runs, one sentence, what differs, what does not."""
+"""The page of ``epochal diff``: the runs, a summary, then each section."""
 
 from __future__ import annotations
 
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from epochal.cli.draw.chart import supports_colours
 from epochal.cli.draw.table import format_table, wrap
+from epochal.cli.draw.terminal import supports_colours
 from epochal.cli.pages.diff_causes import describe_code, describe_values
 from epochal.cli.pages.diff_results import describe_curves, describe_metrics, describe_replicates
 from epochal.cli.pages.diff_view import BOLD, DiffView
@@ -34,10 +34,10 @@ def describe_comparison(
     """The lines that show a comparison.
 
     Args:
-        found: The runs.
-        sections: What to show of it.
-        words: The runs as they were typed, for hints; their ids if there are none.
-        has_all: Whether nothing is left out or cut.
+        found: The comparison.
+        sections: The sections to show.
+        words: The runs as typed, for hints; by default their ids.
+        has_all: Show everything in full.
     """
     view = DiffView(
         names=tuple(_letter(place) for place in range(len(found.records))),
@@ -53,7 +53,7 @@ def describe_comparison(
     for name, (first, *others) in parts.items():
         if others:
             yield from ("", *wrap(view.paint(first, BOLD)))
-            # Lines of code stay as they are, so that they can be copied.
+            # Code is not wrapped, so that it can be copied.
             yield from others if name == "code" else _wrap_all(others)
     same = [first for first, *others in parts.values() if not others]
     yield from ("", *_wrap_all(same)) if same else ()
@@ -85,7 +85,7 @@ def _head(record: RunRecord) -> tuple[str, ...]:
 
 
 def _describe_section(found: Comparison, section: str, view: DiffView) -> Iterator[str]:
-    """The lines of one section; a single one if nothing differs in it."""
+    """The lines of one section; one line if nothing differs."""
     if section == "code":
         return describe_code(found.code, view)
     if section == "metrics":

@@ -1,4 +1,4 @@
-"""What went into runs, side by side: parameters, code, packages and the like."""
+"""Differences in the inputs of runs: parameters, code, packages and others."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _NOUNS = {
 _SOURCES = {
     "snapshot": "",
     "imports": "; only digests of imported files are known",
-    "nothing": "; no code was kept",
+    "nothing": "; no code was recorded",
 }
 
 
 def describe_values(section: str, facts: SectionComparison, view: DiffView) -> Iterator[str]:
-    """Names with their values in each run; one line if nothing differs."""
+    """The differing names with the value in each run; one line if nothing differs."""
     title, noun = _NOUNS[section]
     major = [one for one in facts.differences if view.has_all or not one.is_minor]
     num_minor = len(facts.differences) - len(major)
     if len(view.names) - len(facts.unknown) < 2:
-        yield f"{title}: unknown, since {_join(facts.unknown, view)} kept none"
+        yield f"{title}: unknown, {_join(facts.unknown, view)} recorded none"
         return
-    unknown = f"; {_join(facts.unknown, view)} kept none" if facts.unknown else ""
+    unknown = f"; {_join(facts.unknown, view)} recorded none" if facts.unknown else ""
     differ = count_differing(len(major), noun) if major else "nothing differs"
     if section == "seed":
         yield f"seed: {'not the same' if major else 'the same'}{unknown}"
@@ -67,7 +67,7 @@ def describe_values(section: str, facts: SectionComparison, view: DiffView) -> I
         yield from view.table((noun, *view.names, *places), rows)
     yield from view.more(len(major) - len(shown), noun, section)
     if num_minor:
-        which = f"{format_count(num_minor, 'default')} that not all of them have"
+        which = f"{format_count(num_minor, 'default')} that only some runs have"
         yield f"  {which}: `{view.again(section)}`"
 
 
@@ -86,17 +86,17 @@ def _cell(side: RunValue | None, view: DiffView) -> str:
 
 
 def format_config_value(value: object) -> str:
-    """A value as people write it in a config."""
+    """A value as written in a config."""
     if isinstance(value, str):
         return value or '""'
     return repr(value) if isinstance(value, float) else json.dumps(value, default=str)
 
 
 def describe_code(code: CodeComparison, view: DiffView) -> Iterator[str]:
-    """The files that differ and, of two runs, their lines; one line if nothing differs."""
+    """The files that differ and, for two runs, their diff; one line if nothing differs."""
     known = _SOURCES[code.source]
     if code.source == "nothing":
-        yield "code: unknown, since one of them kept none"
+        yield "code: unknown, one of the runs recorded none"
     elif not code.files:
         what = "only Epochal itself differs" if code.epochal else "nothing differs"
         yield f"code: {what}, {count_same(code.num_same)}{known}"
@@ -116,7 +116,7 @@ def describe_code(code: CodeComparison, view: DiffView) -> Iterator[str]:
 
 
 def _own_files(code: CodeComparison, view: DiffView) -> str:
-    """The files of Epochal that differ; without all of them, only the first few."""
+    """The files of Epochal that differ; only the first few unless all are shown."""
     paths = code.epochal_files
     shown = paths[: view.cut(paths, _OWN_FILES)]
     more = f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else ""

@@ -1,4 +1,4 @@
-"""What came of runs, side by side: metrics, where curves part, means of replicates."""
+"""Differences in the results of runs: metrics, curves, means of replicates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SERIES = 3
 
 
 def describe_metrics(scores: Sequence[MetricComparison], view: DiffView) -> Iterator[str]:
-    """Last and best values of each metric, and by how much they are apart."""
+    """Last and best values of each metric that differs, and the differences."""
     differing = [one for one in scores if not one.is_same]
     same = count_same(len(scores) - len(differing))
     if not differing:
@@ -52,7 +52,7 @@ def describe_metrics(scores: Sequence[MetricComparison], view: DiffView) -> Iter
 def _pair_row(one: MetricComparison) -> list[str]:
     last, best = deltas(one.last)[1], deltas(one.best)[1]
     lasts, bests = [_figure(value) for value in one.last], [_figure(value) for value in one.best]
-    is_seen = bests[0] != bests[1]  # a difference in the last bits is no progress
+    is_seen = bests[0] != bests[1]  # ignore differences too small to be shown
     verdict = {True: "better", False: "worse", None: ""}[one.is_better(best) if is_seen else None]
     return [one.name, *lasts, _signed(last), *bests, _signed(best), verdict]
 
@@ -77,12 +77,12 @@ def _paint_verdict(line: str, view: DiffView) -> str:
 def describe_curves(
     curves: Sequence[CurveComparison], tolerance: float, view: DiffView
 ) -> Iterator[str]:
-    """Where each run parts from the first; one line if none does."""
+    """Where each run diverges from the first; one line if none does."""
     if all(one.bitwise is None for one in curves):
         fewest = min(curves, key=lambda one: one.num_points)
         yield f"curves: {_describe_same(fewest)}"
         return
-    yield f"curves: apart by step {min(one.bitwise.step for one in curves if one.bitwise):,}"
+    yield f"curves: diverge by step {min(one.bitwise.step for one in curves if one.bitwise):,}"
     for name, one in zip(view.names[1:], curves, strict=True):
         names = (view.names[0], name)
         yield f"  {names[0]} and {name}: {_describe_same(one)}"
@@ -91,26 +91,26 @@ def describe_curves(
             yield f"    {_describe_beyond_tolerance(one, tolerance, names)}"
         for letter, steps in zip(names, one.resumed, strict=True):
             if steps:
-                yield f"    {letter} went on from a checkpoint at step {', '.join(map(str, steps))}"
+                yield f"    {letter} resumed from a checkpoint at step {', '.join(map(str, steps))}"
 
 
 def _describe_same(one: CurveComparison) -> str:
-    """Until when two runs are the same."""
+    """Until which step two runs are the same."""
     uneven = format_count(one.num_uneven, "point")
-    more = f"; {uneven} of training are means over other steps" if one.num_uneven else ""
+    more = f"; {uneven} of training are means over different steps" if one.num_uneven else ""
     if not one.num_points:
-        return f"they share no point{more}"
+        return f"no common points{more}"
     if one.bitwise is None:
         return f"the same bit for bit at {format_count(one.num_points, 'point')}{more}"
     if one.same_until is None:
-        return f"apart from the first point on{more}"
+        return f"different from the first point on{more}"
     return f"the same bit for bit until step {one.same_until:,}{more}"
 
 
 def _describe_beyond_tolerance(
     one: CurveComparison, tolerance: float, names: tuple[str, str]
 ) -> str:
-    """From when on two runs are further apart than the tolerance."""
+    """From which step on two runs differ by more than the tolerance."""
     close = f"{100 * tolerance:.3g} %"
     if one.beyond is None:
         return f"never by more than {close}"
@@ -120,7 +120,7 @@ def _describe_beyond_tolerance(
 
 
 def _describe_point(one: Divergence, names: tuple[str, str]) -> str:
-    """Which series are apart at a step, with the values of the first of them."""
+    """Which metrics differ at a step, with the values of the first."""
     first, *others = map(escape_control, one.names)
     pairs = zip(names, one.values, strict=True)
     values = ", ".join(f"{name} {_precise(value, one.values)}" for name, value in pairs)
@@ -130,7 +130,7 @@ def _describe_point(one: Divergence, names: tuple[str, str]) -> str:
 
 
 def _precise(value: float, values: tuple[float, float]) -> str:
-    """A value with as many digits as tell it from the other."""
+    """A value with enough digits to distinguish it from the other."""
     for digits in range(4, 17):
         if len({f"{one:.{digits}g}" for one in values}) > 1:
             return f"{value:.{digits}g}"
@@ -138,13 +138,13 @@ def _precise(value: float, values: tuple[float, float]) -> str:
 
 
 def describe_replicates(found: Comparison, view: DiffView) -> Iterator[str]:
-    """The means of the groups that the runs belong to, where there are any."""
+    """The means over the replicates of each run, if there are any."""
     groups = [group for group in found.groups if group is not None]
     rows = list(_mean_rows(groups))
     if len({str(record.run.get("monitor")) for record in found.records}) > 1:
-        rows = [row for row in rows if row[0] != BEST]  # best by other metrics
-    is_any = any(len(group.runs) > 1 for group in groups)
-    if not rows or not is_any or len(groups) < len(found.records):
+        rows = [row for row in rows if row[0] != BEST]  # best values of different metrics
+    has_replicates = any(len(group.runs) > 1 for group in groups)
+    if not rows or not has_replicates or len(groups) < len(found.records):
         return
     what = "means over runs that"
     names = [f"{name} ({len(one.runs)})" for name, one in zip(view.names, groups, strict=True)]
@@ -162,12 +162,12 @@ def describe_replicates(found: Comparison, view: DiffView) -> Iterator[str]:
         runs = format_count(left_out.total(), "run")
         again = left_out.pop(SEED, 0)
         why = [f"{count} {status}" for status, count in sorted(left_out.items())]
-        why += [f"{again} with the same seed again"] if again else []
+        why += [f"{again} with a repeated seed"] if again else []
         yield f"  {runs} left out: {', '.join(why)}"
 
 
 def _mean_rows(groups: Sequence[ReplicateGroup]) -> Iterator[list[str]]:
-    """The best values first, then each metric that any group came to; training last."""
+    """Best values first, then the metrics of any group, training metrics last."""
     names = dict.fromkeys(name for group in groups for name in group.means)
     for name in sorted(names, key=lambda name: (name != BEST, name.startswith(TRAIN_PREFIX))):
         yield [name, *(_describe_mean(group.means.get(name)) for group in groups)]

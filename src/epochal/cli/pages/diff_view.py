@@ -1,4 +1,4 @@
-"""How runs are shown side by side: their letters, colours, and how much at once."""
+"""How comparisons of runs are shown: letters, colours and limits on rows."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ if TYPE_CHECKING:
 
 PLAIN, BOLD, RED, GREEN, CYAN = 0, 1, 31, 32, 36
 MISSING = "-"
-"""What stands where a run has no value."""
+"""Shown where a run has no value."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class DiffView:
-    """How a comparison is shown."""
+    """Settings and helpers for the lines of a comparison."""
 
     names: tuple[str, ...]
     """A letter for each run."""
 
     words: tuple[str, ...]
-    """The runs as they were typed."""
+    """The runs as typed."""
 
     has_all: bool = False
-    """Whether nothing is left out or cut."""
+    """Whether everything is shown in full."""
 
     has_colours: bool = False
 
     @property
     def is_pair(self) -> bool:
-        """Whether there are just two runs, which leaves room for more about each."""
+        """Whether there are two runs, which leaves room for more columns."""
         return len(self.names) == 2
 
     def paint(self, text: str, colour: int) -> str:
-        """The text in a colour, where that can be seen, and in no other."""
+        """The text in a colour if colours are shown, with control characters escaped."""
         clean = escape_control(text)
         return f"\x1b[{colour}m{clean}\x1b[0m" if self.has_colours and colour else clean
 
     def cut(self, rows: Sequence[object], most: int) -> int:
-        """How many of some rows are shown."""
+        """How many rows to show."""
         return len(rows) if self.has_all else min(len(rows), most)
 
     def more(self, count: int, noun: str, section: str) -> Iterator[str]:
-        """A line that says how to see what was left out, if anything was."""
+        """A line with the command that shows the hidden rows, if any."""
         if count > 0:
             yield f"  {count:,} more {noun}{'s' * (count != 1)}: `{self.again(section)}`"
 

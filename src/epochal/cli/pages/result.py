@@ -1,4 +1,4 @@
-"""What a person reads when a run has come to its end: results, record, what to type next."""
+"""The summary after a successful run: results, folder, next commands."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def print_result(result: RunResult) -> None:
-    """Print how a run ended well; a failure has been told already by who ran it."""
+    """Print the summary of a successful run; failures have been printed already."""
     if result.ok:
         print("\n".join(describe_success(result)))
 
 
 def describe_success(result: RunResult) -> list[str]:
-    """The lines that follow a run which came to an end of its own."""
+    """The lines of the summary."""
     folds = result.value if result.spread else []
     length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_progress(result)
     lines = [f"{result.status} ({result.reason}): {length}"]
@@ -50,5 +50,5 @@ def describe_success(result: RunResult) -> list[str]:
 
 
 def _spread(result: RunResult, name: str) -> str:
-    """The standard deviation from fold to fold, where there are folds."""
+    """The standard deviation over the folds, if there are folds."""
     return f" ± {format_value(result.spread[name])}" if name in result.spread else ""

@@ -1,11 +1,12 @@
-"""Lists of runs for people: what each line says, and which columns are worth their place."""
+"""Tables of runs and groups of runs, with the columns that fit the terminal."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
+from epochal.cli.draw.table import display_width, format_table, shorten
+from epochal.cli.draw.terminal import terminal_width
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.sheet import join_values, read_time
@@ -32,18 +33,18 @@ _HEADER = (
     "best",
 )
 _RESULT = "result"
-_DISPENSABLE = ("reason", "resumed", "variant", "project", "runner", "time", "steps", "tag")
-"""What goes where there is no room: at first those of them that say the same in every line."""
+_DROPPABLE = ("reason", "resumed", "variant", "project", "runner", "time", "steps", "tag")
+"""Columns to drop on a narrow terminal, in this order; constant columns are dropped first."""
 
-_LEAST_RESULT = 30
+_MIN_RESULT = 30
 _TINY_RESULT = 12
 _MAX_CELL = 60
 _MAX_CHANGED = 6
-_MAX_TOLD = 3
+_MAX_LISTED = 3
 
 
 def format_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = None) -> str:
-    """The usual columns, those that the question was about, and what came of each run."""
+    """A table with the default columns, those that the query names, and the results."""
     shown = [target for target in asked if target.shown not in (*_HEADER, _RESULT)]
     columns = {name: [_fact(name, row) for row in answer.rows] for name in _HEADER}
     columns |= {target.shown: _cells(answer, target) for target in shown}
@@ -53,7 +54,7 @@ def format_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = 
 
 
 def format_columns(answer: Answer, targets: Sequence[Target], *, width: int | None = None) -> str:
-    """Exactly the columns that were asked for, after the run's name."""
+    """A table with the run and exactly the requested columns."""
     run = Fact("run", "run")
     wanted = targets if run in targets else [run, *targets]
     return _format({target.shown: _cells(answer, target) for target in wanted}, width)
@@ -62,13 +63,13 @@ def format_columns(answer: Answer, targets: Sequence[Target], *, width: int | No
 def format_groups(
     answer: Answer, groups: Sequence[RunGroup], by: Sequence[Target], asked: Sequence[Target]
 ) -> str:
-    """One line per group: its newest run, how many there are, and means with their interval.
+    """A table with one line per group: newest run, number of runs, means with intervals.
 
     Args:
         answer: The runs.
-        groups: Places of runs in it.
-        by: What the runs of a group have in common, if that can be shown.
-        asked: What the question was about.
+        groups: The groups.
+        by: The columns by which runs were grouped, if they can be shown.
+        asked: The columns that the query names.
     """
     columns = {**_group_heads(answer, groups), **_group_columns(answer, groups, by)}
     facts: list[Target] = [Fact(name, name) for name in ("project", "tag", "runner", "seed")]
@@ -76,7 +77,7 @@ def format_groups(
     for target in [*facts, *changed]:
         values = answer.values(target)
         found = [group.distinct(values) for group in groups]
-        if all(len(one) <= _MAX_TOLD for one in found) or target in facts[3:]:
+        if all(len(one) <= _MAX_LISTED for one in found) or target in facts[3:]:
             columns[target.shown] = [_join_cell(target, one) for one in found]
     columns |= _group_columns(answer, groups, [Fact("best", "best"), *asked])
     columns[_RESULT] = _group_results(answer, groups, list(columns))
@@ -87,12 +88,12 @@ def format_groups(
 def format_group_columns(
     answer: Answer, groups: Sequence[RunGroup], asked: Sequence[Target]
 ) -> str:
-    """Exactly the columns that were asked for, after what names the group."""
+    """A table with the name of the group and exactly the requested columns."""
     return _format({**_group_heads(answer, groups), **_group_columns(answer, groups, asked)}, None)
 
 
 def run_to_json(answer: Answer, row: Mapping[str, Any]) -> dict[str, object]:
-    """Everything that a list says of one run."""
+    """The JSON of one run in a list."""
     texts = ("project", "tag", "runner", "status")
     more = {name: row[name] or "" for name in ("reason", "started", "ended")}
     return {
@@ -139,10 +140,7 @@ def _fact(name: str, row: Mapping[str, Any]) -> str:
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    """What came of a run: its error, its figures, why it stopped, or what is damaged.
-
-    The metric that decides comes first.
-    """
+    """The error of a run, or its metrics (monitored first), the reason it stopped, or damage."""
     if row["error"]:
         return str(row["error"])
     metrics, monitor = _metrics(row), row["monitor"]
@@ -154,9 +152,9 @@ def _outcome(row: Mapping[str, Any]) -> str:
 
 
 def _select_metrics(names: Mapping[str, object], monitor: str | None) -> list[str]:
-    """The metrics that tell what came of a run, the one that decides first."""
-    kept = [name for name in names if name == monitor or not name.startswith(TRAIN_PREFIX)]
-    return sorted(kept, key=lambda name: name != monitor)
+    """The metrics without those of training, the monitored metric first."""
+    shown = [name for name in names if name == monitor or not name.startswith(TRAIN_PREFIX)]
+    return sorted(shown, key=lambda name: name != monitor)
 
 
 def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,16 +197,16 @@ def _group_cell(target: Target, group: RunGroup, values: Sequence[Any]) -> str:
 
 
 def _join_cell(target: Target, distinct: Sequence[Any]) -> str:
-    """What the runs of a group have, or how many values that are."""
+    """The values of the runs of a group, or their number if there are many."""
     if len(distinct) == 1:
         return format_cell(target, distinct[0])
-    if len(distinct) > 2 * _MAX_TOLD:
+    if len(distinct) > 2 * _MAX_LISTED:
         return f"{len(distinct)} values"
     return format_cell(target, join_values(distinct))
 
 
 def _group_results(answer: Answer, groups: Sequence[RunGroup], shown: Sequence[str]) -> list[str]:
-    """The means of the figures with which the runs ended."""
+    """The means of the final metrics of each group."""
     ends = [_metrics(row) for row in answer.rows]
     lines = []
     for group in groups:
@@ -227,14 +225,14 @@ def _without_empty(columns: dict[str, list[str]], kept: set[str]) -> dict[str, l
 
 
 def _fit(columns: dict[str, list[str]], kept: set[str], width: int | None) -> dict[str, list[str]]:
-    """Fewer columns where the terminal is narrow: at first those that say the same everywhere."""
+    """Drop columns until the table fits the terminal; constant columns first."""
     limit = width or terminal_width()
-    names = [name for name in _DISPENSABLE if name in columns and name not in kept]
+    names = [name for name in _DROPPABLE if name in columns and name not in kept]
     names += [name for name in reversed(columns) if name not in (*names, *kept, "best")]
     same = [name for name in names if len(set(columns[name])) == 1 and len(columns[name]) > 1]
     chosen = dict(columns)
     for name in dict.fromkeys((*same, *names)):
-        if _has_room(chosen, limit, _LEAST_RESULT):
+        if _has_room(chosen, limit, _MIN_RESULT):
             break
         del chosen[name]
     if "best" in chosen and not _has_room(chosen, limit, _TINY_RESULT):
@@ -243,7 +241,7 @@ def _fit(columns: dict[str, list[str]], kept: set[str], width: int | None) -> di
 
 
 def _has_room(columns: Mapping[str, Sequence[str]], limit: int, least: int) -> bool:
-    """Whether the last column can have all its width, or else the least."""
+    """Whether the columns fit, the last one at full width or at least ``least`` wide."""
     *widths, last = (max(map(display_width, (head, *cells))) for head, cells in columns.items())
     return sum(widths) + 2 * len(widths) + min(least, last) <= limit
 

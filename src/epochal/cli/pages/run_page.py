@@ -1,4 +1,4 @@
-"""One run on a screen: how it stands, what it was set to, its curves, its time, its disk."""
+"""The page of ``epochal show``: status, settings, metrics, times and disk usage of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.sparkline import format_sparkline
-from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
+from epochal.cli.draw.table import display_width, format_table, shorten
+from epochal.cli.draw.terminal import terminal_width
 from epochal.errors import RecordError
 from epochal.records.compare.related_runs import RelatedRuns, find_related_runs
 from epochal.records.folder.derived_fields import (
@@ -45,26 +46,26 @@ if TYPE_CHECKING:
 
     from epochal.records import RunRecord
 
-_MOST_SETTINGS = 40
-_MOST_CHILDREN = 8
+_MAX_SETTINGS = 40
+_MAX_CHILDREN = 8
 _SPARK_WIDTH = 24
-_NARROWEST = 8
-_LONGEST_VALUE = 48
+_MIN_SPARK_WIDTH = 8
+_MAX_VALUE_WIDTH = 48
 _UNFINISHED = ("lost", "interrupted", "preempted")
 _WITHOUT_STEPS = ("test", "predict")
 _EXPANDED = re.compile(r"(^|[/\\])config[/\\]expanded\.\w+$")
 _KINDS = {
-    "retried": "starts {} anew",
+    "retried": "retry of {}",
     "trial": "trial of {}",
     "fold": "fold of {}",
-    "weights": "began with the weights of {}",
+    "weights": "initialised with the weights of {}",
     "test": "test of {}",
     "predict": "prediction of {}",
 }
 
 
 def describe_run(record: RunRecord, root: Path) -> Iterator[str]:
-    """The lines about a run; its relatives are looked for below ``root``."""
+    """The lines about a run; related runs are searched below ``root``."""
     yield from _describe_head(record)
     with Progress() as progress:
         relatives = find_related_runs(record, root, progress)
@@ -78,24 +79,25 @@ def describe_run(record: RunRecord, root: Path) -> Iterator[str]:
     yield from _describe_times(record)
     yield from _describe_disk(record)
     yield ""
-    yield "  --explain KEY says where a value came from; --plot [NAME] draws curves;"
-    yield "  --config and --log print more"
+    yield "  --explain KEY shows where a value was set; --plot [NAME] plots metrics;"
+    yield "  --config and --log print the config and the log"
 
 
 def _describe_head(record: RunRecord) -> Iterator[str]:
-    # A damaged record may hold anything: only what has the right type is shown.
+    # A damaged record may contain anything: check types before use.
     summary, run = record.summary, record.run
     variant = f", variant {run['variant']}" if run.get("variant") else ""
     yield f"{tag_of(record)}{variant}  ({summary.id})"
     purpose, _, more = desc_of(record).partition("\n\n")
     yield from (f"  {line}" for line in purpose.splitlines())
-    yield from ([f"  ... `epochal describe {summary.id}` shows the rest"] if more else [])
+    if more:
+        yield f"  ... `epochal describe {summary.id}` shows the rest"
     yield f"  folder   {record.path}"
-    did = str(run.get("runner") or "")
-    yield from ([f"  runner   {did}"] if did else [])
+    if run.get("runner"):
+        yield f"  runner   {run['runner']}"
     yield f"  status   {', '.join(_status(record))}"
     if summary.status == "lost":
-        yield "           its process is gone: it was killed, or the machine went down"
+        yield "           its process ended without a result: killed, or the machine went down"
     yield from _describe_best(record)
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
@@ -106,13 +108,13 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     if isinstance(device := run.get("device"), dict):
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
     if isinstance(given := run.get("given"), list) and given:
-        yield f"  given    {', '.join(map(str, given))} (came from Python, not from the config)"
+        yield f"  given    {', '.join(map(str, given))} (passed in Python, not in the config)"
     if run.get("command"):
         yield f"  command  {run['command']}"
 
 
 def _status(record: RunRecord) -> Iterator[str]:
-    """How it stands, why, and how far it came; what takes no steps has no such place."""
+    """Status, reason and position; runs without steps have no position."""
     summary = record.summary
     yield summary.status
     if summary.reason and summary.reason != summary.status:
@@ -123,22 +125,22 @@ def _status(record: RunRecord) -> Iterator[str]:
 
 
 def _describe_next(record: RunRecord) -> Iterator[str]:
-    """What to type about a run that did not come to its end."""
+    """The next command for a run that did not finish."""
     summary, name = record.summary, name_run(record.path)
     if summary.status in _UNFINISHED and any((record.path / "checkpoints").glob("*")):
         if record.run.get("given"):
-            yield f"  next     its script, with choices={{'resume': {str(record.path)!r}}}, goes on"
+            yield f"  next     run its script with choices={{'resume': {str(record.path)!r}}}"
         else:
-            yield f"  next     `{epochal_command()} resume {name}` goes on with it"
+            yield f"  next     `{epochal_command()} resume {name}` continues it"
     elif summary.status == "failed":
-        yield f"  next     `{epochal_command()} show {name} --log` ends with the traceback"
+        yield f"  next     `{epochal_command()} show {name} --log` shows the traceback"
 
 
 def _describe_best(record: RunRecord) -> Iterator[str]:
     monitor = record.run.get("monitor")
     if not isinstance(monitor, str) or monitor not in record.metric_names():
         return
-    if record.folds:  # its points are what each fold came to, and its best value is their mean
+    if record.folds:  # its metrics are results of folds, its best value their mean
         if isinstance(mean := record.result.get("best"), int | float):
             yield f"  best     {monitor} {format_value(mean)}, the mean over its folds"
         return
@@ -159,7 +161,7 @@ def _describe_attempts(record: RunRecord) -> Iterator[str]:
 
 
 def _format_moment(text: str) -> str:
-    """A moment of the record by the clock of this place; what is none stays as it is."""
+    """A recorded time in the local time zone; unreadable text stays as it is."""
     moment = read_time(text)
     return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
@@ -177,11 +179,11 @@ def _is_stage(event: dict[str, object]) -> bool:
 def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterator[str]:
     if (parent := read_parent(record.run)) is not None:
         yield f"  parent   {_KINDS[parent.kind].format(parent.run)}"
-    for child in relatives.children[:_MOST_CHILDREN]:
+    for child in relatives.children[:_MAX_CHILDREN]:
         best = f", best {format_value(child.best)}" if child.best is not None else ""
         yield f"  child    {child.run} ({child.kind}, {child.status}{best})"
-    if len(relatives.children) > _MOST_CHILDREN:
-        yield f"           and {len(relatives.children) - _MOST_CHILDREN} more"
+    if len(relatives.children) > _MAX_CHILDREN:
+        yield f"           and {len(relatives.children) - _MAX_CHILDREN} more"
     if relatives.replicates:
         seeds = ", ".join(str(one.seed) for one in relatives.replicates)
         mean = estimate_mean(one.best for one in relatives.replicates if one.best is not None)
@@ -214,14 +216,14 @@ def _describe_folds(record: RunRecord) -> Iterator[str]:
 
 
 def _numbers(record: RunRecord, name: str) -> dict[str, float]:
-    """A mapping of a result without what is in no table; a damaged record may hold anything."""
+    """Values of a result without epoch means; empty if the record is damaged."""
     found = record.result.get(name)
     values = found if isinstance(found, dict) else {}
     return {key: value for key, value in values.items() if not is_epoch_mean(key)}
 
 
 def _describe_settings(record: RunRecord) -> Iterator[str]:
-    """What somebody set; the rest are defaults, or as in the run that it came from."""
+    """The settings of this run; defaults and settings of its parent are only counted."""
     rows, defaults, inherited = [], 0, 0
     for key, origins in record.provenance.items():
         newest = origins[0] if isinstance(origins, list) and origins else None
@@ -236,27 +238,27 @@ def _describe_settings(record: RunRecord) -> Iterator[str]:
     if not rows and not inherited:
         return
     yield ""
-    table: list[tuple[str, ...]] = [("  setting", "value", "set in"), *rows[:_MOST_SETTINGS]]
-    if _room_beside([row[:2] for row in table]) < _NARROWEST:
+    table: list[tuple[str, ...]] = [("  setting", "value", "set in"), *rows[:_MAX_SETTINGS]]
+    if _room_beside([row[:2] for row in table]) < _MIN_SPARK_WIDTH:
         table = [row[:2] for row in table]
     yield format_table(table[0], table[1:])
-    if len(rows) > _MOST_SETTINGS:
-        yield f"  and {len(rows) - _MOST_SETTINGS} more"
+    if len(rows) > _MAX_SETTINGS:
+        yield f"  and {len(rows) - _MAX_SETTINGS} more"
     if inherited:
-        yield f"  and {inherited} as in the run that it came from, which --config prints"
+        yield f"  and {inherited} from its parent run; --config prints them"
     elif defaults:
-        yield f"  and {format_count(defaults, 'default')}, which --config prints"
+        yield f"  and {format_count(defaults, 'default')}; --config prints them"
 
 
 def _cut(value: object) -> str:
     text = " ".join(format_value(value).split()) if value is not None else "null"
-    return shorten(text, _LONGEST_VALUE)
+    return shorten(text, _MAX_VALUE_WIDTH)
 
 
 def _describe_metrics(record: RunRecord) -> Iterator[str]:
     from epochal.records.metrics.curve_cache import build_curve_cache
 
-    if record.folds:  # its points are what each fold came to, which their table shows
+    if record.folds:  # its metrics are in the table of folds
         return
     monitor = record.run.get("monitor")
     with Progress() as progress:
@@ -267,10 +269,10 @@ def _describe_metrics(record: RunRecord) -> Iterator[str]:
         return
     rows = [(f"  {name}", *_figures(found[name])) for name in names]
     rows.insert(0, ("  metric", "last", "lowest", "highest", "points"))
-    # A curve says more than its extremes: on a narrow screen they give way to it.
+    # A curve says more than the extremes: on a narrow terminal these are dropped first.
     tables = [[row[:columns] for row in rows] for columns in (5, 4, 2)]
-    table = next((one for one in tables if _room_beside(one) >= _NARROWEST), tables[-1])
-    width = max(_NARROWEST, min(_SPARK_WIDTH, _room_beside(table)))
+    table = next((one for one in tables if _room_beside(one) >= _MIN_SPARK_WIDTH), tables[-1])
+    width = max(_MIN_SPARK_WIDTH, min(_SPARK_WIDTH, _room_beside(table)))
     curves = ("curve", *(_spark(record, name, width) for name in names))
     lines = [(*row, curve) for row, curve in zip(table, curves, strict=True)]
     yield ""
@@ -285,7 +287,7 @@ def _figures(one: SeriesSummary) -> tuple[str, ...]:
 
 
 def _room_beside(rows: Sequence[Sequence[str]]) -> int:
-    """How many characters a line has left for one more column."""
+    """The width left for one more column."""
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     return terminal_width() - sum(widths) - 2 * len(widths)
 

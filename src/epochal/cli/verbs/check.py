@@ -1,4 +1,4 @@
-"""``epochal check``: every mistake of a config at once, before anything is built."""
+"""``epochal check``: lists all mistakes in configs without building anything."""
 
 from __future__ import annotations
 
@@ -28,30 +28,34 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_config_arguments(parser)
     add_json_option(parser)
-    parser.add_argument(
-        "--defaults", action="store_true", help="also list the defaults that are filled in"
-    )
+    parser.add_argument("--defaults", action="store_true", help="also list the defaults")
     parser.add_argument(
         "--build",
         action="store_true",
-        help="then build all parts, and report what only model and data can tell",
+        help="also build all parts, and report problems that only model and data show",
     )
     parser.add_argument(
         "--repro",
         action="store_true",
-        help="then train a few steps twice, and compare them bit for bit",
+        help="also train a few steps twice, and compare the results bit for bit",
     )
     parser.add_argument(
-        "--steps", type=int, default=10, metavar="N", help="how many steps (default: 10)"
+        "--steps",
+        type=int,
+        default=10,
+        metavar="N",
+        help="number of steps for --repro (default: 10)",
     )
-    parser.add_argument("--device", metavar="D", help="for both of these (default: the best)")
+    parser.add_argument(
+        "--device", metavar="D", help="device for --build and --repro (default: the best one)"
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Check every file, and every variant of it unless one was chosen."""
+    """Check all files, with all variants unless one was chosen."""
     files, overrides = split_files_and_overrides(args.words)
     choices = read_choices(args)
     chosen = choices.copy()
@@ -80,7 +84,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _build(checked: FileCheck, overrides: Sequence[str], choices: Choices) -> FileCheck:
-    """The same with what was found wrong when a run was built of it, which did not begin."""
+    """The check with problems that occur while the parts of the run are built."""
     from epochal.experiment.tools.plan_run import plan_file
 
     try:
@@ -100,7 +104,7 @@ def _print_comparison(path: Path, compared: ReproResult | None) -> None:
         return
     if compared.is_same:
         steps = format_count(compared.steps, "step")
-        print(f"{path}: {steps} twice, and every bit of losses, weights and optimizer is the same")
+        print(f"{path}: {steps} trained twice; losses, weights and optimizer are bitwise equal")
     elif compared.first_difference is None:
         print(f"{path}: the training failed", file=sys.stderr)
     else:

@@ -1,4 +1,4 @@
-"""``epochal describe``: read or write what a run is for, on its own page."""
+"""``epochal describe``: shows or changes the title and the description of a run."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_run_argument(parser)
     parser.add_argument(
         "text", nargs="?", metavar="TEXT", help="the new text; `-` reads it from standard input"
     )
     parser.add_argument("--tag", metavar="TITLE", help="the new title")
     parser.add_argument(
-        "--add", action="store_true", help="write the text below what is there, not over it"
+        "--add", action="store_true", help="append the text instead of replacing it"
     )
     add_json_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write what is new, if anything is, and print the page."""
+    """Write the changes, if any, and print the page."""
     record = read_run(args.run, args.runs_dir)
     before = read_readme(record.path)
     page = before if before.title else replace(before, title=record.summary.tag)

@@ -1,4 +1,4 @@
-"""``epochal diff``: two runs side by side, or more of them as a table."""
+"""``epochal diff``: compares two or more runs."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
-    text = "two runs or more: folders, ids or parts of them, or `last`"
+    """Declare the arguments and options."""
+    text = "two or more runs: folders, ids, parts of ids, or `last`"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     parser.add_argument(
-        "--only", metavar="NAMES", help=f"only some of {', '.join(SECTIONS)}; joined by commas"
+        "--only", metavar="NAMES", help=f"comma-separated sections: {', '.join(SECTIONS)}"
     )
-    parser.add_argument("--all", action="store_true", help="leave out and cut nothing")
+    parser.add_argument("--all", action="store_true", help="show everything in full")
     parser.add_argument(
         "--tolerance",
         type=float,
         default=TOLERANCE,
         metavar="SHARE",
-        help=f"how far curves may be apart and still be close (default: {TOLERANCE})",
+        help=f"relative difference of curves to ignore (default: {TOLERANCE})",
     )
     add_runs_dir_option(parser)
     add_json_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print what differs."""
+    """Print the comparison."""
     sections = _parse_sections(args.only)
     with Progress() as progress:
         found = diff(*args.words, root=args.runs_dir, tolerance=args.tolerance, progress=progress)
         if "metrics" in sections:
-            _ = found.groups  # among many runs the search may take long
+            _ = found.groups  # the search may take long
     if args.json:
         print_json(found.to_json(sections))
     else:
@@ -56,7 +56,7 @@ def _parse_sections(text: str | None) -> tuple[str, ...]:
     problems = [
         Problem(
             "--only",
-            f"runs are not compared by {name!r}",
+            f"unknown section {name!r}",
             hint=suggest(name, SECTIONS),
         )
         for name in names or [text]

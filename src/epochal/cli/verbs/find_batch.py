@@ -1,4 +1,4 @@
-"""``epochal find-batch``: the most samples that fit into memory at once, tried with real steps."""
+"""``epochal find-batch``: finds how many samples fit into memory, by trying real steps."""
 
 from __future__ import annotations
 
@@ -27,17 +27,20 @@ _MIB = 2**20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_config_arguments(parser, takes_all=False)
     add_json_option(parser)
     add_device_choice(parser)
     parser.add_argument(
-        "--limit", type=int, metavar="N", help="try at most N samples (default: all that train)"
+        "--limit",
+        type=int,
+        metavar="N",
+        help="try at most N samples (default: all training samples)",
     )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Search, and print what to write."""
+    """Search, and print the suggested change."""
     path, overrides = split_single_file(args.words, "find-batch")
     with deferring_interrupts():
         from epochal.experiment.tools.find_batch import find_batch
@@ -64,7 +67,7 @@ def _describe(found: BatchSearchResult) -> Iterator[str]:
     yield format_table(("  samples", "fit", "memory"), rows)
     yield ""
     if not found.samples:
-        yield "not even one sample fits; engine.recompute and engine.precision=bf16 take less"
+        yield "not even one sample fits; engine.recompute and engine.precision=bf16 need less"
         return
     each = found.bytes_per_sample
     cost = "" if each is None else f", {_mebibytes(each)} each"
@@ -77,7 +80,7 @@ def _describe(found: BatchSearchResult) -> Iterator[str]:
 def _advise(found: BatchSearchResult) -> Iterator[str]:
     size = found.batch_size
     if size is None or size > found.samples:
-        yield f"write engine: {{microbatch: {found.advice}}}, which trains the same"
+        yield f"write engine: {{microbatch: {found.advice}}}, which gives the same training"
     else:
         yield f"batches of {size:,} fit as they are"
         if size < found.advice:

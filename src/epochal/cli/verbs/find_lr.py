@@ -1,11 +1,10 @@
-"""``epochal find-lr``: real steps while the learning rate grows, and the rate that they suggest."""
+"""``epochal find-lr``: a learning rate range test, and the learning rate it suggests."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import (
     add_config_arguments,
@@ -15,6 +14,7 @@ from epochal.cli.arguments import (
 )
 from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
+from epochal.cli.draw.progress import Progress
 from epochal.errors import EpochalError
 from epochal.experiment.config.arguments import add_device_choice, read_choices
 from epochal.experiment.record.failure import show_error
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from epochal.experiment.tools.find_lr import LrSearchResult
 
-_ROOM = 1.25  # above the loss of the first steps, which is what the chart is about
+_ROOM = 1.25  # the chart ends this much above the loss of the first steps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_config_arguments(parser, takes_all=False)
     add_json_option(parser)
     add_device_choice(parser)
@@ -42,34 +42,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max", type=float, default=1.0, metavar="LR", help="last learning rate (default: 1)"
     )
     parser.add_argument(
-        "--steps", type=int, default=100, metavar="N", help="steps from one to the other (100)"
+        "--steps", type=int, default=100, metavar="N", help="number of steps (default: 100)"
     )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture, too")
+    parser.add_argument(
+        "--png", type=Path, metavar="FILE", help="also save the chart as a PNG file"
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Take the steps, draw their losses and print what to write."""
+    """Run the test, draw the losses and print the suggested change."""
     path, overrides = split_single_file(args.words, "find-lr")
     with deferring_interrupts():
         from epochal.experiment.tools.find_lr import find_lr
 
-    progress = _Progress(args.steps)
     try:
-        found = find_lr(
-            path,
-            min_lr=args.min,
-            max_lr=args.max,
-            steps=args.steps,
-            overrides=overrides,
-            on_step=progress,
-            **read_choices(args),
-        )
+        with Progress() as progress:
+            found = find_lr(
+                path,
+                min_lr=args.min,
+                max_lr=args.max,
+                steps=args.steps,
+                overrides=overrides,
+                on_step=lambda step, lr, loss: progress(
+                    f"step {step}/{args.steps}  lr {_rate(lr)}  loss {loss:.4g}"
+                ),
+                **read_choices(args),
+            )
     except EpochalError:
         raise
     except Exception as error:  # of the user's code
         return show_error(error)
-    finally:
-        progress.clear()
     if args.png and len(found.losses) > 1:
         save_png(_chart(found), args.png)
     if args.json:
@@ -82,7 +84,7 @@ def execute(args: argparse.Namespace) -> int:
 def _describe(found: LrSearchResult, args: argparse.Namespace) -> Iterator[str]:
     if len(found.losses) > 1:
         chart = _chart(found)
-        # Of noise a terminal has too few dots.
+        # A terminal has too few dots to show the noise.
         yield from render_chart(replace(chart, lines={"loss": found.smoothed}))
         yield ""
     count = format_count(len(found.losses), "step")
@@ -92,12 +94,12 @@ def _describe(found: LrSearchResult, args: argparse.Namespace) -> Iterator[str]:
     if is_cut:
         return
     if found.suggestion is None:
-        yield "  nothing to suggest: the loss does not fall anywhere"
-        yield "  try a wider range (--min, --max) or more --steps, and look at the data"
+        yield "  no suggestion: the loss does not fall anywhere"
+        yield "  try a wider range (--min, --max) or more --steps, and check the data"
     else:
-        assert found.tenth is not None  # the two come together
+        assert found.tenth is not None  # both or none are set
         yield f"  found    {_rate(found.suggestion)}, where the loss falls fastest"
-        yield f"  or       {_rate(found.tenth)}, a tenth of where it is least"
+        yield f"  or       {_rate(found.tenth)}, a tenth of the rate with the lowest loss"
         yield f"  now      {_rate(found.base)}"
         for index, (key, value) in enumerate(found.changes.items()):
             yield f"  {'' if index else 'write':<8} {key}={_rate(value)}"
@@ -110,7 +112,7 @@ def _chart(found: LrSearchResult) -> Chart:
     if found.suggestion is not None and found.tenth is not None:
         points = {
             f"steepest {_rate(found.suggestion)}": found.suggestion,
-            f"a tenth of the least {_rate(found.tenth)}": found.tenth,
+            f"a tenth of the lowest {_rate(found.tenth)}": found.tenth,
         }
     start = max(found.smoothed[: max(1, len(found.smoothed) // 2)])
     return Chart(
@@ -129,22 +131,3 @@ def _rate(value: float) -> str:
     """A learning rate as people write it: ``3.2e-4``, ``1e-3``."""
     digits, _, power = f"{value:.1e}".partition("e")
     return f"{digits.removesuffix('.0')}e{int(power)}"
-
-
-@final
-class _Progress:
-    """One line on a terminal that says how far the test is."""
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self._is_shown = sys.stderr.isatty()
-
-    def __call__(self, step: int, lr: float, loss: float) -> None:
-        if self._is_shown:
-            text = f"step {step}/{self._steps}  lr {_rate(lr)}  loss {loss:.4g}"
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Leave the line as it was."""
-        if self._is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""``epochal index``: the cache that lets lists of runs answer at once."""
+"""``epochal index``: the cache that makes lists of runs fast."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _MAX_FAULTS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     parser.add_argument(
         "action",
         nargs="?",
         choices=_ACTIONS,
         default=_ACTIONS[0],
-        help="refresh: read what changed, as every list of runs does; rebuild: read everything "
-        "anew; verify: compare it with the folders; where: print the path of its file",
+        help="refresh: read changed runs, as every list of runs does; rebuild: read all runs "
+        "again; verify: compare the index with the folders; where: print the path of its file",
     )
     add_runs_dir_option(parser)
     add_json_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Bring the index up to date, and say what was found."""
+    """Refresh, rebuild or verify the index, and print the result."""
     with Index.open(args.runs_dir) as index:
         if args.action == "where":
             facts: dict[str, Any] = _place(index)
         else:
             done = _refresh(index, args.action)
-            facts = _place(index) | done  # where nobody may write it has moved into memory
+            facts = _place(index) | done  # a read-only folder moves it to memory
     if args.json:
         print_json(facts)
     elif args.action == "where":
@@ -77,25 +77,25 @@ def _refresh(index: Index, action: str) -> dict[str, Any]:
 def _print_facts(facts: dict[str, Any]) -> None:
     place = f"{facts['path']}, {format_bytes(facts['bytes'])}" if facts["path"] else "in memory"
     print(f"{format_count(facts['runs'], 'run')} in the index ({place})")
-    changes = f"{facts['read']:,} read, {facts['removed']:,} forgotten"
+    changes = f"{facts['read']:,} read, {facts['removed']:,} removed"
     print(f"{changes}, in {facts['seconds']:.1f} s")
     for note in facts["notes"]:
         print_wrapped([note])
     if facts["is_shared"]:
-        print("its file system is shared over a network: it does without a write-ahead log")
+        print("its file is on a network file system: it has no write-ahead log")
     if not facts["is_current"]:
-        print("another process brings it up to date now: these are the runs that it knew before")
+        print("another process is refreshing it: these are the runs known before")
     if "faults" in facts:
         _print_faults(facts["faults"])
 
 
 def _print_faults(faults: list[str]) -> None:
     if not faults:
-        print("it says what the folders say")
+        print("it agrees with the folders")
         return
-    print(f"\n{format_count(len(faults), 'fault')}:")
+    print(f"\n{format_count(len(faults), 'error')}:")
     for fault in faults[:_MAX_FAULTS]:
         print_wrapped([f"  {fault}"])
     if len(faults) > _MAX_FAULTS:
         print(f"  and {len(faults) - _MAX_FAULTS} more")
-    print(f"`{epochal_command()} index rebuild` reads everything anew")
+    print(f"`{epochal_command()} index rebuild` reads all runs again")

@@ -1,4 +1,4 @@
-"""``epochal mail``: what happened to runs, and mail that is still to be sent."""
+"""``epochal mail``: messages about runs, and mail that has not been sent yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
-from epochal.cli.draw.table import format_table, print_wrapped, terminal_width
+from epochal.cli.draw.table import format_table, print_wrapped
+from epochal.cli.draw.terminal import terminal_width
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.find import read_run
 from epochal.records.mail.expected import post_lost_runs
@@ -30,17 +31,17 @@ _SEND_SECONDS = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
-    text = "its id or the beginning of it, a run's id, `last`, `read` or `all`"
+    """Declare the arguments and options."""
+    text = "id of a mail or its beginning, id of a run, `last`, `read` or `all`"
     parser.add_argument("words", nargs="*", metavar="MAIL", help=text)
     parser.add_argument("--unread", action="store_true", help="only unread mails")
-    parser.add_argument("--all", action="store_true", help="also archived mails")
-    parser.add_argument("--search", metavar="WORDS", help="only mails that contain all words")
+    parser.add_argument("--all", action="store_true", help="include archived mails")
+    parser.add_argument("--search", metavar="WORDS", help="only mails that contain all these words")
     parser.add_argument(
         "--limit", type=int, default=_LIMIT, metavar="N", help=f"the newest N (default: {_LIMIT})"
     )
     parser.add_argument("--archive", action="store_true", help="archive mails")
-    parser.add_argument("--delete", action="store_true", help="delete mails for good")
+    parser.add_argument("--delete", action="store_true", help="delete mails")
     parser.add_argument("--mark", choices=("read", "unread"), help="mark mails as read or unread")
     parser.add_argument("--send", action="store_true", help="send all unsent mail")
     parser.add_argument(
@@ -48,14 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="trial",
         type=Path,
         metavar="FILE",
-        help="send a test mail by a config's notify",
+        help="send a test mail with the notify section of a config",
     )
     add_runs_dir_option(parser)
     add_json_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """List, show, change or send."""
+    """List, show, change or send mails."""
     box = Mailbox(args.runs_dir)
     if args.trial is not None:
         return _send_trial(args.trial)
@@ -84,7 +85,7 @@ def _change(box: Mailbox, args: argparse.Namespace) -> int:
     if not args.words and args.search is None and not args.unread:
         option = next(name for name in ("archive", "delete", "mark") if getattr(args, name))
         hint = f"{epochal_command()} mail read --{option}, or the ids of mails"
-        raise ConfigError(Problem(f"--{option}", "which mails?", hint=hint))
+        raise ConfigError(Problem(f"--{option}", "does not say which mails", hint=hint))
     mails = _selected(box, args)
     if args.delete:
         box.delete(mails)
@@ -112,8 +113,8 @@ def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
             print(escape_control(mail.text.rstrip()))
     try:
         box.mark(mails, is_read=True)
-    except OSError as error:  # it was shown all the same
-        print(f"stays unread: {error}", file=sys.stderr)
+    except OSError as error:  # the mail has been shown nevertheless
+        print(f"cannot mark as read: {error}", file=sys.stderr)
 
 
 def _list(box: Mailbox, args: argparse.Namespace) -> None:
@@ -159,7 +160,7 @@ def _local_time(mail: Mail) -> str:
 
 
 def _since(box: Mailbox, mail: Mail) -> str:
-    """What happened to the run after the mail; empty if nothing did."""
+    """What happened to the run after the mail; empty if nothing."""
     if not mail.run:
         return ""
     try:
@@ -181,7 +182,7 @@ def _send_unsent(box: Mailbox) -> int:
     deliveries = read_outbox(box)
     _send(deliveries)
     count = format_count(len(deliveries), "mail")
-    print(f"{count} sent" if deliveries else "nothing is left to send")
+    print(f"{count} sent" if deliveries else "there is no unsent mail")
     return 0
 
 
@@ -200,7 +201,7 @@ def _send_trial(path: Path) -> int:
         hint = "add for example notify: [{type: smtp, host: ..., to: ...}]"
         raise ConfigError(Problem("notify", f"{path} has no recipients", hint=hint))
     tag = str(report.expanded.mapping["tag"].value)
-    trial = MailContent(kind="finished", tag=tag, why="a trial: mail arrives", seconds=0.0)
+    trial = MailContent(kind="finished", tag=tag, why="a test mail", seconds=0.0)
     deliveries = queue_mail(compose(trial), [{**spec, "kinds": None} for spec in specs], None)
     _send(deliveries)
     print("\n".join(f"sent by {delivery.spec['type']}" for delivery in deliveries))
@@ -208,7 +209,11 @@ def _send_trial(path: Path) -> int:
 
 
 def _send(deliveries: Sequence[Delivery]) -> None:
-    """Try each once; raises RecordError with the reasons of those that failed."""
+    """Send each mail once.
+
+    Raises:
+        RecordError: Some could not be sent; with the reasons.
+    """
     sender = BackgroundSender(retry_seconds=())
     sender.start(deliveries)
     unsent = sender.wait(_SEND_SECONDS)

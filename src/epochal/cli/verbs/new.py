@@ -1,4 +1,4 @@
-"""``epochal new``: a small project that runs as it is."""
+"""``epochal new``: creates a small project that is ready to run."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import ConfigError, Problem
-from epochal.text.command import epochal_command
+from epochal.text.command import absolute_command
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     import argparse
 
 TEMPLATE = Path(__file__).parents[1] / "template"
-# A project's folder comes first on the path: its package would hide the one that all import.
+# The project comes first on the import path: its package would hide these.
 _TAKEN = {*sys.stdlib_module_names, "epochal", "numpy", "safetensors", "torch"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
-    parser.add_argument("path", type=Path, metavar="NAME", help="folder to create")
+    """Declare the arguments and options."""
+    parser.add_argument(
+        "path",
+        type=Path,
+        metavar="NAME",
+        help="folder to create; its name becomes the name of the package",
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Write the project and say what to type next."""
+    """Write the project and print the next commands."""
     written = write_project(args.path)
     for path in written:
         print(f"  {args.path / path}")
-    print(f"\nwrote {format_count(len(written), 'file')}; now type\n")
-    typed = (
-        epochal_command()
-        if Path(epochal_command()).name == epochal_command()
-        else str(Path(epochal_command()).absolute())
-    )
+    print(f"\nwrote {format_count(len(written), 'file')}; next\n")
+    command = absolute_command()
     print(f"  cd {shlex.quote(str(args.path))}")
-    print(f"  {typed} check config.yaml\n  {typed} run config.yaml")
+    print(f"  {command} check config.yaml\n  {command} run config.yaml")
     return 0
 
 
 def write_project(target: Path) -> list[Path]:
-    """Fill the template into ``target``; gives the files written, relative to it.
+    """Write the template to ``target``; gives the files written, relative to it.
 
     Raises:
         ConfigError: The folder is not empty, or its name cannot name a package.
@@ -52,7 +53,9 @@ def write_project(target: Path) -> list[Path]:
     package = re.sub(r"\W+", "_", name).strip("_").lower()
     if package in _TAKEN:
         hint = f"choose another name: epochal new my-{package}"
-        raise ConfigError(Problem(str(target), f"{package!r} is a package already", hint=hint))
+        raise ConfigError(
+            Problem(str(target), f"{package!r} is the name of another package", hint=hint)
+        )
     if not package.isidentifier() or keyword.iskeyword(package):
         hint = "start with a letter and use letters, digits, - and _: epochal new myproject"
         raise ConfigError(Problem(str(target), f"{name!r} cannot name a project", hint=hint))

@@ -1,4 +1,4 @@
-"""``epochal plan``: what a config will run, in which order, how often; nothing is trained."""
+"""``epochal plan``: shows what a config will run, without training."""
 
 from __future__ import annotations
 
@@ -29,16 +29,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_config_arguments(parser)
     add_json_option(parser)
     add_device_choice(parser)
-    parser.add_argument(
-        "--plot", action="store_true", help="draw the learning rate over the run instead"
-    )
-    parser.add_argument(
-        "--png", type=Path, metavar="FILE", help="write a picture of the learning rate, too"
-    )
+    parser.add_argument("--plot", action="store_true", help="plot the learning rate instead")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="also save the plot as a PNG file")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -76,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _only(plans: Sequence[RunPlan]) -> RunPlan:
     if len(plans) != 1:
-        what = f"--png takes one plan, and there are {len(plans)}"
+        what = f"--png takes one plan, got {len(plans)}"
         raise ConfigError(Problem("command line", what, hint="name one file and one --variant"))
     return plans[0]
 
@@ -90,7 +86,7 @@ def _draw(planned: RunPlan) -> Iterator[str]:
 def _chart(planned: RunPlan) -> Chart:
     rates = planned.rates
     if rates is None:
-        what = f"{planned.title}: nothing is trained, so there is no learning rate to draw"
+        what = f"{planned.title}: nothing is trained, so there is no learning rate to plot"
         raise ConfigError(Problem("command line", what, hint="leave out --plot and --png"))
     return Chart(
         title=f"{planned.title}: learning rate",
@@ -134,17 +130,17 @@ def _describe(planned: RunPlan) -> Iterator[str]:
         yield ""
         yield from _describe_stages(planned.stages)
     yield ""
-    yield "what happens, in this order:"
+    yield "events, in this order:"
     rows = [(f"  {row.event}", str(row.priority), row.hook, row.cadence) for row in planned.rows]
-    yield format_table(("  event", "priority", "who", "how often"), rows)
+    yield format_table(("  event", "priority", "hook", "how often"), rows)
     yield ""
-    yield f"{format_count(len(planned.defaults), 'value')} that nobody wrote:"
+    yield f"{format_count(len(planned.defaults), 'value')} filled in by default:"
     defaults = [(f"  {one.key}", f"{one.value!r}", one.owner) for one in planned.defaults]
     yield format_table(("  key", "value", "default of"), defaults)
 
 
 def _describe_stages(stages: Sequence[StageRow]) -> Iterator[str]:
-    yield "stages, each with what it changes:"
+    yield "stages and their changes:"
     rows = [
         (
             f"  {row.name}",
@@ -158,7 +154,7 @@ def _describe_stages(stages: Sequence[StageRow]) -> Iterator[str]:
 
 
 def _describe_groups(groups: Sequence[GroupRow]) -> Iterator[str]:
-    yield "which parameters are trained how:"
+    yield "parameter groups:"
     rows = [["  group", "lr", "weight decay", "tensors", "parameters", "other options", "rule"]]
     for row in groups:
         others = ", ".join(f"{name}={value}" for name, value in row.options.items())

@@ -1,4 +1,4 @@
-"""``epochal predict``: the outputs of a finished run's weights on its predict data."""
+"""``epochal predict``: writes the predictions of a run's weights."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     test.add_arguments(parser)
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE",
-        help="where predictions go (JSON lines; default: the record)",
+        help="file for the predictions, as JSON lines (default: in the record)",
     )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Predict, and say where the predictions lie."""
+    """Predict, and print where the predictions were written."""
     _require_target(args)
     with deferring_interrupts():
         from epochal.experiment.run import evaluate_run
@@ -51,12 +51,12 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _require_target(args: argparse.Namespace) -> None:
-    """Refuse at once what could only fail after all the work."""
+    """Refuse before predicting what would fail afterwards."""
     if args.out is None and args.no_file:
-        hint = "say where they go: --out predictions.jsonl"
+        hint = "name a file: --out predictions.jsonl"
         raise ConfigError(Problem("--no-file", "there is no record for predictions", hint=hint))
     if args.out is not None and not args.out.absolute().parent.is_dir():
-        hint = f"make it first: mkdir -p {args.out.parent}"
+        hint = f"create it: mkdir -p {args.out.parent}"
         raise ConfigError(
             Problem("--out", f"there is no folder {str(args.out.parent)!r}", hint=hint)
         )

@@ -1,4 +1,4 @@
-"""``epochal profile``: a few real steps under torch's profiler, and the layers of the model."""
+"""``epochal profile``: profiles a few steps, and lists the layers of the model."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from epochal.experiment.tools.profile import ProfileResult
 
-_SHOWN = 12
-_LEAST = {"wait": 0, "warmup": 1, "steps": 1}
+_MAX_OPERATORS = 12
+_MINIMUM = {"wait": 0, "warmup": 1, "steps": 1}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_config_arguments(parser, takes_all=False)
     add_json_option(parser)
     add_device_choice(parser)
@@ -37,21 +37,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--steps", type=int, default=10, metavar="N", help="steps to record (default: 10)"
     )
     parser.add_argument(
-        "--wait", type=int, default=5, metavar="N", help="steps to let pass first (default: 5)"
+        "--wait", type=int, default=5, metavar="N", help="steps to skip first (default: 5)"
     )
     parser.add_argument(
         "--warmup", type=int, default=2, metavar="N", help="steps to warm up (default: 2)"
     )
-    parser.add_argument("--shapes", action="store_true", help="note the shapes of inputs")
-    parser.add_argument("--memory", action="store_true", help="note what tensors take")
-    parser.add_argument("--stack", action="store_true", help="note the lines of code; slow")
+    parser.add_argument("--shapes", action="store_true", help="record the shapes of inputs")
+    parser.add_argument("--memory", action="store_true", help="record the memory of tensors")
+    parser.add_argument("--stack", action="store_true", help="record source lines; slow")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for the trace (default: profile-TAG)"
     )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Take a few steps and print what they do."""
+    """Profile a few steps and print the result."""
     path, overrides = split_single_file(args.words, "profile")
     _require_enough(args)
     with deferring_interrupts():
@@ -75,7 +75,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _require_enough(args: argparse.Namespace) -> None:
-    for key, least in _LEAST.items():
+    for key, least in _MINIMUM.items():
         if getattr(args, key) < least:
             what = f"--{key} must be at least {least}, got {getattr(args, key)}"
             raise ConfigError(Problem("command line", what, hint=f"write --{key} {least}"))
@@ -85,11 +85,9 @@ def _describe(done: ProfileResult) -> Iterator[str]:
     from epochal.hooks.profiler import operator_lines
 
     profile = done.profile
-    assert profile is not None  # the caller looked
+    assert profile is not None  # checked by the caller
     shares = ", ".join(f"{name} {share:.0%}" for name, share in profile.shares.items())
-    pace = (
-        f"{format_precise_time(profile.step_seconds)} a step, with what the profiler itself costs"
-    )
+    pace = f"{format_precise_time(profile.step_seconds)} a step, including the profiler"
     yield f"{done.tag} on {done.device}: {format_count(profile.steps, 'step')} profiled"
     yield f"  time     {pace}"
     yield f"  shares   {shares}"
@@ -99,7 +97,7 @@ def _describe(done: ProfileResult) -> Iterator[str]:
         yield "  open     trace.json.gz in ui.perfetto.dev or chrome://tracing"
         yield "  more     table.txt has all operators, model.txt all layers"
     yield ""
-    yield from (f"  {line}" for line in operator_lines(profile, _SHOWN))
+    yield from (f"  {line}" for line in operator_lines(profile, _MAX_OPERATORS))
     if done.model is not None:
         yield ""
         yield from (f"  {line}".rstrip() for line in done.model.lines())

@@ -1,4 +1,4 @@
-"""``epochal restore``: the code and the config of a run, laid back so that it can run again."""
+"""``epochal restore``: writes the code and the config of a run into a new folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from epochal.records.code.restore import FRAMEWORK_DIR, RestoreResult, restore_c
 from epochal.records.machine.machine import package_versions
 from epochal.records.secrets import REDACTED
 from epochal.registry.project import find_project
-from epochal.text.command import epochal_command
+from epochal.text.command import absolute_command
 from epochal.text.escape import escape_control, to_openable_path
 from epochal.text.formatting import format_count
 
@@ -29,7 +29,7 @@ _SHOWN = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_run_argument(parser)
     parser.add_argument("dir", type=Path, metavar="DIR", help="a new or empty folder")
     parser.add_argument(
@@ -37,13 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="of a run that went on with other code: which attempt (default: the first)",
+        help="attempt of the run, if it was resumed with other code (default: the first)",
     )
     add_json_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Lay everything back, and say what to type next."""
+    """Restore the files, and print the next commands."""
     record = read_run(args.run, args.runs_dir)
     done = restore_code(record.path, args.dir, attempt=args.attempt)
     typed = _command(record, done)
@@ -52,7 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     else:
         print_wrapped(_describe(record, done))
         if typed:
-            print(escape_control("\n".join(["", "now type", "", *(f"  {line}" for line in typed)])))
+            print(escape_control("\n".join(["", "next", "", *(f"  {line}" for line in typed)])))
     return RecordError.exit_code if done.lost else 0
 
 
@@ -74,23 +74,23 @@ def _to_json(record: RunRecord, done: RestoreResult, typed: list[str]) -> dict[s
 
 def _describe(record: RunRecord, done: RestoreResult) -> Iterator[str]:
     count = format_count(len(done.manifest.files) - len(done.lost), "file")
-    yield f"laid {count} of {record.summary.tag} ({record.summary.id}) into {done.dir}"
-    yield from _listed("lost     ", done.lost)
+    yield f"restored {count} of {record.summary.tag} ({record.summary.id}) to {done.dir}"
+    yield from _listed("missing  ", done.lost)
     yield from _listed(
-        "not kept ", [_tell_other(one) for one in done.others], done.manifest.left_out
+        "not saved ", [_describe_skipped(one) for one in done.others], done.manifest.left_out
     )
     yield from _listed("ignored  ", done.ignored)
     redacted = [file.path for file in done.manifest.files if file.is_redacted]
     if done.config is not None and REDACTED in done.config.read_text("utf-8", "replace"):
         redacted.append(done.config.name)
-    yield from _listed("without its secrets ", redacted)
+    yield from _listed("secrets removed from ", redacted)
     packages = _other_packages(record)
     yield from _listed(
-        "other packages here ",
+        "other package versions here ",
         [f"{name} {then or 'none'} -> {now or 'none'}" for name, (then, now) in packages.items()],
     )
     if done.framework_dir is not None:
-        yield f"  epochal  not the one that runs here; it is in {done.framework_dir}"
+        yield f"  epochal  another version than here; it is in {done.framework_dir}"
     yield from _warnings(record)
 
 
@@ -98,9 +98,9 @@ def _warnings(record: RunRecord) -> Iterator[str]:
     given = record.run.get("given")
     if isinstance(given, list) and given:
         parts = ", ".join(map(str, given))
-        yield f"  {parts} came from Python; start its script: {record.run.get('command')}"
+        yield f"  {parts} were passed in Python; start its script: {record.run.get('command')}"
     if any(one.overrides for one in record.attempts):
-        yield "  it went on with another config later; this is the one it began with"
+        yield "  it was resumed with another config; this is the config it started with"
 
 
 def _listed(title: str, names: list[str] | tuple[str, ...], num_unlisted: int = 0) -> Iterator[str]:
@@ -109,14 +109,14 @@ def _listed(title: str, names: list[str] | tuple[str, ...], num_unlisted: int = 
         yield f"  {title}{', '.join(names[:_SHOWN])}" + (f" and {rest} more" if rest else "")
 
 
-def _tell_other(one: SkippedEntry) -> str:
+def _describe_skipped(one: SkippedEntry) -> str:
     if one.kind == "link":
         return f"{one.path} -> {one.text}"
     return f"{one.path} ({one.kind}, {one.text})" if one.text else f"{one.path} ({one.kind})"
 
 
 def _other_packages(record: RunRecord) -> dict[str, tuple[str, str]]:
-    """Packages whose version here is another one than then."""
+    """Packages with another version than in the run: the version then and now."""
     machine = record.run.get("machine")
     then = machine.get("packages") if isinstance(machine, dict) else None
     if not isinstance(then, dict):
@@ -130,18 +130,14 @@ def _other_packages(record: RunRecord) -> dict[str, tuple[str, str]]:
 
 
 def _command(record: RunRecord, done: RestoreResult) -> list[str]:
-    """What starts the run again."""
+    """The commands that start the run again."""
     if done.config is None:
         return []
     inner = _inner_dir(record)
     folder = done.dir / inner
     config = os.path.relpath(done.config, folder)
     words = ["run", config, *_options(record, done, inner)]
-    program = (
-        epochal_command()
-        if Path(epochal_command()).name == epochal_command()
-        else str(Path(epochal_command()).absolute())
-    )
+    program = absolute_command()
     if done.framework_dir is not None:
         program = (
             f"PYTHONPATH={os.path.relpath(done.dir / FRAMEWORK_DIR, folder)} python -m epochal"
@@ -150,7 +146,7 @@ def _command(record: RunRecord, done: RestoreResult) -> list[str]:
 
 
 def _inner_dir(record: RunRecord) -> Path:
-    """Where inside of the project the run was started; at its top if it was elsewhere."""
+    """The folder inside the project where the run was started; empty if it was elsewhere."""
     project, cwd = record.run.get("project_dir"), record.run.get("cwd")
     if isinstance(project, str) and isinstance(cwd, str):
         path = Path(to_openable_path(cwd))
@@ -160,10 +156,10 @@ def _inner_dir(record: RunRecord) -> Path:
 
 
 def _options(record: RunRecord, done: RestoreResult, inner: Path) -> Iterator[str]:
-    if record.expanded.get("record", {}).get("exact"):  # that folder is taken by the run itself
+    if record.expanded.get("record", {}).get("exact"):  # the run itself occupies that folder
         yield from ("record.exact=false", "record.log_dir=runs")
     assert done.config is not None
-    if find_project(done.config).dir != done.dir.absolute():  # a project lies around this folder
+    if find_project(done.config).dir != done.dir.absolute():  # the folder is inside another project
         yield from ("--user-dir", os.path.relpath(done.dir, done.dir / inner))
     typed, device = str(record.run.get("command")), record.run.get("device")
     if ("--device" in typed or "--gpus" in typed) and isinstance(device, dict):

@@ -1,4 +1,4 @@
-"""``epochal resume``: go on with a run where its newest checkpoint left it."""
+"""``epochal resume``: continues a run from its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -18,27 +18,31 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_run_argument(parser)
     parser.add_argument(
         "words",
         nargs="*",
         metavar="key=value",
-        help="changes to its config, such as train.for=20ep",
+        help="overrides of its config, such as train.for=20ep",
     )
     add_checkpoint_choices(parser)
     add_device_choice(parser)
-    parser.add_argument("--gpus", type=int, metavar="N", help="how many accelerators; 0: CPU")
-    parser.add_argument("--epochs", type=int, metavar="N", help="instead of train.for")
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="number of accelerators; 0 is the CPU"
+    )
+    parser.add_argument(
+        "--epochs", type=int, metavar="N", help="train for N epochs, instead of train.for"
+    )
     parser.add_argument(
         "--debug",
         action="store_true",
-        help="one process, all log lines, each loss by itself, pdb works",
+        help="one process, all log messages, every loss checked; pdb works",
     )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Go on, and say how it ended."""
+    """Continue the run, and print the result."""
     with raising_on_preemption():
         with deferring_interrupts():
             from epochal.experiment.run import resume

@@ -1,4 +1,4 @@
-"""``epochal run``: train what configs describe, one after the other, and keep records."""
+"""``epochal run``: trains the experiments of configs, one after the other."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     parser.add_argument(
         "words",
         nargs="+",
         metavar="FILE|key=value",
-        help="config files (YAML, TOML, JSON) and changes to them, such as optim.lr=1e-3",
+        help="config files (YAML, TOML, JSON) and overrides such as optim.lr=1e-3",
     )
     add_choices(parser)
     add_resume_choices(parser)
@@ -50,15 +50,16 @@ def execute(args: argparse.Namespace) -> int:
     if args.keep_alive:
         return keep_alive(args, files)
     with raising_on_preemption():
-        return _run_all(files, overrides, choices)
+        return _run_all(checked, overrides, choices)
 
 
-def _run_all(files: list[Path], overrides: list[str], choices: Choices) -> int:
+def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> int:
     with deferring_interrupts():
         from epochal.experiment.run import run_series
 
     results: list[RunResult] = []
-    for result in run_series(files, overrides=overrides, **choices):
+    configs = [checked for file in files for checked in file.checked]
+    for result in run_series(configs, overrides=overrides, **choices):
         print_result(result)
         results.append(result)
     if len(results) > 1:
@@ -70,12 +71,12 @@ def _run_all(files: list[Path], overrides: list[str], choices: Choices) -> int:
 def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:
     named = choices.get("resume")
     if named not in (None, "auto") and (len(files) > 1 or choices.get("variant") == "all"):
-        what = f"several configs cannot go on with one run, {str(named)!r}"
+        what = f"several configs cannot resume one run, {str(named)!r}"
         raise ConfigError(Problem("--resume", what, hint="name one config, or --resume auto"))
 
 
 def _print_mistakes(wrong: list[FileCheck], num_files: int) -> None:
-    """Print all mistakes once, also one that several files share, and that nothing was run."""
+    """Print every mistake once, even if several files share it."""
     for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
         print(f"{problem}\n", file=sys.stderr)
     for one in wrong:

@@ -1,4 +1,4 @@
-"""``epochal runs``: the runs below a folder, or those that a question is about, newest last."""
+"""``epochal runs``: lists, filters, groups and exports runs, newest last."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ _SUFFIXES = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "tab
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
-    words = "only runs whose path has it; `prune` as the first word deletes runs"
+    """Declare the arguments and options."""
+    words = "only runs whose path contains it; `prune` as the first word deletes runs"
     parser.add_argument("words", nargs="*", metavar="WORD", help=words)
     texts = {
-        "--where TEST": 'only such runs: "optim.lr > 1e-4 and val/acc > 0.9"',
-        "--search WORDS": "only runs with these in README, tag or config",
+        "--where TEST": 'filter, such as "optim.lr > 1e-4 and val/acc > 0.9"',
+        "--search WORDS": "only runs with these words in README, tag or config",
         "--status NAME": "only runs with this status",
-        "--sort NAMES": "by these instead of the time; -val/acc puts the largest first",
-        "--columns NAMES": 'these instead of the usual: "status, optim.*, max(val/acc)"; '
-        "`changed` is whatever differs between the configs",
+        "--sort NAMES": "sort by these instead of the time; -val/acc puts the largest first",
+        "--columns NAMES": 'columns, such as "status, optim.*, max(val/acc)"; '
+        "`changed` stands for all settings that differ",
     }
     for words, text in texts.items():
         option, _, metavar = words.partition(" ")
@@ -70,12 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const="replicate",
         default="",
         metavar="NAMES",
-        help="together what differs only by seed, or has the same NAMES: mean and 95%% interval",
+        help="group runs that differ only by seed, or have equal NAMES; "
+        "shows means with 95%% intervals",
     )
     limit = "only the newest N; with --sort the first N"
     parser.add_argument("--limit", type=int, metavar="N", help=limit)
-    parser.add_argument("--format", choices=_FORMATS, help="what to print (default: table)")
-    output = "write into a file; its name says the format: .csv, .parquet, .json"
+    parser.add_argument("--format", choices=_FORMATS, help="output format (default: table)")
+    output = "write to a file in the format of its suffix: .csv, .parquet, .json, .txt"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)
     add_runs_dir_option(parser)
     add_json_option(parser)
@@ -83,9 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print a line per run, or prune."""
+    """Print the list of runs, or prune runs."""
     if args.status and args.status not in STATUSES:
-        what = f"no run ever has the status {args.status!r}"
+        what = f"unknown status {args.status!r}"
         raise ConfigError(Problem("--status", what, hint=suggest(args.status, STATUSES)))
     if args.limit is not None and args.limit < 0:
         what = f"must not be negative, got {args.limit}"
@@ -107,7 +108,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def build_question(args: argparse.Namespace, words: Sequence[str], below: str) -> Question:
-    """Which runs the options mean."""
+    """The query that the options describe."""
     return Question(
         where=args.where,
         sort=args.sort,
@@ -130,10 +131,10 @@ def _format_of(args: argparse.Namespace) -> str:
     suffix = args.output.suffix.lower() if args.output is not None else ".txt"
     form = next(iter(named), None) or _SUFFIXES.get(suffix)
     if form is None:
-        hint = f"say --format, or name it *{', *'.join(_SUFFIXES)}"
-        raise ConfigError(Problem("-o", f"{args.output} does not say the format", hint=hint))
+        hint = f"add --format, or name it *{', *'.join(_SUFFIXES)}"
+        raise ConfigError(Problem("-o", f"{args.output} has no known suffix", hint=hint))
     if form == "parquet" and args.output is None:
-        what = "a Parquet file cannot be shown on a terminal"
+        what = "a Parquet file cannot be printed"
         raise ConfigError(Problem("--format", what, hint="add -o runs.parquet"))
     return str(form)
 
@@ -147,7 +148,7 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
         by = columns_of(index, QueryText(args.group, "--group"), answer)
         groups = _groups(index, question, answer, by, args.limit)
     if form != "table":
-        _deliver(_encode(answer, asked, groups, form), args, form)
+        _write(_encode(answer, asked, groups, form), args, form)
         return
     names = asked or names_in(index, question)
     if groups is None:
@@ -164,14 +165,14 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
         text = "\n".join([text, "", *wrap(hint)])
     elif not answer.rows:
         text = _describe_nothing(index, question, args.runs_dir)
-    _deliver(f"{text}\n".encode(), args, form)
+    _write(f"{text}\n".encode(), args, form)
 
 
 def _describe_nothing(index: Index, question: Question, folder: Path) -> str:
     total = len(ask(index, Question(below=question.below)).rows)
     if not total:
-        return f"no runs below {folder}; `{epochal_command()} run FILE` makes one"
-    first = f"none of the {total:,} runs below {folder} fits"
+        return f"no runs below {folder}; `{epochal_command()} run FILE` creates one"
+    first = f"none of the {total:,} runs below {folder} matches"
     return "\n".join([first, *(f"  {line}" for line in explain_no_match(index, question))])
 
 
@@ -196,7 +197,7 @@ def _to_json(value: object) -> bytes:
 def _groups(
     index: Index, question: Question, answer: Answer, by: Sequence[Target], limit: int | None
 ) -> list[RunGroup]:
-    """The groups, in the order of their runs, or by the mean of what they are sorted by."""
+    """The groups in the order of their runs, or sorted by their means."""
     groups = group(answer, by)
     for target, is_descending in orders_of(index, question)[:1]:
         groups = sort_groups(groups, answer.values(target), is_descending=is_descending)
@@ -206,17 +207,17 @@ def _groups(
     return groups[:num] if question.sort else groups[len(groups) - num :]
 
 
-def _shown(text: str, form: str) -> str:
-    """What to print: it means the same, but cannot steer a terminal."""
+def _escape(text: str, form: str) -> str:
+    """The text with control characters escaped."""
     if form == "json":
         return escape_control_json(text)
-    # A program that reads a table of values from a pipe gets them as they are.
+    # A program that reads CSV from a pipe gets the values unchanged.
     return text if form == "csv" and not sys.stdout.isatty() else escape_control(text)
 
 
-def _deliver(data: bytes, args: argparse.Namespace, form: str) -> None:
+def _write(data: bytes, args: argparse.Namespace, form: str) -> None:
     if args.output is None:
-        print(_shown(data.decode().removesuffix("\n"), form))
+        print(_escape(data.decode().removesuffix("\n"), form))
     else:
         durable.write_bytes(args.output, data)
         print(f"wrote {args.output}")

@@ -1,4 +1,4 @@
-"""``epochal runs prune``: deletes runs by policy, after showing which ones and what that frees."""
+"""``epochal runs prune``: deletes runs after showing them and the space they free."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from epochal.records.query.ask import Answer
 
 PRUNE_WORD = "prune"
-"""The first word of ``epochal runs`` that means this."""
+"""The first word of ``epochal runs`` that selects this."""
 
 _OWN = ("older", "keep_best", "keep_last", "checkpoints", "yes")
 _LISTING = ("columns", "group", "limit", "sort", "output", "format")
@@ -50,22 +50,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options for deleting."""
     group = parser.add_argument_group(
         "epochal runs prune",
-        "deletes runs that WORD, --where, --search, --status and these options mean; shows them "
-        "and asks first, and never touches one that is at work or that another run came from",
+        "deletes the runs that WORD, --where, --search, --status and these options select; shows "
+        "them and asks first; never deletes running runs and runs that others were started from",
     )
-    age = "only runs that ended so long ago: 30d, 12h"
+    age = "only runs that ended at least this long ago: 30d, 12h"
     group.add_argument("--older", metavar="TIME", help=age)
     last = "keep the newest N of each tag"
     group.add_argument("--keep-last", type=int, metavar="N", help=last)
-    best = "keep the best N of each tag, by the metric that they watched"
+    best = "keep the best N of each tag, by the monitored metric"
     group.add_argument("--keep-best", type=int, metavar="N", help=best)
-    only = "delete only their checkpoints and keep the records"
+    only = "delete only checkpoints and keep the records"
     group.add_argument("--checkpoints", action="store_true", help=only)
     group.add_argument("--yes", action="store_true", help="delete without asking")
 
 
 def refuse_options(args: argparse.Namespace) -> None:
-    """Complain about options of this when something else was asked for."""
+    """Refuse the options of ``prune`` for other commands."""
     for name in _OWN:
         if getattr(args, name) not in (None, False):
             option = f"--{name.replace('_', '-')}"
@@ -87,7 +87,7 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     folders = [whole.path(row) for row in made.to_delete]
     targets = [folder / CHECKPOINTS_DIR if args.checkpoints else folder for folder in folders]
     sizes = [measure_freed_bytes(target) for target in targets]
-    if args.checkpoints:  # those without any are not worth a line
+    if args.checkpoints:  # runs without checkpoints are left out
         made, folders, targets, sizes = _drop_empty(made, folders, targets, sizes)
     usage = FreedSpace()
     for target in targets:
@@ -116,7 +116,7 @@ def _policy(args: argparse.Namespace) -> RetentionPolicy:
     if args.older is not None:
         length = read_quantity(args.older)
         if length is None or length.unit != "s":
-            what = f"is a length of time, got {args.older!r}"
+            what = f"must be a duration, got {args.older!r}"
             problems.append(Problem("--older", what, hint=f"write {ACCEPTED_TIMES}"))
         else:
             seconds = length.amount
@@ -135,8 +135,8 @@ def _policy(args: argparse.Namespace) -> RetentionPolicy:
 def _refuse_listing(args: argparse.Namespace) -> None:
     for name in _LISTING:
         if getattr(args, name) not in (None, ""):
-            what = "is for lists of runs, and says nothing about deleting"
-            hint = "leave it out; --keep-last and --keep-best choose by time and result"
+            what = "is for lists of runs, not for deleting"
+            hint = "leave it out; --keep-last and --keep-best select by time and result"
             raise ConfigError(Problem(f"--{name}", what, hint=hint))
 
 
@@ -172,18 +172,18 @@ def _show(made: PrunePlan, sizes: list[int]) -> None:
             rows.append([*facts, age, format_value(row["best"]), format_bytes(size)])
         print(format_table(header, rows))
     if made.protected:
-        print("\nstays:" if made.to_delete else "stays:")
+        print("\nkept:" if made.to_delete else "kept:")
         rows = [[f"  {row['run']}", row["tag"] or "", reason] for row, reason in made.protected]
         print(format_table(("  run", "tag", "because it"), rows, has_prose=True))
 
 
 def _show_elsewhere(whole: Answer, made: PrunePlan) -> None:
-    """Say where checkpoints are that no run's folder holds: they are left alone."""
+    """Print where checkpoints are outside the folders of runs; they are not deleted."""
     places = whole.values(ConfigKey("checkpoint.dir", "checkpoint.dir"))
     to_delete = {row["id"] for row in made.to_delete}
     for row, place in zip(whole.rows, places, strict=True):
         if place is not None and row["id"] in to_delete:
-            print_wrapped([f"  {row['run']} kept its checkpoints in {place}: they stay"])
+            print_wrapped([f"  {row['run']} has checkpoints in {place}: they are kept"])
 
 
 def _what(count: int, args: argparse.Namespace) -> str:
@@ -194,8 +194,8 @@ def _what(count: int, args: argparse.Namespace) -> str:
 def _refuse_read_only(folders: list[Path]) -> None:
     for folder in folders:
         if not os.access(folder.parent, os.W_OK):
-            what = f"{folder.parent}: cannot be written, so nothing was deleted"
-            raise RecordError(f"{what}\n  ask for the right to write there")
+            what = f"{folder.parent}: no write permission, so nothing was deleted"
+            raise RecordError(f"{what}\n  ask for write permission")
 
 
 def _is_confirmed(what: str) -> bool:
@@ -223,7 +223,7 @@ def _delete(folders: list[Path], own: int, index: Index, args: argparse.Namespac
 def _remove(
     folders: list[Path], own: int, index: Index, args: argparse.Namespace
 ) -> tuple[list[RecordError], int]:
-    """Delete what takes ``own`` bytes; gives what could not be, and the bytes that are free now."""
+    """Delete runs or checkpoints of ``own`` bytes; gives the failures and the bytes freed."""
     finish_interrupted_removals(
         {folder if args.checkpoints else folder.parent for folder in folders}
     )

@@ -1,4 +1,4 @@
-"""``epochal schema``: what a config may say, for editors and for people."""
+"""``epochal schema``: the JSON Schema of configs, or the options of a component."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     parser.add_argument(
         "name",
         nargs="?",
@@ -22,10 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a component or section, such as EarlyStopping, AdamW, train or mypkg.model.Mlp",
     )
     parser.add_argument(
-        "--template", action="store_true", help="print a commented config of its options"
+        "--template", action="store_true", help="print its options as a commented config"
     )
     parser.add_argument(
-        "--user-dir", type=Path, metavar="DIR", help="folder in which the project's code lies"
+        "--user-dir", type=Path, metavar="DIR", help="folder with the project's code"
     )
 
 

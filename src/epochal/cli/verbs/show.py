@@ -1,4 +1,4 @@
-"""``epochal show``: one run, where one of its values came from, or the curves of some runs."""
+"""``epochal show``: one run, the origin of a setting, or plots of metrics."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
-    text = "a run's folder, its id or a part of it, or `last`; with --plot also several"
+    """Declare the arguments and options."""
+    text = "folder of a run, its id or part of the id, or `last`; with --plot also several runs"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     add_runs_dir_option(parser)
-    parser.add_argument("--explain", metavar="KEY", help="say where a config value came from")
+    parser.add_argument("--explain", metavar="KEY", help="show where a config value was set")
     parser.add_argument("--config", action="store_true", help="print the expanded config")
     parser.add_argument("--log", action="store_true", help="print the text log")
     parser.add_argument(
         "--plot",
         nargs="*",
         metavar="NAME",
-        help="draw metrics, such as val/loss or 'train/*'; without names the monitored one",
+        help="plot metrics, such as val/loss or 'train/*' (default: the monitored metric)",
     )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="write the curves as a picture")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="save the plot as a PNG file")
     add_json_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print what was asked for."""
+    """Print the run, or the part of it that the options select."""
     records = [read_run(word, args.runs_dir) for word in dict.fromkeys(args.words)]
     if args.plot is not None or args.png is not None:
         _plot(records, args.plot or [], args.png)
         return 0
     if len(records) > 1:
-        what = f"one run at a time is shown, got {' '.join(args.words)!r}"
-        hint = f"`{epochal_command()} diff A B` compares them, --plot draws their curves together"
+        what = f"show takes one run, got {' '.join(args.words)!r}"
+        hint = f"`{epochal_command()} diff A B` compares them, --plot plots them together"
         raise ConfigError(Problem("command line", what, hint=hint))
     (record,) = records
     if args.explain is not None:
-        text = explain(record, args.explain)  # complains about a key that there is not
+        text = explain(record, args.explain)  # raises if the key is unknown
         if args.json:
             print_json(_origins(record, args.explain))
         else:
             print(escape_control(text))
     elif args.config:
         paths = sorted((record.path / "config").glob("expanded.*"))
-        # What is copied into a file must stay the same config.
+        # A config written to a file must stay the same config.
         _print_files(paths, "expanded config", is_exact=not sys.stdout.isatty())
     elif args.log:
         logs = (path for path in (record.path / "logs").rglob("*") if path.is_file())
@@ -93,7 +93,7 @@ def _print_files(paths: list[Path], what: str, *, is_exact: bool = False) -> Non
 
 
 def _origins(record: RunRecord, key: str) -> dict[str, object]:
-    """Who set ``key``, or every value below it, newest first."""
+    """The origins of ``key`` and of every key below it, newest first."""
     return {
         known: origins
         for known, origins in record.provenance.items()

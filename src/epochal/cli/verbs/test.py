@@ -1,4 +1,4 @@
-"""``epochal test``: the weights of a finished run on its test data."""
+"""``epochal test``: evaluates the weights of a run on its test data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's words and options."""
+    """Declare the arguments and options."""
     add_run_argument(parser)
-    parser.add_argument("words", nargs="*", metavar="key=value", help="changes to its config")
+    parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of its config")
     add_device_choice(parser)
-    parser.add_argument("--desc", metavar="TEXT", help="why this is done; goes to the README")
-    parser.add_argument("--debug", action="store_true", help="one process, all log lines")
-    parser.add_argument("--fast", action="store_true", help="three batches of everything")
-    parser.add_argument("--no-file", action="store_true", help="leave no record at all")
+    parser.add_argument(
+        "--desc", metavar="TEXT", help="description, written to the README of the record"
+    )
+    parser.add_argument("--debug", action="store_true", help="one process, all log messages")
+    parser.add_argument("--fast", action="store_true", help="use only three batches of each split")
+    parser.add_argument("--no-file", action="store_true", help="write no record")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""What the build steps of an experiment work with."""
+"""The checked config and the parts so far, as the build steps need them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from epochal.config import Node
     from epochal.engine import Task
     from epochal.engine.step.loss import Loss
-    from epochal.experiment.config.arguments import Args
     from epochal.experiment.build.builder import Builder
+    from epochal.experiment.config.arguments import Args
     from epochal.experiment.config.inputs import GivenParts
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Assembly:
-    """The checked config, the builder of components, and the parts that came as objects."""
+    """The checked config, the builder of components, and the given parts."""
 
     config: Node
     """The expanded config."""
@@ -34,32 +34,32 @@ class Assembly:
     device: torch.device
     given: GivenParts
     task: Task | None = None
-    """The task, once it is built."""
+    """None until it is built."""
 
     loss: Loss | None = None
-    """The loss of the config, once it is built; its parameters are trained too."""
+    """None until it is built; its parameters are trained too."""
 
     is_debug: bool = False
     is_resumed: bool = False
-    """Whether the weights come from a checkpoint, and not from ``init_from``."""
+    """Whether the weights come from a checkpoint and not from ``init_from``."""
 
     written: Node | None = None
-    """The config without defaults, as far as somebody wrote one."""
+    """The config without defaults, if there is one."""
 
     times: PhaseTimer = field(default_factory=PhaseTimer)
-    """Where the time goes, from the start-up on."""
+    """Measures how long each phase of the run takes."""
 
     num_defaults: int = 0
     source: str = ""
     """The config file, if there is one."""
 
     def spec(self, section: str) -> Spec | None:
-        """The spec that a section holds, if the config has that section."""
+        """The spec of a section, if the config has that section."""
         node = self.config.find(section)
         return None if node is None else self.builder.read(node, section)
 
     def options(self, section: str) -> dict[str, Any]:
-        """The values of a section that holds options only, by argument name."""
+        """The values of a section that has only options, by argument name."""
         return self.builder.read_options(section, self.config.mapping[section])
 
     @property

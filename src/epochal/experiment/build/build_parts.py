@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
 from torch.utils.data import DataLoader
+from typing_extensions import override
+
+from epochal.check.sections.losses import iter_loss_terms
 from epochal.checkpoint.initial_weights import init_weights
 from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm
-from epochal.engine.device.move import parse_dtype, move_module
+from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import HookOptions
 from epochal.engine.interfaces.splits import SPLITS, split_name
-from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.inputs import Middleware
-from epochal.experiment.config.inputs import check_given_part
-from typing import TYPE_CHECKING
-from epochal.check.sections.losses import iter_loss_terms
 from epochal.engine.step.loss import Loss, LossTerm
-from epochal.engine.device.move import parse_dtype, move_module
 from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.inputs import check_given_part
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from torch import nn
-    from epochal.config import Node
-    from epochal.engine import Metric, Task
-    from epochal.experiment.config.arguments import Args
-    from epochal.experiment.build.assembly import Assembly
     from torch.optim import Optimizer
+
     from epochal.config import Node
+    from epochal.engine import Metric, Run, Task
     from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.config.arguments import Args
 
 
 _PLACED = "_splits_with_loaders_from_the_experiment"
-Part = Any  # whatever the user's factory makes
+Part = Any  # an object of the user's class
 Prepare = Callable[["Args"], Part] | None
 
 
@@ -84,7 +83,7 @@ def build_data(assembly: Assembly, task: Task) -> None:
 
 
 def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
-    """The loader of a split that stands at ``path``, or its loaders by name."""
+    """The loader of the split at ``path``, or its loaders by name."""
     if "type" in node.mapping:
         return _build_loader(assembly, node, name, path)
     return {
@@ -115,7 +114,7 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     wanted = None if node is None else node.to_plain()
     if wanted is not None and not assembly.is_resumed:
         options = dict(wanted) if isinstance(wanted, Mapping) else {"path": wanted}
-        init_weights(model, _path(options.pop("path")), **options)
+        init_weights(model, Path(options.pop("path")).expanduser(), **options)
     if assembly.args.engine.sync_batchnorm:
         model = sync_batchnorm(model)
     return move_module(
@@ -127,20 +126,14 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
 
 
 def model_dtype(assembly: Assembly) -> str | None:
-    """What ``model.dtype`` says, or ``engine.precision`` in its place.
+    """The number format of ``model.dtype``, or that of ``engine.precision``.
 
-    Nothing when the model did not come from a config and no precision asks for one.
+    None if the config has no model and ``engine.precision`` asks for no format.
     """
     node = assembly.config.find("model.dtype")
     if assembly.args.engine.precision == "fp64" and (node is None or node.layer == "default"):
         return "float64"
     return None if node is None else str(node.value)
-
-
-def _path(text: str) -> Path:
-    from pathlib import Path
-
-    return Path(text).expanduser()
 
 
 def build_metrics(assembly: Assembly) -> dict[str, Metric]:
@@ -164,8 +157,20 @@ def _add_metric(metrics: dict[str, Metric], name: str, metric: Metric) -> None:
     metrics[name] = metric
 
 
+@final
+class _Middleware(Hook):
+    """Calls a user's function with the run at set-up; it may replace parts and methods."""
+
+    def __init__(self, function: Callable[[Run], object]) -> None:
+        self.function = function
+
+    @override
+    def setup(self, run: Run) -> None:
+        self.function(run)
+
+
 def build_hooks(assembly: Assembly) -> list[object]:
-    """The hooks of the section ``hooks``, and those that came as objects or functions."""
+    """The hooks of the section ``hooks``, and those given as objects or functions."""
     hooks: list[object] = []
     for spec in _specs(assembly, "hooks"):
         hook = assembly.builder.build(spec)
@@ -178,7 +183,7 @@ def build_hooks(assembly: Assembly) -> list[object]:
         is_function = (
             callable(given) and not isinstance(given, type) and not hasattr(given, "setup")
         )
-        hooks.append(Middleware(given) if is_function else given)
+        hooks.append(_Middleware(given) if is_function else given)
     return hooks
 
 
@@ -213,7 +218,7 @@ def require_loss_parameters(loss: Loss | None, optimizer: Optimizer) -> None:
     for name, parameter in loss.trained_parameters().items() if loss is not None else ():
         if id(parameter) not in known:
             what = "is a parameter that no optimizer trains"
-            hint = "give it to the optimizer too, or say requires_grad_(False)"
+            hint = "give it to the optimizer too, or call requires_grad_(False)"
             raise ConfigError(Problem(name, what, hint=hint))
 
 

@@ -1,33 +1,37 @@
-"""From a prepared experiment to a run and its runner: every build step, in order."""
+"""Takes every build step in order: from an assembly to a run and its runner."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from epochal.engine import (
     Average,
+    Environment,
     Monitor,
     Options,
     Parts,
     Predict,
     Run,
     Runner,
-    Environment,
     Test,
     Updater,
 )
-from epochal.engine.interfaces.options import CheckpointOptions, EngineOptions, LogOptions, TrainOptions
-from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.device.seeding import derive_seed, seeded
+from epochal.engine.interfaces.options import (
+    CheckpointOptions,
+    EngineOptions,
+    LogOptions,
+    TrainOptions,
+)
+from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.tracking.tracker import is_installed
-from epochal.experiment.build.builder import to_recordable
+from epochal.experiment.build.build_parts import build_loss, model_dtype, require_loss_parameters
+from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
 from epochal.experiment.build.device import describe_device
 from epochal.experiment.build.folds import set_fold_loaders
-from epochal.experiment.build.build_parts import build_loss, require_loss_parameters
 from epochal.experiment.build.optimizer import read_optim_options
-from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
-from epochal.experiment.build.build_parts import model_dtype
+from epochal.experiment.record.recordable import to_recordable
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.hooks.console import Console
@@ -39,38 +43,69 @@ from epochal.hooks.time_report import TimeReport
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from epochal.engine import Metric, Task
+    from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.experiment.build.assembly import Assembly
-    from epochal.experiment.experiment import Experiment
     from epochal.experiment.record.open_record import OpenRecord
 
 PartT = TypeVar("PartT")
 
 
+class BuildSteps(Protocol):
+    """The build steps that an experiment hands down; each works with the assembly so far."""
+
+    def build_task(self, assembly: Assembly) -> Task:
+        """The task."""
+
+    def build_data(self, assembly: Assembly, task: Task) -> None:
+        """Give the task its loaders."""
+
+    def build_model(self, assembly: Assembly) -> nn.Module:
+        """The model, on any device."""
+
+    def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
+        """The model on the run's device."""
+
+    def build_metrics(self, assembly: Assembly) -> dict[str, Metric]:
+        """The metrics by name."""
+
+    def build_optimizer(
+        self, assembly: Assembly, model: nn.Module
+    ) -> tuple[Optimizer, AnySchedule | None]:
+        """The optimizer and its schedule; only when training."""
+
+    def build_hooks(self, assembly: Assembly) -> list[object]:
+        """The user's hooks."""
+
+
 def build_run(
-    experiment: Experiment, assembly: Assembly, record: OpenRecord, *, is_quiet: bool = False
+    steps: BuildSteps, assembly: Assembly, record: OpenRecord, *, is_quiet: bool = False
 ) -> tuple[Run, Runner]:
-    """Take all build steps, in order; nothing runs yet."""
+    """The run and its runner: all build steps taken in order; nothing runs yet."""
 
     def step(name: str, build: Callable[..., PartT], *parts: object) -> PartT:
         # A seed for each part: adding a layer must not change the order of the data.
         with seeded(derive_seed(assembly.seed, name)):
             return build(assembly, *parts)
 
-    task = step("task", experiment.build_task)
+    task = step("task", steps.build_task)
     assembly = replace(assembly, task=task)
-    step("data", experiment.build_data, task)
+    step("data", steps.build_data, task)
     step("folds", set_fold_loaders, task)
-    model = step("model", experiment.build_model)
-    model = step("model", experiment.place_model, model)
+    model = step("model", steps.build_model)
+    model = step("model", steps.place_model, model)
     runner = _build_runner(assembly)
     options = _build_options(assembly)
     if _needs_loss(runner, options):
         assembly = replace(assembly, loss=step("loss", build_loss))
     optimizer, schedule = None, None
     if _is_training(assembly, runner):
-        optimizer, schedule = step("optim", experiment.build_optimizer, model)
+        optimizer, schedule = step("optim", steps.build_optimizer, model)
         require_loss_parameters(assembly.loss, optimizer)
-    hooks = step("hooks", experiment.build_hooks)
+    hooks = step("hooks", steps.build_hooks)
     parts = Parts(
         task=task,
         model=model,
@@ -79,20 +114,20 @@ def build_run(
         updater=_build_updater(assembly) if optimizer is not None else None,
         average=_build_average(assembly) if optimizer is not None else None,
         loss=assembly.loss,
-        metrics=step("metrics", experiment.build_metrics),
+        metrics=step("metrics", steps.build_metrics),
         hooks=hooks if is_quiet else [*_default_hooks(assembly, options, hooks), *hooks],
         monitor=build_monitor(assembly),
         stages=build_stages(assembly),
-        make_optimizer=_build_rebuilder(experiment, assembly),
+        make_optimizer=_build_rebuilder(assembly),
     )
     record.add_given(_record_given(assembly, parts))
-    if record.point is None:
+    if record.resume_point is None:
         record.writer.write_observed(assembly.builder.observed)
     return Run(parts, options, _build_environment(assembly, record, task)), runner
 
 
 def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
-    """Note the parts that no section of the config made; gives their names."""
+    """Record the parts that no section of the config made; returns their names."""
     made = {
         "task": parts.task,
         "model": parts.model,
@@ -104,7 +139,9 @@ def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
     made |= assembly.given.parts
     observed = assembly.builder.observed
     described = {path.partition(".")[0] for path in observed}
-    if isinstance(parts.schedule, OptimizerSchedules):  # those of several optimizers stand in `optim`
+    if isinstance(
+        parts.schedule, OptimizerSchedules
+    ):  # those of several optimizers stand in `optim`
         described.add("schedule")
     own = {name: part for name, part in made.items() if part is not None and name not in described}
     own.pop("data", None)  # some of its splits may come from the config
@@ -138,32 +175,30 @@ def _build_average(assembly: Assembly) -> Average | None:
     return given if given is not None or spec is None else assembly.builder.build(spec)
 
 
-def _build_rebuilder(experiment: Experiment, assembly: Assembly) -> OptimizerRebuilder | None:
-    """What makes the optimizer anew, if the config describes it and nobody else builds it."""
-    from epochal.experiment.experiment import overrides_method
-
-    is_described = "optim" in assembly.config.mapping and "optim" not in assembly.given.parts
-    return (
-        OptimizerRebuilder(assembly) if is_described and not overrides_method(experiment, "build_optimizer") else None
-    )
+def _build_rebuilder(assembly: Assembly) -> OptimizerRebuilder | None:
+    """What builds the optimizer again, if the config alone describes it."""
+    given = assembly.given
+    is_described = "optim" in assembly.config.mapping and "optim" not in given.parts
+    is_ours = "build_optimizer" not in given.overridden
+    return OptimizerRebuilder(assembly) if is_described and is_ours else None
 
 
 def _needs_loss(runner: Runner, options: Options) -> bool:
-    """Whether anybody may ask for the loss; inference works without one."""
+    """Whether the run may compute the loss; inference works without one."""
     if isinstance(runner, Predict):
         return False
     return options.train.eval_loss or not isinstance(runner, Test)
 
 
 def _is_training(assembly: Assembly, runner: Runner) -> bool:
-    """Whether an optimizer is built: if the runner needs one, or if somebody gave one."""
+    """Whether an optimizer is built: if the runner needs one, or if one is given."""
     has_optimizer = "optim" in {*assembly.config.mapping, *assembly.given.parts}
     is_evaluation = isinstance(runner, Test | Predict)
     return runner.needs_optimizer or (has_optimizer and not is_evaluation)
 
 
 def build_monitor(assembly: Assembly) -> Monitor | None:
-    """What the key ``monitor`` asks for, if anything."""
+    """The monitor of the key ``monitor``, if there is one."""
     node = assembly.config.mapping.get("monitor")
     return None if node is None or node.value is None else Monitor.parse(node.to_plain())
 
@@ -190,7 +225,7 @@ def _build_environment(assembly: Assembly, record: OpenRecord, task: object) -> 
         checkpoint_dir=record.checkpoint_dir,
         registry=assembly.builder.registry,
         facts=record.add_origins(assembly.builder.registry.project, assembly.config, task),
-        resume=record.point,
+        resume=record.resume_point,
         times=assembly.times,
         on_stall=record.on_stall,
         is_debug=assembly.is_debug,
@@ -198,7 +233,7 @@ def _build_environment(assembly: Assembly, record: OpenRecord, task: object) -> 
 
 
 def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -> list[object]:
-    """What every run has, unless the user brings a hook of that kind."""
+    """The hooks of every run, without those that the user replaces by one of the same kind."""
     log = options.log
     own: list[object] = [
         Banner(

@@ -1,23 +1,25 @@
-"""Builds components from the nodes of a checked config, and notes what each one received."""
+"""Builds components from a checked config, and records what each constructor received."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from epochal.check import SECTIONS, Spec, build_arguments, section_signature, read_spec
+from epochal.check import SECTIONS, Spec, build_arguments, read_spec, section_signature
 from epochal.config import Node, from_plain
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
-from epochal.text.interrupts import deferring_interrupts
+from epochal.experiment.record.recordable import to_recordable
 from epochal.registry import Registry, find_project
 from epochal.registry.factories import ANY_KIND
+from epochal.text.interrupts import deferring_interrupts
 
-Component = Any  # whatever the user's factory makes
-_MAX_SHOWN = 200
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Component = Any  # an object of the user's class
 
 
 @final
@@ -32,17 +34,17 @@ class Builder:
         self.registry = registry
         self._makers = {"every": Every.parse, "callable": self._load_named}
         self.observed: dict[str, object] = {}
-        """What each constructor really received, by config key."""
+        """The arguments that each constructor received, by config key."""
 
     def read(self, node: Node, section: str, path: str = "") -> Spec:
-        """A spec taken apart into the component's keys and those of its section."""
+        """The spec of a node, split into the component's keys and those of its section."""
         return read_spec(node, self.registry, section=section, path=path)
 
     def build(self, spec: Spec, **supplied: object) -> Component:
         """The object that a spec describes.
 
-        ``supplied`` are arguments that only the run knows, such as the optimizer of a
-        schedule; specs of the same kind inside it get them too.
+        ``supplied`` are arguments that no config has, such as the optimizer of a schedule;
+        nested specs of the same kind get them too.
         """
         factory, first, named = self._prepare(spec, supplied)
         try:
@@ -63,7 +65,7 @@ class Builder:
     def _prepare(
         self, spec: Spec, supplied: Mapping[str, object], *, is_partial: bool = False
     ) -> tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]:
-        """What a spec names, and what it is called with, by position and by name."""
+        """The factory of a spec, and its positional and keyword arguments."""
 
         def build_nested(node: Node, path: str) -> object:
             nested = self.read(node, "", path)
@@ -76,13 +78,13 @@ class Builder:
             spec.arguments, spec.signature, makers=self._makers, build=build_nested, path=spec.path
         )
         first, named = made.positional, {**supplied, **made.keyword}
-        if first:  # what the run supplies comes before all that a config can say
+        if first:  # supplied arguments come before those of the config
             first, named = (*supplied.values(), *first), made.keyword
         self._observe(spec, factory, supplied, first, named, is_partial=is_partial)
         return factory, first, named
 
     def options(self, spec: Spec) -> dict[str, Any]:
-        """The values of the section's own keys, as the types they are declared with."""
+        """The values of the section's own keys, converted to their declared types."""
         return build_arguments(
             spec.options,
             spec.section_signature,
@@ -92,12 +94,12 @@ class Builder:
         ).keyword
 
     def read_options(self, section: str, node: Node) -> dict[str, Any]:
-        """The values of a section that holds options only, by argument name."""
+        """The values of a section that has only options, by argument name."""
         signature = section_signature(SECTIONS[section], self.registry.finder)
         return build_arguments(node.mapping, signature, makers=self._makers, path=section).keyword
 
     def _load_named(self, name: object) -> object:
-        """The function or class itself, for parameters that want one and not what it makes."""
+        """The function or class itself, for parameters that expect a callable."""
         return self.registry.load(self.registry.find(ANY_KIND, str(name)))
 
     def _observe(
@@ -115,7 +117,7 @@ class Builder:
             signature = inspect.signature(factory)
             bind = signature.bind_partial if is_partial else signature.bind
             bound = bind(*first, **named)
-        except ValueError:  # a factory written in C shows no signature
+        except ValueError:  # a factory written in C has no signature
             pass
         except TypeError as error:
             place = next(iter(spec.arguments.values())).place if spec.arguments else None
@@ -131,7 +133,7 @@ class Builder:
 
 
 def _hidden(spec: Spec) -> dict[str, object]:
-    """What stands in place of arguments that came from the environment, by argument name."""
+    """Placeholders for arguments from the environment, by argument name."""
     hidden = {}
     for key, node in spec.arguments.items():
         if node.to_public() != node.to_plain():
@@ -148,7 +150,7 @@ def build(
     Args:
         section: ``type`` and arguments; nested specs are built too.
         kind: The config section whose names apply, such as ``optim`` or ``hooks``; any by default.
-        project_dir: Where the project's own code lies; the current folder by default.
+        project_dir: The folder of the project's code; the current folder by default.
     """
     known = [name for name in SECTIONS if SECTIONS[name].kind]
     if kind and kind not in known:
@@ -157,17 +159,3 @@ def build(
     node = section if isinstance(section, Node) else from_plain(section, place=Place("build"))
     builder = Builder(Registry(find_project(project_dir or Path.cwd())))
     return builder.build(builder.read(node, kind, kind or "component"))
-
-
-def to_recordable(value: object) -> object:
-    """A value as the record can keep it: plain data as it is, other objects by description."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): to_recordable(child) for key, child in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_recordable(child) for child in value]
-    if isinstance(value, Path | Every) or type(value).__name__ == "Duration":
-        return str(value)
-    text = f"<{type(value).__module__}.{type(value).__qualname__}>"
-    return text[:_MAX_SHOWN]

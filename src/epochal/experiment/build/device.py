@@ -1,4 +1,4 @@
-"""Which device a run uses, and how it is described in the record."""
+"""Chooses the device of a run, and describes it for the record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def choose_device(choices: Choices) -> torch.device:
-    """The device that was asked for, or the first accelerator, or the CPU.
+    """The chosen device, or the first accelerator, or the CPU.
 
     Raises:
         ConfigError: The device does not exist on this machine.
@@ -46,7 +46,7 @@ def describe_device(device: torch.device) -> dict[str, Any]:
 
 
 def prepare_debugging() -> None:
-    """Make kernels report errors where they happen; must precede the first CUDA call."""
+    """Make CUDA kernels report errors where they happen; call before the first CUDA call."""
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
 
 

@@ -1,4 +1,4 @@
-"""One fold of a cross validation: a task whose loaders have parts of its training data."""
+"""Splits the training data of a task into the loaders of one fold."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from epochal.components.data.folds import split_loader
-from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.device.seeding import derive_seed
+from epochal.engine.feed.feed import read_task_attribute
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -18,17 +18,17 @@ logger = logging.getLogger(__name__)
 
 
 def set_fold_loaders(assembly: Assembly, task: Task) -> None:
-    """Give a task the loaders of a fold of its training data, if ``train.folds`` asks for it.
+    """Replace a task's loaders by those of a fold, if the config sets ``train.folds``.
 
-    Where it does not say which one, as for a plan, it is the first.
+    Without ``train.fold``, as in a plan, it is the first fold.
 
     Raises:
-        ConfigError: The data has no such folds.
+        ConfigError: The data cannot be split into these folds.
     """
     train = assembly.args.train
     loader = None if train.folds is None else read_task_attribute(task, "train_loader")
     if loader is None:
-        return  # no folds, or an evaluation, which needs no data to train on
+        return  # no folds, or an evaluation without training data
     fold = split_loader(
         loader,
         train.fold or 1,
@@ -37,11 +37,13 @@ def set_fold_loaders(assembly: Assembly, task: Task) -> None:
         stratify=train.stratify,
     )
     if read_task_attribute(task, "val_loader") is not None:
-        logger.info("val: what the fold holds out, in place of the task's own val_loader")
+        logger.info("val: the fold's held-out data replaces the task's val_loader")
     for split, part in fold._asdict().items():
         try:
             setattr(task, f"{split}_loader", part)
         except AttributeError as error:
-            what = f"{type(task).__name__}.{split}_loader cannot be replaced by that of a fold"
+            what = (
+                f"{type(task).__name__}.{split}_loader cannot be replaced by the loader of a fold"
+            )
             hint = "set it in __init__ as an attribute, not as a property"
             raise ConfigError(Problem("train.folds", what, hint=hint)) from error

@@ -1,4 +1,4 @@
-"""Optimizers of a config in the fastest form that torch has of them, unless it names a form."""
+"""Chooses torch's fastest form of an optimizer, unless the config names a form."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from epochal.check import Spec
 
 _FORMS = ("fused", "foreach", "capturable", "differentiable")
-# Parameters of other classes may do anything when a kernel touches them.
+# Fused kernels may not support subclasses of Parameter.
 _PLAIN = (Tensor, nn.Parameter, nn.UninitializedParameter)
 
 
 def with_fused_options(
     spec: Spec, factory: object, parameters: Sequence[Tensor], model: nn.Module
 ) -> Spec:
-    """The spec of an optimizer, which says ``fused`` and ``capturable`` where torch can.
+    """The spec of an optimizer with ``fused`` and ``capturable`` if torch supports them.
 
-    A config that names any form is left alone.
+    A config that names a form stays unchanged.
     """
     if not isinstance(factory, type) or not issubclass(factory, Optimizer) or not parameters:
         return spec
@@ -41,7 +41,7 @@ def with_fused_options(
 
 
 def use_lr_tensors(optimizer: Optimizer) -> None:
-    """Give groups on CUDA that say ``capturable`` or ``fused`` their rates as tensors there."""
+    """Turn the rates of ``capturable`` or ``fused`` groups on CUDA into tensors there."""
     for group in optimizer.param_groups:
         devices = {parameter.device for parameter in group["params"]}
         is_able = group.get("capturable") or group.get("fused")
@@ -49,12 +49,12 @@ def use_lr_tensors(optimizer: Optimizer) -> None:
             (device,) = devices
             if device.type == "cuda":
                 group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=device)
-    # Else torch warns of steps that are not captured; that choice is ours, and costs little.
+    # Otherwise torch warns about every step that is not captured, which is our choice.
     optimizer._warned_capturable_if_run_uncaptured = True
 
 
 def _is_chosen(spec: Spec, name: str) -> bool:
-    """Whether a config says something else than the default, which expanded ones spell out."""
+    """Whether a config sets an option to another value than its default."""
     node, parameter = spec.arguments.get(name), spec.signature.get(name)
     return node is not None and (parameter is None or node.to_plain() != parameter.default)
 
@@ -75,21 +75,21 @@ def _forms_for(
 
 
 def _has_sparse_gradients(model: nn.Module) -> bool:
-    """Whether some layer, such as an embedding, gives gradients that fused kernels refuse."""
+    """Whether a layer, such as an embedding, has sparse gradients, which fused kernels refuse."""
     return any(getattr(module, "sparse", False) is True for module in model.modules())
 
 
 def _has_kernel(
     kind: type[Optimizer], forms: Sequence[str], device: torch.device, dtype: torch.dtype
 ) -> bool:
-    """Whether torch has such a kernel, which nothing tells but a step of one number."""
+    """Whether torch has such a kernel, found by a step with one number."""
     parameter = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
     parameter.grad = torch.zeros_like(parameter)
-    make: Any = kind  # a subclass may take anything
+    make: Any = kind  # a subclass may have any signature
     try:
         optimizer = make([parameter], **dict.fromkeys(forms, True))
         use_lr_tensors(optimizer)
         optimizer.step()
-    except Exception:  # whatever it is, the usual form goes
+    except Exception:  # the default form works
         return False
     return True

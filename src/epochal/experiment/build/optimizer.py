@@ -1,4 +1,4 @@
-"""Optimizers and schedules of a run, as their sections describe them."""
+"""Builds the optimizers and schedules of a run from their sections."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from epochal.check import SECTIONS, convert_value, has_members, member_signature, read_spec
-from epochal.engine.optim.param_groups import REST_GROUP, GroupRule, find_rule_parameters, find_rule_problems, group_parameters
-from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers, assign_parameters
 from epochal.engine.interfaces.options import OptimOptions
-from epochal.engine.optim.optim_groups import collect_group_rules
 from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.optim.multi_optimizer import (
+    Member,
+    MemberOptions,
+    Optimizers,
+    assign_parameters,
+)
+from epochal.engine.optim.optim_groups import collect_group_rules
+from epochal.engine.optim.param_groups import (
+    REST_GROUP,
+    GroupRule,
+    find_rule_parameters,
+    find_rule_problems,
+    group_parameters,
+)
 from epochal.engine.optim.parameter_selector import ParameterSelector
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.build.fused_optimizer import with_fused_options, use_lr_tensors
+from epochal.experiment.build.fused_optimizer import use_lr_tensors, with_fused_options
 from epochal.experiment.build.schedule import build_schedule, build_schedule_from
+from epochal.experiment.config.check_inputs import OPTIMIZER_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,8 +43,6 @@ if TYPE_CHECKING:
     from epochal.experiment.build.assembly import Assembly
 
 logger = logging.getLogger(__name__)
-
-OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
 
 
 def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, AnySchedule | None]:
@@ -52,14 +62,14 @@ def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, An
 def build_optimizer_from(
     assembly: Assembly, node: Node, model: nn.Module, task: Task | None, *, path: str = "optim"
 ) -> Optimizer:
-    """The optimizer that an expanded section ``optim`` describes, for the parameters of a model.
+    """The optimizer of an expanded section ``optim``, for the parameters of a model.
 
     Args:
         assembly: Has the builder.
-        node: The section, with its defaults; that of a stage too.
-        model: On its device already.
-        task: May have a say in the groups of parameters.
-        path: Where the section stands in the config.
+        node: The section with its defaults, also that of a stage.
+        model: Must be on its device.
+        task: May define groups of parameters.
+        path: The config key of the section.
     """
     if has_members(SECTIONS["optim"], node):
         return build_optimizers(assembly, node, model, path=path)
@@ -73,8 +83,8 @@ def build_optimizers(
     """The several optimizers of a section, each for the parameters that it asks for.
 
     Raises:
-        ConfigError: A pattern matches nothing, two ask for the same parameters, or nobody
-            asks for some.
+        ConfigError: A pattern matches nothing, two optimizers match the same parameters, or
+            some parameters match none.
     """
     registry = assembly.builder.registry
     own = member_signature(SECTIONS["optim"], registry.finder)
@@ -86,7 +96,9 @@ def build_optimizers(
     _warn_of_own_groups(model, assembly.task)
     selector = ParameterSelector(model, more=_loss_parameters(assembly))
     rules = _matches(specs)
-    problems = [problem for rule in rules.values() for problem in find_rule_problems(rule, selector)]
+    problems = [
+        problem for rule in rules.values() for problem in find_rule_problems(rule, selector)
+    ]
     if problems:
         raise ConfigError(*problems)
     asked = {name: find_rule_parameters(rule, selector) for name, rule in rules.items()}
@@ -108,29 +120,31 @@ def build_optimizers(
 
 
 def _loss_parameters(assembly: Assembly) -> dict[str, nn.Parameter]:
-    """What the terms of the loss learn, by name."""
+    """The trained parameters of the loss, by name."""
     return {} if assembly.loss is None else assembly.loss.trained_parameters()
 
 
 def _warn_of_own_groups(*owners: object) -> None:
     for owner in owners:
         if callable(getattr(owner, "optim_groups", None)):
-            text = "%s.optim_groups is not asked, since optim names several optimizers"
+            text = "%s.optim_groups is not called, since optim names several optimizers"
             logger.warning(text, type(owner).__name__)
 
 
 def _matches(specs: Mapping[str, Spec]) -> dict[str, GroupRule]:
-    """What each optimizer asks for, without the one that has the rest."""
+    """The rule of each optimizer, without the one that has the rest."""
     nodes = {name: spec.options["match"] for name, spec in specs.items()}
     return {
-        name: GroupRule(key=f"{specs[name].path}.match", place=one.place, match=_texts(one.to_plain()))
+        name: GroupRule(
+            key=f"{specs[name].path}.match", place=one.place, match=_texts(one.to_plain())
+        )
         for name, one in nodes.items()
         if one.to_plain()
     }
 
 
 def build_schedules(assembly: Assembly, optimizers: Optimizers) -> OptimizerSchedules | None:
-    """A schedule for each of several optimizers, if one of them has its own."""
+    """The schedules of several optimizers, if one of them has its own."""
     found: dict[str, tuple[Optimizer, OneSchedule | None]] = {}
     has_own = False
     for member in optimizers:
@@ -148,7 +162,7 @@ def build_schedules(assembly: Assembly, optimizers: Optimizers) -> OptimizerSche
 
 
 def read_optim_options(assembly: Assembly, node: Node | None) -> OptimOptions:
-    """What a section ``optim`` says of the update itself."""
+    """The options of a section ``optim`` that concern the update."""
     if node is None:
         return OptimOptions()
     if has_members(SECTIONS["optim"], node):
@@ -181,11 +195,11 @@ def trained_parameters(
     *,
     only: Collection[str] | None = None,
 ) -> list[Any]:
-    """What an optimizer is made for: parameters, or groups of them where rules ask for groups.
+    """The parameters of an optimizer, or groups of them if rules define groups.
 
-    Parameters that rules freeze need no gradient from then on.
+    Turns off the gradients of parameters that rules freeze.
     """
-    wishes = assembly.builder.options(_without(spec, "schedule"))
+    section = assembly.builder.options(_without(spec, "schedule"))
     options = {
         **{one.name: one.default for one in spec.signature.parameters if not one.is_required},
         **{key: child.to_plain() for key, child in spec.arguments.items()},
@@ -197,8 +211,8 @@ def trained_parameters(
         model,
         [*own, *read_rules(spec)],
         options=options,
-        no_decay=wishes["no_decay"],
-        layer_decay=wishes["layer_decay"],
+        no_decay=section["no_decay"],
+        layer_decay=section["layer_decay"],
         only=only,
         more=more,
     )
@@ -206,7 +220,7 @@ def trained_parameters(
     for name in grouping.frozen:
         parameters[name].requires_grad = False
     if grouping.frozen and not grouping.groups:
-        what = "every parameter is frozen, so that there is nothing to train"
+        what = "every parameter is frozen, so there is nothing to train"
         raise ConfigError(Problem(spec.path, what, hint="freeze fewer of them"))
     if [group["name"] for group in grouping.groups] == [REST_GROUP]:
         return list(grouping.groups[0]["params"])
@@ -218,9 +232,11 @@ def _members(entry: Any) -> list[nn.Parameter]:  # noqa: ANN401 - a parameter, o
 
 
 def read_rules(spec: Spec) -> list[GroupRule]:
-    """The rules of ``freeze`` and ``groups``, in this order, each with its place."""
+    """The rules of ``freeze`` and ``groups``, in this order, with their places."""
     rules = [
-        GroupRule(key=f"{spec.path}.freeze", place=node.place, match=(str(node.value),), freeze=True)
+        GroupRule(
+            key=f"{spec.path}.freeze", place=node.place, match=(str(node.value),), freeze=True
+        )
         for node in _elements(spec, "freeze")
     ]
     for index, node in enumerate(_elements(spec, "groups")):

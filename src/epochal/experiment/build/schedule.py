@@ -1,4 +1,4 @@
-"""The schedule of a run's learning rate, as its section describes it."""
+"""Builds the learning rate schedule of a run from its section."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from epochal.config import from_plain
 from epochal.engine import Schedule, TorchSchedule, Warmup
-from epochal.engine.optim.group_rates import read_rate
 from epochal.engine.interfaces.schedule import check_unit
+from epochal.engine.optim.group_rates import read_rate
 from epochal.errors import Place
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from epochal.experiment.build.assembly import Assembly
 
 _RATES = ("max_lr", "base_lr")
-"""Arguments of schedulers of torch that are rates, and not factors of rates."""
+"""Arguments of torch's schedulers that are learning rates, not factors."""
 
 
 def build_schedule(assembly: Assembly, optimizer: Optimizer) -> OneSchedule | None:
-    """The schedule of ``schedule`` for an optimizer, or the one that was given."""
+    """The schedule of ``schedule`` for an optimizer, or the given one."""
     given = assembly.given.parts.get("schedule")
     if given is not None:
         is_ready = isinstance(given, Schedule | TorchSchedule | Warmup)
@@ -38,19 +38,19 @@ def build_schedule(assembly: Assembly, optimizer: Optimizer) -> OneSchedule | No
 def build_schedule_from(
     assembly: Assembly, node: Node, optimizer: Optimizer, *, path: str = "schedule"
 ) -> OneSchedule:
-    """The schedule that an expanded section ``schedule`` describes, for an optimizer.
+    """The schedule of an expanded section ``schedule``, for an optimizer.
 
     Args:
         assembly: Has the builder.
-        node: The section, with its defaults; that of a stage too.
-        optimizer: What schedulers of torch are built around.
-        path: Where the section stands in the config.
+        node: The section with its defaults, also that of a stage.
+        optimizer: Needed by torch's schedulers.
+        path: The config key of the section.
     """
     spec = assembly.builder.read(node, "schedule", path)
     factory = assembly.builder.registry.load(spec.factory)
     is_ours = isinstance(factory, type) and issubclass(factory, Schedule)
     if not is_ours:
-        spec = _in_ratio(spec, optimizer)
+        spec = _scale_rates(spec, optimizer)
     made = assembly.builder.build(spec, **({} if is_ours else {"optimizer": optimizer}))
     options = assembly.builder.options(spec)
     schedule: Schedule | TorchSchedule = made
@@ -64,19 +64,19 @@ def build_schedule_from(
     return Warmup(schedule, options["warmup"], start=options["warmup_start"])
 
 
-def _in_ratio(spec: Spec, optimizer: Optimizer) -> Spec:
-    """The spec of a scheduler that is told rates: for each group in its ratio to the usual one.
+def _scale_rates(spec: Spec, optimizer: Optimizer) -> Spec:
+    """The spec with one rate per group, in the ratio of the group's rate to the default.
 
-    Torch would give one and the same rate to all groups.
+    Otherwise torch gives the same rate to all groups.
     """
-    usual = optimizer.defaults.get("lr")
+    default = optimizer.defaults.get("lr")
     rates = [read_rate(group["lr"]) for group in optimizer.param_groups]
-    if usual is None or read_rate(usual) == 0 or len(set(rates)) < 2:
+    if default is None or read_rate(default) == 0 or len(set(rates)) < 2:
         return spec
-    told = {
-        name: [rate / read_rate(usual) * node.value for rate in rates]
+    scaled = {
+        name: [rate / read_rate(default) * node.value for rate in rates]
         for name, node in spec.arguments.items()
         if name in _RATES and isinstance(node.value, int | float)
     }
-    nodes = {name: from_plain(values, place=Place("default")) for name, values in told.items()}
+    nodes = {name: from_plain(values, place=Place("default")) for name, values in scaled.items()}
     return replace(spec, arguments=MappingProxyType({**spec.arguments, **nodes}))

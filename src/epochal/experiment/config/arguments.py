@@ -1,4 +1,4 @@
-"""The command line of a script of one's own, merged with its config file."""
+"""The command line of a user's script, merged with its config file."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def to_args(values: Mapping[str, Any], path: str = "args") -> Args:
 @final
 @dataclass(frozen=True)
 class ArgsOrigin:
-    """What ``parse_args`` was told, so that an experiment can load the same config."""
+    """What ``parse_args`` read, so that an experiment gets the same config."""
 
     path: Path
     overrides: tuple[str, ...]
@@ -81,15 +81,24 @@ class ArgsOrigin:
     is_test: bool
     own: ScriptOptions
     values: Mapping[str, Any]
-    """What ``args`` held then; what the script has changed since is told by the difference."""
+    """What ``args`` held then; the difference shows what the script has changed since."""
+
+    config: Config | None
+    """As it was loaded; None if values have changed since."""
 
     def with_changes_from(self, args: Args) -> ArgsOrigin:
-        """The same with the values that were set in ``args`` meanwhile."""
+        """The same origin with the values that the script has set in ``args`` since."""
         changes = {config_key(key): value for key, value in _changes(self.values, args.to_plain())}
+        if not changes:
+            return self
         kept = [one for one in self.overrides if one.partition("=")[0].strip() not in changes]
         added = [to_override(key, value) for key, value in changes.items()]
         return replace(
-            self, overrides=(*kept, *added), own=self.own.without(changes), values=args.to_plain()
+            self,
+            overrides=(*kept, *added),
+            own=self.own.without(changes),
+            values=args.to_plain(),
+            config=None,
         )
 
 
@@ -106,7 +115,7 @@ def _changes(
 
 
 def _copy(value: Value) -> Value:
-    """New dicts and lists with the same contents, whatever these are."""
+    """New dicts and lists with the same contents."""
     if isinstance(value, dict):
         return {key: _copy(child) for key, child in value.items()}
     return [_copy(child) for child in value] if isinstance(value, list) else value
@@ -131,7 +140,7 @@ def parse_args(
 
     Args:
         argv: The words; those of this process by default.
-        extend: Receives the parser and adds options of the script's own.
+        extend: Receives the parser and adds the script's own options.
         updateParser: The same under an older name.
     """
     try:
@@ -163,14 +172,16 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
     args = to_args({"extra": {}} | config.root.to_plain())
     own.attach(args, config.root)
     values = _copy(args.to_plain())
-    args._origin = ArgsOrigin(parsed.config, tuple(overrides), choices, parsed.test, own, values)
+    args._origin = ArgsOrigin(
+        parsed.config, tuple(overrides), choices, parsed.test, own, values, config
+    )
     return args
 
 
 def _standard_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--test", action="store_true", help="evaluate only, train nothing")
+    parser.add_argument("--test", action="store_true", help="only evaluate, do not train")
     parser.add_argument("--local-rank", "--local_rank", help=argparse.SUPPRESS)  # set by launchers
     add_choices(parser)
     add_resume_choices(parser)
@@ -178,53 +189,67 @@ def _standard_parser() -> argparse.ArgumentParser:
 
 
 def add_resume_choices(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a run that goes on."""
+    """Declare the options that resume a run."""
     parser.add_argument(
         "--resume",
         "--ckp",
         metavar="RUN",
-        help="go on with this run; auto: the newest unfinished one of the same config",
+        help="resume this run; auto: the newest unfinished run of the same config",
     )
     add_checkpoint_choices(parser)
 
 
 def add_checkpoint_choices(parser: argparse.ArgumentParser) -> None:
-    """Declare from where a run goes on, and what may have changed."""
+    """Declare which checkpoint a run resumes from, and whether changes are allowed."""
     parser.add_argument(
         "--from",
         dest="resume_from",
         metavar="CHECKPOINT",
-        help="go on from `last` (the newest; default), `best`, or a checkpoint's name",
+        help="checkpoint to resume from: `last` (default), `best`, or a name",
     )
     parser.add_argument(
         "--allow-changed",
         action="store_true",
-        help="go on although config, code or data have changed",
+        help="resume even if config, code or data have changed",
     )
 
 
 def add_device_choice(parser: argparse.ArgumentParser) -> None:
-    """Declare where to work, for verbs that build parts."""
-    parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best)")
+    """Declare the device, for verbs that build parts."""
+    parser.add_argument(
+        "--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best one)"
+    )
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
     """Declare the options that belong to one run."""
-    parser.add_argument("--variant", metavar="NAME", help="one of the file's variants")
+    parser.add_argument("--variant", metavar="NAME", help="a variant of the config, or `all`")
     add_device_choice(parser)
-    parser.add_argument("--gpus", type=int, metavar="N", help="how many accelerators; 0: CPU")
-    parser.add_argument("--name", metavar="TAG", help="the run's tag, instead of the file's")
-    parser.add_argument("--desc", metavar="TEXT", help="why this run is made; goes to its README")
-    parser.add_argument("--epochs", type=int, metavar="N", help="instead of train.for")
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="number of accelerators; 0 is the CPU"
+    )
+    parser.add_argument(
+        "--name", metavar="TAG", help="tag of the run, instead of that in the config"
+    )
+    parser.add_argument(
+        "--desc", metavar="TEXT", help="description, written to the README of the record"
+    )
+    parser.add_argument(
+        "--epochs", type=int, metavar="N", help="train for N epochs, instead of train.for"
+    )
     parser.add_argument(
         "--debug",
         action="store_true",
-        help="one process, all log lines, each loss by itself, pdb works",
+        help="one process, all log messages, every loss checked; pdb works",
     )
-    parser.add_argument("--fast", action="store_true", help="three batches of everything")
-    parser.add_argument("--no-file", action="store_true", help="leave no record at all")
-    parser.add_argument("--user-dir", type=Path, metavar="DIR", help="where the project's code is")
-    parser.add_argument("--allow-python", action="store_true", help="accept a .py config")
+    parser.add_argument("--fast", action="store_true", help="use only three batches of each split")
+    parser.add_argument("--no-file", action="store_true", help="write no record")
+    parser.add_argument(
+        "--user-dir", type=Path, metavar="DIR", help="folder with the project's code"
+    )
+    parser.add_argument(
+        "--allow-python", action="store_true", help="accept .py configs; their code is executed"
+    )
 
 
 def read_choices(parsed: argparse.Namespace) -> Choices:
@@ -261,27 +286,27 @@ _UNTYPED = object()
 @final
 @dataclass(frozen=True)
 class ScriptOptions:
-    """What the script's own options came to, by their attribute names."""
+    """The values of the script's own options, by attribute name."""
 
     typed: Mapping[str, Any] = field(default_factory=dict)
-    """As the parser made them of what was typed."""
+    """Those that were typed, as the parser converted them."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Of those that were not typed."""
+    """Defaults of those that were not typed."""
 
     def to_overrides(self) -> list[str]:
-        """What was typed, as changes to the config."""
+        """The typed options as changes to the config."""
         return [to_override(config_key(name), value) for name, value in self.typed.items()]
 
     def without(self, keys: Collection[str]) -> ScriptOptions:
-        """The same less those that stand at these config keys."""
+        """The same options without those of these config keys."""
         return ScriptOptions(
             {name: value for name, value in self.typed.items() if config_key(name) not in keys},
             {name: value for name, value in self.defaults.items() if config_key(name) not in keys},
         )
 
     def fill(self, config: Config) -> Config:
-        """The config with the defaults where it says nothing itself."""
+        """The config with the defaults where it sets nothing."""
         root = config.root
         for name, value in self.defaults.items():
             key = config_key(name)
@@ -291,7 +316,7 @@ class ScriptOptions:
         return replace(config, root=root)
 
     def attach(self, args: argparse.Namespace, root: Node) -> None:
-        """Give ``args`` the values under their own names, of the types the parser gave them."""
+        """Set the options in ``args`` under their own names, with the parser's types."""
         for name, value in {**self.defaults, **self.typed}.items():
             node = root.find(config_key(name))
             if node is None or (
@@ -303,9 +328,9 @@ class ScriptOptions:
 def read_script_options(
     parser: argparse.ArgumentParser, argv: Sequence[str], actions: Sequence[argparse.Action]
 ) -> ScriptOptions:
-    """What ``actions`` of the parser came to, told apart by whether they were typed."""
+    """The values of ``actions``, split into typed ones and defaults."""
     names = [a.dest for a in actions if a.default is not argparse.SUPPRESS]
-    # argparse leaves an attribute alone that exists already, so what is typed can be told.
+    # argparse does not overwrite an existing attribute with a default: this shows what was typed.
     marked = argparse.Namespace(**dict.fromkeys((a.dest for a in actions), _UNTYPED))
     found, _ = parser.parse_known_args(argv, marked)
     typed = {a.dest: getattr(found, a.dest) for a in actions}
@@ -316,12 +341,12 @@ def read_script_options(
 
 
 def config_key(name: str) -> str:
-    """Where an option of the script's own lands in the config: a known key, or ``extra``."""
+    """The config key of a script's own option: a known key, or one below ``extra``."""
     return name if name.partition(".")[0] in SECTIONS else f"extra.{name}"
 
 
 def _put(node: Node, path: Sequence[str], value: Node) -> Node:
-    """The tree with ``value`` at ``path``; a value that is in the way stays."""
+    """The tree with ``value`` at ``path``; an existing plain value on the way stays."""
     if not path:
         return value
     if not node.is_mapping:

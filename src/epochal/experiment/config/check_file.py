@@ -3,34 +3,98 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.check import CheckReport, Default, build_registry, check
-from epochal.config import load, load_variants
-from epochal.errors import ConfigError, Problem
+from epochal.check import CheckReport, build_registry, check
+from epochal.config import from_plain, load, load_variants
+from epochal.engine.interfaces.splits import split_name
+from epochal.errors import ConfigError, Place, Problem
 from epochal.experiment.config.choices import to_overrides
 from epochal.records.secrets import hiding_secrets, iter_config_secrets, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from epochal.config import Config
+    from epochal.check import Default
+    from epochal.config import Config, Node
     from epochal.experiment.config.choices import Choices
     from epochal.registry import Registry
 
 ALL_VARIANTS = "all"
+_TITLES = ("tag", "project")
+
+
+@final
+@dataclass(frozen=True)
+class CheckedConfig:
+    """A loaded config and the result of checking it, handed on to the run."""
+
+    config: Config
+    report: CheckReport
+    registry: Registry
+    """Finds what the config names; it has read that code already."""
+
+
+def check_config(
+    config: Config,
+    *,
+    user_dir: Path | None = None,
+    runner: str | None = None,
+    given: Collection[str] = (),
+    like: Registry | None = None,
+) -> CheckedConfig:
+    """The config with every mistake in it; see ``check`` for ``runner`` and ``given``.
+
+    ``like`` is the registry of a similar config, used again if it serves for this one.
+    """
+    registry = build_registry(config, user_dir=user_dir, like=like)
+    return CheckedConfig(config, check(config, registry, runner=runner, given=given), registry)
+
+
+def drop_sections(
+    config: Config, gone: Collection[str] = (), loaders: Mapping[str, object] | None = None
+) -> Config:
+    """The config without the sections ``gone`` and the splits that have ``loaders``.
+
+    An empty ``tag:`` or ``project:`` counts as missing, and a model with data needs no task.
+    """
+    root = config.root
+    entries = {name: node for name, node in root.mapping.items() if name not in gone}
+    for name in _TITLES:
+        if name in entries and entries[name].value is None:
+            del entries[name]
+    if loaders is not None and "data" in entries:
+        entries["data"] = _without_splits(entries["data"], loaders)
+    available = {*entries, *gone, *(() if loaders is None else ("data",))}
+    if "task" not in available and available >= {"model", "data"}:
+        entries["task"] = from_plain("module", place=Place("default"), layer="default")
+    return replace(config, root=replace(root, value=MappingProxyType(entries)))
+
+
+def _without_splits(data: Node, given: Mapping[str, object]) -> Node:
+    splits = {split_name(name) for name in given}
+    kept = {name: node for name, node in data.mapping.items() if split_name(name) not in splits}
+    return replace(data, value=MappingProxyType(kept))
 
 
 @final
 @dataclass(frozen=True)
 class FileCheck:
-    """What is wrong with one file, with all variants that were asked for."""
+    """Every mistake of one file and of the variants that were asked for."""
 
     path: Path
     problems: tuple[Problem, ...]
-    defaults: tuple[Default, ...] = ()
+    checked: tuple[CheckedConfig, ...] = ()
+    """One for each run; empty if the file cannot be read at all."""
+
     exit_code: int = ConfigError.exit_code
+
+    @property
+    def defaults(self) -> tuple[Default, ...]:
+        """The values that the file leaves to their defaults."""
+        return self.checked[0].report.defaults if self.checked else ()
 
 
 def check_file(
@@ -46,21 +110,21 @@ def check_file(
     """
     try:
         changes = to_overrides(choices, overrides)
-        checked = list(_check(path, changes, choices, is_plain_too=is_plain_too))
+        checked = tuple(_check(path, changes, choices, is_plain_too=is_plain_too))
     except ConfigError as error:  # a file that cannot be read at all
         return FileCheck(path, tuple(map(_redact, error.problems)), exit_code=error.exit_code)
-    found = dict.fromkeys(problem for _, report in checked for problem in report.problems)
+    found = dict.fromkeys(problem for one in checked for problem in one.report.problems)
     problems, _ = split_problems(choices, tuple(found))
     if problems:
         with hiding_secrets(
-            secret for config, _ in checked for secret in iter_config_secrets(config.root)
+            secret for one in checked for secret in iter_config_secrets(one.config.root)
         ):
             problems = tuple(map(_redact, problems))
-    return FileCheck(path, problems, checked[0][1].defaults)
+    return FileCheck(path, problems, checked)
 
 
 def _redact(problem: Problem) -> Problem:
-    """A problem without the secrets of the config that it quotes."""
+    """The problem without the secrets of the config that it quotes."""
     place = problem.place and replace(problem.place, text=redact(problem.place.text))
     what, hint = (redact(text, is_code=True) for text in (problem.what, problem.hint))
     return replace(problem, what=what, place=place, hint=hint)
@@ -69,10 +133,10 @@ def _redact(problem: Problem) -> Problem:
 def split_problems(
     choices: Choices, problems: Sequence[Problem]
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """Mistakes that matter in any case, and those that matter only if a new run begins.
+    """Mistakes that always matter, and those that matter only to a new run.
 
-    A run that goes on has its weights from a checkpoint, whatever became of ``init_from``, and
-    does not wait for a password that only its mail needs.
+    A resumed run has its weights from a checkpoint, not from ``init_from``, and does not wait
+    for a password that only its mail needs.
     """
     if choices.get("resume") is None:
         return tuple(problems), ()
@@ -86,12 +150,14 @@ def _concerns_beginning(key: str) -> bool:
 
 def _check(
     path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
-) -> Iterator[tuple[Config, CheckReport]]:
-    user_dir = _path(choices.get("user_dir"))
+) -> Iterator[CheckedConfig]:
+    folder = choices.get("user_dir")
+    user_dir = None if folder is None else Path(folder)
     registry: Registry | None = None
     for config in _configs(path, changes, choices, is_plain_too=is_plain_too):
-        registry = build_registry(config, user_dir=user_dir, like=registry)
-        yield config, check(config, registry)
+        checked = check_config(drop_sections(config), user_dir=user_dir, like=registry)
+        registry = checked.registry
+        yield checked
 
 
 def _configs(
@@ -105,9 +171,3 @@ def _configs(
     for config in load_variants(path, overrides=changes, allow_python=allow_python):
         if is_plain_too or not config.variants or config.variant is not None:
             yield config
-
-
-def _path(folder: Path | str | None) -> Path | None:
-    from pathlib import Path
-
-    return None if folder is None else Path(folder)

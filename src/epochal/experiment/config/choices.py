@@ -1,4 +1,4 @@
-"""Choices for one run, which belong to the command line and not to the experiment's file."""
+"""Choices for one run, which belong to the command line and not to the config file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAST_BATCHES = 3
 
 
 class Choices(TypedDict, total=False):
-    """What may be chosen for a single run; the file stays as it is."""
+    """What can be chosen for a single run; the file does not change."""
 
     variant: str | None
     """One of the file's variants; ``all`` runs each of them in turn."""
@@ -39,7 +39,7 @@ class Choices(TypedDict, total=False):
     """One process, no loader workers, blocking kernels, all log lines; ``breakpoint()`` works."""
 
     fast: bool
-    """Three batches of everything, to see whether it runs at all."""
+    """Three batches of everything, to try whether it runs."""
 
     no_file: bool
     """Leave no record; nothing at all is written."""
@@ -51,27 +51,27 @@ class Choices(TypedDict, total=False):
     """Accept a ``.py`` config, which runs its code."""
 
     resume: Path | str | None
-    """The run to go on with: its folder, its id or a part of it, ``last``, or the folder of one of
+    """The run to resume: its folder, its id or a part of it, ``last``, or the folder of one of
     its checkpoints; ``auto`` is the newest unfinished run of the same config, if there is one."""
 
     resume_from: str | None
-    """The checkpoint to go on from: ``last``, the newest, by default; ``best``; or a name."""
+    """The checkpoint to resume from: ``last``, the newest, by default; ``best``; or a name."""
 
     allow_changed: bool
-    """Go on although config, code or data are not what they were."""
+    """Resume even if config, code or data have changed."""
 
     begun: float | None
-    """When whoever waits for the run began to, by ``time.perf_counter``; by default just now."""
+    """When the program was started, by ``time.perf_counter``; by default now."""
 
     raise_errors: bool
     """Raise what ended a run instead of describing it in the result."""
 
 
 def check_choices(choices: Mapping[str, object], *, sections: Iterable[str] = ()) -> None:
-    """Refuse a choice that there is not, such as a misspelt one.
+    """Refuse unknown choices, such as misspelt ones.
 
     Raises:
-        ConfigError: With a suggestion for each of them.
+        ConfigError: With a suggestion for each one.
     """
     known = Choices.__annotations__
     problems = [
@@ -107,7 +107,7 @@ def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:
     if choices.get("debug"):
         wanted["log.level"] = "debug"
     typed_keys = {override.partition("=")[0].strip() for override in typed}
-    _refuse_doubles(choices, wanted, typed_keys)
+    _refuse_conflicts(choices, wanted, typed_keys)
     kept = {key: value for key, value in wanted.items() if key not in typed_keys}
     return [to_override(key, value) for key, value in kept.items()] + list(typed)
 
@@ -117,7 +117,7 @@ def to_override(key: str, value: object) -> str:
     return f"{key}={durable.encode_json(value).decode()}"
 
 
-def _refuse_doubles(choices: Choices, wanted: Mapping[str, object], typed: set[str]) -> None:
+def _refuse_conflicts(choices: Choices, wanted: Mapping[str, object], typed: set[str]) -> None:
     options = {"train.for": "epochs", "tag": "name", "desc": "desc"}
     for key, option in options.items():
         if key in wanted and key in typed and choices.get(option) is not None:

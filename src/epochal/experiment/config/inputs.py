@@ -1,23 +1,22 @@
-"""Sections given from Python: plain values go into the config, ready objects are kept."""
+"""What an experiment is given: plain values go into the config, ready objects are kept."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from typing_extensions import override
 
 from epochal.check import SECTIONS
 from epochal.config import Config, Duration, load
-from epochal.engine import Hook, Run
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.config.arguments import Args, ScriptOptions, Value, find_args_origin
+from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.config.choices import Choices, check_choices, to_override, to_overrides
 
 OBJECT_SECTIONS = (
@@ -38,25 +37,26 @@ OBJECT_SECTIONS = (
 @final
 @dataclass(frozen=True)
 class GivenParts:
-    """Parts that came as objects."""
+    """What Python gives: ready objects, and build steps that a subclass overrides."""
 
     parts: Mapping[str, Any] = field(default_factory=dict)
     """By section: task, model, data, optim, schedule, updater, average, loss, runner."""
 
     hooks: tuple[Any, ...] = ()
     metrics: tuple[Any, ...] = ()
+    overridden: frozenset[str] = frozenset()
+    """The ``build_*`` and ``prepare_*`` methods that the experiment's class overrides."""
 
+    @property
+    def prepared(self) -> set[str]:
+        """The sections whose parts ``prepare_*`` makes."""
+        return {name for name in ("task", "model") if f"prepare_{name}" in self.overridden}
 
-@final
-class Middleware(Hook):
-    """A function as a hook: it receives the run at set-up and may change the task or parts."""
-
-    def __init__(self, function: Callable[[Run], object]) -> None:
-        self.function = function
-
-    @override
-    def setup(self, run: Run) -> None:
-        self.function(run)
+    @property
+    def sections(self) -> list[str]:
+        """The sections that Python gives, as objects or through ``prepare_*``."""
+        lists = {"hooks": self.hooks, "metrics": self.metrics}
+        return sorted({*self.parts, *self.prepared, *(name for name in lists if lists[name])})
 
 
 @final
@@ -66,17 +66,20 @@ class ExperimentInputs:
 
     source: object
     overrides: tuple[str, ...]
-    """As typed, without those that the choices stand for."""
+    """As typed, without those that come from the choices."""
 
     choices: Choices
     given: GivenParts
     config: Config
     is_test: bool = False
     own: ScriptOptions = field(default_factory=ScriptOptions)
-    """Options of the script's own."""
+    """The script's own options."""
 
     replaced: Mapping[str, Any] = field(default_factory=dict)
     """Values of sections that are left out, because ``prepare_*`` makes their parts."""
+
+    checked: CheckedConfig | None = None
+    """The config as ``check_file`` has checked it, if it did and Python gives nothing."""
 
     @property
     def user_dir(self) -> Path | None:
@@ -85,27 +88,43 @@ class ExperimentInputs:
         return None if folder is None else Path(folder)
 
     def with_choices(self, choices: Choices) -> ExperimentInputs:
-        """The same with other choices for the run."""
+        """The same inputs with other choices for the run; loads the config again."""
         merged = self.choices | choices
         config = _load(self.source, self.overrides, merged, self.own)
-        return replace(self, choices=merged, config=config)
+        return replace(self, choices=merged, config=config, checked=None)
 
 
 def load_inputs(
-    source: object, overrides: Sequence[str], choices: Choices, sections: Mapping[str, Any]
+    source: object,
+    overrides: Sequence[str],
+    choices: Choices,
+    sections: Mapping[str, Any],
+    *,
+    is_test: bool = False,
+    overridden: frozenset[str] = frozenset(),
 ) -> ExperimentInputs:
     """The config, the choices and the objects that an experiment was given.
 
+    What ``check_file`` or ``parse_args`` has loaded already is not loaded again.
+
     Raises:
-        ConfigError: An object stands where only values may, or the file cannot be read.
+        ConfigError: A section that takes only values got an object, or the file cannot be read.
     """
     check_choices(choices)
-    typed, is_test, own = list(overrides), False, ScriptOptions()
-    if isinstance(source, Args) and (origin := find_args_origin(source)) is not None:
+    typed, own = list(overrides), ScriptOptions()
+    config: Config | None = None
+    checked: CheckedConfig | None = None
+    if isinstance(source, CheckedConfig):
+        assert not sections
+        assert not overridden
+        checked, config, source = source, source.config, source.config.path
+    elif isinstance(source, Args) and (origin := find_args_origin(source)) is not None:
         origin = origin.with_changes_from(source)
-        own = origin.own
+        if not (overrides or choices or sections):
+            config = origin.config
+        own, is_test = origin.own, is_test or origin.is_test
         source, typed = origin.path, [*origin.overrides, *typed]
-        choices, is_test = origin.choices | choices, origin.is_test
+        choices = origin.choices | choices
     elif isinstance(source, Args):
         source = source.to_plain()
     values, given = _split_sections(sections)
@@ -113,8 +132,16 @@ def load_inputs(
         source = values
     else:
         typed += [to_override(key, value) for key, value in _flatten(values)]
-    config = _load(source, typed, choices, own)
-    return ExperimentInputs(source, tuple(typed), choices, given, config, is_test, own)
+    return ExperimentInputs(
+        source,
+        tuple(typed),
+        choices,
+        replace(given, overridden=overridden),
+        config or _load(source, typed, choices, own),
+        is_test,
+        own,
+        checked=checked,
+    )
 
 
 def _load(source: object, overrides: Sequence[str], choices: Choices, own: ScriptOptions) -> Config:
@@ -188,11 +215,13 @@ _EXAMPLES = {
     "hooks": "hooks=[{name}()]",
     "metrics": "metrics=[{name}()]",
 }
-Part = Any  # whatever the user gave
+Part = Any  # an object of any type
 
 
 def check_given_part(section: str, part: Part, *, source: str = "") -> None:
-    """Refuse what cannot be the part of ``section``; ``source`` is the method that made it.
+    """Refuse an object that cannot be the part of ``section``.
+
+    ``source`` is the method that made it, if one did.
 
     Raises:
         ConfigError: With what to write instead.

@@ -1,4 +1,4 @@
-"""Where a run comes from: the copy of its code, the changes since the commit, its parent."""
+"""Where a run comes from: the copy of its code, its uncommitted changes, its parent run."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MAX_ABOVE = 8
 
 @final
 class CodeCopy:
-    """The copy of a project's code in a record; whatever goes wrong with it, the run goes on.
+    """The copy of a project's code in a record; an error in it never stops the run.
 
     Args:
-        options: Whether and how it is kept.
+        options: Whether and how the code is copied.
         project: The project's folder.
         run_dir: The folder of the run.
-        attempt: Which attempt at the run it is for.
+        attempt: The attempt at the run that it belongs to.
     """
 
     def __init__(
@@ -53,22 +53,22 @@ class CodeCopy:
             attempt=attempt,
         )
         self.digest = ""
-        """That of the whole copy; empty without one."""
+        """The digest of the whole copy; empty without a copy."""
 
     @property
     def project(self) -> Path:
-        """The folder that the code lies in."""
+        """The project's folder."""
         return self._snapshot.project
 
-    def keep(self, *, version: str, is_dirty: bool) -> None:
-        """Copy the code as it is now, and what git knows to have changed."""
+    def save(self, *, version: str, is_dirty: bool) -> None:
+        """Copy the code as it is now, and its uncommitted changes."""
 
         def take() -> SnapshotResult:
             home = find_home(self._options, self._snapshot.run_dir)
             self._snapshot = replace(self._snapshot, home=home, version=version)
             taken = self._take()
             if is_dirty:
-                self._keep_diff()
+                self._save_diff()
             return taken
 
         self._try(take)
@@ -79,14 +79,16 @@ class CodeCopy:
         except OSError:
             if self._snapshot.home is None:
                 raise
-        self._snapshot = replace(self._snapshot, home=None)  # others may own what runs share
+        self._snapshot = replace(
+            self._snapshot, home=None
+        )  # the shared folder may belong to another user
         return self._snapshot.take()
 
     def add(self, imported: Mapping[str, str]) -> None:
-        """Copy also what was left out and then imported."""
+        """Add files that were left out but imported."""
         self._try(lambda: self._snapshot.add_imported(imported))
 
-    def _keep_diff(self) -> None:
+    def _save_diff(self) -> None:
         folder = get_attempt_dir(self._snapshot.run_dir, self._snapshot.attempt)
         diff = read_git_diff(self._snapshot.project)
         if diff and folder.is_dir():
@@ -97,7 +99,7 @@ class CodeCopy:
             return
         try:
             taken = action()
-        except Exception as error:  # the project's folder may hold anything
+        except Exception as error:  # the project's folder may contain anything
             self.is_wanted = False
             logger.warning("the record's copy of the code is not complete: %s", error)
             logger.debug("its traceback", exc_info=True)
@@ -108,7 +110,7 @@ class CodeCopy:
 
 
 def discard_code(run_dir: Path, attempt: int) -> None:
-    """Remove the copy of an attempt that was refused, if it has one of its own."""
+    """Remove the copy of an attempt that was refused, if it has its own."""
     folder = get_attempt_dir(run_dir, attempt)
     if attempt and folder.is_dir():
         with suppress(OSError):
@@ -116,7 +118,7 @@ def discard_code(run_dir: Path, attempt: int) -> None:
 
 
 def find_home(options: RecordOptions, run_dir: Path) -> Path | None:
-    """The folder that belongs to all runs; None if there is none, and each keeps its own copies."""
+    """The folder that all runs share; None if there is none, and each run has its own copies."""
     if not options.exact:
         try:
             return make_epochal_dir(options.log_dir.absolute())
@@ -127,18 +129,18 @@ def find_home(options: RecordOptions, run_dir: Path) -> Path | None:
 
 
 def find_parent(run_dir: Path, facts: Mapping[str, Any]) -> Parent | None:
-    """The run that a new one belongs to: as told, or the one whose weights it begins with.
+    """The parent of a new run: from the environment, or the run whose weights it starts with.
 
     Args:
         run_dir: The folder of the new run.
-        facts: What its ``run.json`` says.
+        facts: The content of its ``run.json``.
     """
     folder = run_dir.absolute()
     if folder.parent.name == FOLDS_DIR and (folder.parents[1] / "run.json").is_file():
         return Parent(folder.parents[1].name, "fold")
-    told = pop_parent_variable()
-    if told is not None:
-        return told
+    parent = pop_parent_variable()
+    if parent is not None:
+        return parent
     weights = facts.get("init_from")
     weights = weights.get("path") if isinstance(weights, Mapping) else weights
     path = Path(weights).absolute() if isinstance(weights, str) and weights else None

@@ -1,11 +1,10 @@
-"""What a person reads when a run did not come to a good end: what happened, where, what now."""
+"""Describes a run that failed or was interrupted: what happened, where, what to do."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,34 +23,34 @@ if TYPE_CHECKING:
 _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
 _LIBRARIES = (str(Path(__file__).parents[2]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
-_MISTAKES = "config"
+_MIN_WIDTH, _MAX_WIDTH = 60, 100
 _IN_WORKER = "Original Traceback (most recent call last):"
 
 
 def show_failure(result: RunResult) -> None:
-    """Write to standard error how a run failed; nothing for one that did not."""
+    """Print to standard error how a run failed; nothing if it did not."""
     if result.ok:
         return
     sys.stdout.flush()
-    if result.reason == _MISTAKES and result.dir is None:
+    if result.reason == "config" and result.dir is None:
         text = _redacted(result.message, result)  # mistakes, as `epochal check` lists them
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
         lines = _redacted("\n".join(describe_failure(result)), result)
-        text = draw_box(f"run {result.status}{kind}", lines, encoding=sys.stderr.encoding)
-    print(text, file=sys.stderr)  # noqa: T201 - the one place where a failure is told
+        text = _format_panel(f"run {result.status}{kind}", lines)
+    print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
 
 
 def _redacted(text: str, result: RunResult) -> str:
-    """A text without the secrets of the run and without what a terminal would obey."""
+    """A text without the secrets of the run and without control characters."""
     with hiding_secrets(iter_tree_secrets(result.config)):
-        # Our own words begin with the name of what is wrong, and quote its value.
+        # Our messages start with a key and quote its value.
         return escape_control(redact(text, is_code=_is_epochal_error(result)))
 
 
 def show_error(error: Exception) -> int:
-    """Write to standard error how the user's code failed; gives the exit code of that."""
-    from epochal.engine.execute import result_of_error  # needs torch, which most verbs do not
+    """Print to standard error how the user's code failed; returns the exit code."""
+    from epochal.engine.execute import result_of_error  # imports torch: most verbs do without
 
     result = result_of_error(error)
     show_failure(result)
@@ -59,7 +58,7 @@ def show_error(error: Exception) -> int:
 
 
 def describe_failure(result: RunResult) -> list[str]:
-    """The lines inside the frame of a run that failed or was interrupted."""
+    """The lines in the box of a run that failed or was interrupted."""
     if result.status == "interrupted":
         lines = [f"stopped by Ctrl-C after {describe_progress(result)}"]
     elif result.status == "preempted":
@@ -77,15 +76,15 @@ def describe_failure(result: RunResult) -> list[str]:
 
 def _describe_preemption(result: RunResult) -> Iterator[str]:
     if not result.steps:
-        yield "told to end before the first step"
+        yield "preempted before the first step"
         return
-    yield f"told to end after {describe_progress(result)}"
+    yield f"preempted after {describe_progress(result)}"
     if result.dir is not None:
-        yield f"go on: {epochal_command()} resume {name_run(result.dir)}"
+        yield f"resume: {epochal_command()} resume {name_run(result.dir)}"
 
 
 def describe_progress(result: RunResult) -> str:
-    """How far a run came: epochs, steps and time."""
+    """The progress of a run: epochs, steps and time."""
     counts = [
         format_count(result.epochs, "epoch") if result.steps else "",
         format_count(result.steps, "step") if result.steps else "",
@@ -96,13 +95,13 @@ def describe_progress(result: RunResult) -> str:
 
 def _message(result: RunResult) -> list[str]:
     lines = result.message.splitlines() or ["(the error has no message)"]
-    if _IN_WORKER in result.message:  # a loader's process sends its whole traceback along
+    if _IN_WORKER in result.message:  # a loader worker sends its whole traceback
         return [lines[0], lines[-1]]
     return lines
 
 
 def _is_epochal_error(result: RunResult) -> bool:
-    """Whether the error is one whose message says everything."""
+    """Whether it is one of our errors, whose messages need no traceback."""
     kinds: list[type[EpochalError]] = [EpochalError]
     for kind in kinds:
         kinds += kind.__subclasses__()
@@ -110,7 +109,7 @@ def _is_epochal_error(result: RunResult) -> bool:
 
 
 def _notes(result: RunResult) -> list[str]:
-    """What was added to the error on its way, such as which part was being built."""
+    """The notes of the error, such as which part was being built."""
     frames = list(_FRAME.finditer(result.traceback))
     rest = result.traceback[frames[-1].end() if frames else 0 :]
     head = re.search(rf"^([\w.<>]+\.)?{result.exception_type}(: |$)", rest, re.MULTILINE)
@@ -123,7 +122,7 @@ def _notes(result: RunResult) -> list[str]:
 
 
 def _own_frames(traceback: str) -> Iterator[str]:
-    """The last places of a traceback that lie in the user's code; the last of all otherwise."""
+    """The last frames of a traceback in the user's code; otherwise the last of all."""
     frames = list(_FRAME.finditer(traceback))
     own = [frame for frame in frames if not _is_library(frame[1])]
     for frame in (own or frames)[-_MAX_FRAMES:]:
@@ -143,35 +142,19 @@ def _short(path: str) -> str:
         return path
 
 
-_NARROW, _WIDE = 60, 100
-_LINES = "╭╮╰╯─│"
-_PLAIN_LINES = "++++-|"
+def _format_panel(title: str, text: str) -> str:
+    """``text`` in a frame with a title, for standard error."""
+    from rich.console import Console, Group
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.text import Text
 
-
-def draw_box(title: str, text: str, *, width: int | None = None, encoding: str = "utf-8") -> str:
-    """``text`` in a box with ``title`` on its upper edge; long lines are wrapped.
-
-    Where ``encoding`` has no lines to draw with, the box is made of ``+``, ``-`` and ``|``.
-    """
-    box = _LINES if _can_encode(_LINES, encoding) else _PLAIN_LINES
-    top_left, top_right, low_left, low_right, across, down = tuple(box)
-    columns = width or shutil.get_terminal_size((80, 24)).columns
-    inner = min(max(columns, _NARROW), _WIDE) - 4
-    lines = [part for line in text.splitlines() for part in _wrap(line, inner)]
-    heading = textwrap.shorten(title, inner - 4, placeholder=" ...")
-    top = f"{top_left}{across} {heading} {across * (inner - len(heading) - 1)}{top_right}"
-    body = [f"{down} {line:<{inner}} {down}" for line in lines]
-    return "\n".join([top, *body, f"{low_left}{across * (inner + 2)}{low_right}"])
-
-
-def _can_encode(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except (UnicodeError, LookupError):
-        return False
-    return True
-
-
-def _wrap(line: str, width: int) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()))
-    return textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=False) or [""]
+    width = min(max(shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH), _MAX_WIDTH)
+    lines = [  # padding, not spaces: wrapped lines keep the indentation
+        Padding(Text(line.strip()), (0, 0, 0, len(line) - len(line.lstrip())))
+        for line in text.splitlines()
+    ]
+    console = Console(file=sys.stderr, width=width, color_system=None)
+    with console.capture() as printed:
+        console.print(Panel(Group(*lines), title=Text(title), title_align="left"))
+    return printed.get().rstrip()

@@ -27,7 +27,7 @@ FILE_ONLY = "is_for_the_file_only"
 
 @final
 class TerminalHandler(logging.StreamHandler[TextIO]):
-    """Writes to whatever ``sys.stdout`` is now, so that a progress bar can stay below."""
+    """Writes to the current ``sys.stdout``, which a progress bar may replace."""
 
     def __init__(self) -> None:
         super().__init__(sys.stdout)
@@ -44,7 +44,7 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
-        """Go on without a terminal that has gone, such as a pipe whose reader left."""
+        """Continue without a terminal that was closed, such as a pipe without a reader."""
         if isinstance(sys.exc_info()[1], BrokenPipeError):
             with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), self.stream.fileno())
@@ -54,7 +54,7 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 
 @final
 class RunLogHandler(logging.FileHandler):
-    """Writes to the text log of a run; lines that a full disk refuses are lost, and that is all."""
+    """Writes to the text log of a run; lines that a full disk refuses are dropped."""
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
@@ -63,13 +63,13 @@ class RunLogHandler(logging.FileHandler):
 
     @override
     def close(self) -> None:
-        with suppress(OSError):  # what could not be written is tried once more
+        with suppress(OSError):  # closing tries to write the rest
             super().close()
 
 
 @final
 class RedactingFormatter(logging.Formatter):
-    """Formats log records without the secrets in them."""
+    """Formats log records without secrets."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -78,9 +78,9 @@ class RedactingFormatter(logging.Formatter):
 
 @contextmanager
 def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
-    """Send every logger's lines to the terminal and, if given, to the file at ``path``.
+    """Send the lines of all loggers to the terminal and, if given, to the file at ``path``.
 
-    The handlers that others installed stay; ours are gone afterwards.
+    Existing handlers stay; ours are removed at the end.
     """
     root, ours = logging.getLogger(), logging.getLogger("epochal")
     number = logging.getLevelNamesMapping()[level.upper()]

@@ -1,4 +1,4 @@
-"""Mails about a run while it lives: into the mailbox, and to the recipients of ``notify``."""
+"""Sends mails about a run: to the mailbox, and to the recipients of ``notify``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Notifier:
         self._was_expected = self._is_over = False
 
     def begin(self, record: OpenRecord) -> OpenRecord:
-        """Note that a run owes a mail; gives its record, which also reports stalls."""
+        """Register that a mail is expected; returns the record, which also reports stalls."""
         self._record = record
         if self._is_part:
             return record
@@ -106,7 +106,7 @@ class Notifier:
         """Mail how the run ended, unless a user ended it or it will be resumed; never raises."""
         self._is_over = True
         if self._is_part or (self._is_supervised and result.status == "failed"):
-            return  # its supervisor decides whether that was the end
+            return  # the supervisor decides whether it restarts the run
         with _errors_logged():
             kind = mail_kind(result.status, result.reason)
             if kind is not None:
@@ -189,4 +189,4 @@ def _errors_logged() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        logger.warning("no mail could be written, and the run goes on: %s", error)
+        logger.warning("no mail could be written; the run continues: %s", error)

@@ -15,8 +15,8 @@ from epochal.config import dump, load
 from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.parts import ignore_stall
 from epochal.errors import Preempted, RecordError
-from epochal.experiment.build.builder import to_recordable
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
+from epochal.experiment.record.recordable import to_recordable
 from epochal.experiment.record.withheld_secrets import describe_withheld_secrets
 from epochal.experiment.resume.changes import (
     ChangedError,
@@ -68,7 +68,7 @@ _UNRECORDED = ("config", "value", "dir")
 @final
 @dataclass(frozen=True)
 class OpenRecord:
-    """Where one run leaves its traces; with ``--no-file`` that is nowhere."""
+    """The record that a run writes; with ``--no-file`` it writes nothing."""
 
     writer: Writer
     dir: Path | None = None
@@ -76,29 +76,29 @@ class OpenRecord:
     log_path: Path | None = None
 
     facts: dict[str, Any] = field(default_factory=dict)
-    """What ``run.json`` holds."""
+    """The content of ``run.json``."""
 
-    resumption: ResumePlan | None = None
-    point: ResumePoint | None = None
-    """What the run goes on from; None for a new one."""
+    resume_plan: ResumePlan | None = None
+    resume_point: ResumePoint | None = None
+    """The checkpoint that the run resumes from; None for a new run."""
 
     notes: tuple[str, ...] = ()
-    """What people should know of it."""
+    """Warnings that are logged at the start."""
 
     on_stall: Callable[[str, int], None] = ignore_stall
-    """Told when the run stands still."""
+    """Called when the run makes no progress."""
 
     code: CodeCopy | None = None
     spent: TimeSpent = field(default_factory=TimeSpent)
-    """What earlier attempts at it took."""
+    """The time that earlier attempts took."""
 
     def write_start(self, info: dict[str, Any]) -> None:
-        """Write what is known before anything is built; of an old run, who goes on with it."""
+        """Write what is known before anything is built; for a resumed run, add the attempt."""
         if self.dir is None:
             return
         start = _describe_start(None if self.code is None else self.code.project)
-        self._keep_code(start)
-        if self.resumption is None:
+        self._save_code(start)
+        if self.resume_plan is None:
             parent = find_parent(self.dir, info)
             info |= {"parent": None if parent is None else parent.to_json()}
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
@@ -110,33 +110,35 @@ class OpenRecord:
         for note in self.notes:
             logger.warning("%s", note)
 
-    def _keep_code(self, start: dict[str, Any]) -> None:
+    def _save_code(self, start: dict[str, Any]) -> None:
         if self.code is None or not self.code.is_wanted:
             return
         git = start["machine"]["git"] or {}
-        self.code.keep(version=start["epochal"], is_dirty=bool(git.get("dirty")))
+        self.code.save(version=start["epochal"], is_dirty=bool(git.get("dirty")))
         start["code"] = self.code.digest
 
     def add_origins(self, project: Project, config: Node, task: object) -> dict[str, Any]:
-        """Keep what code the run imported; gives what its checkpoints say about themselves.
+        """Record the imported code and the data; returns the facts that checkpoints store.
 
         Raises:
-            ChangedError: The run goes on, and its data is not what it was.
+            ChangedError: The data of a resumed run has changed.
         """
         if self.dir is None:
             return {}
         attempt = self.facts["attempts"][-1]
         code = digest_code(project)
         data = {"train": fingerprint_data(read_task_attribute(task, "train_loader"))}
-        if self.point is not None and self.resumption is not None:
-            changes = find_data_changes(self.point.manifest.data.get("train", {}), data["train"])
-            if not self.resumption.is_anything_allowed:
+        if self.resume_point is not None and self.resume_plan is not None:
+            changes = find_data_changes(
+                self.resume_point.manifest.data.get("train", {}), data["train"]
+            )
+            if not self.resume_plan.allows_changes:
                 refuse_changes(self.dir, changes)
             attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
         attempt["code"] = code
         if self.code is not None and self.code.is_wanted:
             self.code.add(code)
-            if self.resumption is None:
+            if self.resume_plan is None:
                 self.facts["code"] = self.code.digest
         self.facts["data"] = data
         self.writer.write_run(self.facts)
@@ -150,13 +152,13 @@ class OpenRecord:
         }
 
     def add_meta(self, meta: dict[str, Any]) -> None:
-        """Keep what the task knows about its data, such as the names of classes."""
+        """Record what the task says about its data, such as the names of classes."""
         if self.dir is not None and meta:
             self.facts["meta"] = to_recordable(meta)
             self.writer.write_run(self.facts)
 
     def add_given(self, sections: Iterable[str]) -> None:
-        """Keep which parts turned out to come from Python and not from the config."""
+        """Record which parts came from Python and not from the config."""
         known = self.facts.get("given", [])
         found = sorted({*known, *sections})
         if self.dir is not None and found != known:
@@ -186,14 +188,14 @@ class OpenRecord:
 
 @contextmanager
 def open_record(
-    config: Config, report: CheckReport, *, is_kept: bool, resumption: ResumePlan | None = None
+    config: Config, report: CheckReport, *, is_kept: bool, resume_plan: ResumePlan | None = None
 ) -> Iterator[OpenRecord]:
-    """A record with its configs written, read back and compared; closed in the end.
+    """A record with its configs written and verified; closed at the end.
 
-    With ``resumption`` it is that of an earlier run: its configs and its page stay as they are.
+    With ``resume_plan`` it is that of an earlier run, whose configs and README stay unchanged.
     """
     secrets = [*iter_config_secrets(config.root), *iter_config_secrets(report.expanded)]
-    kept = _open_on_disk(config, report, resumption)
+    kept = _open_on_disk(config, report, resume_plan)
     with (
         hiding_secrets(secrets),
         kept if is_kept else nullcontext(OpenRecord(NullWriter())) as record,
@@ -203,11 +205,11 @@ def open_record(
 
 @contextmanager
 def _open_on_disk(
-    config: Config, report: CheckReport, resumption: ResumePlan | None
+    config: Config, report: CheckReport, plan: ResumePlan | None
 ) -> Iterator[OpenRecord]:
-    if resumption is not None:
-        path = resumption.record.path
-        reopened = _reopened(resumption, report, is_supervised=report_run_folder(path))
+    if plan is not None:
+        path = plan.record.path
+        reopened = _reopened(plan, report, is_supervised=report_run_folder(path))
         with holding_lease(path), writing_heartbeat(path), reopened as record:
             yield record
         return
@@ -241,7 +243,7 @@ def _open_on_disk(
 
 @contextmanager
 def _restoring_on_refusal(folder: Path, attempt: int) -> Iterator[None]:
-    """Let a run say of itself what it said before, when a block refuses to go on with it."""
+    """Restore the status of a run if a block refuses to resume it."""
     paths = [folder / name for name in ("run.json", "status.json")]
     before = {path: path.read_bytes() for path in paths if path.is_file()}
     try:
@@ -256,7 +258,7 @@ def _restoring_on_refusal(folder: Path, attempt: int) -> Iterator[None]:
 
 @contextmanager
 def _closing(writer: RunWriter) -> Iterator[RunWriter]:
-    """Let go of the files in the end; a run that came to no start says why."""
+    """Close the files at the end; record why a run could not start."""
     with closing(writer):
         try:
             yield writer
@@ -272,9 +274,9 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
 
 @contextmanager
 def _removing_failed_start(folder: Path) -> Iterator[None]:
-    """Leave nothing of a run whose start the disk refused, down to saying that it failed.
+    """Remove the folder of a run that could not write its first files.
 
-    A folder that another process has taken is left to that.
+    A folder that another process has taken stays.
     """
     try:
         yield
@@ -292,14 +294,14 @@ def _status_of(folder: Path) -> object:
 
 @contextmanager
 def _reopened(
-    resumption: ResumePlan, report: CheckReport, *, is_supervised: bool
+    plan: ResumePlan, report: CheckReport, *, is_supervised: bool
 ) -> Iterator[OpenRecord]:
-    """The record of a run that goes on; put back as it was if that is refused."""
-    point, notes = load_resume_point(resumption) if resumption.has_state else (None, [])
-    attempt = resumption.begin(point, is_supervised=is_supervised)
+    """The record of a resumed run; restored if the run is refused."""
+    point, notes = load_resume_point(plan) if plan.has_state else (None, [])
+    attempt = plan.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])
-    folder = RunFolder(resumption.record.path, options.log_file)
-    run = resumption.record.run
+    folder = RunFolder(plan.record.path, options.log_file)
+    run = plan.record.run
     listed = run.get("attempts")
     before = listed if isinstance(listed, list) else []
     facts = {**run, "attempts": [*before, attempt.to_json()]}
@@ -310,7 +312,7 @@ def _reopened(
         reserving_disk_space(folder.path),
     ):
         at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
-        spent = read_spent_before(resumption.record, point)
+        spent = read_spent_before(plan.record, point)
         writer.write_status("starting", **at, **spent.to_fields())
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
         yield OpenRecord(
@@ -319,8 +321,8 @@ def _reopened(
             folder.checkpoint_dir,
             folder.log_path,
             facts=facts,
-            resumption=resumption,
-            point=point,
+            resume_plan=plan,
+            resume_point=point,
             notes=tuple(notes),
             spent=spent,
             code=CodeCopy(options, project=report.project.dir, run_dir=folder.path, attempt=number),
@@ -337,7 +339,7 @@ def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> No
     provenance = collect_provenance(report.expanded, defaults)
     writer.write_config(config.sources, text, config.format, provenance)
     path = writer.folder.config_dir / f"expanded.{config.format}"
-    if not _reads_as(path, expanded):  # a key or a sign of the text was taken for a secret
+    if not _reads_as(path, expanded):  # a part of the text was taken for a secret
         with raising_record_errors():
             durable.write_text(path, text)
         _verify_written(path, expanded)
@@ -356,11 +358,11 @@ def _record_options(values: dict[str, Any]) -> RecordOptions:
 
 
 def _verify_written(path: Path, expanded: Node) -> None:
-    """Make sure that the expanded config on disk is the one that is about to run."""
+    """Make sure that the expanded config on disk reads back as it was written."""
     if not _reads_as(path, expanded):
         raise RecordError(
             f"{path}: reads back as another config than the one that was written\n"
-            "  this is a defect of Epochal; write the config as YAML to work around it"
+            "  this is a bug in Epochal; write the config as YAML to work around it"
         )
 
 

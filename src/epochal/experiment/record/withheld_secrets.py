@@ -1,4 +1,4 @@
-"""The secrets of a config that its record does not keep: said at the start, found at a return."""
+"""Secrets of a config that its record omits: named at the start, read again on resume."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 
 
 def describe_withheld_secrets(expanded: Node) -> list[str]:
-    """One line about the secrets that stand in a config itself, if there are any."""
+    """One line that names the secrets written in a config, if there are any."""
     kept = {key: node.to_public() for key, node in redact_config(expanded).iter_leaves()}
     keys = [
         key
         for key, node in expanded.iter_leaves()
-        if key not in kept or node.to_public() != kept[key]  # a key may hold a secret, too
+        if key not in kept or node.to_public() != kept[key]  # a key may contain a secret, too
     ]
     if not keys:
         return []
     return [
-        f"the record does not keep secrets, here {', '.join(keys)}; whoever goes on with the run "
-        "needs them in its config file, as key=VALUE, or better as ${env:NAME}"
+        f"the record omits secrets, here {', '.join(keys)}; resuming the run needs them in its "
+        "config file, as key=VALUE, or better as ${env:NAME}"
     ]
 
 
 def find_withheld_secrets(record: RunRecord, config: Path, overrides: Sequence[str]) -> list[str]:
-    """Overrides with the secrets that a record lacks, as far as the run's own config has them.
+    """Overrides with the secrets that a record omits, if the run's config file still has them.
 
     Args:
-        record: Of the run that goes on.
-        config: What its record kept.
-        overrides: What has changed since.
+        record: The run to resume.
+        config: The expanded config in its record.
+        overrides: Changes to it.
     """
     kept = load(config, overrides=overrides).root
     missing = [key for key, node in kept.iter_leaves() if _is_withheld(node)]
@@ -49,7 +49,7 @@ def find_withheld_secrets(record: RunRecord, config: Path, overrides: Sequence[s
         return []
     try:
         original = _load_original(record.run)
-    except (EpochalError, OSError):  # it is gone; the check says what is missing
+    except (EpochalError, OSError):  # the check reports what is missing
         return []
     return list(_read_again(original, kept, missing)) if original is not None else []
 
@@ -74,5 +74,5 @@ def _read_again(original: Config, kept: Node, missing: Sequence[str]) -> Iterato
         found, shown, recorded = original.root.find(key), clean.find(key), kept.find(key)
         if found is None or shown is None or recorded is None or _is_withheld(found):
             continue
-        if shown.value == recorded.value:  # what it was, as far as anybody can tell
+        if shown.value == recorded.value:  # the same apart from the secret
             yield to_override(key, found.to_public())

@@ -1,4 +1,4 @@
-"""What is not as it was when a run was recorded: its config, its code, its data."""
+"""Finds what has changed since a run was recorded: its config, its code, its data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @final
 class ChangedError(ConfigError):
-    """A run is not to go on, since it would be another one."""
+    """A run cannot be resumed, since it would compute something else."""
 
 
 _MAY_CHANGE = (
@@ -49,7 +49,7 @@ _MAY_CHANGE = (
     "desc",
     "env",
 )
-"""Keys that may change without making another run of it; the rest decides what is computed."""
+"""Keys that may change when a run is resumed; all others decide what is computed."""
 
 _PASSIVE_HOOKS = ("banner", "console", "recording", "timereport", "finalweights", "profiler")
 _UNRECORDED = ("init_from", "record")
@@ -67,7 +67,7 @@ class Change:
     before: Value
     after: Value
     may_change: bool = False
-    """Whether it may change in the middle of a run."""
+    """Whether it may change when a run is resumed."""
 
     @override
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ def _is_same(old: Value, new: Value) -> bool:
 
 
 def _influential_hooks(hooks: Value) -> list[Value]:
-    """The hooks that may change what is computed, and not only what is seen of it."""
+    """The hooks that may change what is computed, not only what is shown."""
     entries = hooks if isinstance(hooks, list | tuple) else ()
     return [entry for entry in entries if _type_of(entry) not in _PASSIVE_HOOKS]
 
@@ -121,7 +121,7 @@ def _type_of(entry: Value) -> str:
 
 
 def changes_to_overrides(changes: Sequence[Change]) -> tuple[str, ...]:
-    """The same as overrides, which make the new config of the old one."""
+    """The changes as overrides, which turn the old config into the new one."""
     return tuple(
         to_override(change.key, "$delete" if change.after == _ABSENT else change.after)
         for change in changes
@@ -130,10 +130,10 @@ def changes_to_overrides(changes: Sequence[Change]) -> tuple[str, ...]:
 
 
 def refuse_changes(where: object, found: Sequence[Change]) -> None:
-    """Refuse to go on with what is another run.
+    """Refuse to resume a run that would compute something else.
 
     Raises:
-        ChangedError: Something differs that must not.
+        ChangedError: A key, file or dataset differs that must not.
     """
     wrong = [change for change in found if not change.may_change]
     if not wrong:
@@ -141,8 +141,8 @@ def refuse_changes(where: object, found: Sequence[Change]) -> None:
     lines = [str(change) for change in wrong[:_MAX_LISTED]]
     if len(wrong) > _MAX_LISTED:
         lines.append(f"and {len(wrong) - _MAX_LISTED} more")
-    what = "cannot go on as the same run, since this has changed:\n    " + "\n    ".join(lines)
-    hint = "make it as it was, or go on all the same with --allow-changed"
+    what = "cannot be resumed as the same run, since this has changed:\n    " + "\n    ".join(lines)
+    hint = "undo the changes, or resume with them: --allow-changed"
     raise ChangedError(Problem(str(where), what, hint=hint))
 
 
@@ -157,7 +157,7 @@ def digest_config(values: Mapping[str, Any]) -> str:
 
 
 def digest_code(project: Project) -> dict[str, str]:
-    """The project's own files that were imported so far, each with a digest of its content."""
+    """A digest of each of the project's files that is imported, by path in the project."""
     found = {}
     for path in _imported_files(project.dir.absolute()):
         name = _name_in(path, project.dir.absolute())
@@ -168,7 +168,7 @@ def digest_code(project: Project) -> dict[str, str]:
 
 
 def find_code_changes(recorded: Mapping[str, str], project: Project) -> list[Change]:
-    """The files of a run that are not as they were; imports nothing."""
+    """The recorded files that have changed; imports nothing."""
     changes = []
     for name, before in recorded.items():
         content = _read(project.dir / name)
@@ -179,27 +179,27 @@ def find_code_changes(recorded: Mapping[str, str], project: Project) -> list[Cha
 
 
 def _imported_files(folder: Path) -> Iterator[Path]:
-    """The files below a folder that were imported; there are thousands elsewhere."""
+    """The imported files below a folder."""
     inside = f"{folder}{os.sep}"
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py"):
             continue
-        if os.path.isabs(file) and not file.startswith(inside):  # noqa: PTH117 - of thousands
+        if os.path.isabs(file) and not file.startswith(inside):  # noqa: PTH117 - quick, for thousands of modules
             continue
         if name.partition(".")[0] != "epochal":
             yield Path(file).absolute()
 
 
 def _name_in(path: Path, folder: Path) -> str | None:
-    """The path below a folder; nothing for what is not the project's own."""
+    """The path below a folder; None for files that are not the project's."""
     try:
         inner = path.relative_to(folder)
     except ValueError:
         return None
     if "site-packages" in inner.parts or any(part[0] == "." for part in inner.parts):
         return None
-    # A project may also lie below an environment, as /usr/src/app does where that is /usr.
+    # A project may itself lie below the environment, such as /usr/src/app below /usr.
     environment = Path(sys.prefix)
     is_installed = environment.is_relative_to(folder) and path.is_relative_to(environment)
     return None if is_installed else inner.as_posix()
@@ -213,14 +213,14 @@ def _read(path: Path) -> bytes | None:
 
 
 def fingerprint_data(loader: object) -> dict[str, Any]:
-    """The length of a loader's data and, of tensors in memory, a digest of some rows.
+    """The type and length of a loader's data, and a digest of some rows of tensors in memory.
 
-    Nothing is read through the dataset itself, which may be slow, or draw random numbers.
+    Datasets are not indexed: that may be slow, or draw random numbers.
     """
     dataset = getattr(loader, "dataset", loader)
     facts: dict[str, Any] = {"type": type(dataset).__name__}
     if isinstance(dataset, Sized):
-        with suppress(TypeError, NotImplementedError):  # an iterable dataset may not know
+        with suppress(TypeError, NotImplementedError):  # an iterable dataset may have none
             facts["length"] = len(dataset)
     content = hashlib.sha256()
     if _add_content(content, dataset):
@@ -229,7 +229,7 @@ def fingerprint_data(loader: object) -> dict[str, Any]:
 
 
 def find_data_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """What differs between two fingerprints, as far as both know it."""
+    """The differences between two fingerprints in what both contain."""
     return [
         Change(f"training data, {name}", before[name], after[name])
         for name in before
@@ -238,7 +238,7 @@ def find_data_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> li
 
 
 def _add_content(digest: hashlib._Hash, dataset: object) -> bool:
-    """Take in rows of tensors in memory, also below subsets and joined datasets."""
+    """Add rows of tensors in memory, also those of subsets and concatenated datasets."""
     tensors = getattr(dataset, "tensors", None)
     if isinstance(tensors, Mapping):
         tensors = tuple(tensors.values())

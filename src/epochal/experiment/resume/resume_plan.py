@@ -1,4 +1,4 @@
-"""From the folder of a run to the point where it goes on: the same config, code and data."""
+"""Decides whether and from which checkpoint a run resumes; refuses changed configs and code."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from epochal.records.secrets import redact_config
 from epochal.text.escape import to_openable_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from epochal.check import CheckReport
-    from epochal.config import Config, Node
+    from epochal.experiment.config.check_inputs import CheckedInputs
     from epochal.experiment.config.choices import Choices
     from epochal.records.folder.checkpoint_manifests import CheckpointDamage, CheckpointManifest
     from epochal.records.metrics.time_spent import TimeSpent
@@ -44,16 +44,16 @@ logger = logging.getLogger(__name__)
 AUTO = "auto"
 LAST = "last"
 BEST = "best"
-_AT_ITS_END = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
+_END_REASONS = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
 _EVALUATIONS = ("test", "predict")
-_LIVING = ("starting", "running")
+_ACTIVE = ("starting", "running")
 _LENGTHS = ("train.", "stages")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ResumePlan:
-    """A run that is to go on, looked at but not touched."""
+    """The run to resume, and how; nothing of it is changed yet."""
 
     record: RunRecord
     chosen: str
@@ -65,17 +65,17 @@ class ResumePlan:
     changes: tuple[Change, ...]
     """What differs from the last attempt: the config, the code."""
 
-    is_anything_allowed: bool
+    allows_changes: bool
     has_state: bool = True
-    """Whether it goes on from a checkpoint; a cross validation goes on from its folds."""
+    """Whether it resumes from a checkpoint; a cross validation resumes its folds."""
 
     @property
     def checkpoint_dir(self) -> Path:
-        """Where its checkpoints lie."""
+        """The folder of its checkpoints."""
         return self.record.path / "checkpoints"
 
     def begin(self, point: ResumePoint | None, *, is_supervised: bool = False) -> Attempt:
-        """The attempt of this process, which goes on from a checkpoint, if there are any."""
+        """The attempt of this process, which resumes from ``point`` if there is one."""
         cause = find_cause(self.record.summary.status, is_supervised=is_supervised)
         known = [self.record.summary.attempt, *(one.attempt for one in self.record.attempts)]
         known += [one.attempt for one in find_checkpoints(self.checkpoint_dir)]
@@ -97,9 +97,9 @@ class ResumePlan:
 
 
 def read_spent_before(record: RunRecord, point: ResumePoint | None) -> TimeSpent:
-    """What all attempts so far took; a checkpoint may know more of one that was killed."""
+    """The time of all attempts so far; a checkpoint may know more about a killed one."""
     spent = read_time_spent(record)
-    if record.summary.status in _LIVING:  # its end came after it was looked at
+    if record.summary.status in _ACTIVE:  # it was killed, and could not write its end
         spent = replace(spent, killed=spent.killed + 1)
     if point is None:
         return spent
@@ -109,34 +109,28 @@ def read_spent_before(record: RunRecord, point: ResumePoint | None) -> TimeSpent
     return spent.go_back(at) if record.summary.step > point.manifest.step else spent
 
 
-def plan_resume(
-    choices: Choices, report: CheckReport, recheck: Callable[[Config, Path | None], Node]
-) -> ResumePlan | None:
-    """The run that the choices ask to go on with; None to start a new one.
-
-    Args:
-        choices: Which run, and what may have changed.
-        report: The config that is about to run.
-        recheck: Gives the expanded form of a recorded config, with the project's folder.
+def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
+    """How to resume the run that the choices name; None to start a new one.
 
     Raises:
         RecordError: There is no such run.
-        ConfigError: It is another run, by its config or its code.
+        ConfigError: Its config or its code has changed.
     """
+    choices, report = checked.inputs.choices, checked.report
     named = choices.get("resume")
     if named is None:
         return None
     _require_resumable(choices, report)
     run_name, checkpoint = split_checkpoint_name(named)
     if str(named) == AUTO:
-        record = _find_unfinished(report, recheck)
+        record = _find_unfinished(checked)
         if record is None:
             return None
     else:
         record = get_training_record(run_name, _runs_dir(report))
     is_allowed = bool(choices.get("allow_changed"))
-    first, latest = _recorded(record, recheck)
-    values = redact_config(report.expanded).to_public()  # as the record has it
+    first, latest = _read_configs(record, checked)
+    values = redact_config(report.expanded).to_public()  # as in the record
     changes = [*find_config_changes(latest, values), *_code_changes(record, report.project)]
     if not is_allowed:
         refuse_changes(record.path, changes)
@@ -146,13 +140,13 @@ def plan_resume(
         chosen=choices.get("resume_from") or checkpoint or LAST,
         overrides=changes_to_overrides(find_config_changes(first, values)),
         changes=tuple(changes),
-        is_anything_allowed=is_allowed,
+        allows_changes=is_allowed,
         has_state=not _has_folds(record),
     )
 
 
 def _has_folds(record: RunRecord) -> bool:
-    """Whether it is a cross validation, whose folds are runs of their own."""
+    """Whether it is a cross validation, whose folds are separate runs."""
     train = record.expanded.get("train")
     if not isinstance(train, dict):  # the file may be damaged
         return False
@@ -160,7 +154,7 @@ def _has_folds(record: RunRecord) -> bool:
 
 
 def split_checkpoint_name(named: Path | str) -> tuple[Path | str, str]:
-    """The run that is meant and, where the folder of a checkpoint was named, its checkpoint."""
+    """The run and, if ``named`` is the folder of a checkpoint, that checkpoint's name."""
     path = Path(named)
     if path.parent.name == "checkpoints" and path.is_dir():
         return path.parent.parent, path.name
@@ -168,12 +162,12 @@ def split_checkpoint_name(named: Path | str) -> tuple[Path | str, str]:
 
 
 def get_training_record(named: Path | str, root: Path) -> RunRecord:
-    """The record of a run that has something to go on from; ``last`` is the newest training.
+    """The record of a run that can be resumed; ``last`` is the newest training.
 
     Raises:
         RecordError: There is no such run.
-        ConfigError: It is no training.
-        CheckpointError: It has no checkpoint, not even a damaged one, and does not live.
+        ConfigError: It is not a training.
+        CheckpointError: It has no checkpoint, not even a damaged one, and is not active.
     """
     if str(named) == LAST:
         trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
@@ -181,16 +175,16 @@ def get_training_record(named: Path | str, root: Path) -> RunRecord:
     record = read_run(named, root)
     runner = record.summary.runner
     if runner in _EVALUATIONS:
-        what = f"only a training can go on, and this is a {runner}"
+        what = f"only a training can be resumed, and this is a {runner}"
         raise ConfigError(Problem(str(record.path), what, hint="`epochal runs` lists the others"))
     _require_begun(record)
     return record
 
 
 def _require_begun(record: RunRecord) -> None:
-    """Refuse a run that ended before there was anything to go on from."""
+    """Refuse a run that ended before its first checkpoint."""
     folder = record.path / "checkpoints"
-    if record.summary.status in _LIVING or _has_folds(record):
+    if record.summary.status in _ACTIVE or _has_folds(record):
         return
     if find_checkpoints(folder) or find_newest_checkpoint(folder)[1]:
         return
@@ -206,11 +200,11 @@ def _require_begun(record: RunRecord) -> None:
 
 def _require_resumable(choices: Choices, report: CheckReport) -> None:
     if choices.get("no_file"):
-        what = "a run goes on in its own folder"
+        what = "a run is resumed in its own folder"
         raise ConfigError(Problem("--no-file", what, hint="leave out --no-file, or --resume"))
     runner = report.expanded.find("runner.type")
     if runner is not None and runner.value in _EVALUATIONS:
-        what = f"only a training can go on, and the runner is {runner.value!r}"
+        what = f"only a training can be resumed, and the runner is {runner.value!r}"
         raise ConfigError(Problem("--resume", what, hint=f"use `epochal {runner.value} RUN`"))
 
 
@@ -220,27 +214,27 @@ def _runs_dir(report: CheckReport) -> Path:
 
 
 def get_expanded_config(record: RunRecord) -> Path:
-    """The expanded config that a run left.
+    """The path of the expanded config in a record.
 
     Raises:
-        CheckpointError: It is gone.
+        CheckpointError: It is missing.
     """
     found = sorted((record.path / "config").glob("expanded.*"))
     if not found:
         raise CheckpointError(
-            f"{record.path}: has no expanded config to go on with\n"
+            f"{record.path}: has no expanded config to resume with\n"
             f"  name the config yourself: epochal run FILE --resume {record.path}"
         )
     return found[0]
 
 
 def last_overrides(record: RunRecord) -> tuple[str, ...]:
-    """What the last attempt had changed in the config that the run began with."""
+    """The changes of the last attempt to the config that the run began with."""
     return record.attempts[-1].overrides if record.attempts else ()
 
 
 def project_dir(record: RunRecord) -> Path | None:
-    """The folder of the code that a run used, if the record tells."""
+    """The folder of the code that a run used, if the record has it."""
     folder = record.run.get("project_dir")
     return Path(to_openable_path(folder)) if isinstance(folder, str) else None
 
@@ -249,28 +243,29 @@ def require_project_dir(record: RunRecord) -> Path:
     """The folder of the code that a run used.
 
     Raises:
-        CheckpointError: The record does not tell.
+        CheckpointError: The record does not have it.
     """
     folder = project_dir(record)
     if folder is None:
         path = record.path / "run.json"
         what = "is damaged" if path.exists() else "is missing"
         raise CheckpointError(
-            f"{path}: {what}, so nobody knows where its code is\n"
+            f"{path}: {what}, so the folder of its code is unknown\n"
             f"  name the config yourself: epochal run FILE --resume {record.path}"
         )
     return folder
 
 
-def _recorded(
-    record: RunRecord, recheck: Callable[[Config, Path | None], Node]
+def _read_configs(
+    record: RunRecord, checked: CheckedInputs
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The expanded config that a run began with, and that of its last attempt."""
     path, folder = get_expanded_config(record), project_dir(record)
-    first = recheck(load(path), folder).to_public()
+    first = checked.expand(load(path), folder).to_public()
     overrides = last_overrides(record)
-    latest = recheck(load(path, overrides=overrides), folder).to_public() if overrides else first
-    return first, latest
+    if not overrides:
+        return first, first
+    return first, checked.expand(load(path, overrides=overrides), folder).to_public()
 
 
 def _code_changes(record: RunRecord, project: Project) -> list[Change]:
@@ -279,67 +274,63 @@ def _code_changes(record: RunRecord, project: Project) -> list[Change]:
 
 
 def _refuse_ended(record: RunRecord, changes: list[Change]) -> None:
-    """Refuse a run that has come to its end, unless it is to be another end now."""
+    """Refuse a run that has finished, unless its length has changed."""
     summary = record.summary
     if has_run_ended(record) and not any(change.key.startswith(_LENGTHS) for change in changes):
-        what = f"has come to its end already ({summary.status}, {summary.reason})"
+        what = f"has already finished ({summary.status}, {summary.reason})"
         stages = record.expanded.get("stages")
         last = f"stages.{len(stages) - 1}.for=... --allow-changed" if stages else "train.for=..."
-        hint = f"train longer with {last}, or begin a new run with init_from=..."
+        hint = f"train longer with {last}, or start a new run with init_from=..."
         raise ConfigError(Problem(str(record.path), what, hint=hint))
 
 
 def has_run_ended(record: RunRecord) -> bool:
-    """Whether a run has come to an end of its own."""
+    """Whether a run has finished: it was neither interrupted nor did it fail."""
     summary = record.summary
-    is_stopped = summary.status == "stopped" and summary.reason in _AT_ITS_END
+    is_stopped = summary.status == "stopped" and summary.reason in _END_REASONS
     return summary.status == "finished" or is_stopped
 
 
-def _find_unfinished(
-    report: CheckReport, recheck: Callable[[Config, Path | None], Node]
-) -> RunRecord | None:
-    """The newest run of the same experiment that has checkpoints and did not come to its end."""
-    values = redact_config(report.expanded).to_public()
+def _find_unfinished(checked: CheckedInputs) -> RunRecord | None:
+    """The newest unfinished run of the same experiment that has checkpoints."""
+    values = redact_config(checked.report.expanded).to_public()
     without = ""
-    for summary in reversed(find_runs(_runs_dir(report))):
+    for summary in reversed(find_runs(_runs_dir(checked.report))):
         if (summary.project, summary.tag) != (values["project"], values["tag"]):
             continue
         if summary.status in ("finished", "stopped", "damaged"):
             continue
         record = read_run(summary.path)
-        if not _is_same_config(record, values, recheck):
+        if not _is_same_config(record, values, checked):
             continue
         is_begun = _has_folds(record) or find_checkpoints(record.path / "checkpoints")
-        if summary.status in _LIVING or is_begun:
+        if summary.status in _ACTIVE or is_begun:
             return record
         without = without or str(summary.path)
     reason = f"{without} has no checkpoint" if without else "no unfinished run of this config"
-    logger.warning("resume=auto: %s; a new run starts at its beginning", reason)
+    logger.warning("resume=auto: %s; starting a new run", reason)
     return None
 
 
-def _is_same_config(
-    record: RunRecord, values: Mapping[str, Any], recheck: Callable[[Config, Path | None], Node]
-) -> bool:
+def _is_same_config(record: RunRecord, values: Mapping[str, Any], checked: CheckedInputs) -> bool:
     try:
-        _, latest = _recorded(record, recheck)
+        _, latest = _read_configs(record, checked)
     except (CheckpointError, ConfigError):
         return False
     return all(change.may_change for change in find_config_changes(latest, values))
 
 
-def load_resume_point(resumption: ResumePlan) -> tuple[ResumePoint, list[str]]:
-    """The state to go on from, and what was damaged; the caller holds the folder's lease.
+def load_resume_point(plan: ResumePlan) -> tuple[ResumePoint, list[str]]:
+    """The state to resume from, and notes on damaged checkpoints; the caller holds the lease.
 
-    Damaged checkpoints are named, set aside, and skipped, unless one was asked for by name.
+    Damaged checkpoints are renamed and skipped, unless one was asked for by name.
 
     Raises:
-        CheckpointError: There is no such checkpoint, or none that is whole.
+        CheckpointError: There is no such checkpoint, or all are damaged.
     """
     from epochal.checkpoint.checkpoint_folder import mark_as_damaged, read_checkpoint
 
-    folder, chosen = resumption.checkpoint_dir, resumption.chosen
+    folder, chosen = plan.checkpoint_dir, plan.chosen
     notes = []
     if chosen not in (LAST, BEST):
         path = _find_named(folder, chosen)
@@ -354,8 +345,8 @@ def load_resume_point(resumption: ResumePlan) -> tuple[ResumePoint, list[str]]:
         state=state,
         manifest=manifest,
         path=path,
-        is_strict=not resumption.is_anything_allowed,
-        has_ended=has_run_ended(resumption.record),
+        is_strict=not plan.allows_changes,
+        has_ended=has_run_ended(plan.record),
     )
     return point, notes
 
@@ -376,15 +367,15 @@ def _require_found(
         return found
     if damaged:
         raise CheckpointError(
-            f"{folder}: none of its checkpoints is whole, {len(damaged)} are damaged\n"
-            "  begin a new run; weights can be taken from another file with init_from=..."
+            f"{folder}: all {len(damaged)} checkpoints are damaged\n"
+            "  start a new run; init_from=... loads weights from another file"
         )
     if chosen == BEST and find_checkpoints(folder):
         raise CheckpointError(
-            f"{folder}: no checkpoint knows how good it is, since no monitor was measured\n"
-            "  go on from the newest: --from last"
+            f"{folder}: there is no best checkpoint, since no monitor was measured\n"
+            "  resume from the newest: --from last"
         )
     raise CheckpointError(
-        f"{folder}: has no checkpoint to go on from\n"
-        "  `epochal run FILE` starts anew; checkpoint: {every: 1ep} makes some"
+        f"{folder}: has no checkpoint to resume from\n"
+        "  `epochal run FILE` starts a new run; checkpoint: {every: 1ep} writes checkpoints"
     )

@@ -1,4 +1,4 @@
-"""Finds how many samples of an experiment fit into memory at once; nothing is kept or recorded."""
+"""Finds the largest batch that fits into memory; records nothing."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ if TYPE_CHECKING:
 
 
 MAX_SAMPLES = 65_536
-"""What is tried at most where neither a limit nor the data says anything."""
+"""The largest size to try if there is no limit and the data has no length."""
 
-_EIGHTS = 16  # from here on the advice is a multiple of eight, which devices like
+_EIGHTS = 16  # from here on the advice is a multiple of eight, which is fast
 
 
 @final
 @dataclass(frozen=True)
 class BatchSearchResult:
-    """What was found."""
+    """Every size that was tried, and the largest that fits."""
 
     tag: str
     device: str
     tries: tuple[BatchTry, ...]
     batch_size: int | None
-    """Samples of a batch as the config has it, if the loader tells."""
+    """The batch size of the config, if the loader has one."""
 
     limit: int
-    """The most samples that were to be tried."""
+    """The largest size to try."""
 
     result: RunResult
     """How the search ended."""
 
     @property
     def samples(self) -> int:
-        """The most samples that fit; 0 if not even one does."""
+        """The most samples that fit; 0 if none fit."""
         return max((one.samples for one in self.tries if one.fits), default=0)
 
     @property
     def advice(self) -> int:
-        """What to write: the same, a little less where it is many."""
+        """The batch size to use: the most samples, rounded down to a multiple of eight."""
         return self.samples - self.samples % 8 if self.samples >= _EIGHTS else self.samples
 
     @property
     def bytes_per_sample(self) -> float | None:
-        """What each further sample takes on the device, if that was counted."""
+        """The device memory of each further sample, if it was measured."""
         peaks = sorted({one.samples: one.peak for one in self.tries if one.peak}.items())
         if len(peaks) < 2:
             return None
@@ -91,7 +91,7 @@ def find_batch(
 ) -> BatchSearchResult:
     """The most samples that fit into memory at once, tried with steps on real data.
 
-    The model and all else is afterwards as before.
+    Model, optimizer and random generators are restored afterwards.
 
     Args:
         source: A config as ``ep.run`` takes it, or an ``Experiment``.
@@ -100,7 +100,7 @@ def find_batch(
         choices: What belongs to this search alone; see ``Choices``.
 
     Raises:
-        ConfigError: The config has mistakes, or the device has no memory of its own to fill.
+        ConfigError: The config has mistakes, or the device is a CPU and there is no limit.
         TaskError: The config does not train.
     """
     check_choices(choices, sections=SECTIONS)
@@ -110,14 +110,14 @@ def find_batch(
     experiment = source
     if not isinstance(experiment, Experiment):
         experiment = Experiment(source, overrides=overrides, choices=choices)
-    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None and not runner.needs_optimizer:
         raise TaskError(
             "runner: takes no steps, so there is no batch to find\n"
             "  name a config that trains, or set runner=train"
         )
     if run.device.type == "cpu" and limit is None:
-        what = "needs a device with memory of its own: a CPU would fill all of the machine's"
+        what = "needs a device with its own memory: a CPU would fill that of the machine"
         raise ConfigError(Problem("find-batch", what, hint="use --device cuda, or --limit SAMPLES"))
     disable_evaluation(run)
     loader = run.feed.loader
@@ -131,7 +131,7 @@ def find_batch(
 logger = logging.getLogger(__name__)
 
 STEPS_PER_TRY = 2
-"""Steps of each size: the first one alone has no state of the optimizer before it."""
+"""Steps of each size: the first one allocates the optimizer's state only at its end."""
 
 
 @final
@@ -142,12 +142,12 @@ class BatchTry:
     samples: int
     fits: bool
     peak: int | None = None
-    """The most bytes that tensors took on the device; None where nobody counts."""
+    """Peak memory of tensors on the device, in bytes; None on a CPU."""
 
 
 @final
 class LargestBatchSearch(Runner):
-    """Looks for the most samples that a step can have; its value is every try, in order.
+    """Finds the most samples that a step can have; its value is every try, in order.
 
     Args:
         runner: Takes the steps.
@@ -167,7 +167,7 @@ class LargestBatchSearch(Runner):
     def run(self, run: Run) -> list[BatchTry]:
         steps = run.feed.epoch(0)
         batch = next(steps)[0]
-        del steps  # nobody reads on
+        del steps
         _require_rows(batch)
         state = snapshot_to_host(collect_state(run))
         tries: list[BatchTry] = []
@@ -197,7 +197,7 @@ class LargestBatchSearch(Runner):
         return BatchTry(samples, fits, peak if fits else None)
 
     def _takes_steps(self, run: Run, batch: Batch, samples: int) -> bool:
-        """Whether steps with so many samples work; what failed is let go of when this returns."""
+        """Whether steps with so many samples fit; frees the tensors of a failed step on return."""
         try:
             for _ in range(STEPS_PER_TRY):
                 self._runner.train_step(run, (resize_batch(batch, samples),))
@@ -211,9 +211,9 @@ class LargestBatchSearch(Runner):
 
 
 def search_largest(fits: Callable[[int], bool], limit: int) -> int:
-    """The largest number up to ``limit`` that fits, by doubling and then halving the gap; 0: none.
+    """The largest number up to ``limit`` that fits, found by doubling and bisection; 0: none.
 
-    >>> search(lambda samples: samples <= 37, 100)
+    >>> search_largest(lambda samples: samples <= 37, 100)
     37
     """
     good, size = 0, min(2, limit)  # batch norm trains on two samples at least

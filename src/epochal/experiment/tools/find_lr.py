@@ -1,4 +1,4 @@
-"""Finds a learning rate: real steps with a growing one, after which all is as before."""
+"""Finds a learning rate by real steps with growing rates; restores everything afterwards."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _MIN_STEPS = 10
 @final
 @dataclass(frozen=True)
 class LrSearchResult:
-    """Losses at growing learning rates, and what they suggest."""
+    """Losses at growing learning rates, and the rate that they suggest."""
 
     tag: str
     device: str
     lrs: tuple[float, ...]
-    """The learning rate of each step; groups with other rates had theirs in the same ratio."""
+    """The learning rate of each step; other groups kept their ratio to it."""
 
     losses: tuple[float, ...]
     """The loss of each step, before its update."""
@@ -58,17 +58,18 @@ class LrSearchResult:
     """Where the loss falls fastest; None if it does not fall."""
 
     tenth: float | None
-    """A second opinion: a tenth of the rate with the least loss; None if it does not fall."""
+    """Another estimate: a tenth of the rate with the lowest loss; None if it does not fall."""
 
     reason: str
     """Why the test ended before its last step; empty if it did not."""
 
     base: float
-    """What the config has now."""
+    """The learning rate of the config."""
 
     changes: Mapping[str, float]
-    """What to write for the suggestion, by config key: groups and further optimizers keep their
-    ratios. Empty without a suggestion, and if the optimizer was given as an object."""
+    """The suggested rates by config key; groups and further optimizers keep their ratios.
+
+    Empty without a suggestion, and if the optimizer was given as an object."""
 
     result: RunResult
     """How the steps ended."""
@@ -93,13 +94,13 @@ def find_lr(
 ) -> LrSearchResult:
     """The losses of real steps while the learning rate grows, and the rate that they suggest.
 
-    Nothing is recorded, and the parts and random generators are afterwards as before.
+    Nothing is recorded; the parts and random generators are restored afterwards.
 
     Args:
         source: A config as ``ep.run`` takes it, or an ``Experiment``.
         min_lr: The rate of the first step.
-        max_lr: The rate of the last step, if the loss does not grow too high before.
-        steps: How many there are between the two.
+        max_lr: The rate of the last step, if the loss does not diverge before.
+        steps: The number of steps.
         overrides: Changes such as ``optim.type=SGD``.
         on_step: Called after each step with its number, its rate and its loss.
         choices: What belongs to this test alone; see ``Choices``.
@@ -113,8 +114,8 @@ def find_lr(
     experiment = source
     if not isinstance(experiment, Experiment):
         experiment = Experiment(source, overrides=overrides, choices=choices)
-    loaded = _without_schedule(experiment.loaded)
-    run, runner, _ = build_unrecorded_run(experiment, loaded, is_quiet=True)
+    inputs = _without_schedule(experiment.inputs)
+    run, runner, _ = build_unrecorded_run(experiment, inputs, is_quiet=True)
     if run.optimizer is None:
         raise TaskError(
             "runner: has no optimizer, so there is no learning rate to find\n"
@@ -123,19 +124,17 @@ def find_lr(
     snapshot, base = take_whole_snapshot(run), _find_base(run)
     _limit_run(run, steps)
     run.schedule = _ExponentialRise(min_lr / base, max_lr / base, steps)
-    watch = _LossRecorder(base, run.schedule, on_step)
-    run.events.add_hook(watch)
+    recorder = _LossRecorder(base, run.schedule, on_step)
+    run.events.add_hook(recorder)
     tag, device, rates = run.tag, str(run.device), _list_rates(run.config)
-    if "optim" in loaded.given.parts:
+    if "optim" in inputs.given.parts:
         rates = {}
     try:
-        with _silent(
-            "epochal.engine.step.nonfinite_watch"
-        ):  # that a loss explodes is what is looked for
+        with _silent("epochal.engine.step.nonfinite_watch"):  # divergence is expected here
             result = execute(run, runner, raise_errors=True)
     finally:
         snapshot.restore()
-    found = _build_result(watch, tag=tag, device=device, base=base, result=result)
+    found = _build_result(recorder, tag=tag, device=device, base=base, result=result)
     if found.suggestion is None:
         return found
     ratio = found.suggestion / base
@@ -151,16 +150,16 @@ def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
         raise ConfigError(Problem("find-lr", what, hint="write --steps 100"))
 
 
-def _without_schedule(loaded: ExperimentInputs) -> ExperimentInputs:
-    """The same without a schedule: those of torch change rates as soon as they are made."""
-    root = _without(loaded.config.root, "schedule")
+def _without_schedule(inputs: ExperimentInputs) -> ExperimentInputs:
+    """The inputs without a schedule: those of torch change rates as soon as they are built."""
+    root = _without(inputs.config.root, "schedule")
     optim = root.mapping.get("optim")
     if optim is not None and optim.is_mapping and "type" not in optim.mapping:  # several of them
         members = {name: _without(one, "schedule") for name, one in optim.mapping.items()}
         root = replace_entries(root, {**root.mapping, "optim": replace_entries(optim, members)})
-    config = replace(loaded.config, root=root)
-    parts = {name: part for name, part in loaded.given.parts.items() if name != "schedule"}
-    return replace(loaded, config=config, given=replace(loaded.given, parts=parts))
+    config = replace(inputs.config, root=root)
+    parts = {name: part for name, part in inputs.given.parts.items() if name != "schedule"}
+    return replace(inputs, config=config, given=replace(inputs.given, parts=parts))
 
 
 def _without(node: Node, key: str) -> Node:
@@ -169,7 +168,7 @@ def _without(node: Node, key: str) -> Node:
 
 
 def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
-    """Every rate that the config has for an optimizer or a group, by its key."""
+    """The learning rates of all optimizers and groups in the config, by key."""
     optim = config.get("optim") or {}
     several = {f"optim.{name}": one for name, one in optim.items() if isinstance(one, Mapping)}
     found: dict[str, float] = {}
@@ -181,7 +180,7 @@ def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _find_base(run: Run) -> float:
-    """The rate that the config speaks of, of which all groups have their share."""
+    """The optimizer's default rate, to which those of its groups are proportional."""
     assert run.optimizer is not None
     groups = run.optimizer.param_groups
     bases = [float(group.get("initial_lr", read_rate(group["lr"]))) for group in groups]
@@ -195,7 +194,7 @@ def _find_base(run: Run) -> float:
 
 
 def _limit_run(run: Run, steps: int) -> None:
-    """Let a run that has not started yet have so many steps and nothing else."""
+    """Limit a run that has not started to so many steps, without evaluation."""
     disable_evaluation(run)
     length = Duration(steps, "st")
     train = replace(run.options.train, for_=length, max_time=None, until=None)
@@ -206,19 +205,19 @@ def _limit_run(run: Run, steps: int) -> None:
 
 
 def _build_result(
-    watch: _LossRecorder, *, tag: str, device: str, base: float, result: RunResult
+    recorder: _LossRecorder, *, tag: str, device: str, base: float, result: RunResult
 ) -> LrSearchResult:
-    advice = suggest_lr(watch.losses)
+    advice = suggest_lr(recorder.losses)
     has_advice = advice.steepest is not None
     return LrSearchResult(
         tag=tag,
         device=device,
-        lrs=tuple(watch.lrs),
-        losses=tuple(watch.losses),
+        lrs=tuple(recorder.lrs),
+        losses=tuple(recorder.losses),
         smoothed=advice.smoothed,
-        suggestion=watch.lrs[advice.steepest] if advice.steepest is not None else None,
-        tenth=watch.lrs[advice.least] / 10 if has_advice else None,
-        reason=watch.reason,
+        suggestion=recorder.lrs[advice.steepest] if advice.steepest is not None else None,
+        tenth=recorder.lrs[advice.least] / 10 if has_advice else None,
+        reason=recorder.reason,
         base=base,
         changes={},
         result=result,
@@ -227,7 +226,7 @@ def _build_result(
 
 @final
 class _ExponentialRise(Schedule):
-    """From one factor to another by equal ratios."""
+    """Grows exponentially from one factor to another."""
 
     def __init__(self, first: float, last: float, steps: int) -> None:
         self._first, self._ratio, self._steps = first, last / first, steps
@@ -239,13 +238,13 @@ class _ExponentialRise(Schedule):
 
 @final
 class _LossRecorder(Hook):
-    """Reads the loss of each step, and stops the run when it is too high."""
+    """Records the loss of each step, and stops the run when it diverges."""
 
-    def __init__(self, base: float, climb: Schedule, tell: OnStep | None) -> None:
+    def __init__(self, base: float, schedule: Schedule, on_step: OnStep | None) -> None:
         self.lrs: list[float] = []
         self.losses: list[float] = []
         self.reason = ""
-        self._base, self._climb, self._tell = base, climb, tell
+        self._base, self._schedule, self._on_step = base, schedule, on_step
         self._ending = DivergenceStop()
         self._window: Window
 
@@ -256,20 +255,20 @@ class _LossRecorder(Hook):
     @override
     def step_end(self, run: Run) -> None:
         loss = self._window.read().get("loss", math.nan)
-        lr = self._base * self._climb.factor(run.step - 1, None)
-        self.reason = self._ending.hear(loss)
+        lr = self._base * self._schedule.factor(run.step - 1, None)
+        self.reason = self._ending.check_loss(loss)
         if math.isfinite(loss):
             self.lrs.append(lr)
             self.losses.append(loss)
-        if self._tell is not None:
-            self._tell(run.step, lr, loss)
+        if self._on_step is not None:
+            self._on_step(run.step, lr, loss)
         if self.reason:
             run.stop("diverged", status="finished")
 
 
 @contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """Keep a logger from speaking in a block."""
+    """Disable a logger in a block."""
     logger = logging.getLogger(name)
     before, logger.disabled = logger.disabled, True
     try:
@@ -279,37 +278,37 @@ def _silent(name: str) -> Iterator[None]:
 
 
 # As shares of all steps:
-_WIDTH = 0.03  # of the bell over which losses are averaged
-_REACH = 0.04  # of a slope, to both sides
-_START = 0.1  # in which rates are too small to change anything, so that noise alone is steep
-_MOMENTUM = 0.8  # of the mean that decides when to stop, since the future is not known then
+_WIDTH = 0.03  # standard deviation of the smoothing window
+_REACH = 0.04  # over which a slope is measured, to both sides
+_START = 0.1  # in which rates are too small to matter, so slopes are noise
+_MOMENTUM = 0.8  # of the running mean that decides when to stop
 _MIN_POINTS = 5
-_NOISE = 2.0  # how many times its noise a loss must fall to be called falling
+_NOISE = 2.0  # a loss falls if it drops by this many times its noise
 DIVERGENCE_FACTOR = 4.0
-"""At how many times the least loss so far a test ends."""
+"""The search ends when the loss reaches this multiple of the lowest loss."""
 
 
 @final
 @dataclass(frozen=True)
 class LrSuggestion:
-    """Learning rates to choose from, as places of the curve."""
+    """Suggested learning rates, as indices into the curve."""
 
     steepest: int | None
     """Where the loss falls fastest; None if it never falls."""
 
     least: int
-    """Where it is least."""
+    """Where it is lowest."""
 
     smoothed: tuple[float, ...]
 
 
 def suggest_lr(losses: Sequence[float]) -> LrSuggestion:
-    """Where the loss of steps with growing rates falls fastest, and where it is least."""
+    """Where the loss of steps with growing rates falls fastest, and where it is lowest."""
     smoothed = smooth_losses(losses)
     count = len(smoothed)
     first, reach = round(_START * count), max(1, round(_REACH * count))
     least = min(range(count), key=smoothed.__getitem__, default=0)
-    # Beyond the least loss it explodes, which is no noise.
+    # Behind the lowest loss it diverges, which is not noise.
     jumps = [losses[one + 1] - losses[one] for one in range(least)]
     noise = _deviation(jumps) / math.sqrt(2)
     start = sum(losses[: count // 4]) / max(1, count // 4)
@@ -325,28 +324,28 @@ def suggest_lr(losses: Sequence[float]) -> LrSuggestion:
 
 
 def smooth_losses(losses: Sequence[float]) -> tuple[float, ...]:
-    """Each loss averaged with those around it, nearer ones more, so that nothing is moved."""
+    """The losses smoothed by a Gaussian window, which shifts nothing."""
     if not losses:
         return ()
     width = max(1.0, _WIDTH * len(losses))
     reach = math.ceil(3 * width)
-    bell = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+    window = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
     inside = slice(reach, reach + len(losses))
-    sums = np.convolve(np.asarray(losses, np.float64), bell)[inside]
-    shares = np.convolve(np.ones(len(losses)), bell)[inside]  # at the ends a part of the bell
+    sums = np.convolve(np.asarray(losses, np.float64), window)[inside]
+    shares = np.convolve(np.ones(len(losses)), window)[inside]  # smaller at both ends
     return tuple((sums / shares).tolist())
 
 
 @final
 class DivergenceStop:
-    """Hears one loss after the other, and knows when the test is over."""
+    """Decides after each loss whether the search is over."""
 
     def __init__(self) -> None:
         self._mean, self._weight, self._count = 0.0, 0.0, 0
         self._least = math.inf
 
-    def hear(self, loss: float) -> str:
-        """Why the test is over with this loss; empty while it goes on."""
+    def check_loss(self, loss: float) -> str:
+        """The reason to end the search; empty to continue."""
         if not math.isfinite(loss):
             return "the loss is not finite any more"
         self._count += 1
@@ -354,7 +353,7 @@ class DivergenceStop:
         self._weight = _MOMENTUM * self._weight + (1 - _MOMENTUM)
         mean = self._mean / self._weight
         self._least = min(self._least, mean)
-        # For losses below zero too, of which four times the least would be less.
+        # Also right for negative losses, where a multiple of the lowest would be lower.
         is_high = mean > self._least + (DIVERGENCE_FACTOR - 1) * abs(self._least)
         return (
             f"the loss is {DIVERGENCE_FACTOR:g} times the least"

@@ -1,4 +1,4 @@
-"""What an experiment would do: its parts built, its plan drawn, nothing run and nothing written."""
+"""Builds an experiment and describes what it would do; runs and writes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class RunPlan:
-    """A run that was not started."""
+    """The description of a run that was not started."""
 
     title: str
     runner: str
@@ -50,34 +50,34 @@ class RunPlan:
     data: str
     limits: TrainingLimits
     rows: list[PlanRow]
-    """Who acts at which event, how often, in order."""
+    """Which hook is called at which event, how often, in order."""
 
     defaults: tuple[Default, ...]
-    """Values that nobody wrote."""
+    """Values that the config does not set."""
 
     note: str = ""
-    """What some option costs in every step."""
+    """A note on options that make every step slower."""
 
     average: str = ""
-    """Whose averaged weights there are, and what is evaluated with them; empty without any."""
+    """The average of the weights, and what is evaluated with it; empty without one."""
 
     step: str = ""
-    """How steps are taken; empty when the runner takes its own ones or none."""
+    """How steps are executed; empty if the runner has its own steps or none."""
 
     groups: tuple[GroupRow, ...] = ()
-    """Which parameters are trained how; empty when all are trained alike."""
+    """The groups of parameters; empty if all have the same options."""
 
     stages: tuple[StageRow, ...] = ()
-    """Empty when there is only one."""
+    """Empty if there is only one."""
 
     loss: str = ""
     """The terms of the config's loss; empty if the task has its own."""
 
     trackers: str = ""
-    """Where points are shown besides the record; empty if nowhere."""
+    """Trackers that get the metrics besides the record; empty if there are none."""
 
     rates: RatePreview | None = None
-    """Learning rates to come, if they were asked for and anything is trained."""
+    """Learning rates to come, if asked for and anything is trained."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -90,7 +90,7 @@ class RunPlan:
 
 
 def printable_default(value: object) -> object:
-    """A default as it can be printed: its text when only running code could tell more."""
+    """A default as it can be printed: its source text if its value is unknown."""
     return str(value) if isinstance(value, Opaque) else value
 
 
@@ -103,7 +103,7 @@ def plan_file(
 ) -> Iterator[RunPlan]:
     """The plan of a file, or of each of its variants with ``variant="all"``.
 
-    With ``is_drawn`` learning rates are looked up for every step.
+    ``is_drawn`` adds the learning rates of all steps.
 
     Raises:
         ConfigError: The config has mistakes.
@@ -118,7 +118,7 @@ def plan_file(
 
 
 def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) -> RunPlan:
-    run, runner, report = build_unrecorded_run(experiment, experiment.loaded)
+    run, runner, report = build_unrecorded_run(experiment, experiment.inputs)
     with locating_errors(report.expanded):
         rows = describe_plan(run, runner)
     title = run.tag if variant is None else f"{run.tag} (variant {variant})"
@@ -157,8 +157,8 @@ def _describe_average(run: Run) -> str:
 
 
 def _describe_step(run: Run) -> str:
-    step, wish = run.choices.get("step"), run.options.engine.step
-    if step is None or wish == "eager":
+    step = run.choices.get("step")
+    if step is None or run.options.engine.step == "eager":
         return "" if step is None else "eager"
     obstacle = find_capture_obstacle(run)
     if not obstacle:
@@ -176,20 +176,20 @@ class GroupRow:
 
     name: str
     rule: str
-    """What put parameters into it; empty for those that no rule is about. Of frozen ones, names."""
+    """The rule that defines it, if any; for frozen parameters, their names."""
 
     tensors: int
     parameters: int
     lr: float | None = None
     weight_decay: float | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    """Other options, as far as groups differ in them."""
+    """Other options in which groups differ."""
 
 
 def list_groups(run: Run) -> list[GroupRow]:
-    """The groups of the run's optimizer in their order, and what is frozen at the end.
+    """The groups of the run's optimizer, and the frozen parameters at the end.
 
-    Empty when all parameters are trained alike.
+    Empty if all parameters have the same options.
     """
     groups = [] if run.optimizer is None else run.optimizer.param_groups
     rows = [_row(group, groups, index) for index, group in enumerate(groups)]

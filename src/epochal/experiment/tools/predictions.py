@@ -1,4 +1,4 @@
-"""Predictions as JSON lines, one per sample where outputs can be taken apart."""
+"""Writes predictions as JSON lines, one per sample if outputs can be split."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def write_predictions(path: Path, value: object) -> int:
-    """Write what a ``predict`` run returned; gives the number of lines.
+    """Write the value of a ``predict`` run; returns the number of lines.
 
-    Outputs of a batch are split by samples when all their lists and tensors agree on how many
-    there are; a single number of a batch is repeated.
+    Outputs of a batch are split by samples if all their lists and tensors have the same length;
+    a single number of a batch is repeated.
     """
     lines = [durable.encode_json(line) + b"\n" for line in _lines(value)]
     durable.write_bytes(path, b"".join(lines))

@@ -1,4 +1,4 @@
-"""A few real steps of an experiment under the profiler; nothing is evaluated, nothing recorded."""
+"""Profiles a few real steps of an experiment; evaluates and records nothing."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _NEVER_REACHED = Every(1e9, "ep")
 @final
 @dataclass(frozen=True)
 class ProfileResult:
-    """Steps that were looked at, and how the short run ended."""
+    """The profiled steps, and how the short run ended."""
 
     tag: str
     device: str
     result: RunResult
     profile: Profile | None
-    """None when the run failed before a step was recorded."""
+    """None if the run failed before a step was profiled."""
 
     model: ModelSummary | None = None
-    """None when the run failed, or its model cannot work on a single sample."""
+    """None if the run failed, or its model cannot process a single sample."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -69,11 +69,11 @@ def profile_file(
     overrides: Sequence[str] = (),
     **choices: Unpack[Choices],
 ) -> ProfileResult:
-    """Train as long as the profiler takes, as the config says but for evaluations.
+    """Train as the config says while the profiler is active, without evaluations.
 
     Args:
         path: The config file.
-        profiler: How many steps to look at, and how closely.
+        profiler: How many steps to profile, and in what detail.
         out: Where the trace goes; by default ``profile-<tag>`` in the working folder.
         overrides: Changes such as ``optim.lr=1e-3``.
         choices: What belongs to this run alone; see ``Choices``.
@@ -86,7 +86,7 @@ def profile_file(
     if out is not None:
         _require_new(out)  # before anything is built
     experiment = Experiment(path, overrides=overrides, choices=choices)
-    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None and runner.needs_optimizer is False:
         raise TaskError(
             f"{path}: its runner takes no steps, so there is nothing to profile\n"
@@ -98,8 +98,8 @@ def profile_file(
     _require_new(profiler.dir)
     disable_evaluation(run)
     run.events.add_hook(profiler)
-    look = _ModelAnalyzer()
-    run.on("stage_end", look, priority=_LAST)
+    analyzer = _ModelAnalyzer()
+    run.on("stage_end", analyzer, priority=_LAST)
     device = str(run.device)
     result = execute(run, runner)
     needed = profiler.num_steps_needed
@@ -109,14 +109,14 @@ def profile_file(
             f"least {needed} are needed\n"
             f"  write train.for={needed}st, or choose smaller numbers for --wait and --warmup"
         )
-    done = ProfileResult(run.tag, device, result, profiler.result, look.found)
+    done = ProfileResult(run.tag, device, result, profiler.result, analyzer.found)
     _write_model(done)
     return done
 
 
 @final
 class _ModelAnalyzer:
-    """Looks at the model after the last step, when the optimizer has its state."""
+    """Analyses the model after the last step, when the optimizer has its state."""
 
     def __init__(self) -> None:
         self.found: ModelSummary | None = None
@@ -126,8 +126,8 @@ class _ModelAnalyzer:
             return
         try:
             self.found = analyze_run(run)
-        except Exception as error:  # of the user's code, with a batch that it never meets
-            logger.warning("the model is left out, since one sample alone fails: %s", error)
+        except Exception as error:  # user code may fail on a batch of one sample
+            logger.warning("no model summary, since a batch of one sample fails: %s", error)
 
 
 def _write_model(done: ProfileResult) -> None:
@@ -138,7 +138,7 @@ def _write_model(done: ProfileResult) -> None:
     try:
         durable.write_text(dir / MODEL_FILE, "\n".join([*done.model.lines(rows=None), ""]))
     except OSError as error:
-        logger.warning("the table of layers is lost: %s", error)
+        logger.warning("the table of layers could not be written: %s", error)
 
 
 def _require_new(dir: Path) -> None:
@@ -150,8 +150,8 @@ def _require_new(dir: Path) -> None:
 
 
 def disable_evaluation(run: Run) -> None:
-    """Have nothing evaluated in a run that has not started yet."""
-    # A period that is never reached: what is never evaluated at all would be warned of.
+    """Turn off evaluation in a run that has not started."""
+    # A period that is never reached: without one, the run would warn.
     train = run.options.train
     splits = [split for split in train.eval_periods if named_loaders(run.task, split)]
     periods = dict.fromkeys(splits, _NEVER_REACHED)

@@ -1,4 +1,4 @@
-"""Whether a config trains the same twice: a few steps in two fresh processes, bit for bit."""
+"""Tests whether a config trains reproducibly: a few steps in two processes, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import torch
 from typing_extensions import override
 
 from epochal import durable
@@ -26,14 +27,12 @@ from epochal.experiment.tools.profile import disable_evaluation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from torch import Tensor
-
     from epochal.engine import Run
     from epochal.engine.measure.meter import Window
     from epochal.experiment.config.choices import Choices
 
 StepDigests = dict[str, dict[str, str]]
-"""What a step came to: digests by part (losses, weights, optimizer) and name."""
+"""The state after a step: digests by part (losses, weights, optimizer) and name."""
 
 _LAST = 10_000
 _HINTS = {
@@ -52,7 +51,7 @@ class ReproResult:
     """Two trainings of the same config, step by step."""
 
     steps: int
-    """How many steps both took."""
+    """The number of steps that both took."""
 
     first_difference: int | None = None
     """The step after which they differ; 0 is before the first one."""
@@ -76,7 +75,7 @@ class ReproResult:
 def check_repro(
     path: Path, *, steps: int, overrides: Sequence[str] = (), choices: Choices | None = None
 ) -> ReproResult:
-    """Train ``steps`` steps twice, each time in a fresh process, and compare; leaves no record."""
+    """Train ``steps`` steps in each of two new processes, and compare them; records nothing."""
     request = {
         "path": str(path),
         "steps": steps,
@@ -101,7 +100,7 @@ def _plain(value: object) -> object:
 
 
 def compare_traces(first: Sequence[StepDigests], second: Sequence[StepDigests]) -> ReproResult:
-    """Where two traces part, and what may be behind it."""
+    """Where two traces differ first, and a likely cause."""
     steps = min(len(first), len(second)) - 1
     for step, (one, other) in enumerate(zip(first, second, strict=False)):
         parts = tuple(_differences(one, other))
@@ -127,9 +126,9 @@ def _differences(one: StepDigests, other: StepDigests) -> Iterator[str]:
 def trace_steps(
     path: Path, *, steps: int, overrides: Sequence[str] = (), choices: Choices | None = None
 ) -> list[StepDigests] | int:
-    """What each of the first steps comes to; the exit code if the training fails before."""
+    """The digests of the first steps; the exit code if the training fails before."""
     experiment = Experiment(path, overrides=overrides, choices=choices)
-    run, runner, _ = build_unrecorded_run(experiment, experiment.loaded, is_quiet=True)
+    run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None:
         raise TaskError(
             f"{path}: trains nothing, so there is nothing to repeat\n  check a config that trains"
@@ -141,18 +140,18 @@ def trace_steps(
     if not result.ok:
         show_failure(result)
         return result.exit_code
-    return hook.moments
+    return hook.digests
 
 
 @final
 class _DigestHook(Hook):
-    """Takes a digest of everything that a step leaves, and ends the run after a few steps."""
+    """Computes digests after each step, and ends the run after a few steps."""
 
     priority = _LAST
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self.moments: list[StepDigests] = []
+        self.digests: list[StepDigests] = []
 
     @override
     def run_start(self, run: Run) -> None:
@@ -168,7 +167,7 @@ class _DigestHook(Hook):
     def _take(self, run: Run) -> None:
         losses = {name: float(mean).hex() for name, mean in self._window.read().items()}
         weights = {name: _digest(one) for name, one in run.model.state_dict().items()}
-        self.moments.append({"losses": losses, "weights": weights, "optimizer": _optimizer(run)})
+        self.digests.append({"losses": losses, "weights": weights, "optimizer": _optimizer(run)})
 
 
 def _optimizer(run: Run) -> dict[str, str]:
@@ -183,17 +182,15 @@ def _optimizer(run: Run) -> dict[str, str]:
 
 
 def _digest(value: object) -> str:
-    import torch
-
     if not isinstance(value, torch.Tensor):
         return repr(value)
-    tensor: Tensor = value.detach().cpu().contiguous().reshape(-1)
+    tensor = value.detach().cpu().contiguous().reshape(-1)
     data = tensor.view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def main(out: Path, text: str) -> int:
-    """Carry out one training of ``check_repro``; gives the exit code."""
+    """Run one training of ``check_repro``; returns the exit code."""
     request = json.loads(text)
     choices: Choices = request["choices"]
     path, steps, overrides = Path(request["path"]), request["steps"], request["overrides"]

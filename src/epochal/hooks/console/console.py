@@ -15,9 +15,9 @@ from epochal.engine.measure.clock import SpeedMeter, peak_memory_bytes
 from epochal.hooks.console.log_handler import LogRedirect
 from epochal.hooks.console.number_format import (
     format_clock,
-    format_count,
     format_duration,
     format_number,
+    format_progress,
 )
 from epochal.hooks.console.progress_display import GAP, ColumnWidths, ProgressDisplay, SummaryLine
 from epochal.hooks.console.run_progress import RunProgress
@@ -162,7 +162,7 @@ class Console(Hook):
         progress, speed = self._follow(run), self._lap.read()
         progress.restart_speed()
         eta, memory = progress.eta_seconds, peak_memory_bytes(run.device)
-        count = format_count(progress.completed, progress.total)
+        count = format_progress(progress.completed, progress.total)
         return f"Epoch [{progress.epoch_count}][{count}]", {
             "lr": _format_lr(run),
             "eta": "" if eta is None else format_clock(eta),

@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 
 
-def format_count(index: int, total: int | None) -> str:
+def format_progress(index: int, total: int | None) -> str:
     """``index/total`` with the index padded, so that the text keeps its width."""
     return f"{index}" if total is None else f"{index:>{len(str(total))}}/{total}"
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from epochal.hooks.console.number_format import (
     format_clock,
-    format_count,
+    format_progress,
     format_rate,
 )
 
@@ -110,7 +110,7 @@ class ProgressDisplay(Progress):
         if self._run.split != "train":
             name = "/".join(part for part in (self._run.split, self._run.loader_name) if part)
             done, total = self._progress.evaluated
-            count = [Text(format_count(done, total))]
+            count = [Text(format_progress(done, total))]
             yield self._draw_bar(self._evaluation_bar, f"{GAP}{name}", done, total, count)
 
     def _draw_epoch(self) -> Iterator[RenderableType]:
@@ -118,7 +118,7 @@ class ProgressDisplay(Progress):
         progress = self._progress
         progress.update_speed()
         head, done, total = f"Epoch {progress.epoch_count}", progress.completed, progress.total
-        count = Text(format_count(done, total))
+        count = Text(format_progress(done, total))
         numbers = self._widths.cells(self.numbers)
         clocks = [
             Text(f"{format_rate(progress.rate):>5} {progress.unit}/s", "cyan"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.engine.feed.feed import count_batches, named_loaders
 from epochal.engine.measure.clock import seconds_left
-from epochal.hooks.console.number_format import format_count
+from epochal.hooks.console.number_format import format_progress
 
 if TYPE_CHECKING:
     from epochal.engine.run import Run
@@ -78,7 +78,7 @@ class RunProgress:
     def epoch_count(self) -> str:
         """``epoch/num_epochs``, counted from 1; empty if the run only evaluates."""
         epoch, num_epochs = self._run.epoch_number, self._run.limits.epochs
-        return format_count(epoch, num_epochs) if epoch or num_epochs else ""
+        return format_progress(epoch, num_epochs) if epoch or num_epochs else ""
 
     @property
     def evaluated(self) -> tuple[int, int | None]:

@@ -16,17 +16,17 @@ def show(times: list[float]) -> None:
             progress(f"at {time}")
 
 
-def test_what_is_over_within_a_second_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_shown_in_the_first_second(capsys: pytest.CaptureFixture[str]) -> None:
     show([0.1, 0.9])
     assert capsys.readouterr().err == ""
 
 
-def test_what_takes_longer_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_is_printed_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     show([0.5, 1.0, 2.0, 9.0, 11.5, 12.0])
     assert capsys.readouterr().err == "at 1.0\nat 11.5\n"
 
 
-def test_on_a_terminal_one_line_is_written_over_and_cleared(
+def test_terminal_line_is_overwritten_and_cleared(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

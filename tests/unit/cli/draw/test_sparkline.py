@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.cli.draw.sparkline import format_sparkline
 
 
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
+def test_each_value_is_a_bar() -> None:
+    for values, text in [
         ([0, 1, 2, 3, 4, 5, 6, 7], "▁▂▃▄▅▆▇█"),
         ([3, 3, 3], "▁▁▁"),
         ([1, math.nan, 2, math.inf], "▁!█!"),
         ([math.nan], "!"),
         ([5], "▁"),
         ([], ""),
-    ],
-)
-def test_a_curve_is_a_bar_for_each_value(values: list[float], text: str) -> None:
-    assert format_sparkline(range(len(values)), values, width=20, is_plain=False) == text
+    ]:
+        assert format_sparkline(range(len(values)), values, width=20, is_plain=False) == text, (
+            values
+        )
 
 
-def test_many_values_are_brought_together() -> None:
+def test_many_values_are_averaged() -> None:
     assert format_sparkline(range(1000), range(1000), width=8, is_plain=False) == "▁▂▃▄▅▆▇█"
 
 
@@ -34,11 +32,11 @@ def test_steps_without_a_value_leave_a_gap() -> None:
     assert format_sparkline([0, 10, 11], [1, 2, 3], width=3, is_plain=False) == "▁ █"
 
 
-def test_few_values_at_uneven_steps_leave_none() -> None:
+def test_few_values_at_uneven_steps_leave_no_gap() -> None:
     assert format_sparkline([10, 20, 25], [1, 2, 3], width=24, is_plain=False) == "▁▅█"
 
 
-def test_a_terminal_without_bars_gets_ascii() -> None:
+def test_plain_sparklines_are_ascii() -> None:
     assert format_sparkline(range(8), range(8), width=8, is_plain=True) == "_.-~=+*#"
 
 

@@ -34,7 +34,7 @@ def make(folder: Path) -> RunRecord:
     return read_run(folder)
 
 
-def test_the_monitored_metric_is_drawn_for_every_split(record: RunRecord) -> None:
+def test_monitored_metric_is_plotted_for_every_split(record: RunRecord) -> None:
     chart = chart_curves([record], [])
     assert list(chart.x) == [1, 2, 3]
     assert list(chart.lines) == ["train/acc", "val/acc"]
@@ -51,7 +51,7 @@ def test_names_and_patterns_choose_curves(record: RunRecord) -> None:
     ]
 
 
-def test_a_loss_is_drawn_where_nothing_is_monitored(record: RunRecord) -> None:
+def test_loss_is_plotted_if_nothing_is_monitored(record: RunRecord) -> None:
     (record.path / "run.json").write_text(json.dumps({}))
     assert list(chart_curves([read_run(record.path)], []).lines) == ["val/loss"]
 
@@ -61,13 +61,13 @@ def test_an_unknown_name_suggests_the_closest_one(record: RunRecord) -> None:
         chart_curves([record], ["val/ac"])
 
 
-def test_a_run_without_metrics_has_nothing_to_draw(tmp_path: Path) -> None:
+def test_run_without_metrics_is_an_error(tmp_path: Path) -> None:
     RunWriter(RunFolder(tmp_path)).write_status("finished")
-    with pytest.raises(RecordError, match="has no metrics to draw"):
+    with pytest.raises(RecordError, match="has no metrics to plot"):
         chart_curves([read_run(tmp_path)], [])
 
 
-def test_of_several_runs_each_has_its_line_of_the_monitored_metric(tmp_path: Path) -> None:
+def test_several_runs_have_a_line_each(tmp_path: Path) -> None:
     records = [make(tmp_path / name) for name in ("20261115-204751-c8fe", "20261115-204806-e0e2")]
     tag = records[0].summary.tag
     chart = chart_curves(records, [])
@@ -79,12 +79,12 @@ def test_of_several_runs_each_has_its_line_of_the_monitored_metric(tmp_path: Pat
     ]
 
 
-def test_runs_whose_ids_end_alike_have_whole_ids(tmp_path: Path) -> None:
+def test_runs_with_equal_endings_have_full_ids(tmp_path: Path) -> None:
     names = ["20261115-204751-c8fe", "20261115-204806-c8fe"]
     assert list(chart_curves([make(tmp_path / name) for name in names], []).lines) == names
 
 
-def test_values_over_decades_are_drawn_by_their_logarithm(tmp_path: Path) -> None:
+def test_values_over_decades_have_a_logarithmic_axis(tmp_path: Path) -> None:
     writer = RunWriter(RunFolder(tmp_path))
     writer.write_status("finished")
     for step, value in enumerate([1e3, 1.0, math.nan, 0.1]):
@@ -95,12 +95,12 @@ def test_values_over_decades_are_drawn_by_their_logarithm(tmp_path: Path) -> Non
     assert not chart_curves([record], ["zero"]).is_log_y
 
 
-def test_a_chart_says_when_its_points_are_means(tmp_path: Path) -> None:
+def test_axis_says_if_points_are_means(tmp_path: Path) -> None:
     with closing(RunWriter(RunFolder(tmp_path))) as writer:
         writer.write_status("finished")
         for step in range(2401):
             writer.log({"loss": float(step == 7)}, step)
         writer.log({"val": 1.0}, 3)
     record = read_run(tmp_path)
-    assert chart_curves([record], ["loss"]).x_name == "step, by means of up to 3 points"
+    assert chart_curves([record], ["loss"]).x_name == "step, means of up to 3 points"
     assert chart_curves([record], ["val"]).x_name == "step"

@@ -15,7 +15,7 @@ MACHINE = {"hostname": "box", "python": "3.11", "packages": {"numpy": "2.1"}}
 DATA = {"train": {"length": 9}}
 
 
-def test_page_has_the_runs_a_sentence_what_differs_and_what_does_not(tmp_path: Path) -> None:
+def test_page_has_runs_summary_differences_and_equal_sections(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", {"optim.lr": 0.1}, best=0.5, machine=MACHINE)
     other = make_run(tmp_path / "other", {"optim.lr": 0.2}, machine=MACHINE)
     lines = "\n".join(describe_comparison(diff(one, other))).split("\n")
@@ -31,22 +31,22 @@ def test_page_has_the_runs_a_sentence_what_differs_and_what_does_not(tmp_path: P
         "  optim.lr   0.1  0.2  a.yaml:1:1  a.yaml:1:1",
         "",
         "seed: the same",
-        "code: unknown, since one of them kept none",
+        "code: unknown, one of the runs recorded none",
         "packages: nothing differs, 4 are the same",
         "hardware: nothing differs, 1 is the same",
-        "environment: unknown, since A and B kept none",
-        "data: unknown, since A and B kept none",
+        "environment: unknown, A and B recorded none",
+        "data: unknown, A and B recorded none",
         "metrics: nothing differs, 0 are the same",
-        "curves: they share no point",
+        "curves: no common points",
     ]
 
 
-def test_runs_in_which_nothing_differs_say_so(tmp_path: Path) -> None:
+def test_equal_runs_are_reported_as_equal(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one")
     assert "nothing differs" in list(describe_comparison(diff(one, one)))
 
 
-def test_only_what_was_asked_for_is_shown(tmp_path: Path) -> None:
+def test_only_requested_sections_are_shown(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", {"seed": 1})
     other = make_run(tmp_path / "other", {"seed": 2, "optim.lr": 3})
     text = "\n".join(describe_comparison(diff(one, other), ("seed",)))
@@ -54,7 +54,7 @@ def test_only_what_was_asked_for_is_shown(tmp_path: Path) -> None:
     assert "parameters" not in text
 
 
-def test_unexplained_curves_lead_to_the_check_of_reproducibility(tmp_path: Path) -> None:
+def test_unexplained_curves_suggest_check_repro(tmp_path: Path) -> None:
     records = []
     for name, loss in (("one", 0.5), ("other", 0.4)):
         points = {"train/loss": {1: loss}}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from epochal.cli.pages.diff_causes import describe_code, describe_values, format_config_value
 from epochal.cli.pages.diff_view import DiffView
 from epochal.records.compare.code import CodeComparison, FileDifference, FileVersion
 from epochal.records.compare.difference import Difference, RunValue, SectionComparison
 
-PAIR = DiffView(names=("A", "B"), words=("a", "b"))
+PAIR = DiffView(names=("A", "B"), words=("a", "my run"))
 THREE = DiffView(names=("A", "B", "C"), words=("a", "b", "c"))
 ALL = DiffView(names=("A", "B"), words=("a", "b"), has_all=True)
 NO_GIT = SectionComparison((), 0)
@@ -22,7 +20,7 @@ GIT = SectionComparison(
 )
 
 
-def test_two_runs_show_values_and_who_set_them() -> None:
+def test_two_runs_show_values_and_where_they_were_set() -> None:
     facts = SectionComparison(
         (Difference("optim.lr", (RunValue(0.1, "a.yaml:3:5"), RunValue(None, "command line"))),), 7
     )
@@ -49,7 +47,7 @@ def test_defaults_of_some_are_counted_and_shown_on_request() -> None:
     )
     assert list(describe_values("params", facts, PAIR)) == [
         "parameters: nothing differs, 2 are the same",
-        "  1 default that not all of them have: `epochal diff a b --only params --all`",
+        "  1 default that only some runs have: `epochal diff a 'my run' --only params --all`",
     ]
     assert "optim.eps" in list(describe_values("params", facts, ALL))[-1]
 
@@ -58,17 +56,17 @@ def test_many_differences_are_cut_and_counted() -> None:
     many = tuple(Difference(f"p{i}", (RunValue("1"), RunValue("2"))) for i in range(20))
     lines = list(describe_values("packages", SectionComparison(many, 0), PAIR))
     assert len(lines) == 1 + 1 + 16 + 1
-    assert lines[-1] == "  4 more packages: `epochal diff a b --only packages --all`"
+    assert lines[-1] == "  4 more packages: `epochal diff a 'my run' --only packages --all`"
     assert len(list(describe_values("packages", SectionComparison(many, 0), ALL))) == 22
 
 
-def test_long_values_are_cut_unless_all_is_wanted() -> None:
+def test_long_values_are_cut_unless_all_is_requested() -> None:
     facts = SectionComparison((Difference("x", (RunValue("y" * 50), RunValue(""))),), 0)
     assert f"{'y' * 35}…" in list(describe_values("data", facts, PAIR))[-1]
     assert "y" * 50 in list(describe_values("data", facts, ALL))[-1]
 
 
-def test_nothing_that_differs_is_one_line() -> None:
+def test_equal_section_is_one_line() -> None:
     [line] = describe_values("packages", SectionComparison((), 57), PAIR)
     assert line == "packages: nothing differs, 57 are the same"
     assert list(describe_values("seed", SectionComparison((), 1), PAIR)) == ["seed: the same"]
@@ -85,19 +83,23 @@ def test_seeds_that_differ_are_shown() -> None:
     ]
 
 
-def test_what_was_not_kept_is_called_unknown() -> None:
+def test_section_that_was_not_recorded_is_unknown() -> None:
     [line] = describe_values("data", SectionComparison((), 0, (1,)), PAIR)
-    assert line == "data: unknown, since B kept none"
+    assert line == "data: unknown, B recorded none"
     [line] = describe_values("data", SectionComparison((), 3, (0,)), THREE)
-    assert line == "data: nothing differs, 3 are the same; A kept none"
+    assert line == "data: nothing differs, 3 are the same; A recorded none"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "null"), (True, "true"), (1e-8, "1e-08"), ("", '""'), ("a b", "a b"), ([], "[]")],
-)
-def test_values_look_as_in_a_config(value: object, text: str) -> None:
-    assert format_config_value(value) == text
+def test_values_look_as_in_a_config() -> None:
+    for value, text in [
+        (None, "null"),
+        (True, "true"),
+        (1e-8, "1e-08"),
+        ("", '""'),
+        ("a b", "a b"),
+        ([], "[]"),
+    ]:
+        assert format_config_value(value) == text, value
 
 
 CHANGED = FileDifference(
@@ -135,10 +137,10 @@ def test_lines_are_coloured_on_a_terminal() -> None:
 def test_long_diffs_are_cut_and_counted() -> None:
     long = FileDifference(path="a", versions=(None, FileVersion("b")), lines=("+x",) * 90, added=90)
     lines = list(describe_code(CodeComparison(files=(long,), git=NO_GIT), PAIR))
-    assert lines[-1] == "  30 more lines: `epochal diff a b --only code --all`"
+    assert lines[-1] == "  30 more lines: `epochal diff a 'my run' --only code --all`"
 
 
-def test_files_of_one_run_and_files_without_lines_are_told() -> None:
+def test_new_removed_and_binary_files_are_listed() -> None:
     files = (
         FileDifference(path="new.py", versions=(None, FileVersion("bb", 4)), added=2),
         FileDifference(path="old.py", versions=(FileVersion("bb", 4), None), removed=2),
@@ -159,17 +161,17 @@ def test_three_runs_show_digests() -> None:
     assert lines[1:] == ["  file  A   B  C", "  a.py  aa  -  bb"]
 
 
-def test_code_that_is_the_same_or_unknown_is_said_plainly() -> None:
+def test_equal_and_unknown_code_is_one_line() -> None:
     [line] = describe_code(CodeComparison(num_same=4, git=GIT), PAIR)
     assert line == "code: nothing differs, 4 are the same"
     first, *git = describe_code(CodeComparison(source="nothing", git=GIT), PAIR)
-    assert first == "code: unknown, since one of them kept none"
+    assert first == "code: unknown, one of the runs recorded none"
     assert len(git) == 2
     [line] = describe_code(CodeComparison(source="imports", num_same=1, git=NO_GIT), PAIR)
     assert line.endswith("1 is the same; only digests of imported files are known")
 
 
-def test_other_epochal_is_told() -> None:
+def test_other_version_of_epochal_is_shown() -> None:
     lines = list(describe_code(CodeComparison(epochal=("1 aa", "1 bb"), git=NO_GIT), PAIR))
     assert lines == [
         "code: only Epochal itself differs, 0 are the same",

@@ -37,7 +37,7 @@ def test_metrics_of_two_runs_have_deltas_and_a_verdict() -> None:
     ]
 
 
-def test_difference_in_the_last_bits_is_no_verdict() -> None:
+def test_difference_in_the_last_bits_has_no_verdict() -> None:
     [_, _, line] = describe_metrics(
         [MetricComparison("l", "min", (1.0, 1.0), (1.0, 1.0 + 1e-12))], PAIR
     )
@@ -74,46 +74,46 @@ def curves(
     return CurveComparison(bitwise=bitwise, beyond=beyond, **facts)
 
 
-def test_parting_is_told_with_series_values_and_restarts() -> None:
+def test_divergence_is_shown_with_metrics_values_and_resumes() -> None:
     first = Divergence(30, ("train/loss", "a", "b", "c", "d"), (0.51234, 0.51239))
     later = Divergence(50, ("train/loss",), (0.5, 0.6))
     found = curves(first, later, resumed=((), (20,)))
     assert list(describe_curves([found], 0.01, PAIR)) == [
-        "curves: apart by step 30",
+        "curves: diverge by step 30",
         "  A and B: the same bit for bit until step 20",
         "    first by step 30: train/loss (A 0.5123, B 0.5124); also a, b, c and 1 more",
         "    by more than 1 % by step 50: train/loss (A 0.5, B 0.6)",
-        "    B went on from a checkpoint at step 20",
+        "    B resumed from a checkpoint at step 20",
     ]
 
 
-def test_values_have_as_many_digits_as_tell_them_apart() -> None:
+def test_values_have_enough_digits_to_differ() -> None:
     found = curves(Divergence(1, ("x",), (0.1, 0.1 + 1e-16)), same_until=None)
     lines = list(describe_curves([found], 0.01, PAIR))
-    assert lines[1] == "  A and B: apart from the first point on"
+    assert lines[1] == "  A and B: different from the first point on"
     assert lines[2] == "    first by step 1: x (A 0.1, B 0.1000000000000001)"
     assert lines[3] == "    never by more than 1 %"
 
 
-def test_bits_that_no_digit_shows_are_still_told() -> None:
+def test_differences_below_the_shown_digits_are_reported() -> None:
     found = curves(Divergence(1, ("x",), (math.nan, math.nan)))
     assert "x (A nan, B nan)" in list(describe_curves([found], 0.01, PAIR))[2]
 
 
-def test_runs_that_are_far_apart_at_once_say_it_once() -> None:
+def test_immediate_divergence_is_one_line() -> None:
     parting = Divergence(5, ("l",), (1.0, 2.0))
     *_, last = describe_curves([curves(parting, parting)], 0.05, PAIR)
     assert last == "    by more than 5 % at once"
 
 
-def test_curves_that_never_part_are_one_line() -> None:
+def test_equal_curves_are_one_line() -> None:
     assert list(describe_curves([curves()], 0.01, PAIR)) == [
         "curves: the same bit for bit at 40 points"
     ]
     [line] = describe_curves([curves(num_points=0)], 0.01, PAIR)
-    assert line == "curves: they share no point"
+    assert line == "curves: no common points"
     [line] = describe_curves([curves(num_uneven=3)], 0.01, PAIR)
-    assert line.endswith("at 40 points; 3 points of training are means over other steps")
+    assert line.endswith("at 40 points; 3 points of training are means over different steps")
 
 
 def test_three_runs_are_each_compared_with_the_first() -> None:
@@ -122,7 +122,7 @@ def test_three_runs_are_each_compared_with_the_first() -> None:
     lines = list(describe_curves(found, 0.01, view))
     assert lines[1] == "  A and B: the same bit for bit at 40 points"
     assert lines[2] == "  A and C: the same bit for bit until step 20"
-    assert lines[-1] == "  A and D: they share no point"
+    assert lines[-1] == "  A and D: no common points"
 
 
 def seeded(path: Path, seed: int, acc: float, lr: float = 0.1, **facts: Any) -> RunRecord:
@@ -154,7 +154,7 @@ def test_runs_of_one_group_share_its_mean(tmp_path: Path) -> None:
     assert lines[-1] == "  1 run left out: 1 failed"
 
 
-def test_runs_of_one_group_that_differ_otherwise_are_not_said_to_differ_by_seed(
+def test_runs_of_one_group_may_differ_by_more_than_seed(
     tmp_path: Path,
 ) -> None:
     runs = [seeded(tmp_path / str(seed), seed, 0.9) for seed in (1, 2)]
@@ -162,10 +162,10 @@ def test_runs_of_one_group_that_differ_otherwise_are_not_said_to_differ_by_seed(
     for one, other in ((runs[1], runs[2]), (runs[2], runs[1])):
         lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
         assert lines[1] == "replicates: means over runs that differ only by seed"
-        assert lines[-1] == "  1 run left out: 1 with the same seed again"
+        assert lines[-1] == "  1 run left out: 1 with a repeated seed"
 
 
-def test_best_values_of_other_metrics_stand_on_no_common_line(tmp_path: Path) -> None:
+def test_best_values_of_different_metrics_are_not_compared(tmp_path: Path) -> None:
     one = seeded(tmp_path / "1", 1, 0.90)
     seeded(tmp_path / "2", 2, 0.92)
     other = seeded(tmp_path / "3", 1, 0.80, lr=0.2, monitor="val/loss")
@@ -173,21 +173,21 @@ def test_best_values_of_other_metrics_stand_on_no_common_line(tmp_path: Path) ->
     assert [line.split()[0] for line in lines[3:]] == ["val/acc", "train/loss"]
 
 
-def test_runs_that_do_not_count_are_told_by_what_became_of_them(tmp_path: Path) -> None:
+def test_runs_left_out_are_counted_by_status(tmp_path: Path) -> None:
     one, other = seeded(tmp_path / "1", 1, 0.90), seeded(tmp_path / "2", 2, 0.92)
     for name, seed, status in (("3", 3, "failed"), ("4", 4, "failed"), ("5", 5, "interrupted")):
         seeded(tmp_path / name, seed, 0.5, status=status)
     seeded(tmp_path / "6", 2, 0.92)
     lines = list(describe_replicates(diff(one, other, root=tmp_path), PAIR))
-    why = "2 failed, 1 interrupted, 1 with the same seed again"
+    why = "2 failed, 1 interrupted, 1 with a repeated seed"
     assert lines[-1] == f"  4 runs left out: {why}"
 
 
-def test_replicates_that_came_to_nothing_are_not_shown(tmp_path: Path) -> None:
+def test_replicates_without_results_are_not_shown(tmp_path: Path) -> None:
     one, other = make_run(tmp_path / "1", {"seed": 1}), make_run(tmp_path / "2", {"seed": 2})
     assert list(describe_replicates(diff(one, other, root=tmp_path), PAIR)) == []
 
 
-def test_runs_without_replicates_say_nothing_of_them(tmp_path: Path) -> None:
+def test_no_section_without_replicates(tmp_path: Path) -> None:
     one, other = seeded(tmp_path / "1", 1, 0.9), seeded(tmp_path / "2", 1, 0.9, lr=0.2)
     assert list(describe_replicates(diff(one, other, root=tmp_path), PAIR)) == []

@@ -1,4 +1,4 @@
-"""Tests of what a person reads when a run has come to its end."""
+"""Tests of the summary after a successful run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_success_shows_results_record_and_what_to_type() -> None:
+def test_success_shows_results_record_and_next_commands() -> None:
     result = RunResult(
         status="finished",
         reason="max_epochs",
@@ -80,7 +80,7 @@ def test_run_outside_the_usual_folder_is_named_by_its_path() -> None:
     ]
 
 
-def test_results_go_to_standard_output_and_failures_are_told_elsewhere(
+def test_only_success_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_result(RunResult(status="finished", reason="completed"))
@@ -89,7 +89,7 @@ def test_results_go_to_standard_output_and_failures_are_told_elsewhere(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_monitor_in_several_keys_is_named_too() -> None:
+def test_monitor_with_options_is_named() -> None:
     config = {"monitor": {"metric": "val/acc", "mode": "max"}}
     result = RunResult(status="finished", reason="max_epochs", best=0.5, config=config)
     assert "  best     0.5 (val/acc)" in describe_success(result)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from epochal.cli.pages.run_list import (
     format_cell,
@@ -22,6 +20,9 @@ from epochal.records.query.ask import Question, ask
 from epochal.records.query.groups import REPLICATE, group
 from epochal.records.query.names import ConfigKey, Fact, Measure
 from indexed import Indexed, add_run
+
+if TYPE_CHECKING:
+    import pytest
 
 LR, ACC = ConfigKey("optim.lr", "optim.lr"), Measure("val/acc", "val/acc", "last")
 
@@ -48,7 +49,7 @@ def run_with(accuracy: float, *, lr: float = 0.1, **facts: Any) -> dict[str, Any
     }
 
 
-def test_table_says_what_came_of_each_run() -> None:
+def test_table_has_results_errors_reasons_and_damage() -> None:
     answer = answer_of(
         run_with(0.9),
         {"status": "failed", "error": "TaskError: no loss", "reason": "failed"},
@@ -72,7 +73,7 @@ def test_empty_columns_are_left_out() -> None:
     assert not {"variant", "reason", "resumed"} & set(header.split())
 
 
-def test_what_the_question_was_about_is_shown() -> None:
+def test_columns_of_the_query_are_shown() -> None:
     answer = answer_of(run_with(0.9), run_with(0.8, lr=0.2))
     header, first, second = format_runs(answer, [LR, Fact("status", "status")]).splitlines()
     assert header.split()[-2:] == ["optim.lr", "result"]
@@ -81,7 +82,7 @@ def test_what_the_question_was_about_is_shown() -> None:
     assert second[header.index("optim.lr") :].startswith("0.2 ")
 
 
-def test_narrow_terminals_lose_at_first_what_is_the_same_everywhere() -> None:
+def test_narrow_terminals_drop_constant_columns_first() -> None:
     answer = answer_of(run_with(0.9, tag="wide"), run_with(0.8, tag="narrow"))
     wide = format_runs(answer, [], width=200).splitlines()[0].split()
     narrow = format_runs(answer, [], width=60).splitlines()[0].split()
@@ -92,7 +93,7 @@ def test_narrow_terminals_lose_at_first_what_is_the_same_everywhere() -> None:
     assert all(len(line) <= 20 for line in tiny.splitlines())
 
 
-def test_columns_that_were_asked_for_are_all_shown() -> None:
+def test_requested_columns_are_all_shown() -> None:
     answer = answer_of(run_with(0.9))
     lines = format_columns(answer, [Fact("host", "host"), ACC, Fact("run", "run")]).splitlines()
     assert lines[0].split() == ["host", "val/acc", "run"]
@@ -126,9 +127,8 @@ def test_many_values_of_a_group_are_counted() -> None:
     assert format_group_columns(answer, groups, [LR]).splitlines()[1].endswith("8 values")
 
 
-@pytest.mark.parametrize(
-    ("target", "value", "shown"),
-    [
+def test_cells_are_formatted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    for target, value, shown in [
         (LR, None, ""),
         (LR, 0.123456, "0.1235"),
         (LR, True, "true"),
@@ -138,12 +138,10 @@ def test_many_values_of_a_group_are_counted() -> None:
         (Fact("started", "started"), "2026-11-15T10:00:00.000+00:00", "2026-11-15 10:00"),
         (Fact("started", "started"), "soon", "soon"),
         (ACC, float("nan"), "nan"),
-    ],
-)
-def test_cells(monkeypatch: pytest.MonkeyPatch, target: Any, value: object, shown: str) -> None:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    assert format_cell(target, value) == shown
+    ]:
+        monkeypatch.setenv("TZ", "UTC")
+        time.tzset()
+        assert format_cell(target, value) == shown, target
 
 
 def test_json_of_a_run() -> None:

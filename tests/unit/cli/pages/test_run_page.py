@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-LOST = "           its process is gone: it was killed, or the machine went down"
-GO_ON = "  next     `epochal resume "
-NOBODY = 2**22 + 1  # more than the number of any process
+LOST = "           its process ended without a result: killed, or the machine went down"
+RESUME = "  next     `epochal resume "
+DEAD_PID = 2**22 + 1  # larger than any process id
 HEADS = ("  status ", "  next ", "           ")
 
 
@@ -36,13 +36,13 @@ def trained(shop: Path, epochal: Command) -> Path:
     return run_folders(shop)[0]
 
 
-def test_overview_shows_what_was_set_and_where(trained: Path, epochal: Command) -> None:
+def test_overview_shows_settings_and_where_they_were_set(trained: Path, epochal: Command) -> None:
     lines = [line.split() for line in epochal("show", "last").out.splitlines()]
     assert ["model.dropout", "0.2", "command", "line"] in lines
     assert ["optim.lr", "0.05", "config.yaml:6:7"] in lines
     assert ["optim.momentum", "0.9", "base.yaml:1:39", "(base)"] in lines
     assert not [line for line in lines if line[:1] == ["task.batch_size"]]
-    assert [line for line in lines if line[0:1] == ["and"] and "defaults," in line]
+    assert [line for line in lines if line[0:1] == ["and"] and "defaults;" in line]
 
 
 def test_overview_shows_the_best_value_a_curve_and_the_disk(
@@ -72,7 +72,7 @@ def test_everything_fits_the_terminal(
         assert width < 40 or set("▁▂▃▄▅▆▇█") & set(line)
 
 
-def test_relatives_are_shown(trained: Path, epochal: Command) -> None:
+def test_related_runs_are_shown(trained: Path, epochal: Command) -> None:
     words = ("model.dropout=0.2", "--variant", "long", "--desc", "to see")
     assert epochal("run", "config.yaml", *words, "seed=7").code == 0
     assert "  seeds    2 runs differ only by seed (0, 7): best " in epochal("show", "last").out
@@ -83,9 +83,7 @@ def test_relatives_are_shown(trained: Path, epochal: Command) -> None:
     assert "(test, finished" in out
 
 
-def test_overview_shows_title_and_purpose_as_people_rewrote_them(
-    trained: Path, epochal: Command
-) -> None:
+def test_overview_shows_edited_title_and_description(trained: Path, epochal: Command) -> None:
     assert epochal("show", "last").out.splitlines()[1] == "  to see"
     page = "# wider\n\nwhether it\noverfits\n\nIt does.\n"
     (trained / "README.md").write_text(page)
@@ -96,35 +94,32 @@ def test_overview_shows_title_and_purpose_as_people_rewrote_them(
     assert "wider" in epochal("diff", "last", "last").out
 
 
-def test_best_error_is_the_smallest_though_the_config_names_no_monitor(tmp_path: Path) -> None:
+def test_best_error_is_the_smallest_without_a_monitor_in_the_config(tmp_path: Path) -> None:
     errors = {"val/error": {1: 0.5, 2: 0.2, 3: 0.9}}
     record = make_run(tmp_path / "a", {"monitor": None}, points=errors, monitor="val/error")
     assert "  best     val/error 0.2 at step 2" in list(describe_run(record, tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("retried", "starts other anew"),
+def test_parent_is_shown_and_can_be_queried(tmp_path: Path) -> None:
+    for kind, words in [
+        ("retried", "retry of other"),
         ("trial", "trial of other"),
         ("fold", "fold of other"),
-        ("weights", "began with the weights of other"),
+        ("weights", "initialised with the weights of other"),
         ("test", "test of other"),
         ("predict", "prediction of other"),
-    ],
-)
-def test_parent_is_one_line_and_can_be_asked_for(tmp_path: Path, kind: str, words: str) -> None:
-    root = tmp_path / "runs"
-    folder = record_run(root, parent={"run": "other", "kind": kind})
-    record_run(root)
-    assert f"  parent   {words}" in list(describe_run(read_run(folder), tmp_path))
-    with Index.open(root) as index:
-        index.refresh()
-        found = ask(index, Question(where=f"parent_kind = {kind} and parent = other")).rows
-    assert [row["run"] for row in found] == [folder.name]
+    ]:
+        root = tmp_path / "runs"
+        folder = record_run(root, parent={"run": "other", "kind": kind})
+        record_run(root)
+        assert f"  parent   {words}" in list(describe_run(read_run(folder), tmp_path)), kind
+        with Index.open(root) as index:
+            index.refresh()
+            found = ask(index, Question(where=f"parent_kind = {kind} and parent = other")).rows
+        assert [row["run"] for row in found] == [folder.name], kind
 
 
-def test_attempts_say_how_they_came_to_be(tmp_path: Path) -> None:
+def test_attempts_show_their_cause(tmp_path: Path) -> None:
     attempts = [
         {"attempt": 0, "cause": "started"},
         {"attempt": 1, "cause": "retried", "checkpoint": "a-4", "step": 4, "started": "today"},
@@ -143,14 +138,14 @@ def test_attempts_say_how_they_came_to_be(tmp_path: Path) -> None:
     ]
 
 
-def test_attempts_tell_the_time_as_the_start_of_the_run_does(tmp_path: Path) -> None:
+def test_attempts_show_local_time(tmp_path: Path) -> None:
     moment = datetime(2026, 11, 15, 21, 48, tzinfo=UTC)
     attempts = [{"attempt": 0}, {"attempt": 1, "started": moment.isoformat()}]
     lines = describe_run(read_run(record_run(tmp_path, attempts=attempts)), tmp_path)
     assert f"  attempt  1: {moment.astimezone():%Y-%m-%d %H:%M}" in lines
 
 
-def test_time_of_several_attempts_is_told_as_one(tmp_path: Path) -> None:
+def test_times_of_several_attempts_are_summed(tmp_path: Path) -> None:
     folder = record_run(tmp_path, attempts=[{"attempt": 0}, {"attempt": 1}])
     spent = TimeSpent({"steps": 60.0, "start-up/imports": 40.0}, redone_seconds=5.0, killed=1)
     change(folder / "result.json", **spent.to_fields())
@@ -164,52 +159,48 @@ def test_time_of_several_attempts_is_told_as_one(tmp_path: Path) -> None:
     ) in lines
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected"),
-    [
-        ({"status": "running"}, ["  status   lost, epoch 1, step 3", LOST, GO_ON]),
-        ({"status": "interrupted"}, ["  status   interrupted, epoch 1, step 3", GO_ON]),
+def test_unfinished_runs_have_a_next_command(tmp_path: Path) -> None:
+    for facts, expected in [
+        ({"status": "running"}, ["  status   lost, epoch 1, step 3", LOST, RESUME]),
+        ({"status": "interrupted"}, ["  status   interrupted, epoch 1, step 3", RESUME]),
         (
             {"status": "preempted", "given": ["hooks"]},
-            ["  status   preempted, epoch 1, step 3", "  next     its script, with choices="],
+            ["  status   preempted, epoch 1, step 3", "  next     run its script with choices="],
         ),
         ({"status": "failed"}, ["  status   failed, epoch 1, step 3", "  next     `epochal show"]),
         ({"status": "stopped"}, ["  status   stopped, epoch 1, step 3"]),
         ({"status": "finished"}, ["  status   finished, epoch 1, step 3"]),
-    ],
-)
-def test_every_status_says_what_to_do_next(
-    tmp_path: Path, facts: dict[str, object], expected: list[str]
-) -> None:
-    make_run(tmp_path / "a", points={"val/acc": {3: 0.5}}, **facts)
-    change(tmp_path / "a" / "status.json", pid=NOBODY, host=socket.gethostname())
-    record = read_run(tmp_path / "a")
-    (tmp_path / "a" / "checkpoints" / "t-3").mkdir(parents=True)
-    shown = [line for line in describe_run(record, tmp_path) if line.startswith(HEADS)]
-    assert len(shown) == len(expected)
-    assert all(map(str.startswith, shown, expected))
+    ]:
+        folder = tmp_path / str(facts["status"])
+        make_run(folder, points={"val/acc": {3: 0.5}}, **facts)
+        change(folder / "status.json", pid=DEAD_PID, host=socket.gethostname())
+        record = read_run(folder)
+        (folder / "checkpoints" / "t-3").mkdir(parents=True)
+        shown = [line for line in describe_run(record, tmp_path) if line.startswith(HEADS)]
+        assert len(shown) == len(expected), facts
+        assert all(map(str.startswith, shown, expected)), facts
 
 
-def test_a_run_that_was_lost_before_its_first_checkpoint_is_not_to_be_resumed(
+def test_lost_run_without_a_checkpoint_has_no_next_command(
     tmp_path: Path,
 ) -> None:
     make_run(tmp_path / "a", points={"val/acc": {3: 0.5}}, status="running")
-    change(tmp_path / "a" / "status.json", pid=NOBODY, host=socket.gethostname())
+    change(tmp_path / "a" / "status.json", pid=DEAD_PID, host=socket.gethostname())
     record = read_run(tmp_path / "a")
     assert record.summary.status == "lost"
     assert not [line for line in describe_run(record, tmp_path) if line.startswith("  next")]
 
 
-def test_a_test_shows_what_was_set_for_it_and_no_place_in_a_training(tmp_path: Path) -> None:
+def test_overview_of_a_test_counts_inherited_settings(tmp_path: Path) -> None:
     inherited = [{"value": 1, "source": "runs/a/config/expanded.yaml", "line": 4, "layer": "file"}]
     record = make_run(tmp_path / "a", {"model.width": inherited}, runner="test", started="?")
     lines = list(describe_run(record, tmp_path))
     assert "  status   finished" in lines
-    assert "  and 1 as in the run that it came from, which --config prints" in lines
+    assert "  and 1 from its parent run; --config prints them" in lines
     assert "model.width" not in "\n".join(lines)
 
 
-def test_the_table_of_folds_stands_for_their_points(tmp_path: Path) -> None:
+def test_folds_are_shown_instead_of_metrics(tmp_path: Path) -> None:
     points = {"val/acc": {1: 0.5, 2: 0.7}}
     make_run(tmp_path / "a", points=points, metrics={"val/acc": 0.6}, best=0.6)
     make_run(tmp_path / "a" / "folds" / "1", points=points, metrics={"val/acc": 0.5})

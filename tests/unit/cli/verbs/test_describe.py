@@ -77,7 +77,7 @@ def test_page_is_printed_as_json(run_dir: Path, epochal: Command) -> None:
     }
 
 
-def test_run_that_there_is_not_is_an_error(run_dir: Path, epochal: Command) -> None:
+def test_unknown_run_is_an_error(run_dir: Path, epochal: Command) -> None:
     assert epochal("describe", "nothing-like-it", "text").code == 74
 
 
@@ -87,7 +87,7 @@ def test_the_text_may_follow_an_option(run_dir: Path, epochal: Command) -> None:
     assert epochal("describe", "last", "--add", "one", "two").code != 0
 
 
-def test_page_that_nobody_may_write_is_shown_and_stays(
+def test_read_only_page_can_be_shown_but_not_changed(
     run_dir: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable.system, "operations", read_only_disk())
@@ -97,6 +97,6 @@ def test_page_that_nobody_may_write_is_shown_and_stays(
     path = (run_dir / "README.md").relative_to(run_dir.parents[3])
     assert done.err == (
         f"{path}: cannot be written: read-only file system\n"
-        "  ask for the right to write there, or use a copy in a folder of your own\n"
+        "  ask for write permission, or use a copy in your own folder\n"
     )
     assert "does it hold?" in (run_dir / "README.md").read_text()

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from small_project import Command
 
 
-def test_a_usual_folder_is_fit_for_runs(tmp_path: Path, epochal: Command) -> None:
+def test_ordinary_folder_passes_all_checks(tmp_path: Path, epochal: Command) -> None:
     done = epochal("doctor", tmp_path / "runs", "--kills", 1)
     assert done.code == 0, done.out
-    assert f"examining {tmp_path} and this machine" in done.out
+    assert f"checking {tmp_path} and this machine" in done.out
     for name in ("versions", "cores", "file system", "clock", "kill", "full disk", "torch"):
         assert any(
             line.startswith(("ok", "warn")) and name in line for line in done.out.splitlines()
@@ -29,20 +29,20 @@ def test_a_usual_folder_is_fit_for_runs(tmp_path: Path, epochal: Command) -> Non
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnostic]:
-    """What is found, instead of an examination."""
+    """Findings that replace those of real checks."""
     findings = [Diagnostic("kill", "ok", "none lost")]
-    monkeypatch.setattr(doctor, "_examine", lambda *_: iter(findings))
+    monkeypatch.setattr(doctor, "_run_checks", lambda *_: iter(findings))
     return findings
 
 
-def test_findings_can_be_read_by_programs(
+def test_findings_are_printed_as_json(
     tmp_path: Path, epochal: Command, found: list[Diagnostic]
 ) -> None:
     done = epochal("doctor", tmp_path, "--json")
     assert (done.code, json.loads(done.out)) == (0, [found[0].to_json()])
 
 
-def test_a_failure_has_an_exit_code_and_says_what_to_do(
+def test_failure_has_an_exit_code_and_a_hint(
     tmp_path: Path, epochal: Command, found: list[Diagnostic]
 ) -> None:
     found.append(Diagnostic("full disk", "fail", "a checkpoint was lost", "go elsewhere"))
@@ -59,7 +59,7 @@ def test_a_warning_is_no_failure(tmp_path: Path, epochal: Command, found: list[D
     found.append(Diagnostic("room", "warn", "1 GB free", "make room"))
     done = epochal("doctor", tmp_path)
     assert done.code == 0
-    assert "runs are safe here; 1 of 2 could be better" in done.out
+    assert "runs are safe here; 1 of 2 could be improved" in done.out
 
 
 def test_a_folder_that_cannot_be_written_is_named(
@@ -71,12 +71,12 @@ def test_a_folder_that_cannot_be_written_is_named(
     monkeypatch.setattr(Path, "mkdir", refuse)
     done = epochal("doctor", tmp_path)
     assert done.code == 74
-    assert f"{tmp_path}: nothing can be written there: permission denied" in done.err
+    assert f"{tmp_path}: cannot write there: permission denied" in done.err
 
 
-def test_a_trial_that_cannot_be_made_is_a_failure() -> None:
+def test_check_that_cannot_run_is_a_failure() -> None:
     def refuse() -> Diagnostic:
         raise OSError("no process")
 
-    finding = doctor._attempt("kill", refuse)
-    assert (finding.level, finding.what) == ("fail", "could not be tried: no process")
+    finding = doctor._check_safely("kill", refuse)
+    assert (finding.level, finding.what) == ("fail", "the check could not run: no process")

@@ -23,7 +23,7 @@ def lines_of(path: Path) -> list[dict[str, list[float]]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_predictions_lie_in_a_record_of_their_own(
+def test_predictions_are_written_to_a_new_record(
     trained: Path, shop: Path, epochal: Command
 ) -> None:
     done = epochal("predict", "last")
@@ -31,12 +31,14 @@ def test_predictions_lie_in_a_record_of_their_own(
     folder = run_folders(shop)[-1]
     assert folder != trained
     lines = lines_of(folder / "predictions.jsonl")
-    assert len(lines) == 12  # --fast is in the config of the run: three batches of four
+    assert len(lines) == 12  # --fast is in the config of the run: three batches of four samples
     assert all(len(line["logits"]) == 3 for line in lines)
     assert f"wrote    12 predictions to {folder.relative_to(shop)}" in done.out
 
 
-def test_predictions_go_where_they_are_wanted(trained: Path, shop: Path, epochal: Command) -> None:
+def test_predictions_are_written_to_the_given_file(
+    trained: Path, shop: Path, epochal: Command
+) -> None:
     before = tree(shop)
     words = ("--no-file", "--out", "out.jsonl", "train.limit_batches=null")
     assert epochal("predict", "last", *words).code == 0
@@ -44,23 +46,20 @@ def test_predictions_go_where_they_are_wanted(trained: Path, shop: Path, epochal
     assert len(lines_of(shop / "out.jsonl")) == 24
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_predictions_without_a_place_are_refused_before_predicting(
+    trained: Path, epochal: Command
+) -> None:
+    for words, message in [
         (
             ("--no-file",),
-            "there is no record for predictions\n  say where they go: --out",
+            "there is no record for predictions\n  name a file: --out",
         ),
         (("--out", "no/such/file.jsonl"), "--out: there is no folder 'no/such'"),
-    ],
-)
-def test_predictions_that_have_no_place_are_refused_before_the_work(
-    trained: Path, epochal: Command, words: tuple[str, ...], message: str
-) -> None:
-    done = epochal("predict", "last", *words)
-    assert done.code == 78
-    assert message in done.err
-    assert done.out == ""
+    ]:
+        done = epochal("predict", "last", *words)
+        assert done.code == 78, words
+        assert message in done.err, words
+        assert done.out == "", words
 
 
 def test_failed_prediction_writes_no_file(trained: Path, shop: Path, epochal: Command) -> None:

@@ -1,4 +1,4 @@
-"""Tests of ``epochal resume``; what goes on how is tested with whole runs elsewhere."""
+"""Tests of ``epochal resume``; resuming itself is tested with whole runs elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What was asked for; nothing is done."""
+    """The arguments of calls, which do nothing."""
     found: list[dict[str, Any]] = []
 
     def resume(run: str, **wanted: Any) -> RunResult:
@@ -41,7 +41,7 @@ def test_words_and_options_become_choices(
     assert wanted["allow_changed"]
 
 
-def test_newest_checkpoint_is_meant_unless_told(
+def test_newest_checkpoint_is_the_default(
     shop: Path, epochal: Command, asked: list[dict[str, Any]]
 ) -> None:
     epochal("resume", "last")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from epochal.config import load
 from small_project import Command, run_folders, tree, write
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def result_of(folder: Path) -> dict[str, object]:
@@ -22,7 +24,7 @@ def config_of(folder: Path) -> dict[str, dict[str, object]]:
     return plain
 
 
-def test_run_trains_and_says_where_its_record_is(shop: Path, epochal: Command) -> None:
+def test_run_trains_and_prints_its_folder(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml")
     assert done.code == 0, done.err
     (folder,) = run_folders(shop)
@@ -40,21 +42,17 @@ def test_output_for_pipes_has_one_line_per_interval(shop: Path, epochal: Command
     assert "val" in out
 
 
-def test_overrides_change_one_run(shop: Path, epochal: Command) -> None:
-    assert epochal("run", "config.yaml", "optim.lr=0.3", "train.for=1ep").code == 0
-    (folder,) = run_folders(shop)
-    assert config_of(folder)["optim"]["lr"] == 0.3
-    assert result_of(folder)["epochs"] == 1
-
-
-def test_options_may_stand_between_words(shop: Path, epochal: Command) -> None:
-    assert epochal("run", "--fast", "config.yaml", "--no-file", "optim.lr=0.3").code == 0
-
-
-def test_variant_is_chosen_by_name(shop: Path, epochal: Command) -> None:
-    assert epochal("run", "config.yaml", "--variant", "long").code == 0
-    (folder,) = run_folders(shop)
-    assert result_of(folder)["epochs"] == 3
+def test_overrides_variants_and_epochs_change_the_run(shop: Path, epochal: Command) -> None:
+    for words, lr, epochs in (
+        (("config.yaml", "optim.lr=0.3", "train.for=1ep"), 0.3, 1),
+        (("--device", "cpu", "config.yaml", "--epochs", "1", "optim.lr=0.3"), 0.3, 1),
+        (("config.yaml", "--variant", "long"), 0.05, 3),
+    ):
+        assert epochal("run", *words).code == 0, words
+        folder = run_folders(shop)[-1]
+        assert (config_of(folder)["optim"]["lr"], result_of(folder)["epochs"]) == (lr, epochs), (
+            words
+        )
 
 
 def test_all_variants_run_in_turn(shop: Path, epochal: Command) -> None:
@@ -65,7 +63,7 @@ def test_all_variants_run_in_turn(shop: Path, epochal: Command) -> None:
     assert "2 runs, 0 failed" in done.out
 
 
-def test_series_goes_on_after_a_failure_and_gives_its_exit_code(
+def test_series_continues_after_a_failure_and_gives_its_exit_code(
     shop: Path, epochal: Command
 ) -> None:
     write(shop / "bad.yaml", "$BASE: config.yaml\ntask: {type: shop.parts.FloatLoss}\n")
@@ -106,7 +104,7 @@ def test_all_variants_are_checked_before_the_first_runs(shop: Path, epochal: Com
     assert run_folders(shop) == []
 
 
-def test_failure_is_told_once(shop: Path, epochal: Command) -> None:
+def test_failure_is_printed_once(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "task.type=shop.parts.Stumbling")
     assert done.code == 1
     assert done.err.count("the shelf is empty") == 2  # the message, and the line of code
@@ -121,20 +119,15 @@ def test_name_and_desc_fill_the_readme(shop: Path, epochal: Command) -> None:
     assert json.loads((folder / "run.json").read_text())["tag"] == "My Größe"
 
 
-def test_epochs_replace_the_length(shop: Path, epochal: Command) -> None:
-    assert epochal("run", "config.yaml", "--epochs", "1").code == 0
-    assert result_of(run_folders(shop)[0])["epochs"] == 1
+def test_impossible_number_of_epochs_is_refused(shop: Path, epochal: Command) -> None:
+    for epochs in ["0", "-1", "x"]:
+        done = epochal("run", "config.yaml", "--epochs", epochs)
+        assert done.code in (2, 78), epochs
+        assert "epoch" in done.err or "train.for" in done.err, epochs
+        assert run_folders(shop) == [], epochs
 
 
-@pytest.mark.parametrize("epochs", ["0", "-1", "x"])
-def test_impossible_number_of_epochs_is_refused(shop: Path, epochal: Command, epochs: str) -> None:
-    done = epochal("run", "config.yaml", "--epochs", epochs)
-    assert done.code in (2, 78)
-    assert "epoch" in done.err or "train.for" in done.err
-    assert run_folders(shop) == []
-
-
-def test_fast_takes_three_batches_of_everything(shop: Path, epochal: Command) -> None:
+def test_fast_uses_three_batches_of_each_split(shop: Path, epochal: Command) -> None:
     write(
         shop / "shop" / "count.py",
         """
@@ -170,14 +163,14 @@ def test_no_file_writes_nothing_when_a_run_fails_either(shop: Path, epochal: Com
     assert "epochal show" not in done.err
 
 
-@pytest.mark.parametrize("words", [("--device", "cpu"), ("--gpus", "0")])
-def test_cpu_can_be_chosen(shop: Path, epochal: Command, words: tuple[str, str]) -> None:
-    assert epochal("run", "config.yaml", "--fast", *words).code == 0
-    (folder,) = run_folders(shop)
-    assert json.loads((folder / "run.json").read_text())["device"]["device"] == "cpu"
+def test_cpu_can_be_chosen(shop: Path, epochal: Command) -> None:
+    for words in [("--device", "cpu"), ("--gpus", "0")]:
+        assert epochal("run", "config.yaml", "--fast", *words).code == 0, words
+        run = json.loads((run_folders(shop)[-1] / "run.json").read_text())
+        assert run["device"]["device"] == "cpu", words
 
 
-def test_more_accelerators_than_one_are_a_clear_error(shop: Path, epochal: Command) -> None:
+def test_several_accelerators_are_refused(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "--gpus", "2")
     assert done.code == 78
     assert "--gpus: one run trains on one device for now, got 2" in done.err
@@ -205,7 +198,7 @@ def test_log_dir_is_where_runs_are_collected(shop: Path, epochal: Command) -> No
     assert status.is_file()
 
 
-def test_code_may_lie_elsewhere(
+def test_code_may_be_in_another_folder(
     shop: Path, epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -222,35 +215,26 @@ def test_python_config_runs_when_it_is_allowed(shop: Path, epochal: Command) -> 
     assert len(run_folders(shop)) == 1
 
 
-def test_words_without_a_file_are_refused(shop: Path, epochal: Command) -> None:
-    done = epochal("run", "optim.lr=1")
-    assert done.code == 78
-    assert "name a file first" in done.err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_words_that_are_neither_files_nor_overrides_are_refused(
+    shop: Path, epochal: Command
+) -> None:
+    for words, message in [
         (("optim.lr", "=", "3"), "optim.lr = 3: has spaces around '='\n  write optim.lr=3\n"),
         (("optim.lr=", "3"), "optim.lr= 3: has spaces around '='\n  write optim.lr=3\n"),
         (("optim.lr", "=3"), "optim.lr =3: has spaces around '='\n  write optim.lr=3\n"),
-        (("optim/lr=3",), "optim/lr=3: 'optim/lr' is no key of a config\n  write optim.lr=3\n"),
+        (("optim/lr=3",), "optim/lr=3: 'optim/lr' is not a valid key\n  write optim.lr=3\n"),
         (("+a.b=1",), "epochal has no '+'"),
         (("~a.b",), "write 'a.b=$delete'"),
         (("lr",), "lr: neither a config file that exists nor key=value\n  write lr=VALUE"),
         (("other.yaml",), "other.yaml: no such file"),
-    ],
-)
-def test_words_that_are_neither_file_nor_change_start_nothing(
-    shop: Path, epochal: Command, words: tuple[str, ...], message: str
-) -> None:
-    done = epochal("run", "config.yaml", *words)
-    assert done.code in (66, 78)
-    assert message in done.err
-    assert run_folders(shop) == []
+    ]:
+        done = epochal("run", "config.yaml", *words)
+        assert done.code in (66, 78), words
+        assert message in done.err, words
+        assert run_folders(shop) == [], words
 
 
-def test_record_outside_of_runs_is_named_so_that_it_is_found(shop: Path, epochal: Command) -> None:
+def test_hints_name_records_outside_of_runs_by_path(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "--fast", "record.exact=true", "record.log_dir=mine")
     assert "  next     epochal show mine\n           epochal test mine\n" in done.out
     assert epochal("show", "mine").code == 0

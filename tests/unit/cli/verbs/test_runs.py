@@ -49,7 +49,7 @@ def test_variant_is_shown_where_there_is_one(shop: Path, epochal: Command) -> No
     assert [run["variant"] for run in json.loads(epochal("runs", "--json").out)] == [None, "hot"]
 
 
-def test_metric_that_decides_comes_first(shop: Path, epochal: Command) -> None:
+def test_monitored_metric_comes_first(shop: Path, epochal: Command) -> None:
     metrics = "metrics=[{type: mean, of: out.logits, name: zeal}]"
     epochal("run", "config.yaml", "--fast", "monitor=+val/zeal", metrics)
     header, line = epochal("runs").out.splitlines()[:2]
@@ -65,7 +65,7 @@ def test_unknown_status_is_refused(shop: Path, epochal: Command) -> None:
     assert epochal("runs", "--status", "lost").code == 0
 
 
-def test_runs_can_be_picked(history: list[Path], epochal: Command) -> None:
+def test_runs_can_be_filtered(history: list[Path], epochal: Command) -> None:
     def ids(*words: object) -> list[str]:
         return [run["id"] for run in json.loads(epochal("runs", "--json", *words).out)]
 
@@ -85,10 +85,10 @@ def test_json_holds_what_the_table_shows(history: list[Path], epochal: Command) 
     assert first["damage"] == []
 
 
-def test_no_runs_say_how_to_make_one(shop: Path, epochal: Command) -> None:
+def test_empty_list_has_a_hint(shop: Path, epochal: Command) -> None:
     done = epochal("runs")
     assert done.code == 0
-    assert "`epochal run FILE` makes one" in done.out
+    assert "`epochal run FILE` creates one" in done.out
     assert json.loads(epochal("runs", "--json").out) == []
 
 
@@ -98,25 +98,23 @@ def test_other_folder_of_runs(history: list[Path], shop: Path, epochal: Command)
     assert len(json.loads(epochal("runs", "--json", "--runs-dir", "kept").out)) == 3
 
 
-@pytest.mark.parametrize("name", ["run.json", "status.json", "result.json"])
-@pytest.mark.parametrize(
-    "content",
-    [None, b"", b"[]", b"\xff{", b'{"status": 3, "metrics": 4, "best": [1], "started": 5}'],
-)
-def test_damaged_records_are_listed(
-    shop: Path, epochal: Command, name: str, content: bytes | None
-) -> None:
+def test_damaged_records_are_listed(shop: Path, epochal: Command) -> None:
     epochal("run", "config.yaml", "--fast")
-    path = run_folders(shop)[0] / name
-    if content is None:
-        path.unlink()
-    else:
-        path.write_bytes(content)
-    assert epochal("runs").code == 0
-    assert len(json.loads(epochal("runs", "--json").out)) == 1
+    wrong_types = b'{"status": 3, "metrics": 4, "best": [1], "started": 5}'
+    for name in ("run.json", "status.json", "result.json"):
+        path = run_folders(shop)[0] / name
+        intact = path.read_bytes()
+        for content in (b"", b"[]", b"\xff{", wrong_types, None):
+            if content is None:
+                path.unlink()
+            else:
+                path.write_bytes(content)
+            assert epochal("runs").code == 0, (name, content)
+            assert len(json.loads(epochal("runs", "--json").out)) == 1, (name, content)
+        path.write_bytes(intact)
 
 
-def test_runs_that_were_resumed_say_how_often(history: list[Path], epochal: Command) -> None:
+def test_number_of_resumes_is_shown(history: list[Path], epochal: Command) -> None:
     assert "resumed" not in epochal("runs").out
     status = json.loads((history[0] / "status.json").read_text())
     (history[0] / "status.json").write_text(json.dumps(status | {"attempt": 2}))
@@ -127,7 +125,7 @@ def test_runs_that_were_resumed_say_how_often(history: list[Path], epochal: Comm
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Records of a config with three seeds, one of which failed, and of another config."""
+    """Three seeds of one config, one of them failed, and a run of another config."""
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "runs"
     folders = [record_run(root, seed=seed, accuracy=0.625 + 0.25 * seed) for seed in range(2)]
@@ -143,7 +141,7 @@ def table(epochal: Command, *words: object) -> list[list[str]]:
     return [line.split() for line in done.out.partition("\n\n")[0].splitlines()]
 
 
-def test_question_picks_and_sorts(made: list[Path], epochal: Command) -> None:
+def test_query_filters_and_sorts(made: list[Path], epochal: Command) -> None:
     where = ("--where", "optim.lr > 1e-3 and val/acc > 0.5", "--sort", "val/acc desc")
     header, *lines = table(epochal, *where)
     assert header[-3:] == ["optim.lr", "val/acc", "result"]
@@ -151,9 +149,7 @@ def test_question_picks_and_sorts(made: list[Path], epochal: Command) -> None:
     assert [line[0] for line in table(epochal, *where, "--limit", 1)[1:]] == [made[3].name]
 
 
-def test_question_of_which_a_part_is_wrong_is_pointed_at(
-    made: list[Path], epochal: Command
-) -> None:
+def test_error_in_a_query_is_marked(made: list[Path], epochal: Command) -> None:
     done = epochal("runs", "--where", "optim.lr > 1e-4 and val/accc > 0.9")
     assert done.code == 78
     assert done.err.splitlines() == [
@@ -164,14 +160,12 @@ def test_question_of_which_a_part_is_wrong_is_pointed_at(
     ]
 
 
-@pytest.mark.parametrize("option", ["--where", "--sort", "--columns", "--group"])
-def test_unknown_names_are_refused_everywhere(
-    made: list[Path], epochal: Command, option: str
-) -> None:
-    text = "lrr > 1" if option == "--where" else "lrr"
-    done = epochal("runs", option, text)
-    assert done.code == 78
-    assert done.err.startswith(f"{option}: unknown name 'lrr'")
+def test_unknown_names_are_refused_in_every_option(made: list[Path], epochal: Command) -> None:
+    for option in ["--where", "--sort", "--columns", "--group"]:
+        text = "lrr > 1" if option == "--where" else "lrr"
+        done = epochal("runs", option, text)
+        assert done.code == 78, option
+        assert done.err.startswith(f"{option}: unknown name 'lrr'"), option
 
 
 def test_columns_can_be_chosen(made: list[Path], epochal: Command) -> None:
@@ -188,7 +182,7 @@ def test_runs_can_be_searched(made: list[Path], epochal: Command) -> None:
     assert [line[0] for line in table(epochal, "--search", "new data")[1:]] == [made[0].name]
 
 
-def test_replicates_come_together(made: list[Path], epochal: Command) -> None:
+def test_replicates_are_grouped(made: list[Path], epochal: Command) -> None:
     _, *lines = (line for line in epochal("runs", "--group").out.splitlines())
     assert lines[0].split()[:4] == [made[2].name, "2", "of", "3"]
     assert "0.75 ± 1.6" in lines[0]
@@ -212,45 +206,42 @@ def test_csv_and_json_have_the_columns(made: list[Path], epochal: Command) -> No
     assert {"run", "status", "optim.lr", "val/acc", "path"} <= set(header)
 
 
-@pytest.mark.parametrize("name", ["runs.csv", "runs.json", "runs.parquet", "runs.txt"])
-def test_name_of_the_file_says_the_format(
-    made: list[Path], tmp_path: Path, epochal: Command, name: str
+def test_suffix_of_the_file_selects_the_format(
+    made: list[Path], tmp_path: Path, epochal: Command
 ) -> None:
-    assert epochal("runs", "-o", name, "--columns", "run, val/acc").out == f"wrote {name}\n"
-    data = (tmp_path / name).read_bytes()
-    if name == "runs.parquet":
-        read_table = pytest.importorskip("pyarrow.parquet").read_table
-        assert read_table(tmp_path / name)["run"].to_pylist() == [one.name for one in made]
-    else:
-        assert made[3].name.encode() in data
+    for name in ["runs.csv", "runs.json", "runs.parquet", "runs.txt"]:
+        assert epochal("runs", "-o", name, "--columns", "run, val/acc").out == f"wrote {name}\n", (
+            name
+        )
+        data = (tmp_path / name).read_bytes()
+        if name == "runs.parquet":
+            read_table = pytest.importorskip("pyarrow.parquet").read_table
+            assert read_table(tmp_path / name)["run"].to_pylist() == [one.name for one in made], (
+                name
+            )
+        else:
+            assert made[3].name.encode() in data, name
 
 
-def test_a_question_that_no_run_fits_says_what_the_runs_have(
-    made: list[Path], epochal: Command
-) -> None:
+def test_query_without_matches_has_a_hint(made: list[Path], epochal: Command) -> None:
     done = epochal("runs", "--where", "optim.type = sgd")
     assert done.code == 0
     assert done.out.splitlines() == [
-        f"none of the {len(made)} runs below runs fits",
+        f"none of the {len(made)} runs below runs matches",
         "  no run has optim.type = sgd: did you mean 'SGD'?",
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("-o", "runs.xlsx"), "does not say the format"),
+def test_invalid_options_are_refused(made: list[Path], epochal: Command) -> None:
+    for words, message in [
+        (("-o", "runs.xlsx"), "has no known suffix"),
         (("--format", "parquet"), "add -o runs.parquet"),
         (("--format", "csv", "--json"), "contradict each other"),
         (("--limit", "-1"), "--limit: must not be negative, got -1"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(
-    made: list[Path], epochal: Command, words: tuple[str, ...], message: str
-) -> None:
-    done = epochal("runs", *words)
-    assert done.code == 78
-    assert message in done.err
+    ]:
+        done = epochal("runs", *words)
+        assert done.code == 78, words
+        assert message in done.err, words
 
 
 def test_parquet_without_its_package_says_what_to_install(
@@ -262,7 +253,7 @@ def test_parquet_without_its_package_says_what_to_install(
     assert "pip install 'epochal[frame]'" in done.err
 
 
-def test_runs_of_a_project_come_from_the_index_of_all(
+def test_subfolders_use_the_index_of_all_runs(
     made: list[Path], tmp_path: Path, epochal: Command
 ) -> None:
     assert len(table(epochal)) == 5
@@ -271,7 +262,7 @@ def test_runs_of_a_project_come_from_the_index_of_all(
     assert not (tmp_path / "runs" / "store" / "wide" / ".epochal").exists()
 
 
-def test_folders_that_were_deleted_are_forgotten(made: list[Path], epochal: Command) -> None:
+def test_renamed_folders_are_found_again(made: list[Path], epochal: Command) -> None:
     assert len(table(epochal)) == 5
     made[0].rename(made[0].parent.parent / "20200101-000000-aaaa")
     names = [line[0] for line in table(epochal)[1:]]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Four records: a good one, a failure, one that is at work, and a better one."""
+    """Four records: finished, failed, running, and finished with a better result."""
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "runs"
     return [
@@ -35,9 +35,7 @@ def left(made: list[Path]) -> list[int]:
     return [i for i, folder in enumerate(made) if folder.exists()]
 
 
-def test_what_goes_is_shown_and_nothing_happens_without_yes(
-    made: list[Path], epochal: Command
-) -> None:
+def test_runs_to_delete_are_shown_and_kept_without_yes(made: list[Path], epochal: Command) -> None:
     done = epochal("runs", "prune", "--status", "failed")
     assert done.code == 0
     header, line = done.out.splitlines()[:2]
@@ -56,7 +54,7 @@ def test_yes_deletes(made: list[Path], epochal: Command) -> None:
     assert "nothing to delete" in epochal("runs", "prune", "--status", "failed", "--yes").out
 
 
-def test_folder_that_nobody_may_write_is_said_in_one_line(
+def test_read_only_folder_is_an_error(
     made: list[Path], epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -64,20 +62,20 @@ def test_folder_that_nobody_may_write_is_said_in_one_line(
         done = epochal("runs", "prune", *words)
         assert done.code == 74
         first, hint = done.err.splitlines()
-        assert first.endswith(": cannot be written, so nothing was deleted")
-        assert hint == "  ask for the right to write there"
+        assert first.endswith(": no write permission, so nothing was deleted")
+        assert hint == "  ask for write permission"
     assert left(made) == [0, 1, 2, 3]
 
 
-def test_runs_at_work_stay(made: list[Path], epochal: Command) -> None:
+def test_running_runs_are_kept(made: list[Path], epochal: Command) -> None:
     done = epochal("runs", "prune", "--where", "step >= 0", "--yes")
     assert done.code == 0
     assert left(made) == [2]
     lines = done.out.splitlines()
-    assert lines[lines.index("stays:") + 2].split() == [made[2].name, "shop", "is", "running"]
+    assert lines[lines.index("kept:") + 2].split() == [made[2].name, "shop", "is", "running"]
 
 
-def test_policy(made: list[Path], epochal: Command) -> None:
+def test_age_rank_and_query_select_runs(made: list[Path], epochal: Command) -> None:
     assert "nothing to delete" in epochal("runs", "prune", "--older", "1d", "--yes").out
     epochal("runs", "prune", "--keep-best", 1, "--yes")
     assert left(made) == [0, 2, 3]
@@ -85,7 +83,7 @@ def test_policy(made: list[Path], epochal: Command) -> None:
     assert left(made) == [0, 2]
 
 
-def test_rank_alone_deletes_no_run_without_a_best_value(
+def test_rank_keeps_runs_without_a_best_value(
     made: list[Path], epochal: Command, tmp_path: Path
 ) -> None:
     lost = record_run(tmp_path / "runs", tag="wide", accuracy=math.nan)
@@ -96,7 +94,7 @@ def test_rank_alone_deletes_no_run_without_a_best_value(
     assert left([*made, lost]) == [0, 2, 3]
 
 
-def test_only_checkpoints(made: list[Path], epochal: Command) -> None:
+def test_only_checkpoints_are_deleted_on_request(made: list[Path], epochal: Command) -> None:
     done = epochal("runs", "prune", "--where", "val/acc > 0.5", "--checkpoints", "--yes")
     assert "deleted the checkpoints of 2 runs, freed 2" in done.out
     assert left(made) == [0, 1, 2, 3]
@@ -108,7 +106,7 @@ def test_only_checkpoints(made: list[Path], epochal: Command) -> None:
     assert epochal("show", made[0]).code == 0
 
 
-def test_run_that_another_one_came_from_stays(made: list[Path], epochal: Command) -> None:
+def test_parents_of_other_runs_are_kept(made: list[Path], epochal: Command) -> None:
     root = made[0].parents[2]
     record_run(root, tag="wide", parent={"run": made[0].name, "kind": "test"})
     done = epochal("runs", "prune", "--where", "tag = shop and status = finished", "--yes")
@@ -121,26 +119,23 @@ def test_checkpoints_elsewhere_are_named(made: list[Path], epochal: Command) -> 
     provenance = json.loads(path.read_text()) | {"checkpoint.dir": [{"value": "/scratch/a"}]}
     path.write_text(json.dumps(provenance))
     out = epochal("runs", "prune", "--status", "failed").out
-    assert f"{made[1].name} kept its checkpoints in /scratch/a: they stay" in out
+    assert f"{made[1].name} has checkpoints in /scratch/a: they are kept" in out
 
 
-@pytest.mark.parametrize(("reply", "kept"), [("y", [0, 2, 3]), ("", [0, 1, 2, 3])])
-def test_somebody_is_asked(
-    made: list[Path],
-    epochal: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    reply: str,
-    kept: list[int],
+def test_deleting_asks_for_confirmation(
+    made: list[Path], epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     questions: list[str] = []
+    replies = iter(["", "y"])
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or reply)
-    epochal("runs", "prune", "--status", "failed")
-    assert questions == ["delete 1 run? [y/N] "]
-    assert left(made) == kept
+    monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or next(replies))
+    for expected in ([0, 1, 2, 3], [0, 2, 3]):
+        epochal("runs", "prune", "--status", "failed")
+        assert left(made) == expected
+    assert questions == ["delete 1 run? [y/N] "] * 2
 
 
-def test_run_that_starts_in_the_meantime_stays(
+def test_run_that_starts_meanwhile_is_kept(
     made: list[Path], epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(text: str) -> str:
@@ -152,7 +147,7 @@ def test_run_that_starts_in_the_meantime_stays(
     monkeypatch.setattr("builtins.input", start)
     done = epochal("runs", "prune", "--where", "val/acc < 0.75 and val/acc != 0.5")
     assert done.code == 74
-    assert "is running" in done.err
+    assert "is at work" in done.err
     assert "deleted 1 run," in done.out
     assert left(made) == [1, 2, 3]
 
@@ -160,7 +155,7 @@ def test_run_that_starts_in_the_meantime_stays(
 def test_json(made: list[Path], epochal: Command) -> None:
     facts = json.loads(epochal("runs", "prune", "--where", "step >= 0", "--json").out)
     assert [one["id"] for one in facts["runs"]] == [made[i].name for i in (0, 1, 3)]
-    assert facts["stays"] == [{"id": made[2].name, "because_it": "is running"}]
+    assert facts["stays"] == [{"id": made[2].name, "because_it": "is at work"}]
     assert facts["bytes"] >= 300_000
     assert facts["deleted"] is False
     assert left(made) == [0, 1, 2, 3]
@@ -170,13 +165,12 @@ def test_json(made: list[Path], epochal: Command) -> None:
     assert left(made) == [0, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_mistakes_delete_nothing(made: list[Path], epochal: Command) -> None:
+    for words, message in [
         (("prune",), "does not say which runs to delete"),
         (("prune", "--yes"), "does not say which runs to delete"),
         (("prune", "--checkpoints"), "does not say which runs to delete"),
-        (("prune", "--older", "soon"), "--older: is a length of time, got 'soon'"),
+        (("prune", "--older", "soon"), "--older: must be a duration, got 'soon'"),
         (("prune", "--older", "3ep"), "write 30s, 20min, 2h, 7d or 4w"),
         (("prune", "--keep-last", "0"), "--keep-last: must be at least 1, got 0"),
         (("prune", "--status", "failed", "--limit", "3"), "--limit: is for lists of runs"),
@@ -184,12 +178,8 @@ def test_json(made: list[Path], epochal: Command) -> None:
         (("prune", "--where", "lrr > 1"), "unknown name 'lrr'"),
         (("--older", "3d"), "write epochal runs prune --older ..."),
         (("--yes",), "--yes: is for deleting runs"),
-    ],
-)
-def test_mistakes_delete_nothing(
-    made: list[Path], epochal: Command, words: tuple[str, ...], message: str
-) -> None:
-    done = epochal("runs", *words)
-    assert done.code == 78
-    assert message in done.err
-    assert left(made) == [0, 1, 2, 3]
+    ]:
+        done = epochal("runs", *words)
+        assert done.code == 78, words
+        assert message in done.err, words
+        assert left(made) == [0, 1, 2, 3], words

@@ -47,9 +47,8 @@ def test_failure_is_shown_with_its_message_and_full_traceback(shop: Path, epocha
     assert 'raise KeyError("the shelf is empty")' in log
 
 
-@pytest.mark.parametrize(
-    ("key", "lines"),
-    [
+def test_values_are_explained(trained: Path, epochal: Command) -> None:
+    for key, lines in [
         ("model.dropout", ["model.dropout = 0.2", "set by command line: model.dropout=0.2"]),
         ("optim.lr", ["optim.lr = 0.05", "set in config.yaml:6:7", "over 0.1 from base.yaml:1:24"]),
         ("optim.momentum", ["optim.momentum = 0.9", "set in base.yaml:1:39 (base)"]),
@@ -57,13 +56,11 @@ def test_failure_is_shown_with_its_message_and_full_traceback(shop: Path, epocha
         ("task.batch_size", ["task.batch_size = 4", "default of shop.parts.Points"]),
         ("log.level", ['log.level = "info"', "default of section 'log'"]),
         ("model", ["model.type", "model.dropout = 0.2"]),
-    ],
-)
-def test_values_are_explained(trained: Path, epochal: Command, key: str, lines: list[str]) -> None:
-    done = epochal("show", "last", "--explain", key)
-    assert done.code == 0
-    for line in lines:
-        assert line in done.out
+    ]:
+        done = epochal("show", "last", "--explain", key)
+        assert done.code == 0, key
+        for line in lines:
+            assert line in done.out, key
 
 
 def test_explanation_as_json_has_the_same_origins(trained: Path, epochal: Command) -> None:
@@ -92,44 +89,39 @@ def test_json_holds_everything(trained: Path, epochal: Command) -> None:
     assert shown["config"]["train"]["for"] == "3ep"
     assert "val/acc" in shown["metrics"]
     assert shown["damage"] == []
+    assert {"start-up/building", "steps", "data wait", "evaluation", "saving"} <= set(
+        shown["times"]
+    )
 
 
-def test_metric_that_was_never_a_number_is_still_shown(shop: Path, epochal: Command) -> None:
+def test_metric_that_is_always_nan_is_shown(shop: Path, epochal: Command) -> None:
     epochal("run", "config.yaml", "task.type=shop.parts.NanLoss")
     (line,) = [line for line in epochal("show", "last").out.splitlines() if "  train/loss " in line]
     assert line.split()[1:4] == ["nan", "nan", "nan"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "status.json",
-        "result.json",
-        "run.json",
-        "metrics.bin",
-        "series.jsonl",
-        "events.jsonl",
-        "config/provenance.json",
-        "config/expanded.yaml",
-        "README.md",
-        "logs/run.log",
-    ],
-)
-def test_damaged_records_are_shown_as_far_as_possible(
-    trained: Path, epochal: Command, name: str
-) -> None:
-    path = trained / name
-    odd = b'{"status": 3, "device": 4, "metrics": 3, "seconds": "x", "message": 3, "step": "a"}'
-    for content in (b"", b"[1]", b"\xff\xfe{\x00", odd, path.read_bytes()[:-7]):
-        path.write_bytes(content)
-        assert epochal("show", trained).code == 0
-        json.loads(epochal("show", trained, "--json").out)
-        assert epochal("show", trained, "--config").code == 0
-        assert epochal("show", trained, "--log").code == 0
-        assert epochal("show", trained, "--explain", "optim.lr").code in (0, 74)
-    path.unlink()
-    assert epochal("show", trained).code == 0
-    assert epochal("show", trained, "--log").code == 0
+def test_damaged_records_are_shown(trained: Path, epochal: Command) -> None:
+    names = (
+        *("status.json", "result.json", "run.json", "metrics.bin", "series.jsonl", "events.jsonl"),
+        *("config/provenance.json", "config/expanded.yaml", "README.md", "logs/run.log"),
+    )
+    wrong_types = (
+        b'{"status": 3, "device": 4, "metrics": 3, "seconds": "x", "message": 3, "step": "a"}'
+    )
+    for name in names:
+        path = trained / name
+        intact = path.read_bytes()
+        for content in (b"", b"[1]", b"\xff\xfe{\x00", wrong_types, intact[:-7]):
+            path.write_bytes(content)
+            assert epochal("show", trained).code == 0, name
+            json.loads(epochal("show", trained, "--json").out)
+            assert epochal("show", trained, "--config").code == 0, name
+            assert epochal("show", trained, "--log").code == 0, name
+            assert epochal("show", trained, "--explain", "optim.lr").code in (0, 74), name
+        path.unlink()
+        assert epochal("show", trained).code == 0, name
+        assert epochal("show", trained, "--log").code == 0, name
+        path.write_bytes(intact)
 
 
 def test_showing_changes_nothing_but_the_index(trained: Path, shop: Path, epochal: Command) -> None:
@@ -141,17 +133,7 @@ def test_showing_changes_nothing_but_the_index(trained: Path, shop: Path, epocha
     assert all(after[name] == before[name] for name in before)
 
 
-def test_overview_shows_where_the_time_went(trained: Path, epochal: Command) -> None:
-    out = epochal("show", "last").out
-    assert "  time " in out
-    assert "  steps " in out
-    times = json.loads(epochal("show", "last", "--json").out)["times"]
-    assert {"start-up/building", "steps", "data wait", "evaluation", "saving"} <= set(times)
-
-
-def test_times_of_a_run_that_was_killed_are_those_of_its_last_beat(
-    trained: Path, epochal: Command
-) -> None:
+def test_times_of_a_killed_run_come_from_its_status(trained: Path, epochal: Command) -> None:
     (trained / "result.json").unlink()
     status = json.loads((trained / "status.json").read_text())
     status["times"] = {"steps": 30.0, "data wait": 20.0, "damaged": "?"}
@@ -159,17 +141,6 @@ def test_times_of_a_run_that_was_killed_are_those_of_its_last_beat(
     out = epochal("show", "last").out
     assert "  data wait    40%  20.0 s" in out
     assert "the run waited for data 40% of the time" in out
-
-
-def test_attempts_are_listed(trained: Path, epochal: Command) -> None:
-    run = json.loads((trained / "run.json").read_text())
-    run["attempts"].append(
-        {"attempt": 1, "checkpoint": "step-6", "step": 6, "started": "noon", "changed": ["x: 1"]}
-    )
-    (trained / "run.json").write_text(json.dumps(run))
-    out = epochal("show", "last").out
-    assert "  attempt  1: from step-6, step 6, noon\n           x: 1\n" in out
-    assert "attempt  0" not in out
 
 
 def test_folds_are_shown_with_their_mean_and_spread(shop: Path, epochal: Command) -> None:
@@ -184,14 +155,14 @@ def test_folds_are_shown_with_their_mean_and_spread(shop: Path, epochal: Command
     assert [fold.rpartition("/")[2] for fold in found["folds"]] == ["1", "2", "3"]
 
 
-def test_the_reason_of_an_end_is_shown_by_run_show_and_runs(shop: Path, epochal: Command) -> None:
+def test_reason_for_stopping_is_shown_by_run_show_and_runs(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "train.until=val/acc >= 0")
     assert "finished (target): 1 epoch, 6 steps" in done.out
     assert "  status   finished, target, epoch 1, step 6" in epochal("show", "last").out
     assert "finished  target" in epochal("runs").out
 
 
-def test_curves_are_drawn_in_the_terminal(trained: Path, epochal: Command) -> None:
+def test_metrics_are_plotted_in_the_terminal(trained: Path, epochal: Command) -> None:
     out = epochal("show", "last", "--plot").out
     assert f"shop ({trained.name}): train/acc, val/acc" in out
     assert "┤" in out
@@ -203,11 +174,11 @@ def test_curves_are_drawn_in_the_terminal(trained: Path, epochal: Command) -> No
     assert "2 runs: val/acc" in epochal("show", trained.name, other, "--plot").out
     done = epochal("show", trained.name, other)
     assert done.code == 78
-    assert "one run at a time is shown" in done.err
-    assert "--plot draws their curves together" in done.err
+    assert "show takes one run" in done.err
+    assert "--plot plots them together" in done.err
 
 
-def test_curves_are_written_as_a_picture(trained: Path, shop: Path, epochal: Command) -> None:
+def test_metrics_are_plotted_as_a_png_file(trained: Path, shop: Path, epochal: Command) -> None:
     pytest.importorskip("matplotlib")
     assert "written to curves.png" in epochal("show", "last", "--png", "curves.png").out
     assert (shop / "curves.png").read_bytes().startswith(b"\x89PNG")

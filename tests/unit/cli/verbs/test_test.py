@@ -26,7 +26,7 @@ def test_test_after_a_test_still_finds_the_weights(shop: Path, epochal: Command)
     assert [epochal("test", "last").code for _ in range(2)] == [0, 0]
 
 
-def test_config_may_be_changed_and_nothing_be_written(shop: Path, epochal: Command) -> None:
+def test_config_can_be_overridden_without_a_record(shop: Path, epochal: Command) -> None:
     assert epochal("run", "config.yaml", "--fast").code == 0
     before = tree(shop)
     done = epochal("test", "last", "task.num_samples=8", "--no-file", "--device", "cpu")
@@ -34,7 +34,7 @@ def test_config_may_be_changed_and_nothing_be_written(shop: Path, epochal: Comma
     assert tree(shop) == before
 
 
-def test_run_without_weights_says_what_now(shop: Path, epochal: Command) -> None:
+def test_run_without_weights_has_a_hint(shop: Path, epochal: Command) -> None:
     assert epochal("run", "config.yaml", "task.type=shop.parts.FloatLoss").code == 70
     done = epochal("test", run_folders(shop)[0].name)
     assert done.code == 74
@@ -42,7 +42,7 @@ def test_run_without_weights_says_what_now(shop: Path, epochal: Command) -> None
     assert "`epochal runs`" in done.err
 
 
-def test_unknown_run_and_empty_folder_say_what_now(shop: Path, epochal: Command) -> None:
+def test_unknown_run_and_empty_folder_have_a_hint(shop: Path, epochal: Command) -> None:
     done = epochal("test", "last")
     assert done.code == 74
     assert "epochal run CONFIG" in done.err
@@ -60,7 +60,7 @@ def test_ambiguous_name_lists_the_candidates(shop: Path, epochal: Command) -> No
     assert all(str(folder.relative_to(shop)) in done.err for folder in run_folders(shop))
 
 
-def test_torn_weights_are_an_error(shop: Path, epochal: Command) -> None:
+def test_truncated_weights_are_an_error(shop: Path, epochal: Command) -> None:
     epochal("run", "config.yaml", "--fast")
     (weights,) = shop.rglob("final.safetensors")
     weights.write_bytes(weights.read_bytes()[:-3])

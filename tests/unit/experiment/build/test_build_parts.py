@@ -52,7 +52,7 @@ def test_debug_reads_data_in_this_process(shop: Path) -> None:
     assert look(find, FED[0], workers, FED[2], choices=choices) == [0, 0]
 
 
-def test_debug_reaches_loaders_that_the_task_made_itself(shop: Path) -> None:
+def test_debug_applies_to_loaders_that_the_task_made(shop: Path) -> None:
     write(
         shop / "shop" / "busy.py",
         """
@@ -71,14 +71,13 @@ def test_debug_reaches_loaders_that_the_task_made_itself(shop: Path) -> None:
     assert look(find, "task.type=shop.busy.Busy", choices={"debug": True}) == 0
 
 
-def test_loader_of_both_task_and_config_is_a_mistake(shop: Path) -> None:
+def test_a_loader_of_both_task_and_config_is_refused(shop: Path) -> None:
     result = ep.run("config.yaml", overrides=[FED[1]], no_file=True)
     assert result.exit_code == 78
     assert "Points sets train_loader already" in result.message
 
 
-@pytest.mark.parametrize("name", ["float32", "float64"])
-def test_dtype_of_the_model_is_that_of_the_batches_too(shop: Path, name: str) -> None:
+def test_dtype_of_the_model_is_that_of_the_batches_too(shop: Path) -> None:
     seen: list[torch.dtype] = []
 
     class Task(TinyTask):
@@ -86,25 +85,32 @@ def test_dtype_of_the_model_is_that_of_the_batches_too(shop: Path, name: str) ->
             seen.extend([batch["x"].dtype, out["logits"].dtype, batch["label"].dtype])
             return super().batch_loss(out, batch)
 
-    dtype = getattr(torch, name)
-    found = look(
-        lambda run: {p.dtype for p in run.model.parameters()},
-        f"model.dtype={name}",
-        "task=$delete",
-        task=Task(),
-    )
-    assert found == {dtype}
-    assert set(seen) == {dtype, torch.int64}
+    for dtype in (torch.float32, torch.float64):
+        seen.clear()
+        found = look(
+            lambda run: {p.dtype for p in run.model.parameters()},
+            f"model.dtype={str(dtype).removeprefix('torch.')}",
+            "task=$delete",
+            task=Task(),
+        )
+        assert found == {dtype}
+        assert set(seen) == {dtype, torch.int64}
 
 
-def test_first_weights_come_from_a_file(shop: Path) -> None:
+@pytest.fixture
+def weights(shop: Path) -> Path:
+    """The final weights of a run."""
     first = ep.run("config.yaml")
     assert first.dir is not None
-    weights = first.dir / "checkpoints" / "final.safetensors"
-    found = look(
-        lambda run: {name: value.clone() for name, value in run.model.state_dict().items()},
-        f"init_from={weights}",
-    )
+    return first.dir / "checkpoints" / "final.safetensors"
+
+
+def copy_weights(run: ep.Run) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in run.model.state_dict().items()}
+
+
+def test_first_weights_come_from_a_file(weights: Path) -> None:
+    found = look(copy_weights, f"init_from={weights}")
     saved = load_weights(weights)
     assert all(torch.equal(found[name], saved[name]) for name in saved)
 
@@ -116,10 +122,7 @@ def test_missing_first_weights_never_mean_a_fresh_start(shop: Path) -> None:
     assert "gone.safetensors" in result.message
 
 
-def test_first_weights_of_another_model_are_refused(shop: Path) -> None:
-    first = ep.run("config.yaml")
-    assert first.dir is not None
-    weights = first.dir / "checkpoints" / "final.safetensors"
+def test_first_weights_of_another_model_are_refused(weights: Path) -> None:
     model = {"type": "torch.nn.Linear", "in_features": 4, "out_features": 3}
     result = ep.run("config.yaml", overrides=[f"init_from={weights}", f"model={json.dumps(model)}"])
     assert result.exception_type == "CheckpointError"
@@ -182,30 +185,18 @@ def test_fp64_is_the_number_format_of_weights_and_batches(shop: Path) -> None:
     assert look(find, "engine.precision=bf16")[0] == torch.float32
 
 
-def test_fp64_holds_for_a_model_given_as_an_object_too() -> None:
-    model = TinyModel()
-    experiment = ep.Experiment(
-        task=TinyTask(),
-        model=model,
-        optim={"type": "SGD"},
-        engine={"precision": "fp64"},
-        choices={"no_file": True, "fast": True, "device": "cpu"},
-    )
-    assert experiment.fit().ok
-    assert next(model.parameters()).dtype == torch.float64
-
-
-def test_channels_last_holds_for_the_weights_of_convolutions() -> None:
+def test_number_and_memory_format_apply_to_a_model_given_as_an_object() -> None:
     model = TinyModel()
     model.conv = nn.Conv2d(3, 4, 2)
     experiment = ep.Experiment(
         task=TinyTask(),
         model=model,
         optim={"type": "SGD"},
-        engine={"channels_last": True},
+        engine={"precision": "fp64", "channels_last": True},
         choices={"no_file": True, "fast": True, "device": "cpu"},
     )
     assert experiment.fit().ok
+    assert next(model.parameters()).dtype == torch.float64
     assert model.conv.weight.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -220,10 +211,8 @@ def test_an_average_comes_from_the_config_or_as_an_object(shop: Path) -> None:
 
 
 def test_a_test_needs_no_average(shop: Path) -> None:
-    experiment = ep.Experiment(
-        "config.yaml", overrides=["average={type: ema}"], choices={"no_file": True}
-    )
-    result = experiment.test()
+    overrides, choices = ["average={type: ema}"], {"no_file": True}
+    result = ep.Experiment("config.yaml", overrides=overrides, choices=choices).test()
     assert result.ok
     assert not any("ema" in name for name in result.metrics)
 
@@ -238,14 +227,10 @@ def test_averaged_weights_are_kept_in_the_record(shop: Path) -> None:
     assert observed["average"]["arguments"] == {"decay": 0.999, "warmup": False, "every": None}
 
 
-def test_first_weights_of_a_run_may_leave_parts_out(shop: Path) -> None:
-    first = ep.run("config.yaml")
-    options = json.dumps({"path": str(first.dir), "exclude": ["*bias"], "strict": False})
-    found = look(
-        lambda run: {name: value.clone() for name, value in run.model.state_dict().items()},
-        f"init_from={options}",
-    )
-    assert first.dir is not None
-    saved = load_weights(first.dir / "checkpoints" / "final.safetensors")
+def test_first_weights_of_a_run_may_leave_parts_out(weights: Path) -> None:
+    run_dir = str(weights.parents[1])
+    options = json.dumps({"path": run_dir, "exclude": ["*bias"], "strict": False})
+    found = look(copy_weights, f"init_from={options}")
+    saved = load_weights(weights)
     assert torch.equal(found["linear.weight"], saved["linear.weight"])
     assert not torch.equal(found["linear.bias"], saved["linear.bias"])

@@ -64,9 +64,7 @@ def staged(shop: Path) -> Path:
 
 
 @pytest.mark.parametrize("unfreeze", [[], ["linear.bias"]])
-def test_a_rule_that_only_freezes_allows_later_changes(
-    staged: Path, unfreeze: list[str]
-) -> None:
+def test_a_rule_that_only_freezes_allows_later_changes(staged: Path, unfreeze: list[str]) -> None:
     rules = [{"match": "linear.bias", "freeze": True}]
     stages = [{"for": "2st"}, {"for": "2st", "optim": {"lr": 0.01}, "unfreeze": unfreeze}]
     found = probe(
@@ -260,7 +258,7 @@ def test_a_run_resumes_within_the_data_of_its_stage(shop: Path) -> None:
 def test_a_finished_run_resumes_with_another_stage(staged: Path) -> None:
     whole = ep.run("config.yaml", raise_errors=True)
     assert whole.dir is not None
-    with pytest.raises(ConfigError, match=r"(?s)has come to its end.*longer with stages.2.for=..."):
+    with pytest.raises(ConfigError, match=r"(?s)already finished.*longer with stages.2.for=..."):
         ep.resume(whole.dir, raise_errors=True)
     more = CONFIG.rstrip() + "\n  - {name: last, for: 2st, optim: {lr: 0.1}}\n"
     write(staged / "config.yaml", more)

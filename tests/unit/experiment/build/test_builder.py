@@ -11,7 +11,8 @@ from torch import nn
 import epochal as ep
 from epochal.config import from_plain
 from epochal.errors import ConfigError, Place
-from epochal.experiment.build.builder import Builder, to_recordable
+from epochal.experiment.build.builder import Builder
+from epochal.experiment.record.recordable import to_recordable
 from epochal.registry import Registry, find_project
 from small_project import write
 
@@ -53,7 +54,7 @@ def test_names_of_a_section_work_with_its_kind(shop: Path) -> None:
     )
 
 
-def test_project_dir_says_where_the_code_lies(
+def test_project_dir_is_the_folder_of_the_code(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -61,12 +62,7 @@ def test_project_dir_says_where_the_code_lies(
     assert net.dropout.p == 0.5
 
 
-def test_unknown_component_suggests_the_closest_one(shop: Path) -> None:
-    with pytest.raises(ConfigError, match="Net"):
-        ep.build({"type": "shop.parts.Nett"})
-
-
-def test_observed_is_what_the_constructor_really_received(shop: Path) -> None:
+def test_observed_arguments_are_those_that_the_constructor_received(shop: Path) -> None:
     write(
         shop / "shop" / "seen.py",
         """
@@ -85,7 +81,7 @@ def test_observed_is_what_the_constructor_really_received(shop: Path) -> None:
     }
 
 
-def test_arguments_that_only_the_run_knows_are_not_observed(shop: Path) -> None:
+def test_supplied_arguments_are_not_observed(shop: Path) -> None:
     builder = make_builder(shop)
     node = from_plain({"type": "SGD", "lr": 0.5}, place=Place("test"))
     parameters = [nn.Parameter(torch.zeros(1))]
@@ -102,7 +98,7 @@ def test_error_of_a_constructor_says_which_part_was_built(shop: Path) -> None:
     assert caught.value.__notes__ == ["while building model (shop.parts.Stumbling)"]
 
 
-def test_our_own_errors_pass_as_they_are(shop: Path) -> None:
+def test_our_own_errors_get_no_note(shop: Path) -> None:
     write(
         shop / "shop" / "own.py",
         """
@@ -138,6 +134,8 @@ def test_arguments_that_do_not_fit_are_a_mistake_of_the_config(shop: Path) -> No
         ep.build({"type": "torch.nn.Linear", "in_features": 3})
 
 
-def test_unknown_kind_suggests_the_closest_one(shop: Path) -> None:
+def test_unknown_components_and_kinds_suggest_the_closest_one(shop: Path) -> None:
+    with pytest.raises(ConfigError, match="Net"):
+        ep.build({"type": "shop.parts.Nett"})
     with pytest.raises(ConfigError, match=r"kind: there is no section 'modl'.*\n.*'model'"):
         ep.build({"type": "torch.nn.ReLU"}, kind="modl")

@@ -46,14 +46,14 @@ def test_labels_are_spread_evenly_on_request() -> None:
         assert max(found) - min(found) <= 1
 
 
-def test_a_label_that_is_not_there_is_told_before_anything_trains() -> None:
+def test_an_unknown_label_is_refused_before_training() -> None:
     with pytest.raises(
         ConfigError, match=r"train\.stratify: neither .*'lable'(.|\n)*keys x, label"
     ):
         run(TinyTask(), folds=3, stratify="lable")
 
 
-def test_loaders_that_cannot_be_replaced_are_told() -> None:
+def test_loaders_that_cannot_be_replaced_are_refused() -> None:
     class Fixed(TinyTask):
         @property
         def val_loader(self) -> Any:  # type: ignore[override]  # that is the point

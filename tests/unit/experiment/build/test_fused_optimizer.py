@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import torch
 from torch import nn
 
 import epochal as ep
-from epochal.experiment.build.fused_optimizer import with_fused_options, use_lr_tensors
+from epochal.experiment.build.fused_optimizer import use_lr_tensors, with_fused_options
 from epochal.experiment.tools.plan_run import plan_file
 from epochal.testing import TinyModel, TinyTask
 from small_project import write
@@ -43,52 +42,39 @@ def trained(optim: Any, model: Any = None, **sections: Any) -> Keep:
     return keep
 
 
-@pytest.mark.parametrize("kind", ["AdamW", "Adam", "SGD", "Adagrad"])
-def test_an_optimizer_of_a_config_is_fused_where_torch_can(kind: str) -> None:
-    optimizer = trained({"type": kind, "lr": 0.01}).optimizer
-    assert [group["fused"] for group in optimizer.param_groups] == [True]
-    assert isinstance(optimizer.param_groups[0]["lr"], float)
-
-
-def test_a_class_that_cannot_be_fused_is_left_alone() -> None:
+def test_an_optimizer_of_a_config_is_fused_if_torch_can() -> None:
+    for kind in ("AdamW", "Adam", "SGD", "Adagrad"):
+        (group,) = trained({"type": kind, "lr": 0.01}).optimizer.param_groups
+        assert group["fused"], kind
+        assert isinstance(group["lr"], float)
     assert "fused" not in trained({"type": "RMSprop"}).optimizer.param_groups[0]
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        {"fused": False},
-        {"foreach": True},
-        {"foreach": False},
-    ],
-)
-def test_a_form_that_somebody_chose_stays(written: dict[str, Any]) -> None:
-    optimizer = trained({"type": "AdamW", "lr": 0.01, **written}).optimizer
-    assert not optimizer.param_groups[0]["fused"]
+def test_a_form_that_the_config_names_stays() -> None:
+    defaults = {"fused": None, "capturable": False, "differentiable": False}
+    for written, is_fused in (
+        ({"fused": False}, False),
+        ({"foreach": True}, False),
+        ({"foreach": False}, False),
+        (defaults, True),
+    ):
+        optimizer = trained({"type": "AdamW", "lr": 0.01, **written}).optimizer
+        assert bool(optimizer.param_groups[0]["fused"]) == is_fused, written
 
 
-def test_defaults_that_are_spelled_out_are_no_choice() -> None:
-    optim = {"type": "AdamW", "fused": None, "capturable": False, "differentiable": False}
-    assert trained(optim).optimizer.param_groups[0]["fused"]
-
-
-def test_an_optimizer_given_as_an_object_is_left_alone() -> None:
+def test_an_optimizer_given_as_an_object_keeps_its_form() -> None:
     model = TinyModel()
     optimizer = torch.optim.AdamW(model.parameters())
     assert trained(optimizer, model).optimizer.param_groups[0]["fused"] is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "arguments"),
-    [
-        (torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.1}),
-        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
-        (torch.optim.Adagrad, {"lr": 0.1}),
-    ],
-)
-def test_steps_are_those_of_the_fused_optimizer_in_a_hand_written_loop(
-    kind: Any, arguments: dict[str, Any]
-) -> None:
+def test_steps_are_those_of_the_fused_optimizer_in_a_hand_written_loop() -> None:
+    compare_with_loop(torch.optim.AdamW, lr=0.01, weight_decay=0.1)
+    compare_with_loop(torch.optim.SGD, lr=0.1, momentum=0.9)
+    compare_with_loop(torch.optim.Adagrad, lr=0.1)
+
+
+def compare_with_loop(kind: Any, **arguments: Any) -> None:
     class Ordered(TinyTask):
         def __init__(self) -> None:
             super().__init__()
@@ -135,32 +121,22 @@ def spec_for(kind: str, model: nn.Module) -> Any:
     return with_fused_options(spec, factory, list(model.parameters()), model)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        nn.Embedding(3, 2, sparse=True),
-        nn.EmbeddingBag(3, 2, sparse=True, mode="sum"),
-        nn.ParameterList([torch.zeros(2, dtype=torch.complex64)]),
-        nn.Linear(2, 2, device="meta"),
-        nn.Tanh(),
-    ],
-    ids=["sparse", "sparse bag", "complex", "meta", "nothing"],
-)
-@pytest.mark.parametrize("kind", ["SGD", "Adagrad"])
-def test_parameters_that_fused_kernels_do_not_take_are_not_fused(
-    kind: str, model: nn.Module
-) -> None:
-    assert "fused" not in spec_for(kind, model).arguments
-
-
-def test_a_parameter_of_another_class_is_not_fused() -> None:
+def test_parameters_that_fused_kernels_do_not_support_are_not_fused() -> None:
     class Odd(nn.Parameter):
         pass
 
-    model = nn.Linear(2, 2)
-    model.weight = Odd(model.weight.detach())
-    assert "fused" not in spec_for("AdamW", model).arguments
-    assert "fused" in spec_for("AdamW", nn.Linear(2, 2)).arguments
+    models = {
+        "sparse": nn.Embedding(3, 2, sparse=True),
+        "sparse bag": nn.EmbeddingBag(3, 2, sparse=True, mode="sum"),
+        "complex": nn.ParameterList([torch.zeros(2, dtype=torch.complex64)]),
+        "meta": nn.Linear(2, 2, device="meta"),
+        "nothing": nn.Tanh(),
+        "subclass": nn.ParameterList([Odd(torch.zeros(2))]),
+    }
+    for kind in ("SGD", "Adagrad"):
+        assert "fused" in spec_for(kind, nn.Linear(2, 2)).arguments
+        for name, model in models.items():
+            assert "fused" not in spec_for(kind, model).arguments, (kind, name)
 
 
 def test_rates_stay_numbers_on_the_cpu() -> None:
@@ -170,7 +146,7 @@ def test_rates_stay_numbers_on_the_cpu() -> None:
     assert isinstance(optimizer.param_groups[0]["lr"], float)
 
 
-def test_a_function_that_makes_optimizers_decides_itself(shop: Path) -> None:
+def test_the_optimizer_of_a_function_keeps_its_form(shop: Path) -> None:
     write(
         shop / "shop" / "tuned.py",
         """
@@ -185,13 +161,10 @@ def test_a_function_that_makes_optimizers_decides_itself(shop: Path) -> None:
     assert planned.optimizer == "SGD"
 
 
-def test_the_record_shows_what_was_chosen(shop: Path) -> None:
+def test_record_and_plan_show_the_chosen_form(shop: Path) -> None:
     result = ep.run("config.yaml", device="cpu")
     assert result.dir is not None
     observed = json.loads((result.dir / "config" / "observed.json").read_text())
     assert observed["optim"]["arguments"]["fused"] is True
-
-
-def test_the_plan_shows_what_was_chosen(shop: Path) -> None:
     (planned,) = plan_file("config.yaml", device="cpu")
     assert planned.optimizer.endswith(" (fused)")

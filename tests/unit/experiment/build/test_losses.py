@@ -1,3 +1,5 @@
+"""Tests of losses that a config describes."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -92,20 +94,17 @@ def test_with_a_section_no_batch_loss_is_needed_and_the_run_is_the_same(own: Pat
     assert without.metrics["val/acc"] == with_method.metrics["val/acc"]
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
+def test_several_terms_are_logged_by_name(own: Path) -> None:
+    for loss in (
         f"[{{name: ce, {CE[1:]}, {{type: shop.own.Counting, weight: 0.5, name: size}}]",
         f"{{ce: {CE}, size: {{type: shop.own.Counting, weight: 0.5}}}}",
-    ],
-)
-def test_several_terms_are_logged_by_name(own: Path, loss: str) -> None:
-    result, look = run(BARE, f"loss={loss}")
-    assert result.ok, result.traceback
-    metrics = result.metrics
-    total = metrics["train/ce"] + 0.5 * metrics["train/size"]
-    assert metrics["train/loss"] == pytest.approx(total, rel=1e-6)
-    assert look.loss.weights == {"ce": 1.0, "size": 0.5}
+    ):
+        result, look = run(BARE, f"loss={loss}")
+        assert result.ok, result.traceback
+        metrics = result.metrics
+        total = metrics["train/ce"] + 0.5 * metrics["train/size"]
+        assert metrics["train/loss"] == pytest.approx(total, rel=1e-6)
+        assert look.loss.weights == {"ce": 1.0, "size": 0.5}
 
 
 def test_functions_are_fed_by_the_names_of_their_arguments(own: Path) -> None:
@@ -158,7 +157,7 @@ def test_python_may_give_a_module_or_a_function(own: Path) -> None:
         assert result.metrics["train/loss"] == wanted.metrics["train/loss"]
 
 
-def test_what_cannot_be_told_ends_the_run_with_what_there_is(own: Path) -> None:
+def test_unknown_inputs_of_a_loss_end_the_run_with_the_known_ones(own: Path) -> None:
     result, _ = run(BARE, "loss={type: cross_entropy}")
     assert not result.ok
     assert "cannot tell which part is 'target' of CrossEntropy" in result.message
@@ -197,7 +196,7 @@ def test_parameters_of_a_loss_are_trained(own: Path) -> None:
     assert final.value != 0
 
 
-def test_rules_of_groups_know_parameters_of_a_loss(own: Path) -> None:
+def test_rules_of_groups_match_parameters_of_a_loss(own: Path) -> None:
     rule = "optim.groups=[{match: 'loss.*', lr: 0.5, name: scale}]"
     result, final = learned(rule)
     assert result.ok, result.traceback
@@ -211,7 +210,7 @@ def test_an_optimizer_without_the_parameters_of_the_loss_is_refused(own: Path) -
     assert "loss.terms.loss.log_scale: is a parameter that no optimizer trains" in result.message
 
 
-def test_what_a_loss_learned_goes_on_after_a_resume(own: Path) -> None:
+def test_parameters_of_a_loss_are_resumed(own: Path) -> None:
     overrides = [BARE, "loss={type: shop.own.Learning}"]
     whole = ep.run("config.yaml", overrides=[*overrides, "train.for=3ep"], raise_errors=True)
     first = ep.run("config.yaml", overrides=[*overrides, "train.for=1ep"], raise_errors=True)
@@ -234,7 +233,7 @@ def test_model_data_and_loss_are_a_whole_experiment(own: Path) -> None:
     assert result.metrics["train/loss"] > 0
 
 
-def test_python_may_not_give_what_cannot_be_called(own: Path) -> None:
+def test_a_given_loss_must_be_callable(own: Path) -> None:
     message = "loss: cannot be called: it is an object of type 'object'"
     with pytest.raises(ep.ConfigError, match=message):
         run(BARE, loss=object())

@@ -32,19 +32,9 @@ def test_frozen_parameters_are_not_given_to_the_optimizer(shop: Path) -> None:
     assert found == [torch.Size([3, 4])]
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        "{type: cosine, warmup: 2st}",
-        "{type: StepLR, step_size: 1, gamma: 0.5, unit: epoch}",
-        "{type: constant}",
-    ],
-)
-def test_schedules_of_ours_and_of_torch_can_be_named(shop: Path, schedule: str) -> None:
-    assert look(lambda run: run.schedule is not None, f"schedule={schedule}")
-
-
-def test_no_schedule_is_built_unless_asked_for(shop: Path) -> None:
+def test_schedules_of_ours_and_of_torch_can_be_named(shop: Path) -> None:
+    for schedule in ("{type: cosine, warmup: 2st}", "{type: StepLR, step_size: 1, unit: epoch}"):
+        assert look(lambda run: run.schedule is not None, f"schedule={schedule}"), schedule
     assert look(lambda run: run.schedule) is None
 
 
@@ -165,35 +155,33 @@ def test_ratios_of_the_rates_are_kept_under_a_schedule() -> None:
     assert same(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [
+def test_ratios_of_the_rates_are_kept_under_any_schedule() -> None:
+    for schedule in (
         {"type": "OneCycleLR", "max_lr": 0.1, "total_steps": 13},
         {"type": "CyclicLR", "base_lr": 0.01, "max_lr": 0.1, "step_size_up": 4},
         {"type": "ExponentialLR", "gamma": 0.9},
         {"type": "CosineAnnealingLR", "T_max": 12},
         {"type": "one_cycle"},
         {"type": "cosine", "warmup": 3},
-    ],
-)
-def test_ratios_of_the_rates_are_kept_under_any_schedule(schedule: dict[str, Any]) -> None:
-    rates: list[list[float]] = []
+    ):
+        rates = rates_by_step(
+            optim={"type": "SGD", "lr": 0.01, "groups": [{"match": "head", "lr_mult": 10}]},
+            schedule=schedule,
+            train={"for": "11st"},
+        )
+        usual, high = zip(*(one.values() for one in rates), strict=True)
+        assert len({round(one, 12) for one in usual}) > 4, schedule
+        assert high == pytest.approx([10 * one for one in usual]), schedule
 
-    def note(run: ep.Run) -> None:
-        run.on("step_end", lambda run: rates.append(list(run.learning_rates.values())))
 
-    experiment = ep.Experiment(
-        task=InOrder(),
-        model=made(),
-        optim={"type": "SGD", "lr": 0.01, "groups": [{"match": "head", "lr_mult": 10}]},
-        schedule=schedule,
-        hooks=[Look(note)],
-        train={"for": "11st"},
-        choices={"no_file": True, "device": "cpu", "raise_errors": True},
-    )
-    assert experiment.fit().ok
-    assert len({round(usual, 12) for usual, _ in rates}) > 4
-    assert [high for _, high in rates] == pytest.approx([10 * usual for usual, _ in rates])
+def rates_by_step(**sections: Any) -> list[dict[str, float]]:
+    """The learning rates after each step of a training."""
+    rates: list[dict[str, float]] = []
+    hook = Look(lambda run: run.on("step_end", lambda run: rates.append(run.learning_rates)))
+    choices = {"no_file": True, "device": "cpu", "raise_errors": True}
+    sections = {"model": made(), **sections}
+    assert ep.Experiment(task=InOrder(), hooks=[hook], choices=choices, **sections).fit().ok
+    return rates
 
 
 def test_layer_decay_is_that_of_a_hand_written_loop() -> None:
@@ -249,7 +237,7 @@ def test_a_model_may_choose_groups_and_rules_refine_them() -> None:
     ]
 
 
-def test_a_task_may_train_parameters_of_its_own() -> None:
+def test_a_task_may_train_its_own_parameters() -> None:
     class Weighing(InOrder):
         def __init__(self) -> None:
             super().__init__()
@@ -273,22 +261,15 @@ def test_a_task_may_train_parameters_of_its_own() -> None:
     assert abs(task.scale.weight.item()) < abs(before)
 
 
-@pytest.mark.parametrize(
-    ("optim", "what"),
-    [
-        (
-            {"groups": [{"match": "haed", "lr": 1}]},
-            r"optim\.groups\.0: 'haed' matches no parameter",
-        ),
-        ({"freeze": ["stem", "x.*"]}, r"optim\.freeze: 'x\.\*' matches no parameter"),
-        ({"freeze": ["*"]}, "optim: every parameter is frozen"),
-    ],
-)
-def test_rules_that_cannot_be_followed_end_the_run_before_its_first_step(
-    optim: dict[str, Any], what: str
-) -> None:
-    with pytest.raises(ep.ConfigError, match=what):
-        trained({"type": "SGD", "lr": 0.1, **optim}, made())
+def test_rules_that_match_nothing_or_freeze_everything_are_refused() -> None:
+    table: dict[str, dict[str, Any]] = {
+        r"optim\.groups\.0: 'haed' matches no parameter": {"groups": [{"match": "haed", "lr": 1}]},
+        r"optim\.freeze: 'x\.\*' matches no parameter": {"freeze": ["stem", "x.*"]},
+        "optim: every parameter is frozen": {"freeze": ["*"]},
+    }
+    for what, optim in table.items():
+        with pytest.raises(ep.ConfigError, match=what):
+            trained({"type": "SGD", "lr": 0.1, **optim}, made())
 
 
 RULED = """
@@ -307,18 +288,16 @@ def test_the_line_of_a_rule_that_matches_nothing_is_shown(shop: Path) -> None:
     assert "near it: linear" in result.message
 
 
-@pytest.mark.parametrize(
-    "wish", ["engine: {recompute: [gone]}", "stages: [{for: 1ep, freeze: [gone]}]"]
-)
-def test_what_only_the_model_can_tell_is_told_with_its_line(shop: Path, wish: str) -> None:
+def test_mistakes_that_only_the_model_shows_are_reported_with_their_line(shop: Path) -> None:
     text = (shop / "config.yaml").read_text()
-    kept = [line for line in text.splitlines() if not line.startswith("train:")]
-    write(shop / "gone.yaml", "\n".join([wish, *kept]))
-    result = ep.run("gone.yaml", no_file=True, device="cpu")
-    assert "'gone'" in result.message
-    assert "set in gone.yaml:1:" in result.message
-    with pytest.raises(ConfigError, match=r"set in gone\.yaml:1:"):
-        [*plan_file(Path("gone.yaml"), device="cpu")]
+    rest = [line for line in text.splitlines() if not line.startswith("train:")]
+    for first in ("engine: {recompute: [gone]}", "stages: [{for: 1ep, freeze: [gone]}]"):
+        write(shop / "gone.yaml", "\n".join([first, *rest]))
+        result = ep.run("gone.yaml", no_file=True, device="cpu")
+        assert "'gone'" in result.message
+        assert "set in gone.yaml:1:" in result.message
+        with pytest.raises(ConfigError, match=r"set in gone\.yaml:1:"):
+            [*plan_file(Path("gone.yaml"), device="cpu")]
 
 
 def test_the_rates_of_groups_are_recorded_by_name(shop: Path) -> None:
@@ -354,9 +333,7 @@ def test_several_optimizers_train_like_in_a_hand_written_loop_bit_for_bit() -> N
     assert same(ours, theirs)
 
 
-def test_each_of_several_optimizers_has_groups_and_a_schedule_of_its_own() -> None:
-    rates: list[dict[str, float]] = []
-    hook = Look(lambda run: run.on("step_end", lambda run: rates.append(run.learning_rates)))
+def test_each_of_several_optimizers_has_its_own_groups_and_schedule() -> None:
     optim = {
         "body": {
             **TWO["body"],
@@ -366,16 +343,8 @@ def test_each_of_several_optimizers_has_groups_and_a_schedule_of_its_own() -> No
         "head": {**TWO["head"], "schedule": {"type": "linear"}},
     }
     model = made()
-    experiment = ep.Experiment(
-        task=InOrder(),
-        model=model,
-        optim=optim,
-        schedule={"type": "constant"},
-        hooks=[hook],
-        train={"for": "12st"},
-        choices={"no_file": True, "device": "cpu", "raise_errors": True},
-    )
-    assert experiment.fit().ok
+    schedule = {"type": "constant"}
+    rates = rates_by_step(model=model, optim=optim, schedule=schedule, train={"for": "12st"})
     assert list(rates[0]) == ["lr/body/stem", "lr/body/rest", "lr/head"]
     assert list(rates[5].values()) == pytest.approx([0.05, 0.1, 0.005])
     assert not any(one.requires_grad for one in model.blocks[0].parameters())  # type: ignore[index]  # a list
@@ -431,19 +400,18 @@ def test_several_optimizers_may_come_as_objects() -> None:
     assert same(ours, theirs)
 
 
-def test_groups_of_the_model_are_not_asked_for_beside_several_optimizers(
+def test_optim_groups_of_the_model_is_not_called_for_several_optimizers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Choosing(Net):
         def optim_groups(self) -> list[dict[str, Any]]:
-            raise AssertionError("nobody asks")
+            raise AssertionError("must not be called")
 
     trained(TWO, made(Choosing))
-    assert "Choosing.optim_groups is not asked, since optim names several" in caplog.text
+    assert "Choosing.optim_groups is not called, since optim names several" in caplog.text
 
 
-@pytest.mark.parametrize("match", [None, ["head", "loss.*"]])
-def test_one_of_several_optimizers_trains_what_the_loss_learns(match: Any) -> None:
+def test_one_of_several_optimizers_trains_the_parameters_of_the_loss() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -456,7 +424,7 @@ def test_one_of_several_optimizers_trains_what_the_loss_learns(match: Any) -> No
     class Bare(InOrder):
         batch_loss = None  # type: ignore[assignment]  # the loss is given
 
-    loss = Scaled()
-    head = TWO["head"] if match is None else {**TWO["head"], "match": match}
-    trained({**TWO, "head": head}, made(), Bare(), loss=loss)
-    assert loss.scale.item() != 1
+    for head in (TWO["head"], {**TWO["head"], "match": ["head", "loss.*"]}):
+        loss = Scaled()
+        trained({**TWO, "head": head}, made(), Bare(), loss=loss)
+        assert loss.scale.item() != 1, head

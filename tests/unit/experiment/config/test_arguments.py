@@ -1,15 +1,25 @@
-"""Tests of the command line of users' own scripts."""
+"""Tests of the command line of users' scripts."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import epochal as ep
-from epochal.experiment.config.arguments import find_args_origin, read_choices, to_args
-from small_project import write
+from epochal.experiment.config.arguments import (
+    ScriptOptions,
+    config_key,
+    find_args_origin,
+    read_choices,
+    read_script_options,
+    to_args,
+)
+from epochal.testing import TinyModel, TinyTask
+from small_project import Command, run_folders, write
 
 
 def add_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -28,39 +38,29 @@ def test_config_and_command_line_are_one_object(shop: Path) -> None:
     assert args.tag == "shop"
     assert args.optim.lr == 0.05
     assert args.optim.type == "SGD"
-
-
-def test_short_form_of_the_config_option_works(shop: Path) -> None:
     assert ep.parse_args(["-c", "config.yaml"]).tag == "shop"
 
 
-def test_words_of_the_process_are_the_default(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_the_process_are_the_default(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.argv", ["train.py", "-c", "config.yaml", "--optim.lr", "3"])
     assert ep.parse_args().optim.lr == 3
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--optim.lr", "0.25"], ["--optim.lr=0.25"], ["optim.lr=0.25"]],
-)
-def test_unknown_dotted_options_change_keys(shop: Path, words: list[str]) -> None:
-    assert parse(*words).optim.lr == 0.25
-
-
-def test_negative_values_are_given_with_an_equals_sign(shop: Path) -> None:
+def test_unknown_dotted_options_change_keys(shop: Path) -> None:
+    for words in (["--optim.lr", "0.25"], ["--optim.lr=0.25"], ["optim.lr=0.25"]):
+        assert parse(*words).optim.lr == 0.25, words
     assert parse("--optim.lr=-0.5").optim.lr == -0.5
 
 
-@pytest.mark.parametrize("keyword", ["extend", "updateParser"])
-def test_options_of_the_script_appear_under_both_parameter_names(shop: Path, keyword: str) -> None:
-    args = ep.parse_args(
-        ["-c", "config.yaml", "--file", "typed.csv"],
-        **{keyword: add_options},  # type: ignore[arg-type]
-    )
-    assert args.file == "typed.csv"
+def test_the_function_that_adds_options_has_two_parameter_names(shop: Path) -> None:
+    words = ["-c", "config.yaml", "--file", "typed.csv"]
+    assert ep.parse_args(words, extend=add_options).file == "typed.csv"
+    assert ep.parse_args(words, updateParser=add_options).file == "typed.csv"
 
 
-def test_parser_may_be_changed_in_place(shop: Path) -> None:
+def test_the_function_that_adds_options_may_return_nothing(shop: Path) -> None:
     def extend(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--file")
 
@@ -101,7 +101,7 @@ def test_misspelt_attribute_suggests_the_closest_one(shop: Path) -> None:
         _ = parse().optimm
 
 
-def test_absent_attribute_can_be_asked_for(shop: Path) -> None:
+def test_missing_attribute_can_have_a_default(shop: Path) -> None:
     assert getattr(parse(), "nothing_like_it", None) is None
     assert not hasattr(parse(), "_private")
 
@@ -116,33 +116,25 @@ def test_only_choices_are_taken_from_parsed_options() -> None:
     assert read_choices(parsed) == {"fast": True, "device": None}
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["-c", "missing.yaml"], 66, "missing.yaml: no such file"),
-        (["-c", "config.yaml", "stray"], 78, "stray: not an option and not a key=value"),
-        (["-c", "config.yaml", "--optim.lr"], 78, "--optim.lr: an option without a value"),
-        (["-c", "config.yaml", "--a.b", "--c.d=1"], 78, "--a.b: an option without a value"),
-        (["-c", "config.yaml", "tag.x=1"], 78, "tag.x"),
-        (["-c", "config.yaml", "--variant", "hto"], 78, "did you mean 'hot'?"),
-        (["-c", "config.yaml", "--epochs", "1", "train.for=2ep"], 78, "set twice"),
-    ],
-)
 def test_mistakes_end_the_script_with_a_message(
-    shop: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str
+    shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        ep.parse_args(words)
-    assert end.value.code == code
-    shown = capsys.readouterr().err
-    assert message in shown
-    assert "Traceback" not in shown
-
-
-def test_config_is_required(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        ep.parse_args([])
-    assert "--config" in capsys.readouterr().err
+    for typed, code, message in (
+        ("", 2, "--config"),
+        ("-c missing.yaml", 66, "missing.yaml: no such file"),
+        ("-c config.yaml stray", 78, "stray: not an option and not a key=value"),
+        ("-c config.yaml --optim.lr", 78, "--optim.lr: an option without a value"),
+        ("-c config.yaml --a.b --c.d=1", 78, "--a.b: an option without a value"),
+        ("-c config.yaml tag.x=1", 78, "tag.x"),
+        ("-c config.yaml --variant hto", 78, "did you mean 'hot'?"),
+        ("-c config.yaml --epochs 1 train.for=2ep", 78, "set twice"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            ep.parse_args(typed.split())
+        shown = capsys.readouterr().err
+        assert end.value.code == code, typed
+        assert message in shown
+        assert "Traceback" not in shown
 
 
 def test_options_of_the_script_keep_the_type_that_the_parser_gives(shop: Path) -> None:
@@ -162,7 +154,7 @@ def test_values_that_a_script_sets_reach_the_experiment(shop: Path) -> None:
     args.file = "b"
     args.note = "new"
     args.sizes.append(3)
-    config = ep.Experiment(args).loaded.config
+    config = ep.Experiment(args).inputs.config
     plain = config.root.to_plain()
     assert plain["optim"]["lr"] == 0.25
     assert plain["train"]["seed_of_mine"] == 1
@@ -176,9 +168,104 @@ def test_printed_args_show_values_only(shop: Path) -> None:
     assert "_origin" not in repr(parse())
 
 
-@pytest.mark.parametrize("option", ["--resume", "--ckp"])
-def test_script_goes_on_with_a_run(shop: Path, option: str) -> None:
-    args = ep.parse_args(["-c", "config.yaml", option, "runs/x", "--from", "best"])
-    choices = ep.Experiment(args).loaded.choices
-    assert (choices["resume"], choices["resume_from"]) == ("runs/x", "best")
-    assert not choices["allow_changed"]
+def test_a_script_can_resume_a_run(shop: Path) -> None:
+    for option in ("--resume", "--ckp"):
+        args = ep.parse_args(["-c", "config.yaml", option, "runs/x", "--from", "best"])
+        choices = ep.Experiment(args).inputs.choices
+        assert (choices["resume"], choices["resume_from"]) == ("runs/x", "best")
+        assert not choices["allow_changed"]
+
+
+def read_options(*argv: str) -> ScriptOptions:
+    parser = argparse.ArgumentParser()
+    actions = [
+        parser.add_argument("--width", type=int, default="8"),
+        parser.add_argument("--where", type=Path),
+        parser.add_argument("--quiet", default=argparse.SUPPRESS),
+    ]
+    return read_script_options(parser, argv, actions)
+
+
+def test_typed_options_and_defaults_are_separate() -> None:
+    assert read_options() == ScriptOptions({}, {"width": 8, "where": None})
+    assert read_options("--width", "8") == ScriptOptions({"width": 8}, {"where": None})
+    assert read_options("--quiet", "yes").typed == {"quiet": "yes"}
+
+
+def test_options_belong_to_a_known_section_or_to_extra() -> None:
+    for name, key in {"seed": "seed", "model.width": "model.width", "width": "extra.width"}.items():
+        assert config_key(name) == key
+
+
+def add_typed_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--width", type=int, default=8)
+    parser.add_argument("--where", type=Path, default=Path("here"))
+    parser.add_argument("--seed", type=int, default=None)
+
+
+def read_args(*words: str) -> ep.Args:
+    return ep.parse_args(["-c", "config.yaml", "--fast", *words], extend=add_typed_options)
+
+
+def seen_in_prepare(args: ep.Args) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+
+    class Own(ep.Experiment):
+        @staticmethod
+        def prepare_task(args: ep.Args) -> ep.Task:
+            seen["task"] = (args.width, args.extra.width, args.where)
+            return TinyTask()
+
+        @staticmethod
+        def prepare_model(args: ep.Args) -> TinyModel:
+            seen["model"] = (args.width, args.extra.width, args.where)
+            return TinyModel()
+
+    result = Own(args).fit()
+    assert result.ok, result.traceback
+    return seen
+
+
+def test_options_are_the_same_in_the_script_and_in_prepare_methods(shop: Path) -> None:
+    for words, width in (((), 8), (("--width", "9"), 9)):
+        args = read_args(*words)
+        here = (args.width, args.extra.width, args.where)
+        assert here == (width, width, Path("here"))
+        assert seen_in_prepare(args) == {"task": here, "model": here}
+
+
+def test_file_wins_over_a_default_everywhere(shop: Path) -> None:
+    with (shop / "config.yaml").open("a") as file:
+        file.write("extra: {width: 5}\nseed: 7\n")
+    args = read_args()
+    assert (args.width, args.extra.width, args.seed) == (5, 5, 7)
+    assert seen_in_prepare(args)["model"][:2] == (5, 5)
+    assert read_args("--width", "8").width == 8
+
+
+def test_defaults_are_recorded_as_such(shop: Path, epochal: Command) -> None:
+    seen_in_prepare(read_args())
+    (folder,) = run_folders(shop)
+    assert json.loads((folder / "config" / "provenance.json").read_text())["extra.width"] == [
+        {"value": 8, "source": "option --width", "line": 0, "column": 0, "layer": "default"}
+    ]
+    assert epochal("show", "last", "--explain", "extra.width").out == (
+        "extra.width = 8\n  default of option --width\n"
+    )
+
+
+def test_extra_exists_even_without_values(shop: Path) -> None:
+    args = ep.parse_args(["-c", "config.yaml"])
+    assert vars(args.extra).keys() <= {"_path"}
+    with pytest.raises(AttributeError, match=r"^args\.extra has no 'width'$"):
+        _ = args.extra.width
+    with pytest.raises(AttributeError, match=r"^args\.optim has no 'lrr'; did you mean 'lr'\?$"):
+        _ = args.optim.lrr
+
+
+def test_option_for_a_key_of_the_config_fills_it(shop: Path) -> None:
+    def extend(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--model.dropout", type=float, default=0.25)
+
+    write(shop / "config.yaml", "model: {type: shop.parts.Net}\n")
+    assert ep.parse_args(["-c", "config.yaml"], extend=extend).model.dropout == 0.25

@@ -31,7 +31,7 @@ def test_only_the_chosen_variants_are_checked(odd: Path) -> None:
     assert len(check_file(odd, [], {"variant": "all"}).problems) == 1
 
 
-def test_file_itself_is_checked_beside_its_variants_on_demand(odd: Path) -> None:
+def test_the_file_itself_is_checked_besides_its_variants_on_request(odd: Path) -> None:
     write(odd, "$BASE: config.yaml\noptim: {lr: fast}\nvariants: $delete\n")
     write(Path("mended.yaml"), "$BASE: odd.yaml\nvariants: {good: {optim.lr: 1.0}}\n")
     mended = Path("mended.yaml")
@@ -40,7 +40,7 @@ def test_file_itself_is_checked_beside_its_variants_on_demand(odd: Path) -> None
     assert check_file(odd, [], {"variant": "all"}).problems
 
 
-def test_problems_are_told_without_the_secrets_of_the_config(shop: Path) -> None:
+def test_problems_do_not_quote_the_secrets_of_the_config(shop: Path) -> None:
     wrong = write(
         Path("wrong.yaml"),
         "$BASE: config.yaml\ntask: {password: hunter22}\noptim: {lr: hunter22}\n",
@@ -51,7 +51,7 @@ def test_problems_are_told_without_the_secrets_of_the_config(shop: Path) -> None
     assert "hunter22" not in texts
 
 
-def test_missing_file_has_its_own_exit_code(shop: Path) -> None:
+def test_a_missing_file_has_its_own_exit_code(shop: Path) -> None:
     checked = check_file(Path("gone.yaml"), [], {"variant": "all"})
     assert (len(checked.problems), checked.exit_code) == (1, 66)
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.experiment.config.choices import Choices, to_overrides
+from epochal.experiment.config.choices import to_overrides
 
 
-def test_no_choice_changes_nothing() -> None:
-    assert to_overrides({}, ["a=1"]) == ["a=1"]
-
-
-@pytest.mark.parametrize(
-    ("choices", "expected"),
-    [
+def test_choices_become_overrides() -> None:
+    table: list[tuple[Any, list[str]]] = [
         ({"fast": True}, ["train.limit_batches=3", 'train.for="1ep"']),
         ({"epochs": 7}, ['train.for="7ep"']),
         ({"fast": True, "epochs": 2}, ["train.limit_batches=3", 'train.for="2ep"']),
@@ -22,13 +19,13 @@ def test_no_choice_changes_nothing() -> None:
         ({"desc": "why: a\nb"}, ['desc="why: a\\nb"']),
         ({"debug": True}, ['log.level="debug"']),
         ({"debug": False, "fast": False, "epochs": None}, []),
-    ],
-)
-def test_choices_become_overrides(choices: Choices, expected: list[str]) -> None:
-    assert to_overrides(choices, []) == expected
+    ]
+    for choices, expected in table:
+        assert to_overrides(choices, []) == expected
+        assert to_overrides(choices, ["a=1"]) == [*expected, "a=1"]
 
 
-def test_what_was_typed_wins_over_what_a_flag_implies() -> None:
+def test_typed_overrides_win_over_those_that_a_flag_implies() -> None:
     assert to_overrides({"fast": True}, ["train.limit_batches=9"]) == [
         'train.for="1ep"',
         "train.limit_batches=9",
@@ -36,14 +33,13 @@ def test_what_was_typed_wins_over_what_a_flag_implies() -> None:
     assert to_overrides({"debug": True}, ["log.level=warning"]) == ["log.level=warning"]
 
 
-@pytest.mark.parametrize(
-    ("choices", "typed", "option"),
-    [
-        ({"epochs": 1}, "train.for=2ep", "--epochs"),
-        ({"name": "a"}, "tag=b", "--name"),
-        ({"desc": "a"}, "desc=b", "--desc"),
-    ],
-)
-def test_the_same_key_in_two_ways_is_refused(choices: Choices, typed: str, option: str) -> None:
-    with pytest.raises(ConfigError, match=f"set twice: by {option}"):
-        to_overrides(choices, [typed])
+def test_setting_a_key_twice_is_refused() -> None:
+    table: dict[str, Any] = {
+        "train.for=2ep": {"epochs": 1},
+        "tag=b": {"name": "a"},
+        "desc=b": {"desc": "a"},
+    }
+    for typed, choices in table.items():
+        (option,) = choices
+        with pytest.raises(ConfigError, match=f"set twice: by --{option}"):
+            to_overrides(choices, [typed])

@@ -1,4 +1,4 @@
-"""Tests of epochal.experiment.record.code_copy."""
+"""Tests of the copy of the code, and of the parent of a run."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def options(run_dir: Path, **more: object) -> RecordOptions:
     return RecordOptions(log_dir=run_dir.parents[2], **more)  # type: ignore[arg-type]
 
 
-def test_code_is_kept_as_the_options_say(project: Path, run_dir: Path) -> None:
+def test_code_is_copied_as_the_options_say(project: Path, run_dir: Path) -> None:
     (project / "b.txt").write_text("0123456789")
     chosen = options(run_dir, ignore=("c.py",), max_file_bytes=8)
     (project / "c.py").write_text("")
     code = CodeCopy(chosen, project=project, run_dir=run_dir)
-    code.keep(version="0.1", is_dirty=False)
+    code.save(version="0.1", is_dirty=False)
     manifest = read_manifest(run_dir)
     assert manifest is not None
     assert list(manifest.by_path) == ["a.py"]
@@ -60,16 +60,16 @@ def test_code_is_kept_as_the_options_say(project: Path, run_dir: Path) -> None:
     assert code.digest == manifest.digest
 
 
-def test_nothing_is_kept_where_it_is_not_wanted(project: Path, run_dir: Path) -> None:
+def test_nothing_is_copied_if_the_options_say_so(project: Path, run_dir: Path) -> None:
     code = CodeCopy(options(run_dir, code=False), project=project, run_dir=run_dir)
-    code.keep(version="0.1", is_dirty=False)
+    code.save(version="0.1", is_dirty=False)
     code.add({"a.py": "00"})
     assert list(run_dir.iterdir()) == []
     assert not (run_dir.parents[2] / ".epochal").exists()
     assert code.digest == ""
 
 
-def test_failure_is_told_once_and_stops_nothing(
+def test_a_failure_is_logged_once_and_stops_nothing(
     project: Path,
     run_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -81,23 +81,23 @@ def test_failure_is_told_once_and_stops_nothing(
     monkeypatch.setattr(CodeSnapshot, "take", fail)
     code = CodeCopy(options(run_dir), project=project, run_dir=run_dir)
     with caplog.at_level(logging.WARNING):
-        code.keep(version="0.1", is_dirty=False)
+        code.save(version="0.1", is_dirty=False)
         code.add({"a.py": "00"})
     assert [one.getMessage() for one in caplog.records] == [
         "the record's copy of the code is not complete: very deep"
     ]
 
 
-def test_without_a_common_home_the_run_has_its_own_copies(
+def test_without_a_shared_folder_the_run_has_its_own_copies(
     project: Path, run_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (run_dir.parents[2] / ".epochal").write_text("in the way")
-    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).save(version="", is_dirty=False)
     assert caplog.records == []
     assert read_file(run_dir, "a.py") == b"x = 1\n"
 
 
-def test_store_that_cannot_be_written_is_done_without(
+def test_an_unwritable_store_is_not_used(
     project: Path,
     run_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -109,7 +109,7 @@ def test_store_that_cannot_be_written_is_done_without(
     monkeypatch.setattr(ContentStore, "put", refuse)
     monkeypatch.setattr(ContentStore, "keep_package", refuse)
     code = CodeCopy(options(run_dir), project=project, run_dir=run_dir)
-    code.keep(version="", is_dirty=False)
+    code.save(version="", is_dirty=False)
     manifest = read_manifest(run_dir)
     assert caplog.records == []
     assert manifest is not None
@@ -118,7 +118,7 @@ def test_store_that_cannot_be_written_is_done_without(
     assert read_file(run_dir, "a.py") == b"x = 1\n"
 
 
-def test_changes_since_the_commit_are_kept(project: Path, run_dir: Path) -> None:
+def test_uncommitted_changes_are_saved(project: Path, run_dir: Path) -> None:
     def git(*words: str) -> None:
         names = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
         subprocess.run(["git", "-C", str(project), *names, *words], check=True)
@@ -127,24 +127,24 @@ def test_changes_since_the_commit_are_kept(project: Path, run_dir: Path) -> None
     git("add", "a.py")
     git("commit", "-q", "-m", "first")
     (project / "a.py").write_text("x = 2\n")
-    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=True)
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).save(version="", is_dirty=True)
     assert "-x = 1\n+x = 2\n" in (run_dir / "code" / DIFF_FILE).read_text()
 
 
-def test_what_is_imported_is_added(project: Path, run_dir: Path) -> None:
+def test_imported_files_are_added(project: Path, run_dir: Path) -> None:
     code = CodeCopy(options(run_dir, ignore=("a.py",)), project=project, run_dir=run_dir)
-    code.keep(version="", is_dirty=False)
+    code.save(version="", is_dirty=False)
     before = code.digest
     code.add({"a.py": "00"})
     assert read_file(run_dir, "a.py") == b"x = 1\n"
     assert code.digest != before
 
 
-def test_code_of_an_attempt_that_was_refused_is_removed(project: Path, run_dir: Path) -> None:
-    CodeCopy(options(run_dir), project=project, run_dir=run_dir).keep(version="", is_dirty=False)
+def test_code_of_a_refused_attempt_is_removed(project: Path, run_dir: Path) -> None:
+    CodeCopy(options(run_dir), project=project, run_dir=run_dir).save(version="", is_dirty=False)
     (project / "a.py").write_text("x = 2\n")
     later = CodeCopy(options(run_dir), project=project, run_dir=run_dir, attempt=1)
-    later.keep(version="", is_dirty=False)
+    later.save(version="", is_dirty=False)
     assert read_file(run_dir, "a.py", attempt=1) == b"x = 2\n"
     discard_code(run_dir, 1)
     assert read_file(run_dir, "a.py", attempt=1) == b"x = 1\n"
@@ -152,7 +152,7 @@ def test_code_of_an_attempt_that_was_refused_is_removed(project: Path, run_dir: 
     assert read_file(run_dir, "a.py") == b"x = 1\n"
 
 
-def test_home_of_a_run_in_a_folder_of_its_own_is_above_it(tmp_path: Path) -> None:
+def test_the_shared_folder_of_an_exact_run_is_above_it(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "whole" / "folds" / "1"
     alone = RecordOptions(log_dir=folder, exact=True)
     assert find_home(alone, folder) is None
@@ -160,7 +160,7 @@ def test_home_of_a_run_in_a_folder_of_its_own_is_above_it(tmp_path: Path) -> Non
     assert find_home(alone, folder) == tmp_path / "runs" / ".epochal"
 
 
-def test_fold_belongs_to_its_cross_validation(tmp_path: Path) -> None:
+def test_the_parent_of_a_fold_is_its_cross_validation(tmp_path: Path) -> None:
     fold = tmp_path / "whole" / "folds" / "1"
     fold.mkdir(parents=True)
     assert find_parent(fold, {}) is None
@@ -168,7 +168,7 @@ def test_fold_belongs_to_its_cross_validation(tmp_path: Path) -> None:
     assert find_parent(fold, {}) == Parent("whole", "fold")
 
 
-def test_parent_is_what_the_process_was_told(
+def test_the_parent_comes_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PARENT_VARIABLE, "trial:sweep-1")
@@ -176,23 +176,14 @@ def test_parent_is_what_the_process_was_told(
     assert find_parent(tmp_path / "two", {}) is None
 
 
-@pytest.mark.parametrize(
-    ("runner", "kind"), [("train", "weights"), ("test", "test"), ("predict", "predict")]
-)
-def test_run_that_begins_with_weights_belongs_to_the_run_that_made_them(
-    tmp_path: Path, runner: str, kind: str
-) -> None:
+def test_the_parent_of_a_run_is_the_run_whose_weights_it_starts_with(tmp_path: Path) -> None:
     weights = tmp_path / "first" / "checkpoints" / "final.safetensors"
     (tmp_path / "first").mkdir()
     (tmp_path / "first" / "run.json").write_text("{}")
-    for init_from in (str(weights), {"path": str(weights)}, str(tmp_path / "first")):
-        found = find_parent(tmp_path / "second", {"init_from": init_from, "runner": runner})
-        assert found is not None
-        assert (found.run, found.kind) == ("first", kind)
-
-
-@pytest.mark.parametrize("init_from", [None, "", "weights.pt", {}, {"path": None}, 3])
-def test_run_that_begins_with_other_weights_has_no_parent(
-    tmp_path: Path, init_from: object
-) -> None:
-    assert find_parent(tmp_path, {"init_from": init_from}) is None
+    for runner, kind in (("train", "weights"), ("test", "test"), ("predict", "predict")):
+        for init_from in (str(weights), {"path": str(weights)}, str(tmp_path / "first")):
+            found = find_parent(tmp_path / "second", {"init_from": init_from, "runner": runner})
+            assert found is not None
+            assert (found.run, found.kind) == ("first", kind)
+    for other in (None, "", "weights.pt", {}, {"path": None}, 3):
+        assert find_parent(tmp_path, {"init_from": other}) is None, other

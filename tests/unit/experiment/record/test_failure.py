@@ -1,7 +1,9 @@
-"""Tests of what a person reads when a run did not come to a good end."""
+"""Tests of how failed and interrupted runs are described."""
 
 from __future__ import annotations
 
+import io
+import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +14,11 @@ from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 from epochal.experiment.record.failure import describe_failure, show_error, show_failure
+from epochal.text.formatting import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 pytestmark = pytest.mark.usefixtures("command_on_path")
 HERE = str(Path(__file__))
@@ -42,7 +46,7 @@ def test_failure_of_user_code_shows_its_place_message_and_notes() -> None:
     assert text.endswith("record: runs/a\nfull traceback: epochal show a --log")
 
 
-def test_places_are_relative_to_where_the_user_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_working_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(HERE).parent)
     assert "\ntest_failure.py:" in failure_of(raised(lambda: {}["oops"]))
 
@@ -56,22 +60,20 @@ def test_user_code_that_raises_os_errors_is_shown_too() -> None:
 def test_code_of_libraries_is_left_out() -> None:
     import json
 
-    text = failure_of(raised(lambda: json.loads("{")))
-    assert "test_failure.py" in text
+    for act in (lambda: json.loads("{"), lambda: format_seconds("soon")):
+        text = failure_of(raised(act))
+        assert "test_failure.py" in text
+        assert not any(file in text for file in ("decoder.py", "formatting.py"))
 
 
-@pytest.mark.parametrize("error", [TaskError("a: b\n  do c"), DataError("a: b\n  do c")])
-def test_our_own_errors_say_everything_themselves(error: Exception) -> None:
-    assert failure_of(error) == "a: b\n  do c"
-
-
-def test_notes_of_our_own_errors_are_shown() -> None:
+def test_our_own_errors_show_message_and_notes_without_a_traceback() -> None:
+    assert failure_of(DataError("a: b\n  do c")) == "a: b\n  do c"
     error = TaskError("a: b\n  do c")
     error.add_note("raised in the sanity evaluation")
     assert failure_of(error) == "a: b\n  do c\n  raised in the sanity evaluation"
 
 
-def test_error_without_a_message_still_says_something() -> None:
+def test_error_without_a_message_says_so() -> None:
     def act() -> None:
         raise AssertionError
 
@@ -101,26 +103,51 @@ def test_error_of_a_loader_process_shows_no_second_traceback() -> None:
     assert "Original Traceback" not in text
 
 
-def test_interrupted_run_says_how_far_it_came() -> None:
+def test_interrupted_run_shows_its_progress() -> None:
     result = RunResult(status="interrupted", reason="user_interrupt", steps=3, exit_code=130)
     assert describe_failure(result) == ["stopped by Ctrl-C after 0 epochs, 3 steps, 0.0 s"]
 
 
-def test_failure_is_told_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    show_failure(result_of_error(TaskError("a: b")))
+def test_failure_is_framed_on_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    show_failure(result_of_error(TaskError("a: b [c]\n  数字\n\n    " + "word " * 20)))
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("╭─ run failed: TaskError ─")
+    assert err.splitlines() == [
+        "╭─ run failed: TaskError ──────────────────────────────────╮",
+        "│ a: b [c]                                                 │",
+        "│   数字                                                   │",
+        "│                                                          │",
+        "│     word word word word word word word word word word    │",
+        "│     word word word word word word word word word word    │",
+        "╰──────────────────────────────────────────────────────────╯",
+    ]
 
 
-def test_error_of_user_code_is_told_and_gives_its_exit_code(
+def test_frame_is_drawn_in_ascii_and_between_60_and_100_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for columns, width in ((10, 60), (80, 80), (500, 100)):
+        stream = io.BytesIO()
+        monkeypatch.setattr("sys.stderr", io.TextIOWrapper(stream, encoding="ascii"))
+        monkeypatch.setenv("COLUMNS", str(columns))
+        show_failure(result_of_error(TaskError(f"a: {'x' * 300}")))
+        sys.stderr.flush()
+        lines = stream.getvalue().decode().splitlines()
+        assert {len(line) for line in lines} == {width}
+        assert lines[0].startswith("+- run failed")
+
+
+def test_error_of_user_code_is_printed_and_has_an_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert show_error(MemoryError("no room")) == 71
     assert "no room" in capsys.readouterr().err
 
 
-def test_a_failure_is_told_without_secrets_and_cannot_steer_the_terminal(
+def test_a_failure_is_printed_without_secrets_and_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def act() -> None:
@@ -133,13 +160,13 @@ def test_a_failure_is_told_without_secrets_and_cannot_steer_the_terminal(
     assert not any(word in shown for word in ("hunter22", "correct-horse", "pw1234", "\x1b"))
 
 
-def test_our_own_words_about_a_secret_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_that_name_a_secret_key_stay(capsys: pytest.CaptureFixture[str]) -> None:
     problem = Problem("task.password", "was a secret", hint="give task.password=VALUE")
     show_failure(result_of_error(ConfigError(problem)))
     assert capsys.readouterr().err == "task.password: was a secret\n  give task.password=VALUE\n"
 
 
-def test_nothing_is_told_of_a_run_that_ended_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_for_a_successful_run(capsys: pytest.CaptureFixture[str]) -> None:
     show_failure(RunResult(status="finished", reason="completed"))
     assert capsys.readouterr() == ("", "")
 
@@ -151,13 +178,13 @@ def test_mistakes_of_a_config_are_listed_as_check_lists_them(
     assert capsys.readouterr().err == "a: b\n\nc: d\n"
 
 
-def test_a_preempted_run_says_how_it_goes_on() -> None:
+def test_a_preempted_run_says_how_to_resume_it() -> None:
     result = RunResult(status="preempted", reason="preempted", steps=3, dir=Path("runs/a"))
     assert describe_failure(result) == [
-        "told to end after 0 epochs, 3 steps, 0.0 s",
-        "go on: epochal resume a",
+        "preempted after 0 epochs, 3 steps, 0.0 s",
+        "resume: epochal resume a",
         "",
         "record: runs/a",
     ]
     early = RunResult(status="preempted", reason="preempted")
-    assert describe_failure(early) == ["told to end before the first step"]
+    assert describe_failure(early) == ["preempted before the first step"]

@@ -1,4 +1,4 @@
-"""Tests of where log lines go."""
+"""Tests of the log on the terminal and in the run's folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_lines_for_the_file_alone_are_not_shown(
     assert "a traceback" not in capsys.readouterr().out
 
 
-def test_everything_is_as_before_afterwards(tmp_path: Path) -> None:
+def test_handlers_and_levels_are_restored(tmp_path: Path) -> None:
     root, ours = logging.getLogger(), logging.getLogger("epochal")
     before = list(root.handlers), root.level, ours.level
     with pytest.raises(KeyError), logging_to(tmp_path / "run.log", level="debug"):
@@ -78,17 +78,17 @@ def test_file_and_terminal_get_no_secrets(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
-def test_full_disk_costs_lines_of_the_file_and_nothing_else(
+def test_a_full_disk_drops_lines_of_the_file_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with logging_to(Path("/dev/full"), level="info"):
-        logging.getLogger("epochal.test").info("the run goes on")
+        logging.getLogger("epochal.test").info("still running")
     out, err = capsys.readouterr()
-    assert "the run goes on" in out
+    assert "still running" in out
     assert err == ""
 
 
-def test_file_that_cannot_be_made_is_a_record_that_cannot_be_kept(tmp_path: Path) -> None:
+def test_a_log_file_that_cannot_be_created_is_a_record_error(tmp_path: Path) -> None:
     with (
         pytest.raises(RecordError, match=r"gone.*\n  the folder it belongs to is gone"),
         logging_to(tmp_path / "gone" / "run.log", level="info"),

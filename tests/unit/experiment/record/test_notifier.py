@@ -1,4 +1,4 @@
-"""The mails that a run sends about itself; no error about mail reaches the run."""
+"""Tests of the mails about a run; no error in sending stops the run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Ends(ep.Hook):
         self.status = status
 
     def epoch_end(self, run, split, metrics):
-        run.stop("told to", status=self.status)
+        run.stop("asked to", status=self.status)
 
 
 class FillsDisk(ep.Hook):
@@ -102,23 +102,22 @@ def test_the_mail_of_a_failed_run_has_its_traceback(box: Mailbox, epochal: Comma
     assert expected(box) == []
 
 
-def test_a_run_that_could_not_be_built_leaves_a_mail(box: Mailbox, epochal: Command) -> None:
+def test_runs_that_diverged_or_could_not_be_built_leave_a_mail(
+    box: Mailbox, epochal: Command
+) -> None:
     assert epochal(*RUN, "task.type=shop.parts.Stumbling").code == 1
     assert only(box).subject.endswith("KeyError: 'the shelf is empty'")
-
-
-def test_a_diverged_run_is_mailed_as_such(box: Mailbox, epochal: Command) -> None:
     epochal(*RUN, "task.type=shop.parts.NanLoss", "engine.on_nonfinite=stop", "monitor=null")
-    assert only(box).kind == "diverged"
+    assert [mail.kind for mail in box.mails()] == ["failed", "diverged"]
 
 
-@pytest.mark.parametrize("status", ["interrupted", "preempted"])
-def test_a_run_that_was_ended_from_outside_leaves_no_mail(
-    box: Mailbox, epochal: Command, status: str
+def test_a_run_that_was_interrupted_or_preempted_leaves_no_mail(
+    box: Mailbox, epochal: Command
 ) -> None:
-    epochal(*RUN, f"hooks=[{{type: shop.hooks.Ends, status: {status}}}]")
-    assert box.mails() == []
-    assert expected(box) == []
+    for status in ("interrupted", "preempted"):
+        epochal(*RUN, f"hooks=[{{type: shop.hooks.Ends, status: {status}}}]")
+        assert box.mails() == [], status
+        assert expected(box) == [], status
 
 
 def test_a_cross_validation_leaves_one_mail(box: Mailbox, epochal: Command) -> None:
@@ -204,7 +203,7 @@ def test_an_unwritable_mailbox_does_not_disturb_a_run(
     with http_server() as hook:
         assert epochal(*RUN, to(hook)).code == 0
     assert kinds(hook) == ["finished"]
-    assert "no mail could be written, and the run goes on" in caplog.text
+    assert "no mail could be written; the run continues" in caplog.text
 
 
 def test_a_full_disk_is_reported_over_the_network(
@@ -257,30 +256,25 @@ def test_an_evaluation_sends_no_mail(box: Mailbox, epochal: Command) -> None:
     assert kinds(hook) == ["finished"]
 
 
-def test_the_supervisor_reports_the_failure_of_a_supervised_run(
+def test_a_supervised_run_reports_its_success_and_leaves_failures_to_the_supervisor(
     box: Mailbox, epochal: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("EPOCHAL_RUN_FILE", str(tmp_path / "run"))
-    epochal(*RUN, "model.type=shop.parts.Crooked")
-    assert box.mails() == []
-    (note,) = expected(box)
-    assert json.loads(note.read_text())["supervised"] is True
-
-
-def test_a_supervised_run_reports_its_own_success(
-    box: Mailbox, epochal: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("EPOCHAL_RUN_FILE", str(tmp_path / "run"))
+    monkeypatch.setenv("EPOCHAL_RUN_FILE", str(tmp_path / "first"))
     epochal(*RUN)
     assert only(box).kind == "finished"
     assert expected(box) == []
+    monkeypatch.setenv("EPOCHAL_RUN_FILE", str(tmp_path / "second"))
+    epochal(*RUN, "model.type=shop.parts.Crooked")
+    assert only(box).kind == "finished"
+    (note,) = expected(box)
+    assert json.loads(note.read_text())["supervised"] is True
 
 
 def test_a_stall_is_sent_at_once() -> None:
     with http_server() as hook:
         config = load({"tag": "digits", "notify": [{"type": "webhook", "url": hook.url}]})
-        with Notifier(check(config)) as notices:
-            record = notices.begin(OpenRecord(NullWriter()))
+        with Notifier(check(config)) as notifier:
+            record = notifier.begin(OpenRecord(NullWriter()))
             record.on_stall("nothing for 1800 s in train at step 7", 7)
     (body,) = map(json.loads, hook.bodies)
     assert body["subject"].startswith("stalled: digits, ")

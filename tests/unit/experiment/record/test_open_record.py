@@ -39,13 +39,17 @@ def resume_a_killed_run(config: Config, report: CheckReport) -> ResumePlan:
     with open_record(config, report, is_kept=True) as record:
         assert record.dir is not None
     change(record.dir / "status.json", status="running", **gone())
+    return plan_for(record.dir, has_state=False)
+
+
+def plan_for(folder: Path, *, has_state: bool = True) -> ResumePlan:
     return ResumePlan(
-        record=read_run(record.dir),
+        record=read_run(folder),
         chosen="last",
         overrides=(),
         changes=(),
-        is_anything_allowed=False,
-        has_state=False,
+        allows_changes=False,
+        has_state=has_state,
     )
 
 
@@ -68,14 +72,14 @@ def test_record_starts_with_configs_and_ends_with_a_result(shop: Path) -> None:
     assert status_of(record.dir) == "stopped"
 
 
-def test_run_that_is_preempted_while_it_starts_says_so(shop: Path) -> None:
+def test_a_run_preempted_at_its_start_has_that_status(shop: Path) -> None:
     with pytest.raises(Preempted), open_record(*checked(), is_kept=True):
         raise Preempted
     (folder,) = run_folders(shop)
     assert status_of(folder) == "preempted"
 
 
-def test_attempt_that_is_killed_while_it_starts_forgets_nothing_of_those_before(
+def test_an_attempt_killed_at_its_start_keeps_the_time_of_earlier_ones(
     shop: Path,
 ) -> None:
     with open_record(*checked(), is_kept=True) as record:
@@ -85,14 +89,8 @@ def test_attempt_that_is_killed_while_it_starts_forgets_nothing_of_those_before(
     write_checkpoint(record.dir / "checkpoints", "saved", state, {"step": 4})
     for killed in (1, 2):
         change(record.dir / "status.json", **gone())
-        resumption = ResumePlan(
-            record=read_run(record.dir),
-            chosen="last",
-            overrides=(),
-            changes=(),
-            is_anything_allowed=False,
-        )
-        with open_record(*checked(), is_kept=True, resumption=resumption) as again:
+        plan = plan_for(record.dir)
+        with open_record(*checked(), is_kept=True, resume_plan=plan) as again:
             status = json.loads((record.dir / "status.json").read_text())
             assert again.spent == TimeSpent({"steps": 35.0}, redone_seconds=5.0, killed=killed)
         assert status.items() >= again.spent.to_fields().items()
@@ -118,16 +116,15 @@ def test_facts_about_the_data_are_added_to_those_of_the_start(shop: Path) -> Non
     assert facts["meta"] == {"classes": ["a", "b"], "scale": "<builtins.object>"}
 
 
-@pytest.mark.parametrize("value", [".nan", "[.nan, .inf, -.inf]", '"$${odd}"', "null", "1e-7"])
-def test_unusual_values_survive_the_way_to_disk(shop: Path, value: str) -> None:
-    (shop / "config.yaml").write_text(
-        (shop / "config.yaml").read_text() + f"extra: {{odd: {value}}}\n"
-    )
+def test_unusual_values_read_back_from_disk(shop: Path) -> None:
+    values = [".nan", "[.nan, .inf, -.inf]", '"$${odd}"', "null", "1e-7"]
+    with (shop / "config.yaml").open("a") as file:
+        file.write(f"extra: {{odd: [{', '.join(values)}]}}\n")
     with open_record(*checked(), is_kept=True) as record:
         assert record.dir is not None
 
 
-def test_exact_folder_that_holds_something_is_refused(shop: Path) -> None:
+def test_an_exact_folder_that_is_not_empty_is_refused(shop: Path) -> None:
     (shop / "taken").mkdir()
     (shop / "taken" / "file").write_text("mine")
     changes = ("record.log_dir=taken", "record.exact=true")
@@ -136,7 +133,7 @@ def test_exact_folder_that_holds_something_is_refused(shop: Path) -> None:
     assert (shop / "taken" / "file").read_text() == "mine"
 
 
-def test_record_that_cannot_be_prepared_says_failed(
+def test_a_record_that_reads_back_wrongly_has_failed(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def other(*_: object) -> str:
@@ -152,11 +149,11 @@ def test_record_that_cannot_be_prepared_says_failed(
     assert status_of(status.parent) == "failed"
 
 
-def test_full_disk_at_the_start_leaves_nothing_or_a_run_that_failed(
+def test_a_full_disk_at_the_start_leaves_nothing_or_a_failed_run(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = checked("record.code=false")
-    found, told = [], []
+    found, messages = [], []
     for room in range(100):
         monkeypatch.setattr(durable.system, "operations", full_disk(room))
         try:
@@ -164,22 +161,22 @@ def test_full_disk_at_the_start_leaves_nothing_or_a_run_that_failed(
                 record.write_start({})
                 break
         except RecordError as error:
-            told.append(str(error))
+            messages.append(str(error))
         found.append([run.status for run in find_runs(shop / "runs")])
         shutil.rmtree(shop / "runs", ignore_errors=True)
     assert room > 10
     assert found[0] == []
-    assert all("free some space there" in text for text in told)
+    assert all("free some space there" in text for text in messages)
     assert all(statuses in ([], ["failed"]) for statuses in found)
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
-def test_full_disk_has_room_for_the_last_words_of_a_run(
+def test_a_full_disk_has_reserved_space_for_the_result(
     shop: Path, monkeypatch: pytest.MonkeyPatch, is_resumed: bool
 ) -> None:
     inputs = checked("record.code=false")
-    resumption = resume_a_killed_run(*inputs) if is_resumed else None
-    with open_record(*inputs, is_kept=True, resumption=resumption) as record:
+    plan = resume_a_killed_run(*inputs) if is_resumed else None
+    with open_record(*inputs, is_kept=True, resume_plan=plan) as record:
         assert record.dir is not None
         disk = full_unless_gone(record.dir / "reserve")
         monkeypatch.setattr(durable.system, "operations", disk)
@@ -191,12 +188,10 @@ def test_full_disk_has_room_for_the_last_words_of_a_run(
     assert not (record.dir / "reserve").exists()
 
 
-def test_a_folder_that_another_process_took_first_is_left_to_it(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_another_process_stays(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def create(*args: Any, **names: Any) -> RunFolder:
         folder = create_run_folder(*args, **names)
-        Lease(folder.path)  # of who was a moment faster, and lives
+        Lease(folder.path)  # of another process
         return folder
 
     monkeypatch.setattr("epochal.experiment.record.open_record.create_run_folder", create)
@@ -209,7 +204,9 @@ def test_a_folder_that_another_process_took_first_is_left_to_it(
     assert (shop / "taken" / "lease.json").exists()
 
 
-def test_no_secret_keeps_a_run_from_its_start(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_equals_a_key_does_not_prevent_a_run(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_PASSWORD", "checkpoint")  # which is also a key of every config
     with open_record(*checked(), is_kept=True) as record:
         assert record.dir is not None

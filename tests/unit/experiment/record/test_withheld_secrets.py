@@ -1,4 +1,4 @@
-"""Tests of epochal.experiment.record.withheld_secrets."""
+"""Tests of secrets that a record omits."""
 
 from __future__ import annotations
 
@@ -35,18 +35,15 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRecord:
     return FakeRecord({"config_path": "x.yaml", "cwd": str(tmp_path), "overrides": ["db.port=6"]})
 
 
-def test_the_secrets_of_a_config_are_named_once(record: FakeRecord, tmp_path: Path) -> None:
+def test_secrets_in_values_and_keys_are_named_once(record: FakeRecord, tmp_path: Path) -> None:
     (line,) = describe_withheld_secrets(load(tmp_path / "x.yaml").root)
-    assert line.startswith("the record does not keep secrets, here db.password.0, db.password.1; ")
+    assert line.startswith("the record omits secrets, here db.password.0, db.password.1; ")
     assert "abcdef" not in line
-
-
-def test_a_key_that_holds_a_secret_is_withheld_too() -> None:
     (line,) = describe_withheld_secrets(load({"a": {TOKENS["github"]: 1}}).root)
-    assert line.startswith("the record does not keep secrets, here a.")
+    assert line.startswith("the record omits secrets, here a.")
 
 
-def test_nothing_is_said_of_a_config_without_secrets(record: FakeRecord, tmp_path: Path) -> None:
+def test_a_config_without_secrets_needs_no_note(record: FakeRecord, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("env: [DB]\ndb: {token: '${env:DB}', num_tokens: 5}\n")
     assert describe_withheld_secrets(load(tmp_path / "x.yaml").root) == []
 
@@ -58,20 +55,18 @@ def test_secrets_are_read_again_from_the_config_of_the_run(
     assert found == ['db.password.0="abcdef"', 'db.password.1="ghijkl"']
 
 
-def test_what_was_given_again_is_not_looked_for(record: FakeRecord, tmp_path: Path) -> None:
+def test_secrets_among_the_overrides_are_not_searched(record: FakeRecord, tmp_path: Path) -> None:
     found = find_withheld_secrets(record, tmp_path / "kept.yaml", ["db.password.0=other"])
     assert found == ['db.password.1="ghijkl"']
 
 
-@pytest.mark.parametrize("text", [None, "a: [", "db: {password: <redacted>}", "db: 5"])
-def test_a_config_that_is_gone_or_another_one_gives_nothing(
-    record: FakeRecord, tmp_path: Path, text: str | None
+def test_a_missing_or_changed_config_and_a_damaged_record_give_nothing(
+    record: FakeRecord, tmp_path: Path
 ) -> None:
-    (tmp_path / "x.yaml").unlink()
-    if text is not None:
+    kept = tmp_path / "kept.yaml"
+    assert find_withheld_secrets(FakeRecord({}), kept, ()) == []
+    for text in ("a: [", "db: {password: <redacted>}", "db: 5"):
         (tmp_path / "x.yaml").write_text(text)
-    assert find_withheld_secrets(record, tmp_path / "kept.yaml", ()) == []
-
-
-def test_a_damaged_record_gives_nothing(tmp_path: Path, record: FakeRecord) -> None:
-    assert find_withheld_secrets(FakeRecord({}), tmp_path / "kept.yaml", ()) == []
+        assert find_withheld_secrets(record, kept, ()) == [], text
+    (tmp_path / "x.yaml").unlink()
+    assert find_withheld_secrets(record, kept, ()) == []

@@ -1,11 +1,10 @@
-"""Tests of finding the point where a run goes on."""
+"""Tests of finding the run and the checkpoint to resume."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,8 @@ import torch
 import epochal as ep
 from epochal.checkpoint.checkpoint_folder import write_checkpoint
 from epochal.errors import CheckpointError, ConfigError, RecordError
+from epochal.experiment.config.check_inputs import check_inputs
+from epochal.experiment.config.inputs import load_inputs
 from epochal.experiment.resume.resume_plan import (
     ResumePlan,
     get_expanded_config,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from epochal.config import Config, Node
     from epochal.experiment.config.choices import Choices
 
 
@@ -60,17 +60,11 @@ def set_status(folder: Path, status: str, **fields: object) -> None:
 
 def plan(*overrides: str, **choices: Any) -> ResumePlan | None:
     wanted: Choices = choices  # type: ignore[assignment]  # any of them
-    experiment = ep.Experiment("config.yaml", overrides=overrides, choices=wanted)
-
-    def recheck(config: Config, folder: Path | None) -> Node:
-        experiment.loaded = replace(experiment.loaded, config=config)
-        return experiment.check().expanded
-
-    return plan_resume(experiment.loaded.choices, experiment.check(), recheck)
+    return plan_resume(check_inputs(load_inputs("config.yaml", overrides, wanted, {}), None))
 
 
 def resume(record: RunRecord, chosen: str = "last", **more: Any) -> ResumePlan:
-    known: dict[str, Any] = {"overrides": (), "changes": (), "is_anything_allowed": False}
+    known: dict[str, Any] = {"overrides": (), "changes": (), "allows_changes": False}
     return ResumePlan(record=record, chosen=chosen, **{**known, **more})
 
 
@@ -79,10 +73,6 @@ def write(
 ) -> Path:
     state = {"model": torch.zeros(3) + step, "log": {"points": step * 2}, **(state or {})}
     return write_checkpoint(folder / "checkpoints", name, state, {"step": step, **facts}).path
-
-
-def test_nothing_is_resumed_unless_asked_for(shop: Path) -> None:
-    assert plan() is None
 
 
 def test_run_is_found_by_its_folder_and_by_its_name(saved: Path) -> None:
@@ -103,7 +93,7 @@ def test_folder_of_a_checkpoint_names_its_run_too(trained: Path) -> None:
     assert found.chosen == "best"
 
 
-def test_run_that_is_not_there_is_an_error(trained: Path) -> None:
+def test_a_missing_run_is_an_error(trained: Path) -> None:
     with pytest.raises(RecordError, match="no such run"):
         plan(resume="2020")
 
@@ -117,13 +107,13 @@ def test_changes_are_listed_refused_and_allowed(saved: Path) -> None:
     assert found.overrides == ("optim.lr=0.5",)
 
 
-def test_what_may_change_is_recorded_too(saved: Path) -> None:
+def test_allowed_changes_are_recorded(saved: Path) -> None:
     found = plan("train.for=9ep", resume=saved)
     assert found is not None
     assert found.overrides == ('train.for="9ep"',)
 
 
-def test_earlier_changes_belong_to_the_config(saved: Path) -> None:
+def test_changes_of_earlier_attempts_belong_to_the_config(saved: Path) -> None:
     run = json.loads((saved / "run.json").read_text())
     run["attempts"].append({"attempt": 1, "overrides": ["optim.lr=0.5"]})
     (saved / "run.json").write_text(json.dumps(run))
@@ -143,34 +133,28 @@ def test_changed_code_is_refused_by_name(saved: Path, shop: Path) -> None:
     assert plan(resume=saved, allow_changed=True) is not None
 
 
-def test_run_at_its_end_goes_on_only_to_another_end(saved: Path) -> None:
+def test_a_finished_run_is_resumed_only_with_another_length(saved: Path) -> None:
     set_status(saved, "finished", reason="max_epochs")
-    with pytest.raises(ConfigError, match=r"has come to its end already \(finished, max_epochs\)"):
+    with pytest.raises(ConfigError, match=r"has already finished \(finished, max_epochs\)"):
         plan(resume=saved)
     assert plan("train.for=3ep", resume=saved) is not None
-    set_status(saved, "stopped", reason="my own wish")
+    set_status(saved, "stopped", reason="my own")
     assert plan(resume=saved) is not None
 
 
-@pytest.mark.parametrize(
-    ("overrides", "choices", "message"),
-    [
-        ([], {"no_file": True}, "a run goes on in its own folder"),
-        (["runner=test"], {}, "only a training can go on, and the runner is 'test'"),
-    ],
-)
-def test_what_cannot_go_on_is_refused(
-    shop: Path, overrides: list[str], choices: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        plan(*overrides, resume="x", **choices)
+def test_only_a_recorded_training_is_resumed_if_asked_for(shop: Path) -> None:
+    assert plan() is None
+    with pytest.raises(ConfigError, match="a run is resumed in its own folder"):
+        plan(resume="x", no_file=True)
+    with pytest.raises(ConfigError, match="only a training can be resumed, and the runner is"):
+        plan("runner=test", resume="x")
 
 
-def test_newest_unfinished_run_is_found_by_itself(
+def test_auto_finds_the_newest_unfinished_run(
     trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert plan(resume="auto") is None
-    assert "has no checkpoint; a new run starts at its beginning" in caplog.text
+    assert "has no checkpoint; starting a new run" in caplog.text
     write(trained, "a", 1)
     found = plan(resume="auto")
     assert found is not None
@@ -213,7 +197,7 @@ def test_best_and_named_checkpoints_are_taken(trained: Path) -> None:
         load_resume_point(resume(record, "step-9"))
 
 
-def test_damaged_checkpoints_are_named_and_set_aside(trained: Path) -> None:
+def test_damaged_checkpoints_are_reported_and_renamed(trained: Path) -> None:
     write(trained, "old", 1)
     newest = write(trained, "new", 2)
     with (newest / "tensors.safetensors").open("r+b") as file:
@@ -226,69 +210,66 @@ def test_damaged_checkpoints_are_named_and_set_aside(trained: Path) -> None:
     assert (trained / "checkpoints" / "new.damaged").is_dir()
 
 
-def test_run_without_checkpoints_is_named_only_while_it_lives(trained: Path) -> None:
+def test_a_run_without_checkpoints_is_refused_unless_it_is_active(trained: Path) -> None:
     with pytest.raises(CheckpointError, match="there is nothing to resume"):
         plan(resume=trained)
     set_status(trained, "running", pid=os.getpid(), process=process_token(os.getpid()))
-    assert plan(resume=trained) is not None  # the lease will say who is at work
+    assert plan(resume=trained) is not None  # the lease refuses it later
     (write(trained, "only", 1) / "manifest.json").unlink()
     set_status(trained, "failed")
-    assert plan(resume=trained) is not None  # what is damaged will be named
+    assert plan(resume=trained) is not None  # the damage is reported later
 
 
-def test_without_a_whole_checkpoint_nothing_starts(trained: Path) -> None:
+def test_missing_and_damaged_checkpoints_are_refused(trained: Path) -> None:
     record = read_run(trained)
-    with pytest.raises(CheckpointError, match="has no checkpoint to go on from"):
+    with pytest.raises(CheckpointError, match="has no checkpoint to resume from"):
         load_resume_point(resume(record))
     path = write(trained, "only", 1)
-    with pytest.raises(CheckpointError, match="no checkpoint knows how good it is"):
+    with pytest.raises(CheckpointError, match="there is no best checkpoint"):
         load_resume_point(resume(record, "best"))
     (path / "state.json").unlink()
-    with pytest.raises(CheckpointError, match="none of its checkpoints is whole, 1 are damaged"):
+    with pytest.raises(CheckpointError, match="all 1 checkpoints are damaged"):
         load_resume_point(resume(record))
     assert path.is_dir()
 
 
-@pytest.mark.parametrize(
-    ("status", "told", "step", "spent"),
-    [
-        # It ended by itself at the checkpoint's step: saving that took a second.
-        ("preempted", 31.0, 4, TimeSpent({"steps": 31.0}, 2.0, 1)),
-        # Its last steps are done again.
-        ("failed", 35.0, 6, TimeSpent({"steps": 35.0}, 7.0, 1)),
-        ("lost", 35.0, 6, TimeSpent({"steps": 35.0}, 7.0, 2)),
-        # It was killed before it told as much as its checkpoint does.
-        ("lost", 25.0, 3, TimeSpent({"steps": 30.0}, 2.0, 2)),
-        ("running", 25.0, 3, TimeSpent({"steps": 30.0}, 2.0, 2)),
-    ],
-)
-def test_time_of_earlier_attempts_is_known_by_the_record_or_the_checkpoint(
-    trained: Path, status: str, told: float, step: int, spent: TimeSpent
-) -> None:
+SPENT = [
+    # It ended at the checkpoint's step: saving took a second.
+    ("preempted", 31.0, 4, TimeSpent({"steps": 31.0}, 2.0, 1)),
+    # Its last steps are done again.
+    ("failed", 35.0, 6, TimeSpent({"steps": 35.0}, 7.0, 1)),
+    ("lost", 35.0, 6, TimeSpent({"steps": 35.0}, 7.0, 2)),
+    # It was killed before it recorded as much as its checkpoint has.
+    ("lost", 25.0, 3, TimeSpent({"steps": 30.0}, 2.0, 2)),
+    ("running", 25.0, 3, TimeSpent({"steps": 30.0}, 2.0, 2)),
+]
+
+
+def test_time_of_earlier_attempts_comes_from_the_record_or_the_checkpoint(trained: Path) -> None:
     at = TimeSpent({"steps": 30.0}, 2.0, 1)
     write(trained, "saved", 4, state={"clock": {"spent": at.to_fields()}})
-    fields = TimeSpent({"steps": told}, 2.0, 1).to_fields()
     (trained / "result.json").unlink()
-    set_status(trained, status, step=step, **fields)
-    if status == "running":
-        set_status(trained, status, pid=os.getpid(), process=process_token(os.getpid()))
-    record = read_run(trained)
-    point, _ = load_resume_point(resume(record))
-    assert read_spent_before(record, point) == spent
+    for status, seconds, step, spent in SPENT:
+        set_status(trained, status, step=step, **TimeSpent({"steps": seconds}, 2.0, 1).to_fields())
+        if status == "running":
+            set_status(trained, status, pid=os.getpid(), process=process_token(os.getpid()))
+        record = read_run(trained)
+        point, _ = load_resume_point(resume(record))
+        assert read_spent_before(record, point) == spent, (status, seconds)
 
 
-def test_checkpoint_of_an_older_version_knows_no_time(saved: Path) -> None:
+def test_a_checkpoint_of_an_older_version_has_no_time(saved: Path) -> None:
     record = read_run(saved)
     point, _ = load_resume_point(resume(record))
     assert read_spent_before(record, point) == read_time_spent(record)
     assert read_spent_before(record, None).seconds > 0
 
 
-def test_attempt_says_where_it_came_from(trained: Path) -> None:
+def test_an_attempt_records_its_checkpoint(trained: Path) -> None:
     write(trained, "a", 4, attempt=2, epoch=1)
-    resumption = resume(read_run(trained), overrides=("x=1",))
-    attempt = resumption.begin(load_resume_point(resumption)[0])
+    plan = resume(read_run(trained), overrides=("x=1",))
+    attempt = plan.begin(load_resume_point(plan)[0])
     assert (attempt.attempt, attempt.origin, attempt.step) == (3, 2, 4)
     assert (attempt.checkpoint, attempt.kept_points, attempt.overrides) == ("a", 8, ("x=1",))
     assert attempt.cause == "resumed"
-    assert resumption.begin(None, is_supervised=True).cause == "retried"
+    assert plan.begin(None, is_supervised=True).cause == "retried"

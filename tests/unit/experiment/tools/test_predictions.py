@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 import torch
 
 from epochal.experiment.tools.predictions import write_predictions
@@ -35,7 +34,7 @@ def test_outputs_of_batches_become_one_line_per_sample(tmp_path: Path) -> None:
     ]
 
 
-def test_bare_tensors_and_arrays_are_taken_apart(tmp_path: Path) -> None:
+def test_tensors_and_arrays_are_split(tmp_path: Path) -> None:
     assert lines_of(tmp_path, [torch.tensor([[1, 2], [3, 4]]), np.array([[5, 6]])]) == [
         [1, 2],
         [3, 4],
@@ -43,25 +42,25 @@ def test_bare_tensors_and_arrays_are_taken_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_tensors_that_disagree_about_the_samples_stay_together(tmp_path: Path) -> None:
+def test_outputs_of_different_lengths_are_not_split(tmp_path: Path) -> None:
     batch = {"a": torch.tensor([1, 2]), "b": torch.tensor([1])}
     assert lines_of(tmp_path, [batch]) == [{"a": [1, 2], "b": [1]}]
 
 
-def test_loaders_with_names_are_told_apart(tmp_path: Path) -> None:
+def test_lines_of_named_loaders_have_the_name(tmp_path: Path) -> None:
     value = {"day": [{"x": torch.tensor([1])}], "night": [torch.tensor([2])]}
     assert lines_of(tmp_path, value) == [{"loader": "day", "x": 1}, ["night", 2]]
 
 
-def test_words_of_postprocessing_are_kept(tmp_path: Path) -> None:
+def test_texts_are_written(tmp_path: Path) -> None:
     assert lines_of(tmp_path, [["größer", "kleiner"], "one"]) == ["größer", "kleiner", "one"]
 
 
-@pytest.mark.parametrize("value", [[], None])
-def test_nothing_to_predict_gives_an_honest_file(tmp_path: Path, value: object) -> None:
-    assert lines_of(tmp_path, value) == ([] if value == [] else [None])
+def test_no_predictions_give_an_empty_file(tmp_path: Path) -> None:
+    assert lines_of(tmp_path, []) == []
+    assert lines_of(tmp_path, None) == [None]
 
 
-def test_numbers_that_json_lacks_are_still_valid_json(tmp_path: Path) -> None:
+def test_infinite_numbers_are_valid_json(tmp_path: Path) -> None:
     write_predictions(tmp_path / "p.jsonl", [torch.tensor([float("nan"), float("inf")])])
     assert (tmp_path / "p.jsonl").read_text() == '"$nan"\n"$inf"\n'

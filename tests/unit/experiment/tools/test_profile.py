@@ -32,7 +32,7 @@ def profile(*overrides: str, out: str | None = None, steps: int = 3) -> ProfileR
     return profile_file(CONFIG, profiler, out=folder, overrides=overrides, device="cpu")
 
 
-def test_the_trace_is_all_that_is_left(shop: Path) -> None:
+def test_only_the_trace_is_written(shop: Path) -> None:
     before = tree(shop)
     done = profile()
     assert done.profile is not None
@@ -43,7 +43,7 @@ def test_the_trace_is_all_that_is_left(shop: Path) -> None:
     assert left == {"profile-shop"} | {f"profile-shop/{name}" for name in files}
 
 
-def test_nothing_is_evaluated_whatever_the_config_says(
+def test_nothing_is_evaluated_even_if_the_config_asks_for_it(
     shop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(run: Run, split: str) -> dict[str, float]:
@@ -62,7 +62,7 @@ def test_a_task_without_data_to_evaluate_is_profiled_too(shop: Path) -> None:
     assert profile("task.type=shop.parts.Unmeasured", "monitor=null").result.ok
 
 
-def test_a_short_training_gives_what_it_has(shop: Path) -> None:
+def test_a_short_training_is_profiled_to_its_end(shop: Path) -> None:
     done = profile("train.for=4st", steps=10)
     assert done.profile is not None
     assert done.profile.steps == 2
@@ -74,26 +74,26 @@ def test_tags_become_names_of_folders(shop: Path) -> None:
     assert done.profile.dir == Path("profile-a-b-c")
 
 
-@pytest.mark.parametrize("out", [None, "there"])
-def test_a_folder_that_exists_is_not_overwritten(shop: Path, out: str | None) -> None:
-    profile(out=out)
-    with pytest.raises(RecordError, match="exists already, and is not overwritten"):
+def test_a_folder_that_exists_is_not_overwritten(shop: Path) -> None:
+    for out in (None, "there"):
         profile(out=out)
+        with pytest.raises(RecordError, match="exists already, and is not overwritten"):
+            profile(out=out)
 
 
-def test_what_takes_no_steps_is_refused(shop: Path) -> None:
+def test_a_runner_without_steps_is_refused(shop: Path) -> None:
     with pytest.raises(TaskError, match="takes no steps, so there is nothing to profile"):
         profile("runner=test")
 
 
-def test_a_run_that_fails_says_so(shop: Path) -> None:
+def test_a_failed_run_has_no_profile(shop: Path) -> None:
     done = profile("task.type=shop.parts.FloatLoss")
     assert done.profile is None
     assert done.result.status == "failed"
     assert done.to_json()["status"] == "failed"
 
 
-def test_the_model_is_looked_at_with_the_state_of_its_optimizer(shop: Path) -> None:
+def test_the_model_summary_includes_the_state_of_the_optimizer(shop: Path) -> None:
     done = profile()
     assert done.model is not None
     assert done.model.model.kind == "Net"
@@ -103,7 +103,7 @@ def test_the_model_is_looked_at_with_the_state_of_its_optimizer(shop: Path) -> N
     assert lines == done.model.lines(rows=None)
 
 
-def test_a_model_that_cannot_take_one_sample_is_left_out(
+def test_a_model_that_fails_on_one_sample_has_no_summary(
     shop: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = shop / "shop" / "parts.py"
@@ -111,11 +111,11 @@ def test_a_model_that_cannot_take_one_sample_is_left_out(
     done = profile("model.type=shop.parts.Pairwise")
     assert done.result.ok
     assert (done.model, done.to_json()["model"]) == (None, None)
-    assert "one sample alone fails: pairs are needed" in caplog.text
+    assert "a batch of one sample fails: pairs are needed" in caplog.text
     assert not (shop / "profile-shop" / "model.txt").exists()
 
 
-def test_everything_can_be_had_as_plain_values(shop: Path) -> None:
+def test_the_result_converts_to_plain_values(shop: Path) -> None:
     values = profile(out="there").to_json()
     assert values["tag"] == "shop"
     assert values["dir"] == "there"

@@ -1,4 +1,4 @@
-"""Tests of trainings that are compared with themselves."""
+"""Tests of the check whether a training is reproducible."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
 CONFIG = Path("config.yaml")
 
 
-def moment(loss: str = "1", weight: str = "a", state: str = "x") -> StepDigests:
+def digests_of(loss: str = "1", weight: str = "a", state: str = "x") -> StepDigests:
     return {"losses": {"loss": loss}, "weights": {"w": weight}, "optimizer": {"w.m": state}}
 
 
 def test_equal_traces_are_the_same() -> None:
-    compared = compare_traces([moment(), moment("2")], [moment(), moment("2")])
+    compared = compare_traces([digests_of(), digests_of("2")], [digests_of(), digests_of("2")])
     assert compared == ReproResult(1)
     assert compared.is_same
     assert compared.to_json()["is_same"]
 
 
-@pytest.mark.parametrize(
-    ("other", "step", "part", "hint"),
-    [
-        ([moment(weight="b"), moment("2")], 0, "weights: w", "built differently"),
-        ([moment(), moment("3")], 1, "losses: loss", "the data or the forward pass"),
-        ([moment(), moment("2", state="y")], 1, "optimizer: w.m", "engine.deterministic=true"),
-        ([moment()], 1, "1 and 0 steps were taken", "the data"),
-    ],
-)
-def test_first_difference_is_named_with_a_hint(
-    other: list[StepDigests], step: int, part: str, hint: str
-) -> None:
-    compared = compare_traces([moment(), moment("2")], other)
-    assert (compared.first_difference, compared.parts, compared.exit_code) == (step, (part,), 1)
-    assert hint in compared.hint
-    assert not compared.is_same
+def test_first_difference_is_named_with_a_hint() -> None:
+    for other, step, part, hint in (
+        ([digests_of(weight="b"), digests_of("2")], 0, "weights: w", "built differently"),
+        ([digests_of(), digests_of("3")], 1, "losses: loss", "the data or the forward pass"),
+        (
+            [digests_of(), digests_of("2", state="y")],
+            1,
+            "optimizer: w.m",
+            "engine.deterministic=true",
+        ),
+        ([digests_of()], 1, "1 and 0 steps were taken", "the data"),
+    ):
+        compared = compare_traces([digests_of(), digests_of("2")], other)
+        assert (compared.first_difference, compared.parts, compared.exit_code) == (step, (part,), 1)
+        assert hint in compared.hint
+        assert not compared.is_same
 
 
-def test_many_differences_are_cut_short() -> None:
+def test_many_differences_are_shortened() -> None:
     one: StepDigests = {"weights": {str(number): "a" for number in range(9)}}
     other: StepDigests = {"weights": {str(number): "b" for number in range(9)}}
     assert compare_traces([one], [other]).parts == ("weights: 0, 1, 2, 3, 4 and 4 more",)
@@ -60,21 +60,21 @@ def test_many_differences_are_cut_short() -> None:
 
 def test_steps_are_traced_and_nothing_is_written(shop: Path) -> None:
     before = tree(shop)
-    moments = trace_steps(CONFIG, steps=3)
-    assert isinstance(moments, list)
-    assert len(moments) == 4
-    assert moments[0]["losses"] == {}
-    assert sorted(moments[1]) == ["losses", "optimizer", "weights"]
-    assert moments[1]["optimizer"].keys() == {
+    digests = trace_steps(CONFIG, steps=3)
+    assert isinstance(digests, list)
+    assert len(digests) == 4
+    assert digests[0]["losses"] == {}
+    assert sorted(digests[1]) == ["losses", "optimizer", "weights"]
+    assert digests[1]["optimizer"].keys() == {
         "linear.weight.momentum_buffer",
         "linear.bias.momentum_buffer",
     }
-    assert moments == trace_steps(CONFIG, steps=3)
-    assert moments[3]["weights"] != moments[2]["weights"]
+    assert digests == trace_steps(CONFIG, steps=3)
+    assert digests[3]["weights"] != digests[2]["weights"]
     assert tree(shop) == before
 
 
-def test_config_that_trains_nothing_cannot_be_compared(shop: Path) -> None:
+def test_a_config_that_does_not_train_is_refused(shop: Path) -> None:
     with pytest.raises(TaskError, match="trains nothing"):
         trace_steps(CONFIG, steps=3, overrides=["runner=test"])
 
@@ -86,8 +86,8 @@ def test_failing_training_gives_its_exit_code(shop: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "out.json").exists()
 
 
-def test_order_of_sets_is_found_out(shop: Path) -> None:
-    """Only fresh processes can tell: each has a hash seed of its own."""
+def test_dependence_on_the_order_of_sets_is_found(shop: Path) -> None:
+    """Each new process has another hash seed."""
     write(
         shop / "shop" / "sets.py",
         """

@@ -6,9 +6,9 @@ import math
 
 from epochal.hooks.console.number_format import (
     format_clock,
-    format_count,
     format_duration,
     format_number,
+    format_progress,
     format_rate,
 )
 
@@ -84,5 +84,5 @@ def test_durations_have_three_digits_and_a_unit() -> None:
 
 
 def test_counts_keep_their_width() -> None:
-    assert format_count(7, 225) == "  7/225"
-    assert format_count(7, None) == "7"
+    assert format_progress(7, 225) == "  7/225"
+    assert format_progress(7, None) == "7"

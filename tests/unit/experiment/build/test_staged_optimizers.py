@@ -149,7 +149,8 @@ def test_a_run_with_several_optimizers_resumes_in_any_stage(
     tmp_path: Path, stops: tuple[int, ...]
 ) -> None:
     whole = run_in_parts(tmp_path / "whole")
-    assert torch.equal(run_in_parts(tmp_path / "parts", *stops), whole)
+    for stops in ((3,), (4,), (5, 6), (8,), (2, 7, 9, 11)):
+        assert torch.equal(run_in_parts(tmp_path / str(stops), *stops), whole), stops
 
 
 def test_change_optim_changes_several_optimizers_like_a_stage() -> None:
@@ -164,19 +165,18 @@ def test_change_optim_changes_several_optimizers_like_a_stage() -> None:
     assert torch.equal(weights(ours), weights(by_hand()))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_impossible_changes_from_python_are_refused() -> None:
+    table: list[tuple[Any, str]] = [
         ({"critics": {"lr": 1}}, "there is no optimizer 'critics'"),
         ({"critic": {"match": "generator"}}, "'match' of one of several optimizers cannot change"),
         ({"critic": {"state": "kept"}}, "optim.critic.state: unknown state 'kept'"),
         ({"critic": {"type": "SGD", "state": "keep"}}, "cannot be kept from AdamW to SGD"),
         ({"critic": {"beta": 1}}, "optim.critic.beta: unknown argument 'beta'"),
-    ],
-)
-def test_a_wrong_change_of_several_optimizers_is_refused(change: Any, message: str) -> None:
-    def attend(run: ep.Run) -> None:
-        run.on("step_end", lambda run: run.change_optim(**change))
+    ]
+    for change, message in table:
 
-    with pytest.raises(ConfigError, match=message):
-        trained(attend, stages=[{"for": "4st"}])
+        def attend(run: ep.Run, change: Any = change) -> None:
+            run.on("step_end", lambda run: run.change_optim(**change))
+
+        with pytest.raises(ConfigError, match=message):
+            trained(attend, stages=[{"for": "4st"}])

@@ -1,8 +1,9 @@
-"""Tests of sections that Python gives instead of the config."""
+"""Tests of the one path from a config to the checked inputs of a run."""
 
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,42 @@ from epochal.testing import TinyModel, TinyTask
 from small_project import Command, run_folders
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from small_project import Command
+
+
+def test_every_way_to_run_a_config_loads_it_once_and_checks_it_once(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def count(module: str, name: str, what: str) -> None:
+        function: Callable[..., Any] = getattr(import_module(module), name)
+
+        def counting(*args: Any, **options: Any) -> Any:
+            calls.append(what)
+            return function(*args, **options)
+
+        monkeypatch.setattr(import_module(module), name, counting)
+
+    count("epochal.config.load", "read_source", "load")
+    count("epochal.check.config", "ConfigChecker", "check")
+    choices: Any = {"no_file": True, "fast": True}
+    words = ["config.yaml", "--no-file", "--fast"]
+    ways: dict[str, Callable[[], Any]] = {
+        "epochal run": lambda: epochal("run", *words, "seed=1"),
+        "ep.run": lambda: ep.run("config.yaml", **choices),
+        "Experiment.fit": lambda: ep.Experiment("config.yaml", choices=choices).fit(),
+        "Experiment.test": lambda: ep.Experiment("config.yaml", choices=choices).test(),
+        "a script": lambda: ep.Experiment(ep.parse_args(["-c", *words])).run(),
+    }
+    for way, run in ways.items():
+        calls.clear()
+        run()
+        assert sorted(calls) == ["check", "load"], way
+
 
 ROWS: Any = [{"x": torch.zeros(4), "label": torch.tensor(0)}] * 4
 
@@ -52,11 +88,6 @@ def test_record_does_not_claim_sections_whose_parts_were_given(shop: Path) -> No
     assert "model: given by Python; the section of the config is not used" in read.log
 
 
-def test_record_of_a_config_alone_has_nothing_given(shop: Path) -> None:
-    fit()
-    assert Read(shop).run["given"] == []
-
-
 def test_prepared_parts_are_given_and_may_read_their_section(shop: Path) -> None:
     class Own(ep.Experiment):
         @staticmethod
@@ -71,7 +102,7 @@ def test_prepared_parts_are_given_and_may_read_their_section(shop: Path) -> None
     assert read.observed["task"]["type"] == "shop.parts.Points"
 
 
-def test_replaced_build_step_is_told_from_one_that_adds_to_it(shop: Path) -> None:
+def test_a_build_step_that_calls_super_gives_no_part(shop: Path) -> None:
     class Own(ep.Experiment):
         def build_model(self, assembly: Any) -> Any:
             return TinyModel()
@@ -112,7 +143,7 @@ def test_model_with_its_own_loss_needs_no_task(shop: Path) -> None:
     assert result.ok, result.traceback
 
 
-def test_given_runner_is_named_and_does_not_take_part_in_tests(shop: Path) -> None:
+def test_a_given_runner_is_named_and_not_used_for_tests(shop: Path) -> None:
     class Mine(Train):
         pass
 
@@ -124,7 +155,7 @@ def test_given_runner_is_named_and_does_not_take_part_in_tests(shop: Path) -> No
     assert experiment.test().metrics.keys() == {"test/acc"}
 
 
-def test_runner_with_optimizers_of_its_own_needs_no_section(
+def test_a_runner_with_its_own_optimizers_needs_no_section(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Own(Train):
@@ -158,37 +189,34 @@ def test_runner_of_the_config_is_used_by_fit(shop: Path) -> None:
     assert result.value == "hello"
 
 
-@pytest.mark.parametrize("verb", ["test", "predict"])
-def test_run_of_given_parts_is_evaluated_by_the_script_that_made_them(
-    shop: Path, epochal: Command, verb: str
-) -> None:
+def test_a_run_of_given_parts_is_evaluated_by_its_script(shop: Path, epochal: Command) -> None:
     fit(model=TinyModel(), task=TinyTask())
-    done = epochal(verb, "last")
-    assert done.code == 74
-    assert "its task and model came from Python" in done.err
-    assert f"experiment.{verb}() in the script that made them" in done.err
+    for verb in ("test", "predict"):
+        done = epochal(verb, "last")
+        assert done.code == 74
+        assert "its task and model came from Python" in done.err
+        assert f"experiment.{verb}() in the script that made them" in done.err
     assert "given    model, task" in epochal("show", "last").out
 
 
-def test_damaged_list_of_given_parts_does_not_stop_anything(shop: Path) -> None:
+def test_a_damaged_list_of_given_parts_is_ignored(shop: Path) -> None:
     result = fit()
     assert result.dir is not None
     facts = json.loads((result.dir / "run.json").read_text())
+    assert facts["given"] == []
     (result.dir / "run.json").write_text(json.dumps(facts | {"given": 3}))
     assert evaluate_run("last", "test", shop / "runs", no_file=True).ok
 
 
-@pytest.mark.parametrize("name", ["tag", "project"])
-def test_empty_title_counts_as_none(shop: Path, name: str) -> None:
-    fit(**{name: None})
-    read = Read(shop)
-    assert (read.run["tag"], read.run["project"]) == (
-        "config" if name == "tag" else "shop",
-        "store",
-    )
+def test_an_empty_title_counts_as_missing(shop: Path, epochal: Command) -> None:
+    for title in ("tag", "project"):
+        assert epochal("run", "config.yaml", "--fast", f"{title}=null").code == 0
+    runs = [json.loads((one / "run.json").read_text()) for one in run_folders(shop)]
+    titles = [(run["tag"], run["project"]) for run in runs]
+    assert sorted(titles) == [("config", "store"), ("shop", "store")]
 
 
-def test_weights_of_given_parts_are_read_again(shop: Path) -> None:
+def test_weights_of_given_parts_can_be_loaded_again(shop: Path) -> None:
     result = fit(model=TinyModel())
     assert result.dir is not None
     with pytest.raises(CheckpointError, match="init_from=") as caught:

@@ -1,0 +1,1 @@
+"""From a checked config to the parts of a run."""
