@@ -133,7 +133,7 @@ class ProjectScanner:
             self._data_folders |= {folder, place.parent} - {""}
 
     def _skip_special_folder(self, folder: str, names: set[str]) -> bool:
-        """Whether its names show that a folder is a submodule, records or an environment."""
+        """Skip a submodule, records or an environment of packages; gives whether it was one."""
         if ".git" in names:
             self._skip(folder, "submodule", _read_submodule_commit(self.root / folder / ".git"))
         elif EPOCHAL_DIR in names or names >= _RECORD_FILES:
