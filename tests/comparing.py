@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.records.code.code_manifest import CodeFile, CodeManifest, Framework, SkippedEntry
-from epochal.records.folder.record import RunRecord, read_run
+from epochal.records.find import read_run
 from epochal.records.metrics.points import MetricWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from epochal.records.folder.record import RunRecord
 
 FACTS = {"project": "digits", "runner": "train", "epochal": "1", "torch": "2", "monitor": "val/acc"}
 

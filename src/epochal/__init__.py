@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from epochal.experiment.tools.find_batch import find_batch
     from epochal.experiment.tools.find_lr import find_lr
     from epochal.records.compare import diff
-    from epochal.records.folder.record import read_run as read
+    from epochal.records.find import read_run as read
     from epochal.records.query.sheet import runs
     from epochal.registry import register
 
@@ -71,7 +71,7 @@ _HOMES = {
     "find_lr": "epochal.experiment.tools.find_lr",
     "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.config.arguments",
-    "read": "epochal.records.folder.record",
+    "read": "epochal.records.find",
     "register": "epochal.registry",
     "resume": "epochal.experiment.run",
     "run": "epochal.experiment.run",

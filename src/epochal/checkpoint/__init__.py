@@ -1,4 +1,4 @@
-"""Tensors in and out of files that outlive the run."""
+"""Saves and loads checkpoints and weights."""
 
 from epochal.checkpoint.checkpoint_folder import (
     mark_as_damaged,

@@ -1,4 +1,4 @@
-"""Checkpoints as folders: written whole or not at all, verified before they are read."""
+"""Writes checkpoint folders atomically, verifies and reads them, and prunes old ones."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _NAME = re.compile(r"[^/\\\0]{1,150}")
 def write_checkpoint(
     folder: Path, name: str, state: Mapping[str, object] | SerializedState, facts: Mapping[str, Any]
 ) -> CheckpointManifest:
-    """Put a checkpoint into ``folder``: when this returns, it outlives a power cut.
+    """Write a checkpoint into ``folder``; when this returns, it survives a power failure.
 
     Args:
-        folder: Where the checkpoints of the run are; made when it is missing.
-        name: Of the new one; a number is added when it is taken.
-        state: A tree per part, or what ``snapshot`` made of them.
-        facts: What the manifest says of it: any of its fields but ``files`` and ``format``.
+        folder: The folder of checkpoints; created if missing.
+        name: The name of the checkpoint; a number is added if it exists.
+        state: A tree per part, or the result of ``snapshot_to_host``.
+        facts: Fields of the manifest, without ``files`` and ``format``.
     """
     if (
         not _NAME.fullmatch(name)
@@ -92,7 +92,7 @@ def _commit(
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], CheckpointManifest]:
-    """The trees of every part and the manifest; sizes and SHA-256 are compared first."""
+    """The tree of every part, and the manifest; verifies sizes and SHA-256 first."""
     damage = verify_checkpoint(path) if path.is_dir() else None
     if damage is not None or not path.is_dir():
         what = str(damage) if damage else f"{path}: no such checkpoint"
@@ -103,7 +103,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], CheckpointManifest]:
 
 
 def mark_as_damaged(path: Path) -> Path:
-    """Rename a damaged checkpoint, so that nobody looks at it again; nothing is deleted."""
+    """Rename a damaged checkpoint, so that it is not read again; nothing is deleted."""
     target = path.with_name(path.name + DAMAGED_SUFFIX)
     number = 1
     while target.exists():
@@ -119,9 +119,9 @@ def mark_as_damaged(path: Path) -> Path:
 def prune_checkpoints(
     folder: Path, *, keep_last: int | None, keep_best: int, keep_regular: bool = False
 ) -> list[str]:
-    """Renew the links, then remove what need not be kept; returns the names of the removed.
+    """Update the links and remove old checkpoints; gives the names of those removed.
 
-    To be called after a checkpoint was committed, never before.
+    Call it only after a checkpoint was committed.
     """
     found = find_checkpoints(folder)
     try:
@@ -147,7 +147,7 @@ def _update_links(folder: Path, found: list[CheckpointManifest]) -> None:
 
 
 def remove_leftovers(folder: Path) -> list[str]:
-    """Remove what processes that were killed left in ``folder``; call it before the first save."""
+    """Remove leftovers of killed processes in ``folder``; call it before the first save."""
     try:
         return durable.remove_stale(folder, _is_stale)
     except OSError as error:
@@ -155,7 +155,7 @@ def remove_leftovers(folder: Path) -> list[str]:
 
 
 def get_process_identity() -> str:
-    """What tells this process from all others, also from later ones with its number."""
+    """Distinguishes this process from all others, including later ones with its pid."""
     return f"{os.getpid()}.{_stamp(os.getpid())}"
 
 
@@ -164,7 +164,7 @@ def _stamp(pid: int) -> str:
 
 
 def _is_stale(name: str) -> bool:
-    # What this very process left is stale, too: it is not saving anything yet.
+    # Leftovers of this process are stale, too: it is not saving yet.
     number, _, stamp = name.partition(".")
     pid = int(number) if number.isdigit() else 0
     if not pid or pid == os.getpid() or is_process_gone(pid, host=host_name()):
@@ -192,7 +192,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             names: list[str] = file.keys()
-            # Copied, so that nothing depends on the file once this returns.
+            # Cloned, so that nothing depends on the file afterwards.
             return {name: file.get_tensor(name).clone() for name in names}
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {str(error).lower()}") from error

@@ -1,4 +1,4 @@
-"""From tagged JSON back to the values that it stands for."""
+"""Rebuilds Python values and tensors from the tagged JSON of a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 DEFAULT_FACTORIES: dict[str, Callable[[], object]] = {
     kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)
 }
-"""What may make the values of a defaultdict, by name."""
+"""The allowed factories of a defaultdict, by name."""
 
 
 @final
 class Deserializer:
-    """Puts trees together again from their two halves."""
+    """Rebuilds trees from tagged JSON and tensors."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.restorer = TensorRestorer(tensors)
 
     def visit(self, plain: Any) -> Any:  # noqa: ANN401 - any tree
-        """The value that ``plain`` stands for."""
+        """The value of ``plain``."""
         if isinstance(plain, list):
             return [self.visit(child) for child in plain]
         if not isinstance(plain, dict):
@@ -56,15 +56,15 @@ class Deserializer:
         return np.asfortranarray(array) if plain["fortran"] else array
 
 
-def _default(joiner: Deserializer, plain: list[Any]) -> object:
+def _default(deserializer: Deserializer, plain: list[Any]) -> object:
     name, pairs = plain
     factory = DEFAULT_FACTORIES[name] if name is not None else None
-    return defaultdict(factory, joiner.pairs(pairs))
+    return defaultdict(factory, deserializer.pairs(pairs))
 
 
-def _counter(joiner: Deserializer, plain: list[Any]) -> object:
+def _counter(deserializer: Deserializer, plain: list[Any]) -> object:
     counter: Counter[object] = Counter()
-    counter.update(dict(joiner.pairs(plain)))
+    counter.update(dict(deserializer.pairs(plain)))
     return counter
 
 

@@ -1,4 +1,4 @@
-"""The first weights of a model, from a file, a checkpoint or a whole run."""
+"""Initialises the weights of a model from a file, a checkpoint or a run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FINAL_WEIGHTS_FILE = "final.safetensors"
-"""The weights with which a training ended."""
+"""The weights at the end of training."""
 
 AVERAGED_WEIGHTS_FILE = "final-ema.safetensors"
-"""The averaged ones, if there were any."""
+"""The averaged weights, if any."""
 
 Ema = bool | Literal["required"]
 
@@ -35,17 +35,17 @@ def init_weights(
     strict: bool = True,
     try_ema: Ema = False,
 ) -> WeightMismatch:
-    """Give a model the weights that are found at ``path``, and say what was used and what not.
+    """Load the weights at ``path`` into a model; logs and gives what did not match.
 
     Args:
-        model: What receives them.
-        path: A safetensors file, the folder of a checkpoint, or that of a run.
-        exclude: Patterns of names to leave as they are, such as ``head.*``.
-        strict: Whether all other names must occur on both sides.
-        try_ema: Take averaged weights if there are any; ``required`` fails without them.
+        model: The model.
+        path: A safetensors file, a checkpoint folder, or a run folder.
+        exclude: Patterns of names to skip, such as ``head.*``.
+        strict: Whether all other names must match.
+        try_ema: Use averaged weights if there are any; ``required`` fails without them.
 
     Raises:
-        CheckpointError: Nothing is there, or it does not fit the model.
+        CheckpointError: There are no weights, or they do not fit the model.
     """
     tensors, source = load_weights_from(path, try_ema=try_ema)
     mismatch = apply_tensors(model, tensors, source, strict=strict, exclude=exclude)
@@ -57,10 +57,10 @@ def init_weights(
 
 
 def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Tensor], Path]:
-    """The weights at ``path`` by name, and where they were found.
+    """The weights at ``path`` by name, and their file or folder.
 
     Raises:
-        CheckpointError: There are none, or no averaged ones although they are required.
+        CheckpointError: There are none, or no averaged ones when required.
     """
     if not path.is_dir():
         return _read_file(path, try_ema)
@@ -81,9 +81,9 @@ def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Te
 
 
 def _read_file(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
-    beside = path.with_name(AVERAGED_WEIGHTS_FILE)
-    if try_ema and path.name == FINAL_WEIGHTS_FILE and beside.is_file():
-        return load_weights(beside), beside
+    averaged = path.with_name(AVERAGED_WEIGHTS_FILE)
+    if try_ema and path.name == FINAL_WEIGHTS_FILE and averaged.is_file():
+        return load_weights(averaged), averaged
     if try_ema and path.name != AVERAGED_WEIGHTS_FILE:
         _report_missing_average(path, try_ema)
     return load_weights(path), path

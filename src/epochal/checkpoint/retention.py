@@ -1,4 +1,4 @@
-"""Which checkpoints of a run need not be kept, decided from their manifests alone."""
+"""Decides from manifests which checkpoints of a run may be deleted."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def choose_deletions(
     keep_best: int = 0,
     keep_regular: bool = False,
 ) -> list[CheckpointManifest]:
-    """Those that may go, oldest first; the newest one always stays.
+    """The checkpoints that may be deleted, oldest first; the newest always stays.
 
     Args:
-        manifests: Every committed checkpoint, the one just written among them.
+        manifests: All committed checkpoints, including the one just written.
         keep_last: How many of the newest stay; None for all.
         keep_best: How many of those with the best monitored values stay.
-        keep_regular: Whether the newest one stays that was not made because the run ended.
+        keep_regular: Whether the newest one stays that was not saved because the run ended.
     """
     ordered = sorted(manifests, key=lambda manifest: manifest.order)
     if keep_last is None:

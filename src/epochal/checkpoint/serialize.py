@@ -1,4 +1,4 @@
-"""State as a tree of plain data, taken apart into JSON and tensors, and put together again."""
+"""Splits state trees into JSON and tensors, and rebuilds them."""
 
 from __future__ import annotations
 
@@ -24,63 +24,63 @@ _ARRAY_KINDS = "biufcmMSU"
 
 
 class SerializedState(NamedTuple):
-    """A tree in two halves, as a checkpoint stores it."""
+    """A tree as JSON and tensors, as a checkpoint stores it."""
 
     plain: Any
-    """What JSON can say; tagged mappings stand for everything else, tensors included."""
+    """JSON data; tagged mappings stand for other types and tensors."""
 
     tensors: dict[str, Tensor]
-    """The tensors that the tags name, detached, on their devices, one per piece of memory."""
+    """The tensors that tags name, detached, on their devices, one per piece of memory."""
 
 
 def serialize_tree(tree: object, owner: str) -> SerializedState:
-    """Take ``tree`` apart; raises CheckpointError naming ``owner`` and key where that cannot be.
+    """Split ``tree``; raises CheckpointError with ``owner`` and key for unsupported values.
 
-    Tensors are not copied. Those that share memory are stored once and share it again after
-    ``join``; strides come back as they were.
+    Tensors are not copied. Tensors that share memory are stored once, and share it again after
+    ``deserialize_state``, with their strides.
     """
-    taken = serialize_state({owner: tree})
-    return SerializedState(taken.plain[owner], taken.tensors)
+    split = serialize_state({owner: tree})
+    return SerializedState(split.plain[owner], split.tensors)
 
 
 def serialize_state(state: Mapping[str, object]) -> SerializedState:
-    """Take a tree per part apart; memory is shared across parts, too."""
-    splitter = _Serializer()
-    plain = {part: splitter.visit(tree, (part,)) for part, tree in state.items()}
-    return SerializedState(plain, splitter.shelf.tensors())
+    """Split one tree per part; parts may share memory."""
+    serializer = _Serializer()
+    plain = {part: serializer.visit(tree, (part,)) for part, tree in state.items()}
+    return SerializedState(plain, serializer.collector.tensors())
 
 
 def snapshot_to_host(state: Mapping[str, object]) -> SerializedState:
-    """Take a tree per part apart and copy its tensors to host memory, so that it stays as it is."""
-    taken = serialize_state(state)
-    return SerializedState(taken.plain, copy_to_host(taken.tensors))
+    """Split one tree per part and copy its tensors to host memory."""
+    split = serialize_state(state)
+    return SerializedState(split.plain, copy_to_host(split.tensors))
 
 
 def deserialize_state(plain: object, tensors: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - any tree
-    """The tree that was taken apart; its tensors are those of ``tensors``, or views of them."""
+    """The original tree; its tensors are those in ``tensors``, or views of them."""
     try:
         return Deserializer(tensors).visit(plain)
     except CheckpointError:
         raise
-    except Exception as error:  # whatever text may be in a file
+    except Exception as error:  # a damaged file may hold anything
         raise CheckpointError(f"state: cannot be put together: {error!r}") from error
 
 
 @final
 class _Serializer:
     def __init__(self) -> None:
-        self.shelf = TensorCollector()
+        self.collector = TensorCollector()
         self._open: set[int] = set()
 
     def visit(self, value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any tree
-        """The plain form of ``value``, which stands at ``path``."""
+        """The JSON form of ``value`` at ``path``."""
         kind = type(value)
         if value is None or kind is bool:
             return value
         if kind in _SCALARS:
             return _SCALARS[kind](value)
         if isinstance(value, Tensor):
-            return self.shelf.add(value, path)
+            return self.collector.add(value, path)
         if isinstance(value, np.generic | np.ndarray):
             return self._array(value, path)
         if kind in _CONTAINERS:
@@ -100,28 +100,28 @@ class _Serializer:
         return plain
 
     def items(self, values: Iterable[object], path: tuple[str, ...]) -> list[object]:
-        """The plain forms of what stands one after the other."""
+        """The JSON forms of a sequence."""
         return [self.visit(child, (*path, str(i))) for i, child in enumerate(values)]
 
     def pairs(self, value: Mapping[object, object], path: tuple[str, ...]) -> list[object]:
-        """The plain forms of keys and values."""
+        """The JSON forms of keys and values."""
         return [
             [self.visit(key, (*path, f"key {key!r}")), self.visit(child, (*path, str(key)))]
             for key, child in value.items()
         ]
 
     def mapping(self, value: Mapping[object, object], path: tuple[str, ...]) -> object:
-        """A mapping as it is where JSON can say it, else as pairs."""
+        """A JSON object if all keys are plain strings, else pairs."""
         if all(type(key) is str and _is_plain_key(key) for key in value):
             return {str(key): self.visit(child, (*path, str(key))) for key, child in value.items()}
         return {"$dict": self.pairs(value, path)}
 
     def unordered(self, value: Iterable[object], path: tuple[str, ...]) -> list[object]:
-        """What has no order, in one that does not depend on hashes."""
+        """The items of a set, in an order that does not depend on hashes."""
         return sorted(self.items(value, path), key=repr)
 
     def default(self, value: defaultdict[object, object], path: tuple[str, ...]) -> object:
-        """A mapping that makes its own values, if a known type makes them."""
+        """A defaultdict with a known factory."""
         factory = value.default_factory
         name = getattr(factory, "__name__", "") if factory is not None else None
         if name is not None and DEFAULT_FACTORIES.get(name) is not factory:
@@ -141,7 +141,7 @@ class _Serializer:
         stored = torch.from_numpy(flat.copy())
         shape = list(value.shape)
         return {
-            "$array": self.shelf.add(stored, path),
+            "$array": self.collector.add(stored, path),
             "dtype": value.dtype.str,
             "shape": shape,
             "fortran": is_fortran,
@@ -149,7 +149,7 @@ class _Serializer:
 
 
 def unsupported_value_error(path: tuple[str, ...], what: str, hint: str) -> CheckpointError:
-    """The error for something that no checkpoint can hold, naming part and key."""
+    """The error for an unsupported value, with part and key."""
     key = ".".join(path[1:])
     where = f"{path[0]}: {key}" if key else path[0]
     return CheckpointError(f"{where}: cannot be kept in a checkpoint: {what}\n  {hint}")
@@ -172,7 +172,7 @@ def _integer(value: int) -> object:
 
 
 def _float(value: float) -> object:
-    # Every bit of a NaN is kept; JSON has no word for it, nor for infinities.
+    # JSON has no NaN and no infinities; all bits of a NaN are stored.
     return value if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
 
 

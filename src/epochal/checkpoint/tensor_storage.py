@@ -1,4 +1,4 @@
-"""Tensors as pieces of memory: what shares memory is stored once, and shares it again."""
+"""Stores tensors that share memory once, and restores them so that they share it again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAFETENSORS_DTYPES = {
     torch.float64: "F64",
     torch.complex64: "C64",
 }
-"""The element types that safetensors files know, by their names there."""
+"""The names of dtypes in safetensors files."""
 
 _SAME_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _REAL = {torch.complex32: torch.float16, torch.complex128: torch.float64}
@@ -42,7 +42,7 @@ _ALIGNMENT = 16  # no element is wider
 @final
 @dataclass(slots=True)
 class _TensorLeaf:
-    """One tensor of a tree: where its memory lies, and the tag that will say so."""
+    """One tensor of a tree, its memory range, and its tag."""
 
     name: str
     tensor: Tensor
@@ -67,26 +67,26 @@ class _TensorLeaf:
 
 @final
 class TensorCollector:
-    """Collects the tensors of a tree; their tags are complete once ``tensors`` was called."""
+    """Collects the tensors of a tree; ``tensors`` completes their tags."""
 
     def __init__(self) -> None:
         self._leaves: list[_TensorLeaf] = []
         self._names: set[str] = set()
 
     def add(self, tensor: Tensor, path: tuple[str, ...]) -> dict[str, Any]:
-        """The tag that stands for ``tensor`` in the plain tree."""
-        obstacle = _explain_unsupported(tensor)
-        if obstacle:
+        """The tag of ``tensor`` in the JSON tree."""
+        problem = _explain_unsupported(tensor)
+        if problem:
             key = ".".join(path[1:])
             where = f"{path[0]}: {key}" if key else path[0]
-            raise CheckpointError(f"{where}: cannot be kept in a checkpoint: {obstacle}")
+            raise CheckpointError(f"{where}: cannot be kept in a checkpoint: {problem}")
         plain = tensor.detach().as_subclass(Tensor).resolve_conj().resolve_neg()
         leaf = _TensorLeaf(self._free_name("/".join(path)), plain)
         self._leaves.append(leaf)
         return leaf.tag
 
     def tensors(self) -> dict[str, Tensor]:
-        """What must be stored, by name; fills in the tags."""
+        """The tensors to store, by name; completes the tags."""
         found: dict[str, Tensor] = {}
         for group in _overlapping(self._leaves):
             first = group[0]
@@ -121,7 +121,7 @@ def _explain_unsupported(tensor: Tensor) -> str:
 
 
 def _overlapping(leaves: list[_TensorLeaf]) -> list[list[_TensorLeaf]]:
-    """Leaves whose memory overlaps, together; each group in the order of the tree."""
+    """Groups of leaves with overlapping memory, each in the order of the tree."""
     order = {id(leaf): number for number, leaf in enumerate(leaves)}
     groups: list[list[_TensorLeaf]] = []
     ends: dict[object, tuple[int, list[_TensorLeaf]]] = {}
@@ -142,7 +142,7 @@ def _overlapping(leaves: list[_TensorLeaf]) -> list[list[_TensorLeaf]]:
 
 
 def _overlaps_itself(tensor: Tensor) -> bool:
-    """Whether one element may be reached by several indices, as after ``expand``."""
+    """Whether several indices may share an element, as after ``expand``."""
     if tensor.is_contiguous():
         return False
     reach = 0
@@ -165,7 +165,7 @@ def _describe_whole(group: list[_TensorLeaf]) -> Tensor:
 
 
 def _row_major(shape: torch.Size) -> tuple[int, ...]:
-    """The strides that torch gives to a new tensor."""
+    """The default strides of a new tensor."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -175,16 +175,16 @@ def _row_major(shape: torch.Size) -> tuple[int, ...]:
 
 
 def _describe_views(group: list[_TensorLeaf]) -> Tensor:
-    """One flat piece of memory, of which every member of the group is a view."""
+    """One flat tensor, with each member of the group as a view of it."""
     tensor = group[0].tensor
     storage = tensor.untyped_storage()
-    kinds = {leaf.tensor.dtype for leaf in group}
-    kind = kinds.pop() if len(kinds) == 1 else torch.uint8
-    width = kind.itemsize
-    unit = width if not kinds else _ALIGNMENT
+    dtypes = {leaf.tensor.dtype for leaf in group}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.uint8
+    width = dtype.itemsize
+    unit = width if not dtypes else _ALIGNMENT
     low = (min(leaf.start for leaf in group) - storage.data_ptr()) // unit * unit
     high = max(leaf.end for leaf in group) - storage.data_ptr()
-    flat = torch.empty(0, dtype=kind, device=tensor.device)
+    flat = torch.empty(0, dtype=dtype, device=tensor.device)
     flat.set_(storage, low // width, ((high - low) // width,), (1,))
     stored, note = _to_supported_dtype(flat)
     for leaf in group:
@@ -193,7 +193,7 @@ def _describe_views(group: list[_TensorLeaf]) -> Tensor:
         leaf.tag["shape"] = list(leaf.tensor.shape)
         leaf.tag["stride"] = list(leaf.tensor.stride())
         leaf.tag["offset"] = offset // leaf.tensor.element_size()
-        if kinds:
+        if dtypes:
             leaf.tag["cast"] = _dtype_name(leaf.tensor.dtype)
     return stored
 
@@ -211,7 +211,7 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def get_dtype(name: str) -> torch.dtype:
-    """The element type that torch calls ``name``."""
+    """The torch dtype with this name."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise CheckpointError(f"state: this torch has no element type {name!r}")
@@ -220,14 +220,14 @@ def get_dtype(name: str) -> torch.dtype:
 
 @final
 class TensorRestorer:
-    """Gives the tensors that tags stand for; equal tags give one tensor."""
+    """Restores the tensors of tags; equal tags give the same tensor."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
         self._made: dict[str, Tensor] = {}
 
     def get(self, tag: Mapping[str, Any]) -> Tensor:
-        """The tensor of one tag, with its own strides, sharing what it shared."""
+        """The tensor of one tag, with its strides and shared memory."""
         key = repr(sorted(tag.items()))
         if key not in self._made:
             self._made[key] = self._make(tag)
@@ -254,7 +254,7 @@ class TensorRestorer:
 
 
 def get_tensor_bytes(tensor: Tensor) -> memoryview:
-    """The values of a tensor in row-major order, as safetensors files hold them."""
+    """The values of a tensor in row-major order, as in safetensors files."""
     if not tensor.numel():
         return memoryview(b"")
     whole = tensor.detach().cpu().contiguous()
@@ -264,7 +264,7 @@ def get_tensor_bytes(tensor: Tensor) -> memoryview:
 
 
 def copy_to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies in host memory that nobody changes; from a device all at once, in pinned memory."""
+    """Copies of tensors in host memory; copies from a device are pinned and asynchronous."""
     copies = {}
     for name, tensor in tensors.items():
         copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)

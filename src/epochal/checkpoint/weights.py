@@ -1,4 +1,4 @@
-"""The weights of a model in one safetensors file: saved, loaded, put into a model."""
+"""Saves the weights of a model to a safetensors file, and loads them."""
 
 from __future__ import annotations
 
@@ -27,21 +27,20 @@ _MAX_LISTED = 10
 @final
 @dataclass(frozen=True, slots=True)
 class WeightMismatch:
-    """Names that a model and a file do not share."""
+    """Names that only the model or only the file has."""
 
     missing: tuple[str, ...] = ()
-    """In the model only; they kept the values they had."""
+    """In the model only; their values are unchanged."""
 
     unexpected: tuple[str, ...] = ()
-    """In the file only; they were left out."""
+    """In the file only; they were not used."""
 
 
 def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | None = None) -> str:
     """Write every parameter and persistent buffer to ``path``; returns the file's SHA-256.
 
-    A tensor that the model uses under several names is stored once; one that has no size yet is
-    left out. Names are those of the
-    bare model, also when it is wrapped for compilation or for several devices.
+    A tensor with several names is stored once; uninitialised ones are left out. Names are those
+    of the model without wrappers of ``torch.compile`` or data parallelism.
     """
     tensors = _named_tensors(path, model)
     aliases = _find_aliases(tensors)
@@ -80,7 +79,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 
 def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> WeightMismatch:
-    """Put the tensors of ``path`` into ``model``; see ``apply_tensors``."""
+    """Load the tensors of ``path`` into ``model``; see ``apply_tensors``."""
     return apply_tensors(model, load_weights(path), path, strict=strict)
 
 
@@ -92,17 +91,17 @@ def apply_tensors(
     strict: bool = True,
     exclude: Sequence[str] = (),
 ) -> WeightMismatch:
-    """Put tensors into ``model``, all or none; dtypes and devices are the model's.
+    """Load tensors into ``model``, all or none; dtypes and devices are the model's.
 
     Prefixes that wrappers add to names are ignored on both sides.
 
     Args:
-        model: What receives the weights.
+        model: The model.
         tensors: The weights by name.
         source: Where they came from, for messages.
-        strict: Whether every name must occur on both sides. Without it, names on one side
-            only are returned; shapes must agree in any case, and some name must match.
-        exclude: Patterns of names, such as ``head.*``, that stay as they are.
+        strict: Whether all names must match. Otherwise mismatches are returned; shapes must agree
+            in any case, and at least one name must match.
+        exclude: Patterns of names to skip, such as ``head.*``.
     """
     wanted = {name: value for name, value in model.state_dict().items() if _is_tensor(value)}
     found = _match_names(wanted, tensors)
@@ -122,7 +121,7 @@ def apply_tensors(
         raise CheckpointError("\n  ".join([f"{source}: does not fit the model", *problems]))
     try:
         model.load_state_dict(shared, strict=False)
-    except RuntimeError as error:  # a tensor that cannot be written to, or a hook of the model
+    except RuntimeError as error:  # a read-only tensor, or a hook of the model
         raise CheckpointError(f"{source}: the model refused its weights\n  {error}") from error
     return mismatch
 
@@ -135,7 +134,7 @@ def _is_excluded(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _require_matches(source: Path, patterns: Sequence[str], names: set[str]) -> None:
-    """Refuse a pattern that leaves nothing out, since it must be misspelt."""
+    """Refuse a pattern that matches no name, since it must be a typo."""
     for pattern in patterns:
         if not any(_is_excluded(name, [pattern]) for name in names):
             known = sorted({_strip_compile_prefix(name).partition(".")[0] for name in names})
@@ -159,7 +158,7 @@ def _named_tensors(path: Path, model: nn.Module) -> dict[str, Tensor]:
 
 
 def _is_uninitialized(tensor: Tensor) -> bool:
-    """Whether it has no size yet, because no batch went through a lazy module so far."""
+    """Whether it belongs to a lazy module that has seen no batch."""
     return is_lazy(tensor)
 
 
@@ -184,7 +183,7 @@ def _memory_key(tensor: Tensor) -> object:
         or tensor.is_meta
         or tensor.layout != torch.strided
     ):
-        return object()  # equal to nothing else: there is no memory to share
+        return object()  # equal to nothing: there is no memory to share
     layout = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
     return (tensor.device, tensor.data_ptr(), *layout)
 
@@ -229,11 +228,11 @@ def _starts_like_pickle(path: Path) -> bool:
 
 
 def _strip_compile_prefix(name: str) -> str:
-    return name.replace("_orig_mod.", "")  # torch.compile adds it, at any depth
+    return name.replace("_orig_mod.", "")  # added by torch.compile at any depth
 
 
 def _match_names(wanted: Iterable[str], found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """``found`` under the model's own names where they only differ by a wrapper's prefix."""
+    """``found`` under the names of the model, ignoring the prefixes of wrappers."""
     own = {_strip_compile_prefix(name): name for name in wanted}
     candidates = [
         {
@@ -246,7 +245,7 @@ def _match_names(wanted: Iterable[str], found: Mapping[str, Tensor]) -> dict[str
 
 
 def _missing(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
-    # A tied tensor is there when any of its names is.
+    # A tied tensor is present if any of its names is.
     filled = {_memory_key(wanted[name]) for name in shared}
     return [
         name
@@ -260,7 +259,7 @@ def _missing(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list
 def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
     names = []
     for name, tensor in shared.items():
-        if _is_uninitialized(wanted[name]):  # it takes the size of what is loaded
+        if _is_uninitialized(wanted[name]):  # it takes the shape of the loaded tensor
             continue
         here, there = _describe(wanted[name]), _describe(tensor)
         if here != there:
@@ -275,7 +274,7 @@ def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> li
 
 
 def _describe(tensor: Tensor) -> str:
-    # The width of a number may differ and is converted; its nature may not.
+    # Widths of numbers are converted; floats and integers are not.
     is_real = tensor.dtype.is_floating_point or tensor.dtype.is_complex
     return f"{'float' if is_real else 'integer'} {tuple(tensor.shape)}"
 

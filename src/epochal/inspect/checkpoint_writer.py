@@ -21,7 +21,7 @@ from epochal.records.folder.checkpoint_manifests import (
     find_newest_checkpoint,
 )
 
-KEPT = 2
+NUM_KEPT = 2
 
 
 def write_checkpoint(folder: Path, step: int, data: bytes) -> None:
@@ -47,7 +47,7 @@ def write_forever(folder: Path, size: int, first: int) -> None:
     while True:
         write_checkpoint(folder, step, data)
         os.write(sys.stdout.fileno(), b"%d\n" % step)
-        for old in find_checkpoints(folder)[:-KEPT]:
+        for old in find_checkpoints(folder)[:-NUM_KEPT]:
             durable.remove_tree(old.path, str(os.getpid()))
         step += 1
 

@@ -68,7 +68,7 @@ def _kill_one(scratch: Path, size: int, first: int, rng: random.Random) -> int:
         rest, errors = process.communicate()
     whole = rest.decode().splitlines()[: rest.count(b"\n")]
     if not last:
-        raise OSError(_last_line(errors) or "the process that saves ended by itself")
+        raise OSError(_last_line(errors) or "the process that saves ended early")
     return int(whole[-1]) if whole else last
 
 

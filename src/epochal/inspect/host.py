@@ -97,7 +97,7 @@ def check_shared_memory(path: Path = SHARED) -> Diagnostic:
     try:
         total = shutil.disk_usage(path).total
     except OSError:
-        return Diagnostic("shared memory", "ok", "has no folder of its own here")
+        return Diagnostic("shared memory", "ok", "has no separate folder here")
     if total < _LITTLE_SHARED_BYTES:
         hint = "give the container more, for example --shm-size=8g, or use few loader workers"
         return Diagnostic("shared memory", "warn", f"only {format_bytes(total)} in {path}", hint)

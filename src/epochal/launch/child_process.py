@@ -1,4 +1,4 @@
-"""A child process that is told to end when its parent dies, and gets signals only from it."""
+"""A child process that gets SIGTERM when its parent dies, and signals only from it."""
 
 from __future__ import annotations
 

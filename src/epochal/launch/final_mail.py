@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.errors import EpochalError
 from epochal.launch.restart_policy import SUCCESS
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.records.mail.compose import MailContent, compose, mail_kind
 from epochal.records.mail.expected import cancel_expected, find_mailbox, is_expected, post_end
 from epochal.records.mail.mailbox import Mailbox

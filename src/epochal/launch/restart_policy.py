@@ -87,7 +87,7 @@ class RestartPolicy:
             what = FINAL.get(end.code, "anything")
             return RestartDecision(False, f"another start would not change {what}")
         if end.code == PREEMPTED:
-            return RestartDecision(True, "it goes on", 1.0)
+            return RestartDecision(True, "resuming it", 1.0)
         return self._decide_after_crash(end)
 
     def _decide_after_crash(self, end: ProcessExit) -> RestartDecision:

@@ -19,13 +19,13 @@ from epochal.launch.restart_policy import (
     RestartDecision,
     RestartPolicy,
 )
+from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.announce import RUN_FILE_VARIABLE
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.derived_fields import describe_error, step_of
 from epochal.records.folder.folder import FOLDS_DIR
 from epochal.records.folder.parent import Parent
-from epochal.records.folder.record import RunRecord, read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from epochal.launch.keep_alive_file import KeepAliveFile
+    from epochal.records.folder.record import RunRecord
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _HANG_UP = getattr(signal, "SIGHUP", None)
@@ -188,7 +189,7 @@ def _read(folder: Path) -> RunRecord | None:
 
 
 def _stop(end: ProcessExit, file: KeepAliveFile, stop: StopRequest) -> int:
-    """The exit code after a signal; after Ctrl-C no later supervisor goes on."""
+    """The exit code after a signal; after Ctrl-C no later supervisor continues."""
     if end.code == SUCCESS or stop.number == signal.SIGINT:
         file.remove()
     return end.code if end.code >= 0 else 128 + stop.number

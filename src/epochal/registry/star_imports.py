@@ -29,8 +29,8 @@ def absolute_name(source: str, level: int, package: str) -> str:
     if not level:
         return source
     parts = package.split(".")
-    kept = parts[: len(parts) - level + 1]
-    return ".".join([*kept, source] if source else kept)
+    parents = parts[: len(parts) - level + 1]
+    return ".".join([*parents, source] if source else parents)
 
 
 @final

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from epochal import durable
+from epochal.checkpoint import checkpoint_folder
 from epochal.checkpoint.checkpoint_folder import (
     mark_as_damaged,
     prune_checkpoints,
@@ -81,25 +82,19 @@ def test_tensors_can_be_read_by_the_library(folder: Path) -> None:
     assert load_file(folder / "a" / "tensors.safetensors")["model/conv"].shape == (4, 2, 3)
 
 
-def test_equal_states_make_equal_files(folder: Path) -> None:
-    first = write_checkpoint(folder, "a", STATE, {})
-    assert write_checkpoint(folder, "b", STATE, {}).files == first.files
-
-
-def test_name_that_is_taken_gets_a_number(folder: Path) -> None:
-    write_checkpoint(folder, "a", {"x": 1}, {})
-    assert write_checkpoint(folder, "a", {"x": 2}, {}).name == "a~2"
-    assert write_checkpoint(folder, "a", {"x": 3}, {}).name == "a~3"
-    assert read_checkpoint(folder / "a")[0] == {"x": 1}
+def test_a_name_that_exists_gets_a_number_and_equal_states_make_equal_files(folder: Path) -> None:
+    first, second, third = (write_checkpoint(folder, "a", STATE, {}) for _ in range(3))
+    assert (first.name, second.name, third.name) == ("a", "a~2", "a~3")
+    assert first.files == second.files == third.files
 
 
 @pytest.mark.parametrize("name", ["", "last", "best", ".hidden", "a/b", "a.damaged", "x" * 200])
-def test_names_that_would_not_be_found_are_refused(folder: Path, name: str) -> None:
+def test_invalid_names_are_refused(folder: Path, name: str) -> None:
     with pytest.raises(CheckpointError, match=r"cannot be the name of a checkpoint\n  use 'step-"):
         write_checkpoint(folder, name, STATE, {})
 
 
-def test_state_that_cannot_be_stored_leaves_nothing_behind(folder: Path) -> None:
+def test_an_unsupported_state_leaves_no_files(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"^hooks: 0\.x: cannot be kept"):
         write_checkpoint(folder, "a", {"hooks": [{"x": object()}]}, {})
     assert not folder.exists()
@@ -113,12 +108,9 @@ def test_loaded_tensors_do_not_need_the_file(folder: Path) -> None:
     assert state["model"]["w"].tolist() == [0, 1, 2]
 
 
-def test_missing_checkpoint_is_an_error(folder: Path) -> None:
+def test_a_missing_or_damaged_checkpoint_is_refused(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"step-9: no such checkpoint\n  `ls "):
         read_checkpoint(folder / "step-9")
-
-
-def test_damaged_checkpoint_is_an_error_that_names_the_file(folder: Path) -> None:
     write_checkpoint(folder, "a", STATE, {})
     with (folder / "a" / "state.json").open("ab") as file:
         file.write(b" ")
@@ -142,7 +134,7 @@ def test_without_a_measured_value_there_is_no_best(folder: Path) -> None:
     assert names(folder) == ["last", "step-1"]
 
 
-def test_old_ones_go_and_the_best_stays(folder: Path) -> None:
+def test_old_checkpoints_are_removed_and_the_best_stays(folder: Path) -> None:
     removed = []
     for step, value in ((1, 0.9), (2, 0.1), (3, 0.5), (4, 0.6)):
         save(folder, step, value)
@@ -151,7 +143,7 @@ def test_old_ones_go_and_the_best_stays(folder: Path) -> None:
     assert names(folder) == ["best", "last", "step-2", "step-4"]
 
 
-def test_damaged_one_is_set_aside_and_kept(folder: Path) -> None:
+def test_a_damaged_checkpoint_is_renamed(folder: Path) -> None:
     for _ in range(2):
         save(folder, 1)
         (folder / "step-1" / "state.json").unlink()
@@ -161,7 +153,7 @@ def test_damaged_one_is_set_aside_and_kept(folder: Path) -> None:
     assert find_newest_checkpoint(folder) == (None, [])
 
 
-def test_leftovers_of_the_dead_and_of_this_process_are_removed(folder: Path) -> None:
+def test_leftovers_of_dead_processes_and_of_this_one_are_removed(folder: Path) -> None:
     save(folder, 1)
     alive = f".staging-step-5-{os.getppid()}.{'0' * 8}"  # its number was used by another before
     for name in (
@@ -177,19 +169,13 @@ def test_leftovers_of_the_dead_and_of_this_process_are_removed(folder: Path) -> 
     assert verify_checkpoint(folder / "step-1") is None
 
 
-def test_staged_folder_of_a_living_process_is_left_alone(folder: Path) -> None:
-    from epochal.checkpoint import checkpoint_folder as store
-
-    folder.mkdir()
+def test_the_staged_folder_of_a_living_process_stays(folder: Path) -> None:
+    assert remove_leftovers(folder) == []  # there is no folder
     parent = os.getppid()
-    name = f".staging-step-2-{parent}.{store._stamp(parent)}"
-    (folder / name).mkdir()
+    name = f".staging-step-2-{parent}.{checkpoint_folder._stamp(parent)}"
+    (folder / name).mkdir(parents=True)
     assert remove_leftovers(folder) == []
     assert names(folder) == [name]
-
-
-def test_no_folder_has_no_leftovers(folder: Path) -> None:
-    assert remove_leftovers(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -218,7 +204,7 @@ def test_failing_disk_is_explained(
     assert verify_checkpoint(folder / "step-1") is None
 
 
-def test_tensors_that_only_their_manifest_takes_for_tensors_are_an_error(folder: Path) -> None:
+def test_invalid_tensors_with_a_valid_digest_are_an_error(folder: Path) -> None:
     manifest = write_checkpoint(folder, "a", STATE, {})
     (folder / "a" / "tensors.safetensors").write_bytes(b"x")
     stored = StoredFile(1, hashlib.sha256(b"x").hexdigest())

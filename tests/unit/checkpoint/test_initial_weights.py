@@ -54,14 +54,14 @@ def test_file_with_weights_is_read(tmp_path: Path) -> None:
     assert float(model.get_parameter("head.bias").detach()[0]) == 5
 
 
-def test_checkpoint_gives_its_weights_or_the_averaged_ones(tmp_path: Path) -> None:
+def test_a_checkpoint_gives_its_weights_or_averaged_weights(tmp_path: Path) -> None:
     path = write_state(tmp_path, "a", 1, average=7)
     assert value_of(load_weights_from(path)) == 1
     assert value_of(load_weights_from(path, try_ema=True)) == 7
     assert load_weights_from(path)[1] == path
 
 
-def test_run_gives_its_last_weights_or_those_of_its_newest_whole_checkpoint(
+def test_a_run_gives_its_final_weights_or_its_newest_undamaged_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "checkpoints"
@@ -75,7 +75,7 @@ def test_run_gives_its_last_weights_or_those_of_its_newest_whole_checkpoint(
     assert value_of(load_weights_from(tmp_path)) == 9
 
 
-def test_averaged_weights_lie_beside_the_others(
+def test_averaged_weights_are_used_if_requested(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "checkpoints").mkdir()
@@ -94,12 +94,12 @@ def test_averaged_weights_lie_beside_the_others(
 
 
 @pytest.mark.parametrize("name", ["", "gone", "gone.safetensors"])
-def test_nothing_to_begin_with_is_an_error(tmp_path: Path, name: str) -> None:
+def test_missing_weights_are_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(CheckpointError, match=r"no such file|neither a run that has weights"):
         load_weights_from(tmp_path / name)
 
 
-def test_parts_that_are_excluded_stay_as_built(tmp_path: Path) -> None:
+def test_excluded_names_keep_their_values(tmp_path: Path) -> None:
     path = write_state(tmp_path, "a", 1)
     model = make(head=5)
     with pytest.raises(CheckpointError, match="does not fit the model"):
@@ -108,15 +108,11 @@ def test_parts_that_are_excluded_stay_as_built(tmp_path: Path) -> None:
     assert mismatch.missing == ()
     assert float(model.get_parameter("body.bias").detach()[0]) == 1
     assert float(model.get_parameter("head.bias").detach()[0]) == 0
-
-
-def test_pattern_that_fits_no_name_is_an_error(tmp_path: Path) -> None:
-    path = write_state(tmp_path, "a", 1)
     with pytest.raises(CheckpointError, match=r"no name fits exclude: 'hed\.\*'\n.* body, head"):
         init_weights(make(), path, exclude=["hed.*"])
 
 
-def test_wrapped_models_are_excluded_by_their_bare_names(tmp_path: Path) -> None:
+def test_patterns_match_names_without_wrappers(tmp_path: Path) -> None:
     save_weights(tmp_path / "a.safetensors", make(3))
     model = nn.Module()
     model.add_module("module", make())
@@ -125,7 +121,9 @@ def test_wrapped_models_are_excluded_by_their_bare_names(tmp_path: Path) -> None
     assert float(model.get_parameter("module.head.bias").detach()[0]) == 0
 
 
-def test_what_was_not_used_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unused_and_missing_names_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     model = make()
     model.add_module("extra", nn.Linear(1, 1))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,45 +33,27 @@ def names(manifests: list[CheckpointManifest]) -> list[int]:
     return [one.step for one in manifests]
 
 
-def test_all_stay_when_nothing_limits_them() -> None:
-    assert choose_deletions([manifest(1), manifest(2)], keep_last=None) == []
-
-
-def test_last_ones_stay() -> None:
+def test_the_newest_stay() -> None:
     found = [manifest(step) for step in (30, 10, 20)]
-    assert names(choose_deletions(found, keep_last=2)) == [10]
+    for keep_last, deleted in ((None, []), (2, [10]), (1, [10, 20]), (0, [10, 20])):
+        assert names(choose_deletions(found, keep_last=keep_last)) == deleted, keep_last
+    later = [manifest(100, attempt=0), manifest(60, attempt=1)]
+    assert names(choose_deletions(later, keep_last=1)) == [100]
 
 
-@pytest.mark.parametrize("keep_last", [0, 1])
-def test_newest_one_always_stays(keep_last: int) -> None:
-    found = [manifest(step) for step in (1, 2, 3)]
-    assert names(choose_deletions(found, keep_last=keep_last)) == [1, 2]
+def test_the_best_stay_in_both_modes() -> None:
+    for mode, kept in [("max", {5, 1, 4}), ("min", {5, 2, 3})]:
+        values = {1: -1.0, 2: -9.0, 3: -8.0, 4: -2.0, 5: -5.0}
+        found = [manifest(step, value, mode=mode) for step, value in values.items()]
+        gone = set(names(choose_deletions(found, keep_last=1, keep_best=2)))
+        assert set(values) - gone == kept
 
 
-@pytest.mark.parametrize(
-    ("mode", "kept"),
-    [("max", {5, 1, 4}), ("min", {5, 2, 3})],
-)
-def test_best_ones_stay_in_both_directions_and_below_zero(mode: Mode, kept: set[int]) -> None:
-    values = {1: -1.0, 2: -9.0, 3: -8.0, 4: -2.0, 5: -5.0}
-    found = [manifest(step, value, mode=mode) for step, value in values.items()]
-    gone = set(names(choose_deletions(found, keep_last=1, keep_best=2)))
-    assert set(values) - gone == kept
-
-
-def test_value_that_is_no_number_never_wins() -> None:
+def test_nan_is_never_best_and_of_equal_values_the_older_is() -> None:
     found = [manifest(1, math.nan), manifest(2, -math.inf), manifest(3, None), manifest(4)]
     assert names(choose_deletions(found, keep_last=1, keep_best=1)) == [1, 3]
-
-
-def test_older_one_of_two_equal_ones_is_the_best() -> None:
     found = [manifest(1, 0.5), manifest(2, 0.5), manifest(3, 0.1)]
     assert names(choose_deletions(found, keep_last=1, keep_best=1)) == [2]
-
-
-def test_later_attempt_is_newer_whatever_its_step() -> None:
-    found = [manifest(100, attempt=0), manifest(60, attempt=1)]
-    assert names(choose_deletions(found, keep_last=1)) == [100]
 
 
 @given(
@@ -80,7 +61,7 @@ def test_later_attempt_is_newer_whatever_its_step() -> None:
     st.integers(0, 5),
     st.integers(0, 5),
 )
-def test_some_stay_whatever_is_asked(
+def test_the_newest_stays_for_any_options(
     values: list[tuple[int, float]], keep_last: int, keep_best: int
 ) -> None:
     found = [manifest(i, value, attempt=attempt) for i, (attempt, value) in enumerate(values)]
@@ -90,7 +71,7 @@ def test_some_stay_whatever_is_asked(
     assert len(found) - len(gone) <= max(1, keep_last) + keep_best
 
 
-def test_the_newest_that_no_interruption_made_stays_for_those_who_go_back() -> None:
+def test_the_newest_regular_checkpoint_stays_if_requested() -> None:
     reasons = ["every", "every, end", "best, preempted", "preempted", "error"]
     made = [replace(manifest(step), reason=reason) for step, reason in enumerate(reasons)]
     assert names(choose_deletions(made, keep_last=1)) == [0, 1, 2, 3]

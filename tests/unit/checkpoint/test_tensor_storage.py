@@ -39,20 +39,20 @@ def raw(tensor: Tensor) -> list[int]:
     return list(get_tensor_bytes(tensor))
 
 
-@pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
-def test_every_element_type_keeps_its_bits(dtype: torch.dtype) -> None:
-    data = torch.arange(64, dtype=torch.uint8) % (2 if dtype == torch.bool else 251)
-    tensor = data.view(dtype)
-    back = again(tensor)
-    assert back.dtype == dtype
-    assert back.shape == tensor.shape
-    assert raw(back) == raw(tensor)
+def test_every_element_type_keeps_its_bits() -> None:
+    for dtype in ALL_DTYPES:
+        data = torch.arange(64, dtype=torch.uint8) % (2 if dtype == torch.bool else 251)
+        tensor = data.view(dtype)
+        back = again(tensor)
+        assert back.dtype == dtype
+        assert back.shape == tensor.shape
+        assert raw(back) == raw(tensor)
 
 
-@pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
-def test_stored_types_are_those_that_the_format_knows(dtype: torch.dtype) -> None:
-    _, tensors = serialize_tree(torch.zeros(16, dtype=torch.uint8).view(dtype), "x")
-    assert all(tensor.dtype in SAFETENSORS_DTYPES for tensor in tensors.values())
+def test_stored_types_are_those_that_the_format_knows() -> None:
+    for dtype in ALL_DTYPES:
+        _, tensors = serialize_tree(torch.zeros(16, dtype=torch.uint8).view(dtype), "x")
+        assert all(tensor.dtype in SAFETENSORS_DTYPES for tensor in tensors.values())
 
 
 STRIDED = {
@@ -75,12 +75,12 @@ STRIDED = {
 }
 
 
-@pytest.mark.parametrize("tensor", STRIDED.values(), ids=STRIDED.keys())
-def test_strides_come_back_exactly(tensor: Tensor) -> None:
-    back = again(tensor)
-    assert back.stride() == tensor.stride()
-    assert back.shape == tensor.shape
-    assert raw(back) == raw(tensor)
+def test_strides_come_back_exactly() -> None:
+    for tensor in STRIDED.values():
+        back = again(tensor)
+        assert back.stride() == tensor.stride()
+        assert back.shape == tensor.shape
+        assert raw(back) == raw(tensor)
 
 
 def test_bytes_of_a_tensor_are_those_of_its_values_in_order() -> None:

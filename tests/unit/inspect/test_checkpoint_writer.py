@@ -12,7 +12,7 @@ import pytest
 
 from epochal.inspect import checkpoint_writer
 from epochal.inspect.checkpoint_writer import (
-    KEPT,
+    NUM_KEPT,
     write_checkpoint,
     write_forever,
     write_until_full,
@@ -55,7 +55,7 @@ def test_a_step_is_printed_after_its_checkpoint_is_written(
     with pytest.raises(KeyboardInterrupt):
         write_forever(tmp_path, 10, 3)
     assert said == [b"3\n", b"4\n", b"5\n", b"6\n", b"7\n"]
-    assert [one.step for one in find_checkpoints(tmp_path)] == [5, 6, 7][-KEPT - 1 :]
+    assert [one.step for one in find_checkpoints(tmp_path)] == [5, 6, 7][-NUM_KEPT - 1 :]
     assert not list(tmp_path.glob(".staging*"))
 
 

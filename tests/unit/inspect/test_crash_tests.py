@@ -80,7 +80,7 @@ def test_a_process_that_cannot_write_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crash_tests.sys, "executable", "/bin/false")
-    with pytest.raises(OSError, match="the process that saves ended by itself"):
+    with pytest.raises(OSError, match="the process that saves ended early"):
         check_kills(tmp_path, kills=1)
     with pytest.raises(OSError, match="the process that saves failed"):
         check_full_disk(tmp_path)

@@ -1,4 +1,4 @@
-"""Tests of the commands that users are told to type."""
+"""Tests of the commands that messages tell users to type."""
 
 from __future__ import annotations
 

@@ -12,9 +12,15 @@ from epochal.cli.draw.sparkline import format_sparkline
 from epochal.cli.draw.table import display_width, format_table, shorten
 from epochal.cli.draw.terminal import terminal_width
 from epochal.errors import RecordError
-from epochal.records.compare.metrics import find_monitor
 from epochal.records.compare.related_runs import RelatedRuns, find_related_runs
-from epochal.records.folder.derived_fields import desc_of, seconds_of, step_of, tag_of
+from epochal.records.folder.derived_fields import (
+    desc_of,
+    find_monitor,
+    read_time_spent,
+    seconds_of,
+    step_of,
+    tag_of,
+)
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.parent import read_parent
 from epochal.records.folder.provenance import format_origin
@@ -28,7 +34,6 @@ from epochal.records.metrics.time_spent import (
     describe_attempts,
     describe_device_time,
     format_precise_time,
-    read_time_spent,
     suggest_speedup,
 )
 from epochal.records.query.sheet import read_time
@@ -182,7 +187,7 @@ def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterato
     if relatives.replicates:
         seeds = ", ".join(str(one.seed) for one in relatives.replicates)
         mean = estimate_mean(one.best for one in relatives.replicates if one.best is not None)
-        worth = f": best {mean}" if math.isfinite(mean.half) else ""
+        worth = f": best {mean}" if math.isfinite(mean.half_width) else ""
         yield f"  seeds    {len(relatives.replicates)} runs differ only by seed ({seeds}){worth}"
 
 

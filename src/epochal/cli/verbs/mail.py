@@ -11,7 +11,7 @@ from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_js
 from epochal.cli.draw.table import format_table, print_wrapped
 from epochal.cli.draw.terminal import terminal_width
 from epochal.errors import ConfigError, Problem, RecordError
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.records.mail.expected import post_lost_runs
 from epochal.records.mail.mailbox import Mailbox, search_mails
 from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox

@@ -12,18 +12,18 @@ from epochal.cli.arguments import print_json
 from epochal.cli.draw.table import format_table, print_wrapped
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.prune.freed_space import FreedSpace, measure_freed_bytes
+from epochal.records.prune.prune_policy import (
+    CHECKPOINTS_DIR,
+    PrunePlan,
+    RetentionPolicy,
+    plan_pruning,
+)
 from epochal.records.prune.remove import (
     finish_interrupted_removals,
     get_code_store_dir,
     remove_checkpoints,
     remove_run,
     remove_unused_code,
-)
-from epochal.records.prune.retention import (
-    CHECKPOINTS_DIR,
-    PrunePlan,
-    RetentionPolicy,
-    plan_pruning,
 )
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.names import ConfigKey

@@ -135,13 +135,13 @@ class OptimizerRebuilder:
     def _merge(self, changes: Sequence[OptimChange]) -> Node:
         """The section after all changes."""
         section, known = self._assembly.config.mapping["optim"], SECTIONS["optim"]
-        library = self._assembly.builder.registry.finder
+        finder = self._assembly.builder.registry.finder
         nodes = [from_plain(dict(change), place=Place("a change of optim")) for change in changes]
         if not has_members(known, section):
-            return _merge(section, nodes, section_signature(known, library))
+            return _merge(section, nodes, section_signature(known, finder))
         entries = dict(section.mapping)
         members = [name for name, child in section.mapping.items() if child.is_mapping]
-        own = member_signature(known, library)
+        own = member_signature(known, finder)
         for name in members:
             parts = [node.mapping[name] for node in nodes if name in node.mapping]
             entries[name] = _merge(entries[name], parts, own)

@@ -1,1 +1,1 @@
-"""Whether the process of a run is alive."""
+"""Heartbeat, lease and disk reserve of a running process."""

@@ -1,4 +1,4 @@
-"""A little space that a run keeps for its last words, should the disk be full when it ends."""
+"""Reserves disk space for the last writes of a run, in case the disk is full when it ends."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 RESERVE_FILE = "reserve"
 RESERVE_BYTES = 64 * 1024
-"""Room for a result with a traceback, a status, a mail, and copies of it for who else is told."""
+"""Enough for a result with a traceback, a status, and a mail to several recipients."""
 
 
 @contextmanager
 def reserving_disk_space(folder: Path) -> Iterator[None]:
-    """Keep space in a folder as long as a block lasts, or until it is given up."""
-    with suppress(OSError):  # nothing to keep; whatever else is written there says so
-        durable.write_bytes(folder / RESERVE_FILE, os.urandom(RESERVE_BYTES))  # no disk packs that
+    """Reserve space in a folder during a block, or until ``release_reserve``."""
+    with suppress(OSError):  # the disk is full already; later writes report it
+        durable.write_bytes(
+            folder / RESERVE_FILE, os.urandom(RESERVE_BYTES)
+        )  # random bytes cannot be compressed
     try:
         yield
     finally:
@@ -29,6 +31,6 @@ def reserving_disk_space(folder: Path) -> Iterator[None]:
 
 
 def release_reserve(folder: Path) -> None:
-    """Let others, such as the result and the status, have the space."""
+    """Free the space for the result, the status and mails."""
     with suppress(OSError):
         durable.remove_file(folder / RESERVE_FILE)

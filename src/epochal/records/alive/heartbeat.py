@@ -1,4 +1,4 @@
-"""The heartbeat of a run: a sign of life on disk that does not wait for a step to end."""
+"""The heartbeat of a run: a thread that touches a file, so that other machines see it is alive."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 HEARTBEAT_FILE = "heartbeat.json"
 BEAT_SECONDS = 15.0
 STALE_AFTER_BEATS = 2
-"""After how many beats without a sign a process of another machine counts as gone."""
+"""Beats without a sign after which a process on another machine counts as lost."""
 
 
 @contextmanager
 def writing_heartbeat(folder: Path, *, seconds: float = BEAT_SECONDS) -> Iterator[None]:
-    """Give a sign of life in a folder every so many seconds, as long as a block lasts.
+    """Touch the heartbeat of a folder every ``seconds`` during a block.
 
-    A thread does it, so that a long step, evaluation or construction does not look like death.
+    A thread does it, so that a long step or evaluation does not look like a crash.
     """
     path, is_over = folder / HEARTBEAT_FILE, threading.Event()
     facts = {"host": host_name(), "pid": os.getpid(), "beat_seconds": seconds}
-    with suppress(OSError):  # the disk may be full; whatever else is written there says so
+    with suppress(OSError):  # the disk may be full; later writes report it
         durable.write_json(path, facts)
 
     def beat() -> None:
@@ -47,10 +47,9 @@ def writing_heartbeat(folder: Path, *, seconds: float = BEAT_SECONDS) -> Iterato
 
 
 def is_heartbeat_stale(folder: Path) -> bool:
-    """Whether a run that gave signs of life has given none for two beats.
+    """Whether the heartbeat of a run is older than two beats; False without a heartbeat.
 
-    Without a heartbeat nobody can say, so it is False. Clocks of machines that share files must
-    agree; `epochal doctor` looks at that.
+    The clocks of machines that share files must agree; `epochal doctor` checks that.
     """
     path = folder / HEARTBEAT_FILE
     try:

@@ -1,4 +1,4 @@
-"""The lease of a run's folder: one process works on it at a time, and a dead one holds nothing."""
+"""The lease of a run folder: one process works on it at a time; dead processes lose theirs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 LEASE_FILE = "lease.json"
 STALE_SECONDS = 600.0
-"""After how long without a sign a process of another machine counts as dead."""
+"""Seconds without a sign after which a process on another machine counts as dead."""
 
 
 @final
 class Lease:
-    """The right of this process to work on one folder, until it is given back."""
+    """The exclusive right of this process to work on a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LEASE_FILE
@@ -37,7 +37,7 @@ class Lease:
             durable.write_json(self._path, self._owner)
 
     def release(self) -> None:
-        """Give it back; a second call does nothing, and neither does one after it was lost."""
+        """Release it; does nothing if another process holds it now."""
         if _identity(durable.find_object(self._path)) == _identity(self._owner):
             with suppress(OSError):
                 durable.remove_file(self._path)
@@ -45,10 +45,10 @@ class Lease:
 
 @contextmanager
 def holding_lease(folder: Path) -> Iterator[None]:
-    """Work on ``folder`` alone in a block.
+    """Hold the lease of ``folder`` in a block.
 
     Raises:
-        RecordError: A living process works on it.
+        RecordError: A living process holds it.
     """
     lease = Lease(folder)
     try:
@@ -70,7 +70,7 @@ def _identity(owner: dict[str, Any]) -> tuple[object, ...]:
 def _require_free(folder: Path, owner: dict[str, Any]) -> None:
     host, pid = owner.get("host"), owner.get("pid")
     if not isinstance(host, str) or not isinstance(pid, int):
-        return  # nobody, or nobody that could be named
+        return  # no owner, or a damaged file
     token = owner.get("process")
     if is_process_gone(pid, host=host, token=token if isinstance(token, str) else ""):
         return
@@ -81,12 +81,12 @@ def _require_free(folder: Path, owner: dict[str, Any]) -> None:
     if host != host_name():
         hint = f"if it is surely gone, delete {folder / LEASE_FILE}"
     elif pid == os.getpid():
-        hint = "end that run before another one goes on with it"
+        hint = "end that run before you resume it"
     raise RecordError(f"{folder}: process {pid} on {host} works on this run{since}\n  {hint}")
 
 
 def _is_stale(folder: Path) -> bool:
-    """Whether nothing has been written for long, by the clock of the files' own machine."""
+    """Whether the run wrote nothing for long, by the clock of the file system."""
     signs = (folder / name for name in (LEASE_FILE, "status.json", "heartbeat.json", "metrics.bin"))
     times = []
     for sign in signs:
@@ -105,8 +105,8 @@ def _file_system_time(folder: Path) -> float:
 
 @contextmanager
 def _locked_folder(folder: Path) -> Iterator[None]:
-    """Hold back other processes of this machine while the lease is looked at and taken."""
-    if sys.platform == "win32":  # folders cannot be opened there
+    """Lock out other processes of this machine while the lease is checked and taken."""
+    if sys.platform == "win32":  # Windows cannot open folders
         yield
         return
     with raising_record_errors():

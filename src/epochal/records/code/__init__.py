@@ -1,4 +1,4 @@
-"""The code of a run: kept by content, listed, and laid back."""
+"""Copies the code of a project into its runs, and restores it."""
 
 from epochal.records.code.code_manifest import (
     CodeFile,

@@ -1,4 +1,4 @@
-"""The list of a run's code: every file that was kept, and one line for each that was not."""
+"""The manifest of a run's code: every copied file, and why others were skipped."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 CODE_MANIFEST_FORMAT = 1
 CODE_DIR = "code"
-"""The part of a run's folder that holds its code."""
+"""The subfolder of a run with its code."""
 
 PROJECT_DIR = "project"
 ASIDE_DIR = "aside"
 CODE_MANIFEST_FILE = "manifest.json"
 RESTORED_FILE = ".epochal-restored"
-"""Names, as lines of ``.gitignore``, what ``epochal restore`` added to the files of a project."""
+"""Lists the files that ``epochal restore`` added to a project, as lines of ``.gitignore``."""
 
 _ATTEMPT = "attempt-"
 _MAX_BYTES = 1 << 32
@@ -45,56 +45,56 @@ SkipReason = Literal[
     "unwritten",
     "odd name",
 ]
-"""Why something is not kept."""
+"""Why an entry is not copied."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CodeFile:
-    """One file that was kept."""
+    """One copied file."""
 
     path: str
-    """Below the project's folder, with slashes."""
+    """Relative to the project, with slashes."""
 
     sha256: str
-    """Of what is kept; the file itself had another one if it ``is_redacted``."""
+    """Digest of the copy, which differs from the file if it ``is_redacted``."""
 
     size: int
     mode: int
     is_redacted: bool = False
-    """Whether secrets were taken out of it."""
+    """Whether the copy has secrets removed."""
 
     at: str = ""
-    """Where it is kept below ``code``, if not under its own name, which only differs in case."""
+    """Path of the copy below ``code``, if its name clashes with another one, as by case."""
 
     note: str = ""
 
     @property
     def place(self) -> str:
-        """Where it is kept, below the folder of the code."""
+        """Path of the copy below ``code``."""
         return self.at or f"{PROJECT_DIR}/{self.path}"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SkippedEntry:
-    """Something that was not kept, and why."""
+    """An entry that was not copied, and why."""
 
     path: str
     kind: SkipReason
     text: str = ""
-    """Where a link leads, how large a file is, which commit a submodule is at, ..."""
+    """The target of a link, the size of a file, the commit of a submodule, ..."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """Epochal itself as a run used it."""
+    """The version of Epochal that a run used."""
 
     version: str
     digest: str
     archive: str = ""
-    """The name of the archive below ``code``; empty if it could not be kept."""
+    """The name of the archive below ``code``; empty if it could not be written."""
 
 
 @final
@@ -103,13 +103,13 @@ class CodeManifest:
     """The code of a run."""
 
     project: str
-    """The folder that it was taken from."""
+    """The folder of the project."""
 
     files: tuple[CodeFile, ...]
     others: tuple[SkippedEntry, ...] = ()
     framework: Framework | None = None
     left_out: int = 0
-    """How many more were not kept than ``others`` lists."""
+    """How many skipped entries ``others`` does not list."""
 
     by_path: Mapping[str, CodeFile] = field(init=False, repr=False, compare=False)
 
@@ -118,7 +118,7 @@ class CodeManifest:
 
     @property
     def digest(self) -> str:
-        """One digest of the whole tree: names, contents, what is executable, and links."""
+        """One digest of names, contents, executable bits and links."""
         tree = hashlib.sha256()
         for file in self.files:
             tree.update(f"{file.path}\0{file.sha256}\0{file.mode & 0o111:o}\n".encode())
@@ -128,7 +128,7 @@ class CodeManifest:
         return tree.hexdigest()
 
     def to_json(self) -> bytes:
-        """The same as JSON, with one line for each file."""
+        """JSON with one line for each file."""
         own = self.framework
         head = {
             "format": CODE_MANIFEST_FORMAT,
@@ -150,20 +150,20 @@ def _lines(name: str, entries: Sequence[CodeFile | SkippedEntry]) -> bytes:
 
 
 def _to_fields(value: CodeFile | SkippedEntry | Framework) -> dict[str, Any]:
-    """The fields that say something."""
+    """The fields without default values."""
     found = {name: getattr(value, name) for name in value.__slots__}
     return {name: one for name, one in found.items() if one or name in _ALWAYS}
 
 
 def find_code_dir(run_dir: Path, attempt: int = 0) -> Path:
-    """Where the code of an attempt is kept: that of the last one before whose code differed."""
+    """The folder with the code of an attempt: that of the last attempt that changed the code."""
     folder = run_dir / CODE_DIR
     later = [number for number in _list_attempt_dirs(folder) if number <= attempt]
     return get_attempt_dir(run_dir, max(later)) if later else folder
 
 
 def get_attempt_dir(run_dir: Path, attempt: int) -> Path:
-    """Where the code of one attempt belongs."""
+    """The folder for the code of one attempt."""
     return run_dir / CODE_DIR / f"{_ATTEMPT}{attempt}" if attempt else run_dir / CODE_DIR
 
 
@@ -173,7 +173,7 @@ def _list_attempt_dirs(folder: Path) -> list[int]:
 
 
 def read_manifest(run_dir: Path, attempt: int = 0) -> CodeManifest | None:
-    """What code a run kept; None if it kept none or the list is damaged."""
+    """The manifest of a run's code; None if it is missing or damaged."""
     value = durable.find_object(find_code_dir(run_dir, attempt) / CODE_MANIFEST_FILE)
     try:
         return _from_json(value) if value else None
@@ -195,7 +195,7 @@ def _from_json(value: Mapping[str, Any]) -> CodeManifest:
 def _checked(
     entry: Mapping[str, Any], kind: type[CodeFile | SkippedEntry | Framework]
 ) -> dict[str, Any]:
-    """The known fields of an entry; a path that leads out of the folder is a damaged list."""
+    """The known fields of an entry; raises for wrong types and paths outside of the folder."""
     known = {name: value for name, value in entry.items() if name in kind.__slots__}
     for name, value in known.items():
         if isinstance(value, str) is (name in _NUMBERS):
@@ -208,14 +208,14 @@ def _checked(
 
 
 def read_file(run_dir: Path, path: str, attempt: int = 0) -> bytes | None:
-    """The content of a file as a run used it; None if it was not kept or is damaged."""
+    """The content of a file as a run used it; None if there is no copy or it is damaged."""
     manifest = read_manifest(run_dir, attempt)
     file = None if manifest is None else manifest.by_path.get(path)
     return None if file is None else read_snapshot_file(find_code_dir(run_dir, attempt), file)
 
 
 def read_snapshot_file(folder: Path, file: CodeFile) -> bytes | None:
-    """The content of a file that a manifest in ``folder`` lists; None if it is damaged."""
+    """The content of a file in the manifest of ``folder``; None if it is damaged."""
     try:
         content = read_content(folder / file.place, max_bytes=_MAX_BYTES)
     except OSError:
@@ -226,7 +226,7 @@ def read_snapshot_file(folder: Path, file: CodeFile) -> bytes | None:
 
 
 def read_code_digest(run_dir: Path, attempt: int = 0) -> str:
-    """One digest of a run's whole code; empty if it kept none."""
+    """The digest of a run's code; empty without a copy."""
     value = durable.find_object(find_code_dir(run_dir, attempt) / CODE_MANIFEST_FILE)
     digest = value.get("digest")
     return digest if isinstance(digest, str) else ""

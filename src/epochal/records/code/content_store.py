@@ -1,4 +1,4 @@
-"""Contents by their hash, which runs share, and what is known of files that did not change."""
+"""File contents by hash, which runs share, and a cache of unchanged files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from epochal.records.code.framework import FrameworkPackage
 
 CODE_STORE_DIR = "code"
-"""Its name below the folder that belongs to all runs."""
+"""Its name below ``.epochal``."""
 
 _THREADS = 8
 
@@ -31,21 +31,21 @@ _THREADS = 8
 class ContentStore:
     """A folder of files that are named by the SHA-256 of their content.
 
-    It only saves space and time: whatever is gone from it is written anew.
+    It only saves space and time: missing contents are written again.
     """
 
     folder: Path
 
     def path_of(self, name: str) -> Path:
-        """Where the content with this hash is, or would be."""
+        """The path of the content with this hash."""
         return Path(f"{self.folder}/{name[:2]}/{name}")
 
     def has(self, name: str, size: int) -> bool:
-        """Whether it holds this content, as far as that can be told without reading it."""
+        """Whether it has this content, judged without reading it."""
         return durable.is_untouched(self.path_of(name), size)
 
     def put(self, contents: Mapping[str, bytes]) -> None:
-        """Take in contents by their hashes."""
+        """Add contents by their hashes."""
         for folder in {self.path_of(name).parent for name in contents}:
             folder.mkdir(parents=True, exist_ok=True)
         places = {self.path_of(name): data for name, data in contents.items()}
@@ -53,20 +53,20 @@ class ContentStore:
             for place, data in places.items():
                 durable.write_readonly(place, data)
             return
-        # Several at once, since each waits for the disk.
+        # In parallel, since each write waits for the disk.
         with ThreadPoolExecutor(min(_THREADS, len(places))) as pool:
             for done in [pool.submit(durable.write_readonly, *item) for item in places.items()]:
                 done.result()
 
     def keep_package(self, package: FrameworkPackage) -> str:
-        """Take in Epochal itself, if it is not there yet; gives its digest.
+        """Add the package of Epochal if it is missing; gives its digest.
 
         Raises:
             OSError: It cannot be read or written.
         """
-        memory = self.folder / "epochal.json"
+        cache = self.folder / "epochal.json"
         stamp = package.stamp
-        known = durable.find_object(memory)
+        known = durable.find_object(cache)
         digest = known.get("digest")
         is_known = known.get("stamp") == stamp and isinstance(digest, str)
         if is_known and self._has_archive(str(digest), known.get("size")):
@@ -76,7 +76,7 @@ class ContentStore:
         if not self._has_archive(digest, len(data)):
             durable.write_readonly(self.folder / get_archive_name(digest), data)
         if not package.may_still_change:
-            durable.write_json(memory, {"stamp": stamp, "digest": digest, "size": len(data)})
+            durable.write_json(cache, {"stamp": stamp, "digest": digest, "size": len(data)})
         return digest
 
     def _has_archive(self, digest: str, size: object) -> bool:
@@ -85,9 +85,9 @@ class ContentStore:
         )
 
     def remove_unused(self) -> int:
-        """Remove what no run's folder shares any more; gives the bytes that were freed.
+        """Remove contents that no run links to; gives the freed bytes.
 
-        A snapshot that is being taken meanwhile writes anew what it misses.
+        A concurrent snapshot writes missing contents again.
         """
         freed = 0
         for path in (*self.folder.glob("??/*"), *self.folder.glob(get_archive_name("*"))):
@@ -102,7 +102,7 @@ class ContentStore:
 @final
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """What a file was when it was last read."""
+    """What was read from a file, and its stamp then."""
 
     stamp: FileStamp
     sha256: str
@@ -113,33 +113,33 @@ class CachedFile:
 @final
 @dataclass
 class FileCache:
-    """The files of one project as earlier snapshots read them, so that these need not be read.
+    """A cache of the files of one project, so that unchanged ones are not read again.
 
     Args:
-        path: The file that remembers them.
-        key: What else their contents depend on; others are forgotten.
+        path: The file of the cache.
+        key: What else the stored contents depend on; another key empties the cache.
     """
 
     path: Path | None
     key: str = ""
     files: dict[str, CachedFile] = field(default_factory=dict)
-    told: frozenset[str] = frozenset()
-    """What people know to be left out."""
+    reported: frozenset[str] = frozenset()
+    """Skipped files that were reported to the user."""
 
     has_changed: bool = False
 
     @classmethod
     def load(cls, store: ContentStore | None, project: Path, key: str) -> FileCache:
-        """What is known of the files of ``project``; nothing without a store."""
+        """The cache of ``project``; empty without a store."""
         if store is None:
             return cls(None, key)
         name = hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         seen = cls(store.folder / f"seen-{name}.json", key)
         value = durable.find_object(store.folder / f"seen-{name}.json")
-        told = value.get("told")
-        seen.told = frozenset(map(str, told if isinstance(told, list) else ()))
+        reported = value.get("told")
+        seen.reported = frozenset(map(str, reported if isinstance(reported, list) else ()))
         if value.get("key") == key:
-            with suppress(TypeError, ValueError, AttributeError):  # then all is read again
+            with suppress(TypeError, ValueError, AttributeError):  # then all files are read
                 seen.files.update(
                     {
                         path: _parse_cached_file(entry)
@@ -149,26 +149,26 @@ class FileCache:
         return seen
 
     def find(self, path: str, stamp: FileStamp) -> CachedFile | None:
-        """What ``path`` holds, if it is as it was."""
+        """The entry of ``path``, if the file is unchanged."""
         known = self.files.get(path)
         return known if known is not None and known.stamp == stamp else None
 
     def add(self, path: str, known: CachedFile) -> None:
-        """Remember a file that was read just now, unless it may still change unnoticed."""
+        """Add a file that was just read, unless it may still change within its timestamp."""
         youngest = max(known.stamp.modified, known.stamp.changed)
         if time.time_ns() - youngest > FRESH_NS:
             self.files[path] = known
             self.has_changed = True
 
-    def tell(self, paths: frozenset[str]) -> bool:
-        """Remember what is left out; whether there is anything that people do not know yet."""
-        is_news = not paths <= self.told
-        self.has_changed |= paths != self.told
-        self.told = paths
-        return is_news
+    def update_reported(self, paths: frozenset[str]) -> bool:
+        """Remember skipped files; gives whether some were not reported before."""
+        has_new = not paths <= self.reported
+        self.has_changed |= paths != self.reported
+        self.reported = paths
+        return has_new
 
     def save(self, paths: set[str]) -> None:
-        """Keep what is known of ``paths``; failing costs nothing but time."""
+        """Write the entries of ``paths``; a failure only costs time."""
         if self.path is None or not (self.has_changed or self.files.keys() - paths):
             return
         files = {path: known for path, known in self.files.items() if path in paths}
@@ -176,7 +176,7 @@ class FileCache:
             path: [*astuple(one.stamp), one.sha256, one.size, one.is_redacted]
             for path, one in files.items()
         }
-        value = {"key": self.key, "told": sorted(self.told), "files": entries}
+        value = {"key": self.key, "told": sorted(self.reported), "files": entries}
         with suppress(OSError):
             durable.write_bytes(self.path, durable.encode_json(value))
 
@@ -188,5 +188,5 @@ def _parse_cached_file(entry: Any) -> CachedFile:  # noqa: ANN401 - a list from 
 
 
 def is_missing_file_error(error: OSError) -> bool:
-    """Whether a content was gone when it was to be shared."""
+    """Whether a content was removed before it could be linked."""
     return error.errno == errno.ENOENT

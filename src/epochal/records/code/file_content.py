@@ -1,4 +1,4 @@
-"""The content of one file as it is, also while somebody writes it; never through a link."""
+"""Reads a file consistently while it may be written, and never through a link."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 _FLAGS = (
     os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)  # it may have become a link since it was found
-    | getattr(os, "O_NONBLOCK", 0)  # or a fifo, which would wait for a writer
+    | getattr(os, "O_NOFOLLOW", 0)  # it may have become a link
+    | getattr(os, "O_NONBLOCK", 0)  # or a fifo, which would block
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
 _TRIES = 3
 FRESH_NS = 2_000_000_000
-"""Some file systems count time in such steps: a younger file may change unnoticed."""
+"""Resolution of timestamps on some file systems: a younger file may change unnoticed."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -27,7 +27,7 @@ _CHUNK_BYTES = 1 << 20
 @final
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """What changes whenever a file does, and costs nothing to look at."""
+    """Size, times and inode, which change whenever the file does."""
 
     size: int
     modified: int
@@ -38,14 +38,14 @@ class FileStamp:
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileStamp:
-        """The stamp of a file of which ``stat`` was asked."""
+        """The stamp from the result of ``stat``."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """What was read of a file."""
+    """The content of a file, and its stamp."""
 
     data: bytes
     stamp: FileStamp
@@ -54,7 +54,7 @@ class FileContent:
 
 
 def read_content(path: Path | str, *, max_bytes: int) -> FileContent | None:
-    """What stands in a file; None if it is larger, or no plain file.
+    """The content of a file; None if it is larger or no regular file.
 
     Raises:
         OSError: It cannot be read, or is a link.
@@ -82,7 +82,7 @@ def _read_once(path: Path | str, max_bytes: int) -> FileContent | None:
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
-    """What was there when it was opened: a file may grow as fast as it is read."""
+    """Read at most ``size`` bytes: a file may grow as fast as it is read."""
     chunks = []
     while size > 0 and (chunk := os.read(descriptor, min(size, _CHUNK_BYTES))):
         chunks.append(chunk)

@@ -1,4 +1,4 @@
-"""Which of a project's files are kept: its code, and data as long as it is little."""
+"""Selects the files of a project to copy: code, and small data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DATA_SHARE = 4
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotLimits:
-    """How much is looked at, and how much is kept."""
+    """Limits on what is scanned and what is copied."""
 
     max_file_bytes: int = 1 << 20
     max_bytes: int = 1 << 26
@@ -34,71 +34,71 @@ class SnapshotLimits:
 
     max_files: int = 5_000
     max_data_files: int = 500
-    """Files that are no code."""
+    """Files other than code."""
 
     max_entries: int = 20_000
-    """Names looked at in all folders together."""
+    """Scanned names in all folders together."""
 
     max_in_folder: int = 2_000
-    """A folder with more names than this is data."""
+    """A folder with more names is data."""
 
     max_depth: int = 24
 
     @property
     def max_data_bytes(self) -> int:
-        """All files together that are no code."""
+        """Total size of files other than code."""
         return _DATA_SHARE * self.max_file_bytes
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CandidateFile:
-    """A file that may be kept."""
+    """A file that may be copied."""
 
     path: str
     stamp: FileStamp
     mode: int
     group: str = ""
-    """Of a file that may be data: the pattern that it shares with others beside it."""
+    """The pattern of similar files in its folder; empty for code."""
 
 
 def get_data_group(path: str) -> str:
-    """The files of the same kind in a folder, such as ``a/*.json``; empty for code."""
+    """The pattern of similar files in a folder, such as ``a/*.json``; empty for code."""
     folder, slash, name = path.rpartition("/")
     _, dot, suffix = name.rpartition(".")
     if dot and suffix.lower() in _CODE_SUFFIXES:
         return ""
-    # Numbers that count files are no kinds.
+    # A number is a counter and no suffix.
     return f"{folder}{slash}*" + (f".{suffix}" if dot and not suffix.isdecimal() else "")
 
 
 def select_files(
     found: Sequence[CandidateFile], limits: SnapshotLimits
 ) -> tuple[list[CandidateFile], list[SkippedEntry]]:
-    """The files to keep, and one line for each that is not, or for a whole group.
+    """The files to copy, and an entry for each skipped file or group.
 
-    Code comes first, of it Python files and upper levels. Of data, a group is kept whole or not
-    at all: configs and small groups come first.
+    Code comes first: Python files and upper levels. A group of data is copied completely or not
+    at all; configs and small groups come first.
     """
-    kept: list[CandidateFile] = []
+    chosen: list[CandidateFile] = []
     others: list[SkippedEntry] = []
     size = 0
     code = (file for file in found if not file.group)
     for file in sorted(code, key=lambda f: (not f.path.endswith(".py"), f.path.count("/"))):
-        if len(kept) < limits.max_files and size + file.stamp.size <= limits.max_bytes:
-            kept.append(file)
+        if len(chosen) < limits.max_files and size + file.stamp.size <= limits.max_bytes:
+            chosen.append(file)
             size += file.stamp.size
         else:
             others.append(SkippedEntry(file.path, "many", "beyond the limit of all files"))
-    files_left = min(limits.max_data_files, limits.max_files - len(kept))
+    files_left = min(limits.max_data_files, limits.max_files - len(chosen))
     bytes_left = min(limits.max_data_bytes, limits.max_bytes - size)
     for group in sorted(_groups(found), key=lambda group: (not group.is_config, group.size)):
         if len(group.files) <= files_left and group.size <= bytes_left:
-            kept += group.files
+            chosen += group.files
             files_left, bytes_left = files_left - len(group.files), bytes_left - group.size
         else:
             others.append(group.left_out(limits))
-    return kept, others
+    return chosen, others
 
 
 @final

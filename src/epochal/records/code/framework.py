@@ -1,4 +1,4 @@
-"""Epochal itself as a run used it: one archive for each version of its files."""
+"""Archives the package of Epochal that a run uses."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LEVEL = 3
 
 
 def get_archive_name(digest: str) -> str:
-    """What the archive with this digest is called."""
+    """The name of the archive with this digest."""
     return f"{PACKAGE}-{digest}.zip"
 
 
 def get_package_dir() -> Path:
-    """Where the files of the running Epochal are."""
+    """The folder of the running Epochal."""
     return Path(__file__).absolute().parents[2]
 
 
@@ -47,26 +47,26 @@ class FrameworkPackage:
         """The package below ``root``.
 
         Raises:
-            OSError: It cannot be read, such as when it lies in an archive itself.
+            OSError: It cannot be read, such as inside a zip file.
         """
         return cls(root, tuple(_stamps(root)))
 
     @property
     def stamp(self) -> str:
-        """What changes whenever a file does."""
+        """A digest that changes whenever a file does."""
         return hashlib.sha256(repr((str(self.root), self.stamps)).encode()).hexdigest()
 
     @property
     def may_still_change(self) -> bool:
-        """Whether a file may still change without changing the stamp."""
+        """Whether a file may change without changing the stamp."""
         return time.time_ns() - max((when for _, _, when in self.stamps), default=0) < FRESH_NS
 
     def archive(self) -> tuple[str, bytes]:
-        """A digest of all files, and an archive of them: equal files, equal bytes."""
+        """A digest of all files, and a reproducible archive of them."""
         return _archive(self.root, self.stamps)
 
 
-@lru_cache(maxsize=1)  # a process may start many runs, and sweeps do
+@lru_cache(maxsize=1)  # a process may start many runs, as sweeps do
 def _archive(root: Path, stamps: tuple[tuple[str, int, int], ...]) -> tuple[str, bytes]:
     digest, buffer = hashlib.sha256(), io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -88,11 +88,11 @@ def digest_package(root: Path) -> str:
 
 
 def unpack_framework(archive: Path, target: Path) -> None:
-    """Lay the package of an archive below ``target``, which must be there.
+    """Unpack an archive below ``target``, which must exist.
 
     Raises:
         OSError: It cannot be read or written.
-        ValueError: It is no archive of ours.
+        ValueError: It is no archive of Epochal.
     """
     try:
         with zipfile.ZipFile(archive) as file:

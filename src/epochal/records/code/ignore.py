@@ -39,8 +39,8 @@ class IgnoreRules:
     def find(self, path: str, *, is_folder: bool) -> bool | None:
         """Whether ``path`` is ignored; None if no line matches it.
 
-        Lines of inner folders outrank those of outer ones. Only the path itself is matched: what
-        lies in an ignored folder is never looked at.
+        Lines of inner folders outrank those of outer ones. Only the path itself is matched:
+        ignored folders are not scanned.
         """
         base = path
         while base:

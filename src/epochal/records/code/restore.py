@@ -1,4 +1,4 @@
-"""Lays the code and the config of a run back into a folder, as they were when it started."""
+"""Restores the code and the config of a run into a folder."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FRAMEWORK_DIR = ".epochal-code"
-"""Where another Epochal than the one that runs is laid; hidden, so that no copy takes it in."""
+"""The folder for another version of Epochal; hidden, so that snapshots skip it."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RestoreResult:
-    """What was laid back, and what was not."""
+    """What was restored, and what was not."""
 
     dir: Path
     manifest: CodeManifest
     config: Path | None
-    """The expanded config; None if the record has lost it."""
+    """The expanded config; None if it is lost."""
 
     framework_dir: Path | None = None
-    """Where Epochal is, as the run used it, if another one runs here."""
+    """The run's version of Epochal, if it differs from the running one."""
 
     lost: tuple[str, ...] = ()
-    """Files that the record lists, but that are damaged or gone, or cannot be written here."""
+    """Files in the manifest that are damaged or missing, or cannot be written."""
 
     others: tuple[SkippedEntry, ...] = ()
-    """What the record does not hold."""
+    """Entries that the record does not have."""
 
     ignored: tuple[str, ...] = ()
-    """What it does not hold since a rule says so, without what Python or a tool makes again."""
+    """Entries that the record does not have because of ignore rules, without generated files."""
 
 
 def restore_code(run_dir: Path, target: Path, *, attempt: int = 0) -> RestoreResult:
-    """Lay the code and the config of a run into ``target``, a new or empty folder.
+    """Restore the code and the config of a run into ``target``, a new or empty folder.
 
     Args:
         run_dir: The folder of the run.
-        target: Where to.
-        attempt: Of a run that went on with other code: which of its attempts.
+        target: The folder to write.
+        attempt: The attempt, of a run that was resumed with other code.
 
     Raises:
-        RecordError: The run kept no code.
-        ConfigError: ``target`` is taken.
-        OSError: Nothing can be written there.
+        RecordError: The run has no copy of its code.
+        ConfigError: ``target`` is not empty.
+        OSError: ``target`` cannot be written.
     """
     manifest = read_manifest(run_dir, attempt)
     if manifest is None:
@@ -103,7 +103,7 @@ def restore_code(run_dir: Path, target: Path, *, attempt: int = 0) -> RestoreRes
 
 
 def _is_generated(path: str) -> bool:
-    """Whether something is hidden, or a cache."""
+    """Whether a path is hidden or a cache."""
     name = path.rpartition("/")[2]
     return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
 
@@ -122,7 +122,7 @@ def _restore_file(folder: Path, target: Path, manifest: CodeManifest, path: str)
         return False
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("xb") as out:  # "x": where names of one spelling are one, the first stays
+        with place.open("xb") as out:  # "x": if the file system ignores case, the first file stays
             out.write(data)
         place.chmod(0o644 | (file.mode & 0o111))
     except OSError:
@@ -131,15 +131,15 @@ def _restore_file(folder: Path, target: Path, manifest: CodeManifest, path: str)
 
 
 def _restore_link(target: Path, other: SkippedEntry) -> bool:
-    """Make a link again that stays inside of the folder; all others are only named."""
+    """Restore a link whose target is inside the folder."""
     if other.kind != "link" or os.path.isabs(other.text):  # noqa: PTH117 - a text, no path yet
         return False
-    led = posixpath.normpath(posixpath.join(posixpath.dirname(other.path), other.text))
-    if led == ".." or led.startswith("../"):
+    inner = posixpath.normpath(posixpath.join(posixpath.dirname(other.path), other.text))
+    if inner == ".." or inner.startswith("../"):
         return False
     place = target / other.path
     with suppress(OSError, ValueError, RuntimeError):
-        if _is_inside(place.parent, target):  # a link may be on the way
+        if _is_inside(place.parent, target):  # a parent may be a link
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(other.text)
             return True
@@ -147,7 +147,7 @@ def _restore_link(target: Path, other: SkippedEntry) -> bool:
 
 
 def _remove_escaping_links(target: Path, paths: Iterable[str]) -> set[str]:
-    """Remove the links that lead out of the folder through other links; gives their paths."""
+    """Remove links that lead out of the folder through other links; gives their paths."""
     out = {path for path in paths if not _is_inside(target / path, target)}
     for path in out:
         with suppress(OSError):
@@ -158,7 +158,7 @@ def _remove_escaping_links(target: Path, paths: Iterable[str]) -> set[str]:
 def _is_inside(place: Path, folder: Path) -> bool:
     try:
         return place.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # a loop of links leads nowhere
+    except (OSError, RuntimeError):  # a circular link
         return True
 
 
@@ -167,11 +167,11 @@ def _restore_config(run_dir: Path, target: Path) -> Path | None:
     if source is None:
         return None
     place = target / f"restored{source.suffix}"
-    if os.path.lexists(place):  # of a project that was restored itself
+    if os.path.lexists(place):  # the project itself was restored from a run
         place = target / f"restored-{run_dir.absolute().name}{source.suffix}"
     with place.open("xb") as out:
         out.write(source.read_bytes())
-    # Without this line, the next run would take the config for a part of the project.
+    # Otherwise the next run would copy the config as part of the project.
     with suppress(OSError), (target / RESTORED_FILE).open("x", encoding="utf-8") as out:
         out.write(f"/{place.name}\n")
     return place

@@ -1,4 +1,4 @@
-"""Keeps a project's code in the folder of a run, as it is when the run starts."""
+"""Copies the code of a project and of Epochal into a run folder."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ _KEEP_MORE = "to keep more: record.ignore: ['!NAME'], or a larger record.max_fil
 @final
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
-    """What came of keeping the code of a run."""
+    """The result of a snapshot."""
 
     digest: str
-    """That of the whole tree; empty if nothing is kept."""
+    """Digest of the code; empty if nothing is copied."""
 
     notes: tuple[str, ...] = ()
-    """What people should know."""
+    """Messages for the user."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class CodeSnapshot:
-    """What code is kept, where from and where to.
+    """The copy of a project's code for one attempt of a run.
 
     Args:
-        project: The project's folder.
+        project: The folder of the project.
         run_dir: The folder of the run.
-        home: The folder that belongs to all runs, whose store is used; None to do without.
-        ignore: Lines as in ``.gitignore``: what is left out, or kept all the same.
-        limits: How much is kept.
-        version: That of Epochal.
-        attempt: Which attempt at the run it is for.
+        home: The folder ``.epochal`` with the store of contents; None for no store.
+        ignore: Lines as in ``.gitignore``: what is skipped, or included with ``!``.
+        limits: Limits on the copy.
+        version: The version of Epochal.
+        attempt: The attempt.
     """
 
     project: Path
@@ -72,33 +72,31 @@ class CodeSnapshot:
 
     @property
     def store(self) -> ContentStore | None:
-        """Where contents are shared with other runs."""
+        """The store of contents that runs share."""
         return None if self.home is None else ContentStore(self.home / CODE_STORE_DIR)
 
     def take(self) -> SnapshotResult:
-        """Keep the project's files and Epochal.
-
-        Of an attempt that goes on with code as it was, nothing is kept again.
+        """Copy the files of the project and Epochal, unless an earlier attempt has the same code.
 
         Raises:
-            OSError: The list cannot be written.
+            OSError: The manifest cannot be written.
         """
-        own = self._keep_framework()
-        walk = ProjectScanner(
+        own = self._store_framework()
+        scanner = ProjectScanner(
             self.project.absolute(),
             ignore=self.ignore,
             limits=self.limits,
             run_dir=self.run_dir.absolute(),
         )
-        walk.look()
+        scanner.scan()
         reader = self._make_reader(own.digest)
-        chosen, beyond = select_files(walk.found, self.limits)
+        chosen, beyond = select_files(scanner.found, self.limits)
         for found in chosen:
             reader.read(found)
         before = read_manifest(self.run_dir, self.attempt) if self.attempt else None
         if before is not None:
             reader.read_imported(before)
-        others = sorted([*walk.others, *beyond, *reader.others], key=lambda other: other.path)
+        others = sorted([*scanner.others, *beyond, *reader.others], key=lambda other: other.path)
         now = CodeManifest(project="", files=_sorted(reader.files), others=tuple(others))
         if before is not None and before.digest == now.digest and _is_same(before.framework, own):
             return SnapshotResult(before.digest)
@@ -112,7 +110,7 @@ class CodeSnapshot:
         self, reader: CodeReader, others: list[SkippedEntry], own: Framework
     ) -> SnapshotResult:
         folder = get_attempt_dir(self.run_dir, self.attempt)
-        if self.attempt and folder.is_dir():  # of one that was refused
+        if self.attempt and folder.is_dir():  # from an attempt that was refused
             durable.remove_tree(folder, "code")
         folder.mkdir(parents=True, exist_ok=True)
         if self.store is not None:
@@ -123,7 +121,7 @@ class CodeSnapshot:
             project=str(self.project.absolute()).encode("utf-8", "replace").decode(),
             files=_sorted(files),
             others=tuple(others[:_MAX_OTHERS]),
-            framework=self._lay_framework(folder, own),
+            framework=self._write_framework(folder, own),
             left_out=max(len(others) - _MAX_OTHERS, 0),
         )
         durable.write_bytes(folder / CODE_MANIFEST_FILE, manifest.to_json())
@@ -131,17 +129,17 @@ class CodeSnapshot:
         reader.seen.save({file.path for file in files})
         return SnapshotResult(manifest.digest, notes)
 
-    def _keep_framework(self) -> Framework:
-        """Epochal itself, in the store or, without one, not yet kept anywhere."""
+    def _store_framework(self) -> Framework:
+        """Add Epochal to the store, if there is one."""
         try:
             package = FrameworkPackage.find(get_package_dir())
             digest = "" if self.store is None else _store_package(package, self.store)
             digest = digest or package.archive()[0]
-        except OSError:  # it runs from an archive, or not all of it is ours to read
+        except OSError:  # it runs from an archive, or is not readable
             return Framework(self.version, "")
         return Framework(self.version, digest, get_archive_name(digest))
 
-    def _lay_framework(self, folder: Path, own: Framework) -> Framework:
+    def _write_framework(self, folder: Path, own: Framework) -> Framework:
         if not own.archive:
             return own
         target = folder / own.archive
@@ -157,14 +155,13 @@ class CodeSnapshot:
         return own
 
     def add_imported(self, imported: Mapping[str, str]) -> SnapshotResult:
-        """Keep also what was left out and then imported.
+        """Copy imported files that were skipped.
 
         Args:
-            imported: The project's files that the run imported, each with the beginning of its
-                SHA-256.
+            imported: The imported files of the project, each with the beginning of its SHA-256.
 
         Raises:
-            OSError: The list cannot be written.
+            OSError: The manifest cannot be written.
         """
         manifest = read_manifest(self.run_dir, self.attempt)
         if manifest is None:
@@ -196,15 +193,15 @@ class CodeSnapshot:
         files, others = CodeWriter(folder, reader).write(reader.files, before=manifest.files)
         lost += [other.path for other in (*reader.others, *others)]
         if files:
-            again = {file.path for file in files}
-            rest = tuple(other for other in manifest.others if other.path not in again)
+            added = {file.path for file in files}
+            rest = tuple(other for other in manifest.others if other.path not in added)
             manifest = replace(manifest, files=_sorted([*manifest.files, *files]), others=rest)
             durable.write_bytes(folder / CODE_MANIFEST_FILE, manifest.to_json())
         return manifest, [f"imported, but not kept: {_list(lost)}"] if lost else []
 
 
 def _store_package(package: FrameworkPackage, store: ContentStore) -> str:
-    """The digest of Epochal, once it is in the store; empty if that cannot be written."""
+    """Add Epochal to the store; gives its digest, or nothing if that fails."""
     try:
         return store.keep_package(package)
     except OSError:
@@ -225,11 +222,11 @@ def _is_behind_link(path: str, others: Iterable[SkippedEntry]) -> bool:
 
 
 def _notes(others: Sequence[SkippedEntry], seen: FileCache) -> tuple[str, ...]:
-    """What could not be kept, each time; what is left out for its size, once."""
+    """Report failures every time, and what is skipped for its size once."""
     failed = [f"{one.path} ({one.text})" for one in others if one.kind in _TROUBLE]
     notes = [f"{_INCOMPLETE}: {_list(failed)}"] if failed else []
     beyond = [one for one in others if one.kind in _BEYOND]
-    if seen.tell(frozenset(one.path for one in beyond[:_MAX_OTHERS])):
+    if seen.update_reported(frozenset(one.path for one in beyond[:_MAX_OTHERS])):
         names = _list([f"{one.path} ({one.text})" for one in beyond])
         notes.append(f"not in the record's copy of the code: {names}; {_KEEP_MORE}")
     return tuple(notes)

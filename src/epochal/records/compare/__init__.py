@@ -1,4 +1,4 @@
-"""How runs differ: parameters, code, packages, hardware, data, metrics and curves."""
+"""Compares runs: parameters, code, packages, hardware, data, metrics and curves."""
 
 from epochal.records.compare.comparison import SECTIONS, Comparison, describe_differences, diff
 

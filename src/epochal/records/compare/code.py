@@ -1,4 +1,4 @@
-"""The code of runs side by side: which files differ, and their lines, without git."""
+"""Compares the code of runs: differing files and their lines, without git."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from epochal.records.folder.record import RunRecord
 
 MAX_BYTES = 512 * 1024
-"""Larger files are compared by their digests only."""
+"""Larger files are compared by digest only."""
 
 MAX_LINES = 20_000
-"""As are longer ones: finding the lines that differ takes time."""
+"""Longer files are compared by digest only, since a diff takes long."""
 
 _CONTEXT = 3
 _DIGITS = 12
@@ -32,11 +32,11 @@ CodeSource = Literal["snapshot", "imports", "nothing"]
 @final
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """A file as one run had it."""
+    """A file in one run."""
 
     digest: str
     size: int | None = None
-    """In bytes; None if only its digest is known."""
+    """Bytes; None if only the digest is known."""
 
     is_executable: bool = False
 
@@ -44,21 +44,21 @@ class FileVersion:
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileDifference:
-    """A file that is not the same in all runs."""
+    """A file that differs between runs."""
 
     path: str
     versions: tuple[FileVersion | None, ...]
-    """One for each run; None where it has no such file."""
+    """One for each run; None where it is missing."""
 
     added: int = 0
-    """Of two runs, how many lines only the second has."""
+    """For two runs, the number of lines that only the second has."""
 
     removed: int = 0
     lines: tuple[str, ...] = ()
-    """Of two runs, the unified diff, without line ends."""
+    """For two runs, the unified diff, without line ends."""
 
     note: str = ""
-    """Why there are no lines: the file is binary, too large, or was not kept."""
+    """Why there are no lines: the file is binary, too large, or was not copied."""
 
 
 @final
@@ -69,20 +69,20 @@ class CodeComparison:
     files: tuple[FileDifference, ...] = ()
     num_same: int = 0
     source: CodeSource = "snapshot"
-    """Whether whole snapshots were compared, or only what all runs noted of their imports."""
+    """Whether snapshots were compared, or only the digests of imported files."""
 
     epochal: tuple[str, ...] = ()
-    """Version and digest of Epochal itself in each run; empty if it is the same, or unknown."""
+    """Version and digest of Epochal in each run; empty if equal or unknown."""
 
     epochal_files: tuple[str, ...] = ()
-    """Which of its files are not the same, as far as the runs kept them."""
+    """The files of Epochal that differ, if the runs have copies."""
 
     git: SectionComparison
-    """Commit and branch, where there was a repository, and whether anything was changed since."""
+    """Commit, branch, and whether there were uncommitted changes."""
 
 
 def compare_code(records: Sequence[RunRecord]) -> CodeComparison:
-    """What differs between the files of some runs, each as its last process had them."""
+    """The differing files of some runs, in their last attempts."""
     manifests = [read_manifest(one.path, _last_attempt(one)) for one in records]
     known = [manifest for manifest in manifests if manifest is not None]
     git = compare_tables([git_table(one) for one in records])
@@ -121,7 +121,7 @@ def _versions(manifest: CodeManifest) -> dict[str, FileVersion]:
 
 
 def _compare_imports(records: Sequence[RunRecord], git: SectionComparison) -> CodeComparison:
-    """What is known of runs without a snapshot: digests of the files that they imported."""
+    """Compare runs without a snapshot by the digests of imported files."""
     imported = [next((a.code for a in reversed(one.attempts) if a.code), {}) for one in records]
     if not all(imported):
         return CodeComparison(source="nothing", git=git)
@@ -156,7 +156,7 @@ def _frameworks(manifests: Sequence[CodeManifest]) -> tuple[str, ...]:
 def _framework_files(
     manifests: Sequence[CodeManifest], records: Sequence[RunRecord]
 ) -> tuple[str, ...]:
-    """The files of Epochal that differ; none if an archive is missing or damaged."""
+    """The differing files of Epochal; none if an archive is missing or damaged."""
     import zipfile
 
     trees = []
@@ -177,7 +177,7 @@ def _describe(
     files: tuple[CodeFile | None, ...],
     records: Sequence[RunRecord],
 ) -> FileDifference:
-    """The difference of one file; its lines for two runs only."""
+    """The difference of one file, with lines for two runs only."""
     if len(records) != 2:
         return FileDifference(path=path, versions=versions)
     is_link = any(file is None and one for file, one in zip(files, versions, strict=True))
@@ -203,13 +203,13 @@ def _describe(
 
 
 def _read(file: CodeFile | None, record: RunRecord) -> bytes | None:
-    """What a run kept of a file, nothing where it had none; None if the copy is damaged."""
+    """The copy of a file; empty if the run has no such file, None if it is damaged."""
     folder = find_code_dir(record.path, _last_attempt(record))
     return b"" if file is None else read_snapshot_file(folder, file)
 
 
 def is_binary(content: bytes) -> bool:
-    """Whether some bytes are no text that a diff could show."""
+    """Whether a diff cannot show these bytes as text."""
     head = content[:_SNIFFED_BYTES]
     if b"\0" in head:
         return True
@@ -222,7 +222,7 @@ def is_binary(content: bytes) -> bool:
 
 
 def diff_texts(before: bytes, after: bytes, path: str) -> tuple[list[str], str]:
-    """The unified diff of two texts; none, and why, if they are too long or the same."""
+    """The unified diff of two texts; none, and the reason, if they are too long or equal."""
     old, new = (_split(content) for content in (before, after))
     if max(len(old), len(new)) > MAX_LINES:
         return [], "large"
@@ -232,7 +232,7 @@ def diff_texts(before: bytes, after: bytes, path: str) -> tuple[list[str], str]:
 
 
 def _split(content: bytes) -> list[str]:
-    """The lines of a text; line ends of another system, and one that is missing, are shown."""
+    """The lines of a text, with marks for CRLF and a missing last line end."""
     lines = content.decode("utf-8", "replace").split("\n")
     last = lines.pop()
     shown = [f"{line[:-1]}^M" if line.endswith("\r") else line for line in lines]

@@ -1,4 +1,4 @@
-"""Runs laid side by side: everything that may tell them apart, found when it is asked for."""
+"""Compares two or more runs, section by section, on first use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from epochal.records.compare.replicate_groups import (
     ignore_progress,
 )
 from epochal.records.compare.settings import parameter_tables, seed_table
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 
 INPUT_SECTIONS = ("params", "seed", "code", "packages", "hardware", "environment", "data")
 SECTIONS = (*INPUT_SECTIONS, "metrics", "curves")
-"""What runs are compared by, in the order in which it is shown."""
+"""The sections of a comparison, in the order of display."""
 
 
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Two or more runs side by side; each part is read when it is asked for."""
+    """The comparison of two or more runs; each section is computed on first use."""
 
     records: tuple[RunRecord, ...]
     root: Path = Path("runs")
-    """Where replicates are looked for."""
+    """The folder in which replicates are searched."""
 
     tolerance: float = TOLERANCE
     progress: ProgressCallback = ignore_progress
-    """Is told how far the search for replicates is."""
+    """Receives messages during the search for replicates."""
 
     @cached_property
     def params(self) -> SectionComparison:
-        """The parameters; a default that was written out equals one that was not."""
+        """The parameters; an explicit value equals the same default."""
         return compare_tables(parameter_tables(self.records))
 
     @cached_property
@@ -65,12 +65,12 @@ class Comparison:
 
     @cached_property
     def code(self) -> CodeComparison:
-        """The project's files, Epochal itself, and the state of git if there was any."""
+        """The files of the project, Epochal itself, and the state of git."""
         return compare_code(self.records)
 
     @cached_property
     def packages(self) -> SectionComparison:
-        """Packages with their versions, Python among them."""
+        """Versions of packages and of Python."""
         return compare_tables([package_table(record) for record in self.records])
 
     @cached_property
@@ -80,7 +80,7 @@ class Comparison:
 
     @cached_property
     def environment(self) -> SectionComparison:
-        """The variables of the environment that may change what is computed."""
+        """The environment variables that may change what is computed."""
         return compare_tables([environment_table(record) for record in self.records])
 
     @cached_property
@@ -90,12 +90,12 @@ class Comparison:
 
     @cached_property
     def metrics(self) -> list[MetricComparison]:
-        """All metrics, also those that are the same."""
+        """All metrics, including equal ones."""
         return compare_metrics(self.records)
 
     @cached_property
     def curves(self) -> list[CurveComparison]:
-        """Of each run but the first, where it parts from the first."""
+        """Where each later run diverges from the first."""
         first, *others = self.records
         return [compare_curves(first, other, tolerance=self.tolerance) for other in others]
 
@@ -106,14 +106,14 @@ class Comparison:
 
     @property
     def is_same_but_for_results(self) -> bool:
-        """Whether the same was run, as far as is known, but not the same came of it."""
+        """Whether all inputs are known and equal, but the curves differ."""
         is_known = self.code.source != "nothing" and not self.data.unknown
         return is_known and not self.differing(INPUT_SECTIONS) and bool(self.count("curves"))
 
     def count(self, section: str) -> int:
-        """How many things differ in a section, without defaults that only some runs have.
+        """The number of differences in a section, without defaults that only some runs have.
 
-        For curves, how many runs part from the first.
+        For curves, the number of runs that diverge from the first.
         """
         if section == "code":
             return len(self.code.files) + bool(self.code.epochal)
@@ -125,11 +125,11 @@ class Comparison:
         return sum(not one.is_minor for one in facts.differences)
 
     def differing(self, sections: Iterable[str] = SECTIONS) -> list[str]:
-        """The sections in which anything differs."""
+        """The sections with differences."""
         return [section for section in sections if self.count(section)]
 
     def to_json(self, sections: Iterable[str] = SECTIONS) -> dict[str, Any]:
-        """The same as plain values."""
+        """The comparison as plain values."""
         chosen = list(sections)
         return {
             "runs": [_head(record) for record in self.records],
@@ -157,7 +157,7 @@ _NOUNS = {
 
 
 def describe_differences(found: Comparison, sections: Iterable[str] = SECTIONS) -> str:
-    """One sentence: in what the runs differ."""
+    """One sentence about how the runs differ."""
     words, differing = [], found.differing(sections)
     for section in differing:
         if section == "seed":
@@ -187,16 +187,16 @@ def diff(
     tolerance: float = TOLERANCE,
     progress: ProgressCallback = ignore_progress,
 ) -> Comparison:
-    """What two or more runs have not in common.
+    """The differences between two or more runs.
 
     Args:
-        runs: Folders, ids or parts of them, ``last``, or records that were read before.
+        runs: Folders, ids or parts of them, ``last``, or records.
         root: The folder of all runs.
-        tolerance: Share of the larger of two values by which curves may differ and be close.
-        progress: Is told how far the search for replicates is, again and again.
+        tolerance: Relative difference up to which values of curves count as close.
+        progress: Receives messages during the search for replicates.
 
     Raises:
-        RecordError: There is no such run, or there are fewer than two.
+        RecordError: A run does not exist, or there are fewer than two.
     """
     found: list[RunRecord] = []
     for run in runs:

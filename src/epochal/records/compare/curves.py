@@ -1,4 +1,4 @@
-"""Where the curves of two runs part: bit for bit, and by more than a tolerance."""
+"""Finds the step at which the curves of two runs diverge: bitwise, and beyond a tolerance."""
 
 from __future__ import annotations
 
@@ -19,71 +19,71 @@ if TYPE_CHECKING:
     SeriesArrays = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 TOLERANCE = 0.01
-"""By what share of the larger value two values may differ and still count as close."""
+"""Relative difference up to which values count as close."""
 
 _MACHINE_DEPENDENT = re.compile(
     r"(^|[/_. ])(time|seconds|memory|throughput|speed|rate|per_second|gpu\w*|util\w*)($|[/_. ])"
 )
-"""Names of what depends on the machine and its moods, and never is the same twice."""
+"""Names of measurements of the machine, which differ in every run."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first step after which two runs do not show the same."""
+    """The first step at which two runs differ."""
 
     step: int
     names: tuple[str, ...]
-    """The series that differ there, the most telling first."""
+    """The series that differ there, the most relevant first."""
 
     values: tuple[float, float]
-    """What the first of these series shows in each run."""
+    """The values of the first of these series in each run."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CurveComparison:
-    """The curves of two runs, laid over each other at the steps that both recorded."""
+    """The curves of two runs, compared at the steps that both recorded."""
 
     num_series: int
-    """How many series were compared."""
+    """The number of compared series."""
 
     num_points: int
-    """At how many points, over all series."""
+    """The number of compared points of all series."""
 
     bitwise: Divergence | None
-    """Where the first bit differs; None if none does."""
+    """The first difference of any bit; None if there is none."""
 
     beyond: Divergence | None
-    """Where they differ by more than the tolerance; None if they never do."""
+    """The first difference beyond the tolerance; None if there is none."""
 
     same_until: int | None
-    """The last common step before the first difference; None if there is none."""
+    """The last common step before the first difference; None without one."""
 
     num_uneven: int = 0
-    """How many points of training more both have at one step, but as means over other steps."""
+    """Points of training that were not compared, because they are means over different steps."""
 
     left_out: tuple[str, ...] = ()
-    """Series that measure the machine and were not compared."""
+    """Series that measure the machine, which were not compared."""
 
     resumed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    """The steps at or before the parting from which each run went on or to which it went back."""
+    """The steps up to the divergence from which each run was resumed or rolled back."""
 
 
 def compare_curves(
     one: RunRecord, other: RunRecord, *, tolerance: float = TOLERANCE
 ) -> CurveComparison:
-    """Where two runs part; only what still counts of each is looked at, not redone attempts.
+    """Where two runs diverge, without replaced points.
 
     Args:
-        one: A run.
-        other: Another one.
-        tolerance: Share of the larger of two values by which they may differ.
+        one: The first run.
+        other: The second run.
+        tolerance: Relative difference up to which values count as close.
     """
     monitor = one.run.get("monitor")
     shared = sorted(
         {*one.metric_names()} & {*other.metric_names()},
-        # The most telling first: what decides, then what training itself shows.
+        # The most relevant first: the monitored metric, then those of training.
         key=lambda name: (
             name != monitor,
             name != "train/loss",
@@ -119,9 +119,9 @@ _AlignedSeries = tuple["NDArray[np.int64]", "NDArray[np.float64]", "NDArray[np.f
 def _align_series(
     one: SeriesArrays, other: SeriesArrays, *, is_mean: bool
 ) -> tuple[_AlignedSeries, int]:
-    """What both have at the steps that both recorded, and how many points cannot be compared.
+    """The values of both at their common steps, and the number of points that do not compare.
 
-    Means can be if they are over the same steps: if the points before them are at one step, too.
+    Means compare only if they are over the same steps: the previous points have equal steps, too.
     """
     import numpy as np
 
@@ -135,7 +135,7 @@ def _align_series(
 
 
 def _find_divergence(merged: dict[str, _AlignedSeries], tolerance: float) -> Divergence | None:
-    """The earliest step at which any series differs by more than a tolerance; 0 is bit for bit."""
+    """The first step at which any series differs by more than a tolerance; 0 is bitwise."""
     found: dict[str, int] = {}
     for name, (_, here, there) in merged.items():
         places = _differs(here, there, tolerance).nonzero()[0]
@@ -159,21 +159,21 @@ def _differs(
     if not tolerance:
         return other_bits
     with np.errstate(invalid="ignore", over="ignore"):  # infinite, or not a number
-        apart = np.abs(here - there)
-        close = apart <= tolerance * np.maximum(np.abs(here), np.abs(there))
-    same = (close & np.isfinite(apart)) | (here == there) | (np.isnan(here) & np.isnan(there))
+        distance = np.abs(here - there)
+        close = distance <= tolerance * np.maximum(np.abs(here), np.abs(there))
+    same = (close & np.isfinite(distance)) | (here == there) | (np.isnan(here) & np.isnan(there))
     differs: NDArray[np.bool_] = other_bits & ~same
     return differs
 
 
-def _last_before(merged: dict[str, _AlignedSeries], parting: Divergence | None) -> int | None:
+def _last_before(merged: dict[str, _AlignedSeries], divergence: Divergence | None) -> int | None:
     lasts = []
     for steps, _, _ in merged.values():
-        before = steps if parting is None else steps[steps < parting.step]
+        before = steps if divergence is None else steps[steps < divergence.step]
         lasts += [int(before[-1])] if len(before) else []
     return max(lasts, default=None)
 
 
-def _restarts(record: RunRecord, parting: Divergence | None) -> tuple[int, ...]:
+def _restarts(record: RunRecord, divergence: Divergence | None) -> tuple[int, ...]:
     steps: Sequence[int] = [one.step for one in record.attempts if one.checkpoint]
-    return tuple(step for step in steps if parting is not None and step <= parting.step)
+    return tuple(step for step in steps if divergence is not None and step <= divergence.step)

@@ -1,4 +1,4 @@
-"""Things that runs have by name and value, and those of them that are not the same."""
+"""Compares tables of names and values, one for each run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, final
 @final
 @dataclass(frozen=True, slots=True)
 class RunValue:
-    """What one run has under a name."""
+    """The value of one run under a name."""
 
-    value: Any  # whatever JSON can hold
+    value: Any  # any JSON value
     where: str = ""
-    """Who set it; empty for what nobody sets."""
+    """Who set it; empty for facts."""
 
     is_default: bool = False
 
@@ -22,15 +22,15 @@ class RunValue:
 @final
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One name under which runs do not have the same."""
+    """One name whose values differ between runs."""
 
     key: str
     sides: tuple[RunValue | None, ...]
-    """One for each run, in their order; None where it has no such thing."""
+    """One for each run; None where it is missing."""
 
     @property
     def is_minor(self) -> bool:
-        """Whether it is a default that only some runs have: they use another class or version."""
+        """Whether it is a default that only some runs have, because of another class or version."""
         present = [side for side in self.sides if side is not None]
         return len(present) < len(self.sides) and all(side.is_default for side in present)
 
@@ -41,20 +41,20 @@ ValueTable = Mapping[str, RunValue]
 @final
 @dataclass(frozen=True, slots=True)
 class SectionComparison:
-    """Things of one kind that runs have by name."""
+    """The comparison of one section."""
 
     differences: tuple[Difference, ...]
-    """Those that are not the same in all runs, in the order in which the runs have them."""
+    """The names that differ, in the order of the runs."""
 
     num_same: int
-    """How many all runs have with the same value."""
+    """The number of names with equal values in all runs."""
 
     unknown: tuple[int, ...] = ()
-    """The places of runs whose records say nothing at all; only the others are compared."""
+    """Indices of runs without this section; the others are compared."""
 
 
 def compare_tables(tables: Sequence[ValueTable | None]) -> SectionComparison:
-    """The names and values of each run, laid side by side; None for one that kept nothing."""
+    """The comparison of one table per run; None for a run without one."""
     known = [table for table in tables if table is not None]
     unknown = tuple(place for place, table in enumerate(tables) if table is None)
     if len(known) < 2:

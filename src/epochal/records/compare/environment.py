@@ -1,4 +1,4 @@
-"""What runs ran on and with: packages, hardware, data, as their records tell it."""
+"""Tables of the packages, hardware, environment, data and git state of a run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ if TYPE_CHECKING:
     from epochal.records.compare.difference import ValueTable
     from epochal.records.folder.record import RunRecord
 
-_NO_HARDWARE = ("packages", "git", "python", "executable", "environment")
-_OF_ONE_JOB = ("SLURM_JOB", "SLURM_ARRAY", "SLURM_RESTART", "MASTER_", "TORCHELASTIC_", "EPOCHAL_")
-"""Variables that name a job and are others in every one."""
+_NOT_HARDWARE = ("packages", "git", "python", "executable", "environment")
+_JOB_VARIABLES = (
+    "SLURM_JOB",
+    "SLURM_ARRAY",
+    "SLURM_RESTART",
+    "MASTER_",
+    "TORCHELASTIC_",
+    "EPOCHAL_",
+)
+"""Variables that differ in every job."""
 
 _CACHE = "_CACHE_DIR"
 
@@ -32,28 +39,28 @@ def package_table(record: RunRecord) -> ValueTable | None:
 def hardware_table(record: RunRecord) -> ValueTable | None:
     """The machine and the device: names, cores, memory, drivers."""
     machine = as_mapping(record.run.get("machine"))
-    facts = {name: value for name, value in machine.items() if name not in _NO_HARDWARE}
+    facts = {name: value for name, value in machine.items() if name not in _NOT_HARDWARE}
     device = as_mapping(record.run.get("device"))
     facts |= {"device" if name == "device" else f"device {name}": device[name] for name in device}
     return {name: RunValue(value) for name, value in iter_leaves(facts)} or None
 
 
 def environment_table(record: RunRecord) -> ValueTable | None:
-    """The variables of the environment that may change what is computed; there may be none."""
+    """The environment variables that may change what is computed."""
     found = as_mapping(record.run.get("machine")).get("environment")
     if not isinstance(found, Mapping):
         return None
     return {
         name: RunValue(found[name])
         for name in found
-        if not name.startswith(_OF_ONE_JOB) and not name.endswith(_CACHE)
+        if not name.startswith(_JOB_VARIABLES) and not name.endswith(_CACHE)
     }
 
 
 def data_table(record: RunRecord) -> ValueTable | None:
-    """The fingerprint of the data by split, and what the task says about it."""
+    """The fingerprint of the data by split, and the task's metadata."""
     data = as_mapping(record.run.get("data"))
-    if not data:  # older records keep it with their checkpoints only
+    if not data:  # older records have it in checkpoints only
         found = find_checkpoints(record.path / "checkpoints")
         data = as_mapping(found[-1].data) if found else {}
     facts = {**data, "meta": record.run.get("meta", {})}
@@ -62,6 +69,6 @@ def data_table(record: RunRecord) -> ValueTable | None:
 
 
 def git_table(record: RunRecord) -> ValueTable:
-    """The commit that the code was based on, and whether it was changed since."""
+    """The commit and branch of the code, and whether it has uncommitted changes."""
     git = as_mapping(as_mapping(record.run.get("machine")).get("git"))
     return {name: RunValue(git[name]) for name in ("commit", "branch", "dirty") if name in git}

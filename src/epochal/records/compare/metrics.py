@@ -1,4 +1,4 @@
-"""The metrics of runs side by side: last and best values, and which way is better."""
+"""Compares the last and best values of the metrics of runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.records.compare.difference import is_equal_value
 from epochal.records.compare.settings import read_settings
-from epochal.records.metrics.monitor import MONITOR_KEYS, get_monitor_mode
+from epochal.records.folder.derived_fields import find_monitor
 from epochal.records.metrics.points import TRAIN_PREFIX, is_step_mean
 from epochal.records.metrics.summary import summarise_series
 
@@ -29,17 +29,17 @@ class MetricComparison:
 
     name: str
     mode: Mode | None
-    """Which way is better; None if nobody said."""
+    """Which way is better; None if unknown."""
 
     last: Values
-    """The value of each run at its highest step; of training, the mean of its last epoch."""
+    """The last value of each run; in training, the mean of its last epoch."""
 
     best: Values
-    """The best value of each run; all None if nobody said which way is better."""
+    """The best value of each run; None if it is unknown which way is better."""
 
     @property
     def is_same(self) -> bool:
-        """Whether all runs came to the same, also on the way."""
+        """Whether the last and the best values of all runs are equal."""
         return all(
             is_equal_value(column[0], value)
             for column in (self.last, self.best)
@@ -47,58 +47,47 @@ class MetricComparison:
         )
 
     def to_json(self) -> dict[str, object]:
-        """The same as plain values, with by how much each run is above the first."""
+        """Plain values, with the difference of each run to the first."""
         return asdict(self) | {"delta": {"last": deltas(self.last), "best": deltas(self.best)}}
 
     def is_better(self, delta: float | None) -> bool | None:
-        """Whether a delta is an improvement; None if there is none, or nobody can say."""
+        """Whether a delta is an improvement; None if it is zero, missing, or unknown."""
         if not delta or delta != delta or self.mode is None:
             return None
         return (delta > 0) == (self.mode == "max")
 
 
 def deltas(values: Values) -> Values:
-    """By how much each value is above the first; None if one of the two is missing."""
+    """The difference of each value to the first; None if one is missing."""
     first = values[0]
     return tuple(None if first is None or value is None else value - first for value in values)
 
 
 def compare_metrics(records: Sequence[RunRecord]) -> list[MetricComparison]:
-    """Every metric that any of the runs recorded: the monitored first, training last."""
+    """Every metric of the runs: monitored ones first, training last."""
     monitors = [find_monitor(record) for record in records]
-    decisive = {name for name, _ in monitors}
+    monitored = {name for name, _ in monitors}
     series = [summarise_series(record.path) for record in records]
 
     def rank(name: str) -> tuple[bool, bool, bool, str]:
         is_rate = "lr" in (name.partition("/")[0], name.rpartition("/")[2])
-        return (name not in decisive, is_rate, name.startswith(TRAIN_PREFIX), name)
+        return (name not in monitored, is_rate, name.startswith(TRAIN_PREFIX), name)
 
     names = sorted({name for one in series for name in one}, key=rank)
     found = [(name, _infer_mode(name, monitors)) for name in names]
-    if not _log_equally_often(records):  # of means over fewer steps the best is better
+    if not _log_equally_often(records):  # means over fewer steps have better best values
         found = [(name, None if is_step_mean(name) else mode) for name, mode in found]
     return [_compare_metric(name, mode, series) for name, mode in found]
 
 
 def _log_equally_often(records: Sequence[RunRecord]) -> bool:
-    """Whether points of training are means over as many steps in all runs."""
+    """Whether training points of all runs are means over equally many steps."""
     sides = [read_settings(record).get("log.record_every") for record in records]
     return len({str(side.value) for side in sides if side is not None}) < 2
 
 
-def find_monitor(record: RunRecord) -> tuple[str, Mode | None]:
-    """The metric that decides in a run, and which way is better; empty without one."""
-    name = record.run.get("monitor")
-    if not isinstance(name, str):
-        return "", None
-    settings = read_settings(record)
-    return name, get_monitor_mode(
-        {key: settings[key].value for key in MONITOR_KEYS if key in settings}
-    )
-
-
 def _infer_mode(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | None:
-    """What the monitors say of a name, else of the same in another split; losses are known."""
+    """The mode of a monitored metric, also in other splits; ``min`` for losses."""
     last = name.rpartition("/")[2]
     exact = {mode for known, mode in monitors if known == name}
     alike = {mode for known, mode in monitors if known and known.rpartition("/")[2] == last}

@@ -1,4 +1,4 @@
-"""The runs that belong to a run: what came from it, and what differs only by seed."""
+"""Finds the children and replicates of a run in the index."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _COLUMNS = "path, run, status, parent_kind, seed, best"
 @final
 @dataclass(frozen=True, slots=True)
 class RelatedRun:
-    """Another run, as far as a line about it needs."""
+    """The facts about another run for one line."""
 
     path: str
-    """Of its folder, from the folder of all runs on."""
+    """Its folder, relative to the folder of all runs."""
 
     run: str
     status: str
     kind: str
-    """What it is of its parent; empty for a run without one."""
+    """Its relation to its parent; empty without one."""
 
     seed: int | None
     best: float | None
@@ -37,19 +37,19 @@ class RelatedRun:
 @final
 @dataclass(frozen=True, slots=True)
 class RelatedRuns:
-    """All that belong to one run."""
+    """The children and replicates of one run."""
 
     children: tuple[RelatedRun, ...] = ()
-    """Whose parent it is."""
+    """The runs whose parent it is."""
 
     replicates: tuple[RelatedRun, ...] = ()
-    """Those that finished, one of each seed, the run itself among them; empty if it is alone."""
+    """Completed replicates, one per seed, including the run itself; empty if it is the only one."""
 
 
 def find_related_runs(
     record: RunRecord, root: Path, progress: Callable[[str], None]
 ) -> RelatedRuns:
-    """The relatives of a run among those below ``root``; none for a run that lies elsewhere."""
+    """The related runs below ``root``; none for a run that is not below it."""
     from epochal.records.index import Index
 
     if Path(root).absolute() not in record.path.absolute().parents:

@@ -1,4 +1,4 @@
-"""The replicates of a run: those beside it that differ only by seed, and their means."""
+"""Finds the replicates of a run, which differ only by seed, and their mean metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.index.replicates import (
     MeanEstimate,
@@ -31,34 +31,34 @@ SEED = "seed"
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicateGroup:
-    """Runs that differ only by seed, each seed once, and the means of what they came to."""
+    """Runs that differ only by seed, one per seed, and the means of their metrics."""
 
     key: str
     runs: tuple[str, ...]
-    """The ids of those that count, oldest first."""
+    """The ids of the runs that count, oldest first."""
 
     left_out: Mapping[str, int]
-    """How many more there are by what keeps them out: a status such as ``failed``, or ``seed``
-    for those that repeat one."""
+    """How many runs do not count, by reason: a status such as ``failed``, or ``seed`` for a
+    repeated one."""
 
     means: Mapping[str, MeanEstimate]
-    """By metric, of the last values; ``best`` is that of the monitor's best values."""
+    """By metric, the mean of the last values; ``best`` for the best monitored values."""
 
 
 def ignore_progress(_: str) -> None:
-    """Hears how far something is, and says nothing."""
+    """Discard a progress message."""
 
 
 def find_replicates(
     record: RunRecord, root: Path, progress: ProgressCallback = ignore_progress
 ) -> ReplicateGroup | None:
-    """The replicates of a run, itself among them; None if its config is lost.
+    """The replicates of a run, including itself; None if its config is lost.
 
     Args:
         record: The run.
-        root: The folder of all runs, which is searched if the run lies there. Of any other run
-            the folders beside its own are looked at.
-        progress: Is told how far it is, again and again.
+        root: The folder of all runs, which is searched if it contains the run; otherwise the
+            siblings of the run's folder are.
+        progress: Receives messages.
     """
     key = replicate_key(record.run, record.provenance)
     if not key:
@@ -76,10 +76,10 @@ def find_replicates(
 
 
 def _count_others(found: Sequence[RunRecord], repeated: int) -> dict[str, int]:
-    open_ends = Counter(
+    incomplete = Counter(
         one.summary.status for one in found if one.summary.status not in COMPLETED_STATUSES
     )
-    return {**dict(sorted(open_ends.items())), **({SEED: repeated} if repeated else {})}
+    return {**dict(sorted(incomplete.items())), **({SEED: repeated} if repeated else {})}
 
 
 def are_replicates(groups: Sequence[ReplicateGroup | None]) -> bool:
@@ -105,10 +105,10 @@ def _find_in_siblings(key: str, record: RunRecord) -> list[RunRecord]:
 
 
 def _estimate_means(records: list[RunRecord]) -> dict[str, MeanEstimate]:
-    """The mean of every figure that all of them came to."""
-    figures = [_final_values(record) for record in records]
-    names = [name for name in figures[0] if all(name in one for one in figures)] if figures else []
-    return {name: estimate_mean(one[name] for one in figures) for name in names}
+    """The mean of every value that all runs have."""
+    values = [_final_values(record) for record in records]
+    names = [name for name in values[0] if all(name in one for one in values)] if values else []
+    return {name: estimate_mean(one[name] for one in values) for name in names}
 
 
 def _final_values(record: RunRecord) -> dict[str, float]:

@@ -1,16 +1,17 @@
-"""The parameters of runs: what each was at last, who set it, and which are not the same."""
+"""The parameters of runs: the value in force, who set it, and tables to compare them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from epochal.records.compare.difference import RunValue
-from epochal.records.folder.provenance import format_origin
+from epochal.records.folder.provenance import format_origin, get_newest_origins
 from epochal.records.layout.config_leaves import iter_leaves
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from epochal.records.compare.difference import ValueTable
     from epochal.records.folder.record import RunRecord
 
@@ -22,27 +23,22 @@ _TYPE_OF_ELEMENT = re.compile(r"(.+)\.(\d+)\.type")
 def read_settings(record: RunRecord) -> dict[str, RunValue]:
     """Every value of a run's config by dotted key, defaults included, with who set it.
 
-    What was changed when the run went on counts; a default that was written out is a default.
+    Changes made when the run was resumed count.
     """
     known = {
-        key: _run_value(origins[0])
-        for key, origins in record.provenance.items()
-        if isinstance(origins, list) and origins and isinstance(origins[0], Mapping)
+        key: RunValue(origin.get("value"), format_origin(origin), origin.get("layer") == "default")
+        for key, origin in get_newest_origins(record.provenance).items()
     }
-    if not known:  # the file is lost; the values may still be there
+    if not known:  # provenance.json is lost
         return {key: RunValue(value) for key, value in iter_leaves(record.expanded)}
     return known
 
 
-def _run_value(origin: Mapping[str, object]) -> RunValue:
-    return RunValue(origin.get("value"), format_origin(origin), origin.get("layer") == "default")
-
-
 def parameter_tables(records: Sequence[RunRecord]) -> list[ValueTable | None]:
-    """The parameters of each run, without its seed, its name and where it is kept.
+    """The parameters of each run, without seed, tag, description and record options.
 
-    Elements of lists that do not hold the same types in all runs go by their type, so that one
-    more hook does not make every hook after it differ.
+    Where lists hold different types, such as hooks, their elements are named by type: one more
+    hook must not make every later hook differ.
     """
     tables = [
         {
@@ -64,7 +60,7 @@ def parameter_tables(records: Sequence[RunRecord]) -> list[ValueTable | None]:
 
 
 def seed_table(record: RunRecord) -> ValueTable | None:
-    """The seed of a run, with who set it; None if it is lost."""
+    """The seed of a run and who set it; None if it is lost."""
     side, recorded = read_settings(record).get(SEED), record.run.get(SEED)
     if side is None and recorded is not None:
         side = RunValue(recorded)
@@ -85,7 +81,7 @@ def _types_by_list(table: ValueTable) -> dict[str, list[str]]:
 
 
 def _by_type(key: str, types: Mapping[str, list[str]], uneven: set[str]) -> str:
-    """``hooks.1.patience`` as ``hooks[EarlyStopping].patience``, in lists that are uneven."""
+    """``hooks.1.patience`` as ``hooks[EarlyStopping].patience``, in the lists ``uneven``."""
     shown, path = "", ""
     for part in key.split("."):
         if path in uneven and part.isdecimal() and int(part) < len(types.get(path, ())):

@@ -1,1 +1,1 @@
-"""Write and read the folder of one run."""
+"""Writes and reads the folder of one run."""

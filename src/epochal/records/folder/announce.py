@@ -1,4 +1,4 @@
-"""Tells whoever started this process which folder its run has."""
+"""Reports the folder of a run to the supervisor that started this process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from epochal import durable
 
 RUN_FILE_VARIABLE = "EPOCHAL_RUN_FILE"
-"""The environment variable that names the file to write the folder's path into."""
+"""The environment variable with the file to which the path of the folder is written."""
 
 
 def report_run_folder(folder: Path) -> bool:
-    """Write the folder where the starter looks for it, once; gives whether there is a starter."""
-    target = os.environ.pop(RUN_FILE_VARIABLE, "")  # not for processes that the run starts
+    """Report the folder once; gives whether a supervisor asked for it."""
+    target = os.environ.pop(RUN_FILE_VARIABLE, "")  # child processes must not inherit it
     if target:
-        with suppress(OSError):  # then a restart begins anew
+        with suppress(OSError):  # a restart then begins a new run
             durable.write_text(Path(target), str(folder.absolute()))
     return bool(target)

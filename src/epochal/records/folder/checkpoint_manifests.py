@@ -1,7 +1,7 @@
-"""The checkpoints of a run as readers see them: what each one is, and whether it is whole.
+"""Reads and verifies the manifests of checkpoints, without their tensors.
 
 A checkpoint is a folder; its ``manifest.json`` names its other files with their sizes and
-SHA-256. Order comes from manifests, never from names, times or links.
+SHA-256. The order of checkpoints comes from manifests, never from names, times or links.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ MANIFEST_FILE = "manifest.json"
 TENSORS_FILE = "tensors.safetensors"
 STATE_FILE = "state.json"
 DAMAGED_SUFFIX = ".damaged"
-"""How the names of checkpoints end that were found damaged and set aside."""
+"""Suffix of checkpoints that were found damaged and renamed."""
 
 _AT_AN_END = {"end", "error", "preempted"}
 
 LINK_NAMES = ("last", "best")
-"""Names in the folder of checkpoints that point to others; readers never trust them."""
+"""Links to checkpoints for users; never read by Epochal."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """What a file of a checkpoint must be like."""
+    """The expected size and digest of a file of a checkpoint."""
 
     size: int
     sha256: str
@@ -45,7 +45,7 @@ class StoredFile:
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointManifest:
-    """What is known of a checkpoint without opening its tensors."""
+    """The facts about a checkpoint, and its files."""
 
     path: Path
     """The folder of the checkpoint."""
@@ -64,11 +64,11 @@ class CheckpointManifest:
     """Why it was written, such as ``every`` or ``preempted``."""
 
     monitor: str = ""
-    """The metric that decides which model is better; empty without one."""
+    """The monitored metric; empty without one."""
 
     mode: Literal["min", "max"] = "min"
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The values measured at this very step, the monitored one among them."""
+    """The values measured at this step, including the monitored one."""
 
     torch: str = ""
     config: str = ""
@@ -78,10 +78,10 @@ class CheckpointManifest:
     """A digest of the project's code."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
-    """Per split, what tells one data set from another."""
+    """The fingerprint of the data of each split."""
 
     choices: Mapping[str, Any] = field(default_factory=dict)
-    """What ``auto`` was decided to mean."""
+    """What each ``auto`` was resolved to."""
 
     @property
     def name(self) -> str:
@@ -90,17 +90,17 @@ class CheckpointManifest:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """What sorts checkpoints from oldest to newest."""
+        """Sort key from oldest to newest."""
         return (self.attempt, self.step, self.name)
 
     @property
     def is_regular(self) -> bool:
-        """Whether an uninterrupted run would have it too: it was not made because the run ended."""
+        """Whether an uninterrupted run would have it: it was not saved because the run ended."""
         return not {*self.reason.split(", ")} <= _AT_AN_END
 
     @property
     def score(self) -> float | None:
-        """How good it is, larger being better; None when that was not measured, or is NaN."""
+        """The monitored value, negated if lower is better; None if unknown or NaN."""
         value = self.metrics.get(self.monitor)
         if value is None or math.isnan(value):
             return None
@@ -112,7 +112,7 @@ MANIFEST_FIELDS = frozenset(field.name for field in fields(CheckpointManifest)) 
     "files",
     "format",
 }
-"""What the writer of a checkpoint may say about it."""
+"""The fields that the writer of a checkpoint sets."""
 
 
 @final
@@ -124,7 +124,7 @@ class CheckpointDamage:
     """The folder of the checkpoint."""
 
     file: str
-    """Which of its files is wrong."""
+    """The damaged file."""
 
     what: str
 
@@ -134,7 +134,7 @@ class CheckpointDamage:
 
 
 def encode_manifest(manifest: CheckpointManifest) -> bytes:
-    """The text of ``manifest.json``; its ``digest`` covers everything else in it."""
+    """The text of ``manifest.json``; its ``digest`` covers all other fields."""
     from epochal import durable
 
     plain = {item.name: getattr(manifest, item.name) for item in fields(manifest)}
@@ -144,7 +144,7 @@ def encode_manifest(manifest: CheckpointManifest) -> bytes:
 
 
 def read_manifest(path: Path) -> CheckpointManifest:
-    """The manifest of the checkpoint in the folder ``path``; raises RecordError without one."""
+    """The manifest of the checkpoint ``path``; raises RecordError if it cannot be read."""
     found = _read(path)
     if isinstance(found, CheckpointDamage):
         raise RecordError(f"{found}\n  `ls {path.parent}` shows the other checkpoints")
@@ -152,32 +152,32 @@ def read_manifest(path: Path) -> CheckpointManifest:
 
 
 def verify_checkpoint(path: Path) -> CheckpointDamage | None:
-    """What is wrong with the checkpoint in the folder ``path``; every byte of it is read."""
+    """The damage of the checkpoint ``path``, if any; reads every byte of it."""
     found = _read(path)
     return found if isinstance(found, CheckpointDamage) else _check_files(found)
 
 
 def find_checkpoints(folder: Path) -> list[CheckpointManifest]:
-    """The checkpoints in ``folder`` whose manifests can be read, oldest first; bytes unchecked."""
+    """The checkpoints in ``folder`` with readable manifests, oldest first; files unverified."""
     return _read_all(folder)[0]
 
 
 def find_newest_checkpoint(
     folder: Path,
 ) -> tuple[CheckpointManifest | None, list[CheckpointDamage]]:
-    """The newest checkpoint that is whole, and what was found damaged on the way to it."""
+    """The newest undamaged checkpoint, and the damage of newer ones."""
     found, damage = _read_all(folder)
     return _first_undamaged(reversed(found), damage)
 
 
 def find_best_checkpoint(folder: Path) -> tuple[CheckpointManifest | None, list[CheckpointDamage]]:
-    """The whole checkpoint with the best monitored value, and what was damaged on the way."""
+    """The undamaged checkpoint with the best monitored value, and the damage of better ones."""
     found, damage = _read_all(folder)
     return _first_undamaged(rank_by_score(found), damage)
 
 
 def rank_by_score(manifests: Iterable[CheckpointManifest]) -> list[CheckpointManifest]:
-    """Those that have a score, best first; of equal ones, the older first."""
+    """The checkpoints with a score, best first; of equal ones, the older first."""
     scored = [(one.score, one) for one in manifests if one.score is not None]
     scored.sort(key=lambda pair: pair[1].order)
     return [one for _, one in sorted(scored, key=lambda pair: -pair[0])]
@@ -208,7 +208,7 @@ def _read_all(folder: Path) -> tuple[list[CheckpointManifest], list[CheckpointDa
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a folder is meant to be a checkpoint: committed, and not set aside."""
+    """Whether a folder is a committed checkpoint that was not marked as damaged."""
     if path.name.startswith(".") or DAMAGED_SUFFIX in path.name or path.is_symlink():
         return False
     return any((path / name).exists() for name in (MANIFEST_FILE, STATE_FILE, TENSORS_FILE))
@@ -247,7 +247,7 @@ def _parse(path: Path, text: Mapping[str, Any]) -> CheckpointManifest | Checkpoi
 
 
 def _has_valid_types(plain: Mapping[str, Any]) -> bool:
-    """Whether values are of the types that whoever sorts and compares them expects."""
+    """Whether the values have the types that sorting and comparing need."""
     files, metrics = plain.get("files"), plain.get("metrics", {})
     if not isinstance(files, dict) or not isinstance(metrics, dict):
         return False

@@ -1,4 +1,4 @@
-"""The configs in the folder of a run: as written, expanded and observed, and which are gone."""
+"""Finds the config files in a run folder, and reports missing ones."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SUFFIXES = {".yaml", ".toml", ".json"}
 
 
 def find_expanded_config(run_dir: Path) -> Path | None:
-    """The config with every default; None if it is lost."""
+    """The config with all defaults; None if it is missing."""
     found = sorted((run_dir / "config").glob("expanded.*"))
     return next((path for path in found if path.suffix in _SUFFIXES), None)
 
 
 def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
-    """One line for each config that is gone.
+    """One line for each missing config file.
 
     Args:
         run_dir: The folder of a run that has written its configs.
-        has_begun: Whether it took steps, so that its parts were built.
+        has_begun: Whether it took steps, so that its components were built.
     """
     folder = run_dir / "config"
     try:
@@ -37,7 +37,7 @@ def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
         yield "config/expanded.*: missing"
     if "provenance.json" not in names:
         yield "config/provenance.json: missing"
-    # The runs inside of a cross validation build parts, the whole does not.
+    # A cross validation builds components in its folds only.
     if has_begun and "observed.json" not in names and not (run_dir / FOLDS_DIR).is_dir():
         yield "config/observed.json: missing"
     for name in _written_config_names(folder):
@@ -46,7 +46,7 @@ def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
 
 
 def _written_config_names(folder: Path) -> list[str]:
-    """The copies of what the user wrote, as far as the record still says which there were."""
+    """The copies of the user's files, as listed in ``sources.json``."""
     try:
         sources = durable.decode_json((folder / "sources.json").read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the folder of a run takes on disk, part by part."""
+"""Measures the disk space of a run folder by part."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskUsage:
-    """One folder of a run, or the files beside them, which are called ``files``."""
+    """One subfolder of a run, or ``files`` for the files beside them."""
 
     name: str
     num_bytes: int
     num_files: int
     shared_bytes: int
-    """What has other names elsewhere, such as code that runs share."""
+    """Bytes of files with further hard links, such as code that runs share."""
 
 
 def measure_disk_usage(folder: Path) -> list[DiskUsage]:
-    """The parts of a run's folder, the largest first; what cannot be read is left out."""
+    """The parts of a run folder, the largest first, without unreadable ones."""
     sizes: dict[str, list[int]] = {}
     for name, status in _walk(folder):
         total = sizes.setdefault(name, [0, 0, 0])
@@ -40,9 +40,9 @@ def measure_disk_usage(folder: Path) -> list[DiskUsage]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file with the name of its part; links are not followed."""
+    """Every file with the name of its part; symbolic links are not followed."""
     for base, _, names in os.walk(folder):
         inner = Path(base).relative_to(folder).parts
         for name in names:
-            with suppress(OSError):  # a run that goes on replaces its files
+            with suppress(OSError):  # a running run replaces its files
                 yield (inner[0] if inner else "files"), (Path(base) / name).lstat()

@@ -1,4 +1,4 @@
-"""Where a run keeps its record: the folder, its name and its parts."""
+"""Creates run folders, and names their parts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDS_DIR = "folds"
-"""Where the runs of a cross validation are, inside the folder of the whole: one for each fold."""
+"""The subfolder of a cross validation with one run for each fold."""
 
 _MAX_NAME_BYTES = 80
 _PARTS = ("config", "logs", "media", "checkpoints")
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 @final
@@ -35,7 +35,7 @@ class RecordOptions:
     """Where the record of a run is written."""
 
     log_dir: Path = Path("runs")
-    """Folder of all runs; each makes its own ``<project>/<tag>/<time-id>`` in it."""
+    """Folder of all runs; each creates ``<project>/<tag>/<time-id>`` in it."""
 
     exact: bool = False
     """Whether ``log_dir`` is the folder of this run itself; it must be new or empty."""
@@ -44,16 +44,16 @@ class RecordOptions:
     """Name of the text log inside the ``logs`` folder of the run."""
 
     subdirs: tuple[str, ...] = ()
-    """More folders to make inside the folder of the run."""
+    """More folders to create inside the folder of the run."""
 
     code: bool = True
-    """Whether a copy of the project's code and of Epochal is kept in the folder of the run."""
+    """Whether to store a copy of the project's code and of Epochal in the folder of the run."""
 
     ignore: tuple[str, ...] = ()
-    """What the copy leaves out, in the syntax of ``.gitignore``; ``!name`` keeps it anyway."""
+    """What the copy leaves out, in the syntax of ``.gitignore``; ``!name`` includes it."""
 
     max_file_bytes: Annotated[int, AtLeast(0)] = 1_048_576
-    """A larger file is left out of the copy, and data beyond four times that, unless imported."""
+    """Larger files are not copied, nor more than four times that of data, unless imported."""
 
 
 @final
@@ -66,7 +66,7 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """The folder's own name, by which commands find the run."""
+        """The name of the folder, by which commands find the run."""
         return self.path.name
 
     @property
@@ -85,12 +85,12 @@ class RunFolder:
         return self.log_path_of(0)
 
     def log_path_of(self, rank: int) -> Path:
-        """The text log of one process: ``run.log``, ``run.rank1.log``, ``run.rank2.log``, ..."""
+        """The text log of one rank: ``run.log``, ``run.rank1.log``, ``run.rank2.log``, ..."""
         path = self.logs_dir / self.log_file
         return path.with_name(f"{path.stem}.rank{rank}{path.suffix}") if rank else path
 
     def find_logs(self) -> dict[int, Path]:
-        """The text logs that are there, by rank."""
+        """The existing text logs, by rank."""
         path = self.log_path
         found = {0: path} if path.is_file() else {}
         for other in path.parent.glob(f"{glob.escape(path.stem)}.rank*{glob.escape(path.suffix)}"):
@@ -101,7 +101,7 @@ class RunFolder:
 
     @property
     def media_dir(self) -> Path:
-        """Images, audio and whatever else a run shows."""
+        """Images, audio and other files that a run logs."""
         return self.path / "media"
 
     @property
@@ -114,13 +114,13 @@ class RunFolder:
 def create_run_folder(
     options: RecordOptions, *, project: str, tag: str, base: Path = Path()
 ) -> RunFolder:
-    """Make the folder of a new run, which no other run has.
+    """Create the folder of a new run.
 
     Args:
-        options: Where, as the ``record`` section of the config says.
+        options: The ``record`` section of the config.
         project: First level below ``log_dir``; any text, made safe for paths.
         tag: Second level below ``log_dir``; any text, made safe for paths.
-        base: What a relative ``log_dir`` starts from.
+        base: The folder of a relative ``log_dir``.
     """
     inner = [_require_inside(name, "record.subdirs") for name in options.subdirs]
     log_file = _require_inside(options.log_file, "record.log_file")
@@ -141,7 +141,7 @@ def _make_parts(folder: RunFolder, more: list[str]) -> None:
         for name in dict.fromkeys((*_PARTS, *more)):
             if not (folder.path / name).is_dir():
                 durable.make_dir(folder.path / name)
-    except OSError:  # nobody is to find half a folder
+    except OSError:  # leave no incomplete folder
         with suppress(OSError):
             durable.remove_tree(folder.path, "undone")
         raise
@@ -149,11 +149,11 @@ def _make_parts(folder: RunFolder, more: list[str]) -> None:
 
 @contextmanager
 def _explaining_unwritable(root: Path) -> Iterator[None]:
-    """Say of a place where nothing can be made that it is the wrong place."""
+    """Explain an OSError that means a wrong ``log_dir``."""
     try:
         yield
     except OSError as error:
-        if error.errno in _OF_THE_DISK:
+        if error.errno in _DISK_ERRORS:
             raise
         reason = os.strerror(error.errno).lower() if error.errno else str(error)
         raise RecordError(
@@ -164,11 +164,11 @@ def _explaining_unwritable(root: Path) -> Iterator[None]:
 
 def slugify(text: str, *, default: str) -> str:
     """``text`` as one path component: letters and digits of any script, ``_ . + = @ -``."""
-    kept = (
+    safe = (
         char if unicodedata.category(char)[0] in "LNM" or char in "_.+=@-" else "-"
         for char in unicodedata.normalize("NFC", text)
     )
-    words = re.split(r"-+|\.{2,}", "".join(kept))
+    words = re.split(r"-+|\.{2,}", "".join(safe))
     name = "-".join(word.strip(".") for word in words if word.strip("."))
     return name.encode()[:_MAX_NAME_BYTES].decode(errors="ignore").rstrip(".-") or default
 

@@ -1,7 +1,7 @@
-"""Images, sounds, texts and other files that a run shows, kept by kind.
+"""Saves and reads the images, audio, texts and other files that a run logs.
 
-A file is ``media/<kind>/<name>-<step>.<suffix>``; a line of ``events.jsonl`` tells of it. A name
-that no path can hold is followed by ``~`` and its checksum: no two of them share a file.
+A file is ``media/<kind>/<name>-<step>.<suffix>``, listed in ``events.jsonl``. If the name is not
+safe for a path, ``~`` and its checksum are added, so that no two names share a file.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ SUFFIXES_BY_KIND = {
     "text": ("txt", "md", "json", "html"),
     "table": ("csv", "tsv", "parquet"),
 }
-"""The suffixes of each kind, that of unnamed data first; whatever else is a ``file``."""
+"""The suffixes of each kind, the default one first; others are a ``file``."""
 
 SEPARATORS = {"csv": ",", "tsv": "\t"}
-"""What stands between the cells of tables that are texts, by suffix."""
+"""The separator of text tables, by suffix."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Media:
-    """One file that a run showed."""
+    """One logged file."""
 
     kind: str
     name: str
@@ -60,20 +60,20 @@ class Media:
 
     @property
     def suffix(self) -> str:
-        """What the file's name ends with, which says what is in it whatever its kind."""
+        """The suffix of the file, without the dot."""
         return self.path.suffix.lstrip(".")
 
     @property
     def title(self) -> str:
-        """Its name and kind, by which it differs from a metric of the same name."""
+        """Name and kind, which differs from a metric of the same name."""
         return f"{self.name}/{self.kind}"
 
     def read_text(self) -> str:
-        """What is in it, whatever that is."""
+        """The content as text."""
         return self.path.read_text(encoding="utf-8", errors="replace")
 
     def iter_rows(self) -> Iterator[list[str]]:
-        """The rows of a table that is a text, the first one too."""
+        """The rows of a text table, including the header."""
         with self.path.open(encoding="utf-8", errors="replace", newline="") as file:
             yield from csv.reader(file, delimiter=SEPARATORS[self.suffix])
 
@@ -81,17 +81,17 @@ class Media:
 def save_media(
     writer: Writer, name: str, data: object, *, step: int, kind: str = "", suffix: str = ""
 ) -> Media | None:
-    """Keep what a run shows at a step; None when nothing is recorded.
+    """Save a file at a step; None if the run is not recorded.
 
     Args:
         writer: The record of the run.
-        name: What it shows, such as ``samples/grid``.
-        data: An image as an array, of any layout that shows one; a figure or image with
-            ``savefig`` or ``save``; text; the bytes of a file; or its path.
-        step: When.
-        kind: ``image``, ``audio``, ``video``, ``text``, ``table`` or a word of your own; known by
-            itself for everything but bytes without ``suffix``.
-        suffix: What the name of the file ends with, for bytes.
+        name: A name such as ``samples/grid``.
+        data: An image as an array of any usual layout; a figure or image with ``savefig`` or
+            ``save``; text; the bytes of a file; or its path.
+        step: The current step.
+        kind: ``image``, ``audio``, ``video``, ``text``, ``table`` or any other word; by default
+            that of the suffix. Needed for bytes without ``suffix``.
+        suffix: The suffix of the file, for bytes.
     """
     content, found = _encode(name, data)
     suffix = (suffix or found or SUFFIXES_BY_KIND.get(kind, ("",))[0]).lstrip(".").lower()
@@ -110,11 +110,11 @@ def save_media(
 
 
 def read_media(folder: Path, *, before: int = MAX_COUNT) -> list[Media]:
-    """What the run in ``folder`` showed, by name and step, without what a later attempt redid.
+    """The files that the run in ``folder`` logged, by kind, name and step, without replaced ones.
 
     Args:
-        folder: Of the run.
-        before: Leaves out what this attempt and later ones showed.
+        folder: The folder of the run.
+        before: Leave out this attempt and later ones.
     """
     lines = [
         line
@@ -123,7 +123,7 @@ def read_media(folder: Path, *, before: int = MAX_COUNT) -> list[Media]:
     ]
     attempts = read_attempts(durable.find_object(folder / "run.json"))
     numbers = {int(line.get("attempt", 0)) for line in lines}
-    # Of files it is not known how many there were, only which step they belong to.
+    # ``kept_points`` counts metric points; files are selected by step.
     by_step = [replace(one, kept_points=None) for one in attempts]
     limits = find_valid_ranges(dict.fromkeys(numbers, -MAX_COUNT), by_step) if attempts else {}
     found: dict[tuple[str, str, int], Media] = {}
@@ -156,24 +156,24 @@ def _file_name(name: str) -> str:
     safe = "/".join(parts)
     if safe == name:
         return safe
-    # No slug has a tilde, so that this is the file of no other name.
+    # Slugs contain no tilde, so this cannot be the file of another name.
     return f"{safe}~{zlib.crc32(name.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def get_media_kind(suffix: str) -> str:
-    """The kind of a file whose name ends so."""
+    """The kind of a file with this suffix."""
     return next((kind for kind, known in SUFFIXES_BY_KIND.items() if suffix in known), "file")
 
 
 def _encode(name: str, data: object) -> tuple[bytes, str]:
-    """The bytes of a file, and its suffix if the data tells."""
+    """The bytes of a file, and its suffix if it follows from the data."""
     if isinstance(data, bytes):
         return data, ""
     if isinstance(data, str):
         return redact(data).encode("utf-8", "backslashreplace"), "txt"
     if isinstance(data, Path):
         return _read_file(data), data.suffix
-    for method in ("savefig", "save"):  # those of matplotlib and Pillow
+    for method in ("savefig", "save"):  # of matplotlib and Pillow
         if callable(draw := getattr(data, method, None)):
             buffer = io.BytesIO()
             draw(buffer, format="png")
@@ -186,17 +186,17 @@ def _read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise RecordError(f"{path}: cannot be read: {reason}\n  name a file to be kept") from error
+        raise RecordError(f"{path}: cannot be read: {reason}\n  name a file that exists") from error
 
 
 def _to_pixels(name: str, data: object) -> NDArray[np.uint8]:
-    """Rows, columns and 1 to 4 channels of bytes, from an image of any usual layout."""
+    """An image of any usual layout as bytes: height, width, 1 to 4 channels."""
     import numpy as np
 
     array = np.asarray(data)
     if array.ndim == 2:
         array = array[:, :, None]
-    if array.ndim == 3 and array.shape[2] > 4 >= array.shape[0]:  # channels first, as torch has it
+    if array.ndim == 3 and array.shape[2] > 4 >= array.shape[0]:  # channels first, as in torch
         array = np.moveaxis(array, 0, 2)
     if array.ndim != 3 or not 1 <= array.shape[2] <= 4 or not array.size or array.dtype == object:
         raise RecordError(
@@ -211,7 +211,7 @@ def _to_pixels(name: str, data: object) -> NDArray[np.uint8]:
 
 
 def encode_png(pixels: NDArray[np.uint8]) -> bytes:
-    """The bytes of a PNG file; ``pixels`` has rows, columns and 1 to 4 channels."""
+    """The bytes of a PNG file; ``pixels`` has height, width and 1 to 4 channels."""
     height, width, channels = pixels.shape
     lines = b"".join(b"\0" + row.tobytes() for row in pixels)
     color = (0, 4, 2, 6)[channels - 1]  # grey, grey with alpha, RGB, RGB with alpha

@@ -1,4 +1,4 @@
-"""The run that another run belongs to: which one, and as what."""
+"""The parent of a run: the run that it retries, tests, or takes weights from."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ if TYPE_CHECKING:
 ParentKind = Literal["retried", "trial", "fold", "weights", "test", "predict"]
 
 PARENT_VARIABLE = "EPOCHAL_PARENT"
-"""The environment variable by which whoever starts a process tells it: ``kind:run``."""
+"""The environment variable that gives the parent to a new process: ``kind:run``."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a run is of another one.
+    """The relation of a run to another one.
 
-    A run that is resumed goes on in its own folder: its attempts tell of that.
+    A resumed run continues in its own folder and has attempts instead.
     """
 
     run: str
-    """The id of the other run, which is the name of its folder."""
+    """The id of the other run."""
 
     kind: ParentKind
-    """``retried``: it ended before there was anything to go on from, and this one starts anew;
-    ``trial`` of a sweep, ``fold`` of a cross validation; this one began with its ``weights``, or is
-    a ``test`` of them, or a ``predict``."""
+    """``retried``: it ended without a checkpoint, and this run starts again; ``trial`` of a sweep;
+    ``fold`` of a cross validation; this run started from its ``weights``, or is a ``test`` or a
+    ``predict`` of them."""
 
     def to_json(self) -> dict[str, str]:
-        """The same as ``run.json`` keeps it."""
+        """The entry in ``run.json``."""
         return asdict(self)
 
     def to_environment(self) -> dict[str, str]:
-        """What to set for a process so that its run knows."""
+        """The environment variable for a child process."""
         return {PARENT_VARIABLE: f"{self.kind}:{self.run}"}
 
 
 def pop_parent_variable() -> Parent | None:
-    """The parent that whoever started this process told; told once, not to further processes."""
+    """The parent from the environment, which child processes do not inherit."""
     kind, _, run = os.environ.pop(PARENT_VARIABLE, "").partition(":")
     return _parse_parent(run, kind)
 
 
 def read_parent(run: Mapping[str, Any]) -> Parent | None:
-    """The parent that a ``run.json`` names, if any."""
+    """The parent in ``run.json``, if any."""
     entry = run.get("parent")
     return _parse_parent(entry.get("run"), entry.get("kind")) if isinstance(entry, dict) else None
 

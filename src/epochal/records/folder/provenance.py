@@ -1,4 +1,4 @@
-"""Where each value of a config came from."""
+"""Records and explains who set each value of a config."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from epochal.records.layout.attempts import Attempt
 
 Origin = Mapping[str, object]
-"""Who set a value once: value, source, line, column, layer, and the text as written."""
+"""One setting of a value: value, source, line, column, layer, and the text as written."""
 
 
 class HasProvenance(Protocol):
-    """Anything that knows a run's folder and the origins of its config."""
+    """A record with a folder and the origins of its config."""
 
     @property
     def path(self) -> Path:
@@ -37,8 +37,8 @@ def collect_provenance(
     """Who set each value, newest first, by dotted key.
 
     Args:
-        expanded: The config with every default filled in.
-        defaults: Key, value and owner of each default, as ``check`` reports them.
+        expanded: The config with all defaults.
+        defaults: Key, value and owner of each default.
     """
     owners = {key: owner for key, _, owner in defaults}
     return {
@@ -48,8 +48,17 @@ def collect_provenance(
     }
 
 
+def get_newest_origins(provenance: Mapping[str, object]) -> dict[str, Origin]:
+    """Who set the value in force of each key; damaged entries are left out."""
+    return {
+        key: origins[0]
+        for key, origins in provenance.items()
+        if isinstance(origins, list) and origins and isinstance(origins[0], Mapping)
+    }
+
+
 def _owner_of(key: str, owners: Mapping[str, str]) -> str:
-    """Whose default it is, also of an element of a list that is one."""
+    """The owner of a default, or of the list that contains it."""
     while key and key not in owners:
         key = key.rpartition(".")[0]
     return owners.get(key, "")
@@ -80,12 +89,12 @@ def _origin(node: Node, owner: str) -> Origin:
 def apply_attempt_overrides(
     provenance: Mapping[str, object], expanded: object, attempts: Sequence[Attempt]
 ) -> Mapping[str, object]:
-    """Who set each value at last, with what a run that went on was told to change.
+    """The provenance with the overrides that were given when the run was resumed.
 
     Args:
-        provenance: As it was at the start.
+        provenance: The provenance at the start of the run.
         expanded: The whole config at the start, as plain values.
-        attempts: The last one knows every change.
+        attempts: All attempts; the last one has all overrides.
     """
     from epochal.config import from_plain
     from epochal.config.override import apply_overrides
@@ -110,13 +119,13 @@ def apply_attempt_overrides(
 
 
 def _find_changing_attempt(override: str, attempts: Sequence[Attempt]) -> int:
-    """The attempt since which a change holds."""
+    """The first attempt with an override that holds since then."""
     since = list(takewhile(lambda one: override in one.overrides, reversed(attempts)))
     return (since or attempts)[-1].attempt
 
 
 def redact_provenance(provenance: Mapping[str, object]) -> dict[str, object]:
-    """The same without secrets: below a key that names one, the value goes and the rest stays."""
+    """The provenance without secrets; of a secret, only the value is redacted."""
     return {key: [*_redact_origins(key, origins)] for key, origins in provenance.items()}
 
 
@@ -127,10 +136,7 @@ def _redact_origins(key: str, origins: object) -> Iterable[object]:
 
 
 def explain(record: HasProvenance, key: str) -> str:
-    """Lines that say what ``key`` was, who set it, and what that replaced.
-
-    For a section, the lines of every value in it.
-    """
+    """The value of ``key``, who set it, and what that replaced; of a section, all values."""
     provenance = record.provenance
     if key in provenance:
         return "\n".join(_explain_one(key, provenance[key]))
@@ -147,7 +153,7 @@ def _missing_provenance_error(record: HasProvenance, key: str) -> RecordError:
     path = record.path / "config" / "provenance.json"
     what = "is damaged or empty" if path.exists() else "is missing"
     return RecordError(
-        f"{path}: {what}, so nobody knows who set {key!r}\n"
+        f"{path}: {what}, so the origin of {key!r} is unknown\n"
         f"  the values themselves are in {record.path / 'config'}"
     )
 
@@ -177,7 +183,7 @@ def _describe_setter(origin: Origin) -> str:
 
 
 def format_origin(origin: Origin) -> str:
-    """The place of a value in few words: ``a.yaml:3:5``, ``command line`` or ``default of X``."""
+    """A short text for an origin: ``a.yaml:3:5``, ``command line`` or ``default of X``."""
     source, line, layer = origin.get("source"), origin.get("line"), origin.get("layer")
     if layer == "default":
         return f"default of {source}" if source and source != layer else "default"

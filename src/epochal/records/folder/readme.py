@@ -1,4 +1,4 @@
-"""The page of a run: its title and its purpose, which people may rewrite at any time."""
+"""The README of a run: title and description, which users may edit at any time."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _RULE = "---"
 @final
 @dataclass(frozen=True, slots=True)
 class RunReadme:
-    """What people say of a run."""
+    """The parts of a README."""
 
     title: str
-    """The first heading: the tag, unless somebody wrote another one."""
+    """The first heading: the tag, unless a user changed it."""
 
     text: str
-    """What stands below it, up to the line that ends it; empty as long as nobody wrote anything."""
+    """The text below the title, up to the last rule; empty if it is only the prompt."""
 
     rest: str = ""
-    """What stands below that line, with the line."""
+    """The last rule and everything below it."""
 
 
 def read_readme(run_dir: Path) -> RunReadme:
-    """What the page of a run says; empty if it has none."""
+    """The README of a run; empty if it has none."""
     try:
         return parse_readme((run_dir / README_FILE).read_text("utf-8", "replace"))
     except OSError:
@@ -43,21 +43,21 @@ def read_readme(run_dir: Path) -> RunReadme:
 
 
 def parse_readme(content: str) -> RunReadme:
-    """The parts of a page, however people wrote it."""
+    """The parts of a README, which users may have edited."""
     lines = content.lstrip("\ufeff").splitlines()
     heading = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
     has_title = heading < len(lines) and lines[heading].startswith("# ")
     title = lines[heading].removeprefix("# ").strip() if has_title else ""
     start = heading + 1 if has_title else heading
     rules = [i for i in range(start, len(lines)) if lines[i].strip() == _RULE]
-    end = rules[-1] if rules else len(lines)  # a rule of one's own may come before ours
+    end = rules[-1] if rules else len(lines)  # the user's text may contain rules, too
     text = "\n".join(lines[start:end]).strip()
     rest = "\n".join(lines[end:])
     return RunReadme(title, "" if text == _PROMPT else text, rest)
 
 
 def write_readme(run_dir: Path, page: RunReadme) -> None:
-    """Put ``page`` in place of what was there.
+    """Replace the README of a run.
 
     Raises:
         OSError: It cannot be written.

@@ -1,11 +1,9 @@
-"""Reads the records of runs, damaged ones included."""
+"""Reads the record in a run folder, even a damaged one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
@@ -17,12 +15,14 @@ from epochal.records.folder.provenance import apply_attempt_overrides
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text
 from epochal.records.layout.process import host_name, is_process_gone
-from epochal.records.layout.run_folders import is_run_folder, iter_run_folders, parse_start_time
 from epochal.records.metrics.dataframe import Library, to_dataframe
 from epochal.records.metrics.points import read_json_lines, read_metric_points, read_series_names
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -39,7 +39,7 @@ class RunSummary:
     project: str
     tag: str
     status: str
-    """As written, or ``lost`` when its process is gone, or ``damaged`` when nobody can say."""
+    """As written, or ``lost`` if its process is gone, or ``damaged`` if it cannot be read."""
 
     reason: str
     step: int
@@ -52,16 +52,16 @@ class RunSummary:
     """What ``result.json`` holds; empty before the end."""
 
     damage: tuple[str, ...]
-    """One line for each file that is missing or cannot be read."""
+    """One line for each missing or unreadable file."""
 
     runner: str = ""
-    """What was done, such as ``train`` or ``test``; empty when unknown."""
+    """The runner, such as ``train`` or ``test``; empty when unknown."""
 
     attempt: int = 0
-    """How often it was resumed, or went back."""
+    """How often it was resumed or rolled back."""
 
     rollbacks: int = 0
-    """How often it went back to an earlier state."""
+    """How often it was rolled back to an earlier state."""
 
 
 class Point(NamedTuple):
@@ -74,22 +74,21 @@ class Point(NamedTuple):
 @final
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything a run left; large parts are read when they are asked for."""
+    """Everything that a run recorded; large parts are read on first use."""
 
-    # In a notebook nobody wants to see all of them, down to the versions of packages.
     path: Path
     summary: RunSummary
     run: Mapping[str, Any] = field(repr=False)
-    """What was known at the start: project, tag, seed, machine, ..."""
+    """``run.json``, written at the start: project, tag, seed, machine, ..."""
 
     status: Mapping[str, Any] = field(repr=False)
-    """As written, but ``status["status"]`` is ``lost`` when the process is gone."""
+    """``status.json``, but ``status["status"]`` is ``lost`` if the process is gone."""
 
     result: Mapping[str, Any] = field(repr=False)
 
     @cached_property
     def readme(self) -> str:
-        """The page that people write about the run; empty when there is none."""
+        """The README of the run; empty if there is none."""
         try:
             return (self.path / "README.md").read_text("utf-8", "replace")
         except OSError:
@@ -97,14 +96,14 @@ class RunRecord:
 
     @cached_property
     def expanded(self) -> Mapping[str, Any]:
-        """The whole config with every default, as plain values; empty when it is lost."""
+        """The config with all defaults, as plain values; empty if it is lost."""
         return _read_expanded(self.path)
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
-        """Who set each value, newest first, by dotted key; empty when it is lost.
+        """Who set each value, newest first, by dotted key; empty if it is lost.
 
-        What was changed when the run went on counts.
+        Includes overrides that were given when the run was resumed.
         """
         written = _read_mapping(self.path / "config" / "provenance.json", [])
         attempts = self.attempts
@@ -114,40 +113,40 @@ class RunRecord:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """The processes that worked on it, in order."""
+        """The attempts, in order."""
         return read_attempts(self.run)
 
     @cached_property
     def points(self) -> Points:
-        """All metric points, with a count of those that are damaged."""
+        """All metric points, and counts of damaged ones."""
         return read_metric_points(self.path)
 
     @cached_property
     def events(self) -> list[dict[str, Any]]:
-        """What happened, in order; damaged lines are left out."""
+        """The events, in order, without damaged lines."""
         return read_json_lines(self.path / "events.jsonl")[0]
 
     @property
     def times(self) -> dict[str, float]:
-        """Seconds of each part of its time, also while it runs; empty when unknown."""
+        """Seconds of each part of its time, even while it runs; empty when unknown."""
         return as_finite_numbers(self.result.get("times")) or as_finite_numbers(
             self.status.get("times")
         )
 
     @property
     def device_time(self) -> dict[str, float]:
-        """What was seen of its steps on a GPU; empty when nothing was."""
+        """Measurements of its steps on a GPU; empty without any."""
         return as_finite_numbers(self.result.get("device_time"))
 
     @property
     def folds(self) -> list[RunRecord]:
-        """The runs of a cross validation, as far as they were begun; none for any other run."""
+        """The runs of a cross validation that have started; empty for other runs."""
         found = [path for path in (self.path / FOLDS_DIR).glob("*") if path.name.isdecimal()]
-        return [read_run(path) for path in sorted(found, key=lambda path: int(path.name))]
+        return [read_folder(path) for path in sorted(found, key=lambda path: int(path.name))]
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """One line for each thing that is missing or had to be left out."""
+        """One line for each missing or damaged part."""
         damaged_events = read_json_lines(self.path / "events.jsonl")[1]
         events = (f"events.jsonl: {format_count(damaged_events, 'damaged line')} left out",)
         return (*self.summary.damage, *self.points.damage, *(events if damaged_events else ()))
@@ -157,11 +156,11 @@ class RunRecord:
         return sorted(set(read_series_names(self.path)[0].values()))
 
     def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Steps and values of one metric; raises RecordError when there is no such metric."""
+        """The steps and values of one metric; raises RecordError if there is none."""
         return self.points.series(name)
 
     def frame(self, *names: str, library: Library = "pandas") -> Any:  # noqa: ANN401 - of that library
-        """A DataFrame with a row per step and a column per metric; without names all metrics."""
+        """A DataFrame with a row per step and a column per metric; by default all metrics."""
         return to_dataframe(self.points, names, library)
 
     def last(self, name: str) -> Point:
@@ -169,7 +168,7 @@ class RunRecord:
         return _points_of(self, name)[-1]
 
     def best(self, name: str, mode: Literal["min", "max"]) -> Point:
-        """The first best point of ``name``; NaN only when there is nothing else."""
+        """The first best point of ``name``; NaN only if all values are."""
         points = _points_of(self, name)
         numbers = [point for point in points if point.value == point.value]
         pick = max if mode == "max" else min
@@ -186,43 +185,8 @@ def _points_of(record: RunRecord, name: str) -> list[Point]:
     return [Point(*pair) for pair in zip(steps.tolist(), values.tolist(), strict=True)]
 
 
-def find_runs(root: Path) -> list[RunSummary]:
-    """Every run below ``root``, oldest first; what is damaged is listed as such.
-
-    ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
-    """
-    runs = [_summarise(path)[0] for path in iter_run_folders(root)]
-    return sorted(runs, key=lambda run: (run.started or parse_start_time(run.id), run.id))
-
-
-def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
-    """The record of one run, named by its folder, by its id or a part of it, or ``last``.
-
-    Args:
-        path_or_id: A folder, the id, a part of the id that only one run has,
-            or ``last`` for the run that started last.
-        root: Where ids are looked up.
-    """
-    path = Path(path_or_id)
-    if is_run_folder(path):
-        return read_folder(path)
-    from epochal.records.find import resolve_run
-
-    return read_folder(resolve_run(str(path_or_id), root))
-
-
 def read_folder(path: Path) -> RunRecord:
-    """What is left of the record in the folder of a run."""
-    summary, run, status, result = _summarise(path)
-    if status:
-        status = {**status, "status": summary.status}
-    return RunRecord(path, summary, run, status, result)
-
-
-_Parts = tuple[RunSummary, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]
-
-
-def _summarise(path: Path) -> _Parts:
+    """The record in the folder of a run; ``summary.damage`` says what is missing."""
     damage: list[str] = []
     run = _read_mapping(path / "run.json", damage)
     status = _read_mapping(path / "status.json", damage)
@@ -232,7 +196,7 @@ def _summarise(path: Path) -> _Parts:
     if as_count(result.get("attempt")) != as_count(status.get("attempt")) and status:
         result = {}  # that of an earlier process, which was resumed
     if has_ended and result.get("metrics"):
-        # Whatever a result names was recorded first.
+        # A metric in the result was recorded before.
         files = (path / "metrics.bin", path / "series.jsonl")
         damage += [f"{file.name}: missing" for file in files if not file.exists()]
     if state not in ("starting", "damaged"):
@@ -256,11 +220,13 @@ def _summarise(path: Path) -> _Parts:
         attempt=as_count(status.get("attempt")),
         rollbacks=sum(one.cause == ROLLBACK for one in read_attempts(run)),
     )
-    return summary, run, status, result
+    if status:
+        status = {**status, "status": state}
+    return RunRecord(path, summary, run, status, result)
 
 
 def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
-    """Whether its process is gone: known at once on its own machine, elsewhere by its silence."""
+    """Whether the process of a run ended without a result; on another host, by its heartbeat."""
     host = as_text(status.get("host"))
     if host and host != host_name():
         return is_heartbeat_stale(path)

@@ -1,4 +1,4 @@
-"""Writes what people and programs read about a run, each text without its secrets."""
+"""Writes files of a record without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the record of a run while it happens, or pretends to."""
+"""Writes the record of a run; a null writer writes nothing."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted", "preempted"]
 COMPLETED_STATUSES: tuple[Status, ...] = ("finished", "stopped")
-"""It came to its end, planned or early, and what it came to counts."""
+"""The run reached its planned end or was stopped early, and its result counts."""
 
 ENDED_STATUSES: tuple[Status, ...] = (*COMPLETED_STATUSES, "failed", "interrupted", "preempted")
 
 RECORD_FORMAT = 1
-"""Version of the record's layout, kept in ``run.json``."""
+"""Version of the layout of records, in ``run.json``."""
 
 
 class ConfigFileText(Protocol):
@@ -38,25 +38,25 @@ class ConfigFileText(Protocol):
 
     @property
     def path(self) -> Path | str | None:
-        """Where it lay; None for a config that came from Python."""
+        """Its path; None for a config from Python."""
 
     @property
     def text(self) -> str:
-        """What stood in it."""
+        """Its content."""
 
 
 class Writer(Protocol):
-    """What a run tells its record; each call returns when a killed process loses nothing of it.
+    """The record of a run; after each call, a killed process loses nothing of what it wrote.
 
-    No text is written with the secrets that it holds.
+    All texts are written without secrets.
     """
 
     @property
     def path(self) -> Path | None:
-        """The folder of the record; None when nothing is written."""
+        """The folder of the record; None if nothing is written."""
 
     def write_readme(self, tag: str, desc: str = "") -> None:
-        """Title and purpose of the run for people; an existing page is never touched."""
+        """Write the README with title and description; an existing one is not changed."""
 
     def write_config(
         self,
@@ -65,52 +65,52 @@ class Writer(Protocol):
         format: str,
         provenance: Mapping[str, object],
     ) -> None:
-        """The config as written with its bases, expanded, and where each value came from.
+        """Write the config as written with its bases, expanded, and the provenance.
 
         Args:
-            written: The files, the main one first; their places to each other are kept.
-            expanded_text: The whole config with every default, in ``format``.
+            written: The files, the main one first; their relative paths stay.
+            expanded_text: The config with all defaults, in ``format``.
             format: ``yaml``, ``toml`` or ``json``.
-            provenance: What ``collect_provenance`` gives.
+            provenance: The result of ``collect_provenance``.
         """
 
     def write_observed(self, data: Mapping[str, object]) -> None:
-        """What each constructor really received."""
+        """Write the arguments that each constructor received."""
 
     def write_run(self, info: Mapping[str, object]) -> None:
-        """What is known when the run starts: project, tag, desc, seed, command, machine, ..."""
+        """Write the facts at the start: project, tag, desc, seed, command, machine, ..."""
 
     def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
-        """The run goes on from an earlier state; gives the number of its new attempt.
+        """Begin a new attempt after a rollback; gives its number.
 
         Args:
-            checkpoint: Its name.
-            origin: The attempt that made it.
-            step: Of the checkpoint.
-            points: How many points there were when it was made, which are all that still count.
+            checkpoint: The name of the checkpoint.
+            origin: The attempt that saved it.
+            step: The step of the checkpoint.
+            points: The number of points when it was saved; later ones are no longer current.
         """
 
     def write_status(self, status: Status, **fields: object) -> None:
-        """Where the run stands now; fields of earlier calls are kept, points are synced first."""
+        """Write the status; keeps the fields of earlier calls, and syncs points first."""
 
     def write_result(self, result: Mapping[str, object]) -> None:
-        """How the run ended."""
+        """Write the result of the run."""
 
     def log(self, points: Mapping[str, float], step: int) -> None:
-        """One point for each named metric, all at the same step, all or none."""
+        """Append one point for each metric at a step, all or none."""
 
     @property
     def num_points(self) -> int:
-        """How many points the record holds; whoever goes on from here keeps these."""
+        """The number of points; a checkpoint stores it for a later rollback."""
 
     def sync(self) -> None:
-        """Bring all points onto the disk; any thread may call it."""
+        """Sync all points to disk; any thread may call it."""
 
     def event(self, kind: str, **data: object) -> None:
-        """Something that happened once, such as a stage, a warning or a saved checkpoint."""
+        """Append an event, such as a stage, a warning or a saved checkpoint."""
 
     def close(self) -> None:
-        """Sync and let go of all files; a second call does nothing."""
+        """Sync and close all files; a second call does nothing."""
 
 
 @final
@@ -118,8 +118,8 @@ class RunWriter(Writer):
     """Writes into the folder of one run; one thread of one process may use it.
 
     Args:
-        folder: Where to.
-        attempt: The number of this process among those that worked on the run.
+        folder: The folder of the run.
+        attempt: The number of this attempt.
     """
 
     def __init__(self, folder: RunFolder, *, attempt: int = 0) -> None:
@@ -179,10 +179,10 @@ class RunWriter(Writer):
         path = self.path / "run.json"
         run: Any = durable.decode_json(path.read_bytes())
         number = self.attempt + 1
-        again = attempts.add_rollback_attempt(
+        changed = attempts.add_rollback_attempt(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
         )
-        clean.write_json(path, again)
+        clean.write_json(path, changed)
         self.attempt = number
         return number
 
@@ -196,7 +196,7 @@ class RunWriter(Writer):
         ended = now if status in ENDED_STATUSES else None
         owner |= {"attempt": self.attempt}
         self._status |= {"status": status, **owner, "updated": now, "ended": ended, **fields}
-        self._metrics.sync()  # a reader must find the points of the step that the status names
+        self._metrics.sync()  # readers must find the points of the step in the status
         clean.write_json(self.path / "status.json", self._status)
 
     @override
@@ -238,7 +238,7 @@ class RunWriter(Writer):
 
 @final
 class NullWriter(Writer):
-    """Takes everything and writes nothing at all."""
+    """Writes nothing."""
 
     @property
     @override
@@ -302,7 +302,7 @@ class NullWriter(Writer):
 
 
 def _read_status(folder: Path) -> dict[str, object]:
-    """What earlier processes left, without how the last of them ended."""
+    """The status of earlier attempts, without the reason for the end of the last one."""
     status = durable.find_object(folder / "status.json")
     return status and {**status, "reason": ""}
 
@@ -324,7 +324,7 @@ def _readme(tag: str, desc: str) -> str:
 
 
 def _place_sources(sources: Sequence[ConfigFileText], format: str) -> list[str]:
-    # Below their common folder, so that `$BASE: ../base.yaml` still leads to the copy.
+    # Relative to their common folder, so that `$BASE: ../base.yaml` finds the copy.
     paths = [
         os.path.normpath(Path(source.path).absolute()) if source.path else "" for source in sources
     ]

@@ -1,4 +1,4 @@
-"""The index of all runs: a SQLite cache that answers at once and is rebuilt from the folders."""
+"""The index of all runs: a SQLite cache that can be rebuilt from the run folders."""
 
 from epochal.records.index.index import Index
 from epochal.records.index.refresh import RefreshResult

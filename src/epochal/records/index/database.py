@@ -1,4 +1,4 @@
-"""The file of the index: recognised, opened, locked, and replaced when it is of no use."""
+"""The SQLite file of the index: inspected, opened, locked and removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
-from epochal.records.index.schema import APPLICATION_ID, SCHEMA_VERSION, create_tables
+from epochal.records.index.sql_schema import APPLICATION_ID, SCHEMA_VERSION, create_tables
 
 if sys.platform != "win32":
     import fcntl
@@ -18,19 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-INDEX_FILE = "index.db"
 _BUSY_MILLISECONDS = 30_000
 _CACHE_KIB = 65_536
-_SIDES = ("-wal", "-shm", "-journal")
+_SIDE_FILES = ("-wal", "-shm", "-journal")
 
 IndexFileState = Literal["usable", "missing", "damaged", "foreign", "newer", "older"]
 
 
 def inspect_index_file(path: Path) -> IndexFileState:
-    """What lies at ``path``; other processes may be at work on it.
+    """The state of the file at ``path``, which other processes may use.
 
     Raises:
-        sqlite3.OperationalError: It cannot be opened or is locked for long.
+        sqlite3.OperationalError: It cannot be opened, or is locked for long.
     """
     if not path.exists():
         return "missing"
@@ -47,7 +46,7 @@ def inspect_index_file(path: Path) -> IndexFileState:
             return "damaged"
         raise
     if application == 0 and not tables:
-        return "missing"  # its maker was killed before the first table
+        return "missing"  # its creator was killed before the first table
     if application != APPLICATION_ID:
         return "foreign"
     return (
@@ -56,13 +55,13 @@ def inspect_index_file(path: Path) -> IndexFileState:
 
 
 def is_corruption_error(error: sqlite3.Error) -> bool:
-    """Whether an error says that the file is no sound database."""
+    """Whether an error means that the file is damaged or no database."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot change anything."""
+    """A read-only connection."""
     connection = _connect(f"file:{quote(str(path.absolute()))}?mode=ro")
     connection.execute("PRAGMA query_only = ON")
     return connection
@@ -72,9 +71,8 @@ def open_writer(path: Path, *, is_shared: bool) -> sqlite3.Connection:
     """A connection for the one process that holds the lock.
 
     Args:
-        path: Of the file, made if it is missing.
-        is_shared: Whether machines share the file: a write-ahead log needs memory that all of its
-            users see, which they do not have.
+        path: The file, created if missing.
+        is_shared: Whether machines share the file: a write-ahead log needs shared memory.
     """
     connection = _connect(f"file:{quote(str(path.absolute()))}?mode=rwc")
     connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()
@@ -83,14 +81,14 @@ def open_writer(path: Path, *, is_shared: bool) -> sqlite3.Connection:
 
 
 def truncate_wal(connection: sqlite3.Connection) -> None:
-    """Bring what the write-ahead log holds into the file, unless somebody reads from it now."""
+    """Move the write-ahead log into the file, unless a process is reading from it."""
     connection.execute("PRAGMA busy_timeout = 0")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def open_in_memory(source: Path) -> sqlite3.Connection:
-    """An index that is nowhere on disk, with what the one at ``source`` holds, if that is sound."""
-    for options in ("mode=ro", "mode=ro&immutable=1"):  # a write-ahead log needs its folder
+    """An index in memory, copied from ``source`` if that is usable."""
+    for options in ("mode=ro", "mode=ro&immutable=1"):  # a write-ahead log needs a writable folder
         memory = _connect("file::memory:")
         if not source.exists() or (options != "mode=ro" and _has_log(source)):
             break
@@ -130,17 +128,17 @@ def _connect(uri: str) -> sqlite3.Connection:
 
 
 def remove_index_file(path: Path) -> None:
-    """Delete the file and what belongs to it; only for who holds the lock."""
-    for name in (path.name, *(f"{path.name}{side}" for side in _SIDES)):
+    """Delete the file and its side files; the caller must hold the lock."""
+    for name in (path.name, *(f"{path.name}{suffix}" for suffix in _SIDE_FILES)):
         with suppress(FileNotFoundError):
             path.with_name(name).unlink()
 
 
 @contextmanager
 def holding_writer_lock(path: Path, *, waits: bool = False) -> Iterator[bool]:
-    """Be the only writer in a block; gives False if another process is, and ``waits`` is not said.
+    """Hold the writer lock in a block; gives False if another process has it, unless ``waits``.
 
-    The lock is one of the operating system: it goes with its process, however that ends.
+    The operating system releases the lock when its process ends.
     """
     descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -150,12 +148,12 @@ def holding_writer_lock(path: Path, *, waits: bool = False) -> Iterator[bool]:
 
 
 def _lock(descriptor: int, *, waits: bool) -> bool:
-    if sys.platform == "win32":  # the database's own locks must do
+    if sys.platform == "win32":  # rely on the locks of SQLite
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
-    except OSError:  # some network file systems cannot lock; the database's own locks must do
+    except OSError:  # some network file systems cannot lock; rely on the locks of SQLite
         return True
     return True

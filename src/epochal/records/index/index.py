@@ -1,4 +1,4 @@
-"""The index as readers use it: opened, brought up to date, asked."""
+"""Opens, refreshes and queries the index of all runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.records.index import database as store
 from epochal.records.index.refresh import RefreshResult, refresh_tables
-from epochal.records.index.schema import create_tables
 from epochal.records.index.search_text import to_fts_query
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
+from epochal.records.index.sql_schema import create_tables
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR, INDEX_FILE, make_epochal_dir
 from epochal.records.layout.run_folders import is_run_folder
 from epochal.records.machine.mounts import find_file_system, is_network_file_system
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from epochal.records.index.refresh import ProgressCallback
 
-_PATIENCE_SECONDS = 1.0
-"""How long another process may be busy with a built index before its last state must do."""
+_MAX_WAIT_SECONDS = 1.0
+"""How long to wait for another process that refreshes; then the last state is used."""
 
 _POLL_SECONDS = 0.02
 _WEIGHTS = "10.0, 5.0, 1.0"
-"""How much a hit counts in what people wrote, in what they set, and in defaults."""
+"""Weights of matches in texts of users, in values that were set, and in defaults."""
 
 _REASONS = {
     "damaged": "was damaged",
@@ -41,7 +41,7 @@ def _ignore(_: str) -> None:
 
 
 def _file_identity(path: Path) -> object:
-    """What tells a file from another one that took its place; None if there is none."""
+    """Distinguishes a file from one that replaced it; None without a file."""
     try:
         place = path.stat()
     except OSError:
@@ -51,10 +51,9 @@ def _file_identity(path: Path) -> object:
 
 @final
 class Index:
-    """What is known of all runs below a folder; a cache, which the folders rebuild at any time.
+    """A cache of the facts about all runs below a folder; create it with ``open``.
 
-    It lies in ``.epochal/index.db`` below the root. Where nothing can be written it is made in
-    memory, from that file as far as there is one. Make it with ``open``.
+    It is in ``.epochal/index.db`` below the root, or in memory if that cannot be written.
     """
 
     def __init__(self, root: Path) -> None:
@@ -63,45 +62,45 @@ class Index:
         """The file; None for an index in memory."""
 
         self.notes: list[str] = []
-        """What people should know: why it was built anew, or is not on disk."""
+        """Messages for the user: why it was rebuilt, or is not on disk."""
 
         self.is_shared = False
-        """Whether machines share the file, so that it does without a write-ahead log."""
+        """Whether machines share the file, so that it has no write-ahead log."""
 
         self._connection: sqlite3.Connection | None = None
         self._identity: object = None
 
     @classmethod
     def open(cls, root: Path, *, is_kept: bool = True) -> Self:
-        """The index of the runs below ``root``, as it was left; ``refresh`` looks at the folders.
+        """The index of the runs below ``root`` in its last state; ``refresh`` reads the folders.
 
         Args:
             root: Folder of all runs; it need not exist.
-            is_kept: Whether it may be written there.
+            is_kept: Whether it may be written to disk.
         """
         index = cls(root)
-        if not is_kept or not root.is_dir() or is_run_folder(root):  # nothing is written there
-            index._connection = store.open_in_memory(root / EPOCHAL_DIR / store.INDEX_FILE)
+        if not is_kept or not root.is_dir() or is_run_folder(root):  # never write there
+            index._connection = store.open_in_memory(root / EPOCHAL_DIR / INDEX_FILE)
             return index
         try:
-            index._open_file(make_epochal_dir(root) / store.INDEX_FILE)
+            index._open_file(make_epochal_dir(root) / INDEX_FILE)
         except (OSError, sqlite3.OperationalError) as error:
-            index._retreat(error)
+            index._use_memory(error)
         return index
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """For questions; it refuses to change anything."""
+        """A read-only connection."""
         assert self._connection is not None, "the index is closed"
         return self._connection
 
     @property
     def is_built(self) -> bool:
-        """Whether all runs were read once, so that only changes are left to read."""
+        """Whether all runs were read once, so that a refresh reads only changes."""
         return bool(self.fetch("SELECT is_built FROM state")[0][0])
 
     def fetch(self, question: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of an answer; an index that turns out to be damaged is built anew."""
+        """All rows of a query; a damaged index is rebuilt."""
         try:
             return self.connection.execute(question, values).fetchall()
         except sqlite3.DatabaseError as error:
@@ -112,7 +111,7 @@ class Index:
         return self.connection.execute(question, values).fetchall()
 
     def search(self, words: str) -> list[int]:
-        """The ids of runs that have all words, or words that begin with them, the best first."""
+        """The ids of runs that have words with all these prefixes, best match first."""
         match = to_fts_query(words.split())
         if not match:
             return []
@@ -125,18 +124,18 @@ class Index:
     def refresh(
         self, progress: ProgressCallback = _ignore, *, is_all: bool = False
     ) -> RefreshResult:
-        """Read what is new or changed in the folders, and forget what is gone.
+        """Read new and changed run folders, and remove deleted ones.
 
         Args:
-            progress: Is told how far it is, again and again.
-            is_all: Whether everything is read anew.
+            progress: Receives messages.
+            is_all: Whether to read unchanged folders, too.
         """
         if self.path is None:
             return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         try:
             return self._refresh_file(self.path, progress, is_all=is_all)
-        except (OSError, sqlite3.OperationalError) as error:  # not ours to write, or a full disk
-            self._retreat(error)
+        except (OSError, sqlite3.OperationalError) as error:  # not writable, or a full disk
+            self._use_memory(error)
             return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         except sqlite3.DatabaseError as error:
             if not store.is_corruption_error(error):
@@ -145,7 +144,7 @@ class Index:
             return self._refresh_file(self.path, progress, is_all=True)
 
     def close(self) -> None:
-        """Let go of the file; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -166,7 +165,7 @@ class Index:
             self._replace(state)
 
     def _replace(self, state: store.IndexFileState) -> None:
-        """Put an empty index in the place of one that is of no use, unless somebody just did."""
+        """Replace an unusable file by an empty index, unless another process just did."""
         assert self.path is not None
         self.close()
         with store.holding_writer_lock(self.path, waits=True):
@@ -181,7 +180,7 @@ class Index:
                 finally:
                     writer.close()
                 if state in _REASONS:
-                    self.notes.append(f"{self.path} {_REASONS[state]}; it is built anew")
+                    self.notes.append(f"{self.path} {_REASONS[state]}; it is rebuilt")
         self._open_reader(self.path)
 
     def _open_reader(self, path: Path) -> None:
@@ -191,7 +190,7 @@ class Index:
     def _refresh_file(
         self, path: Path, progress: ProgressCallback, *, is_all: bool
     ) -> RefreshResult:
-        give_up = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while True:
             with store.holding_writer_lock(path) as is_mine:
                 if is_mine:
@@ -203,16 +202,16 @@ class Index:
                         writer.close()
                     return done
             (total,) = self.fetch("SELECT count(*) FROM runs")[0]
-            if self.is_built and time.monotonic() > give_up:
+            if self.is_built and time.monotonic() > deadline:
                 return RefreshResult(total, is_current=False)
             progress(f"another process reads the runs: {total} so far")
             time.sleep(_POLL_SECONDS)
 
-    def _retreat(self, error: Exception) -> None:
-        """Go on in memory, where the file cannot be used."""
+    def _use_memory(self, error: Exception) -> None:
+        """Continue in memory if the file cannot be used."""
         with suppress(sqlite3.Error):
             self.close()
-        path = self.root / EPOCHAL_DIR / store.INDEX_FILE
+        path = self.root / EPOCHAL_DIR / INDEX_FILE
         reason = getattr(error, "strerror", None) or str(error)
         self.notes.append(
             f"{path} cannot be written ({reason.lower()}); what changed is read each time"

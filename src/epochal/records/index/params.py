@@ -1,11 +1,12 @@
-"""The config of a run as rows: one per leaf, and one per list, each knowing whether it was set."""
+"""The config of a run as rows of the index: one per leaf and one per list."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochal import durable
-from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
+from epochal.records.folder.provenance import get_newest_origins
+from epochal.records.index.sql_schema import MAX_INTEGER, MIN_INTEGER
 from epochal.records.layout.coerce import as_float
 from epochal.records.layout.config_leaves import iter_leaves
 
@@ -21,29 +22,27 @@ class Param(NamedTuple):
     """As it reads: ``0.001``, ``true``, ``[1,2]``; None for null."""
 
     number: float | None
-    """None for what is no number; a boolean is 1 or 0. An integer that does not fit is rounded."""
+    """None for other types; a boolean is 1 or 0. An integer beyond 64 bits is rounded."""
 
     is_default: bool
-    """Whether nobody set it."""
+    """Whether no config and no override set it."""
 
 
 def read_params(provenance: Mapping[str, Any]) -> list[Param]:
-    """Every value that ``provenance.json`` knows, with the lists that they are elements of."""
+    """Every value in ``provenance.json``, and the lists that contain them."""
     found: dict[str, Param] = {}
     leaves: dict[str, tuple[Any, bool]] = {}
-    for key, origins in provenance.items():
-        newest = origins[0] if isinstance(origins, list) and origins else None
-        if isinstance(newest, dict):  # else the file is damaged
-            value, is_default = newest.get("value"), newest.get("layer") == "default"
-            leaves[key] = value, is_default
-            found[key] = _param(key, value, is_default=is_default)
+    for key, origin in get_newest_origins(provenance).items():
+        value, is_default = origin.get("value"), origin.get("layer") == "default"
+        leaves[key] = value, is_default
+        found[key] = _param(key, value, is_default=is_default)
     for key, value, is_default in _lists(leaves):
         found.setdefault(key, _param(key, value, is_default=is_default))
     return list(found.values())
 
 
 def params_from_values(values: Mapping[str, Any]) -> list[Param]:
-    """The same for plain values of which nobody knows who set them."""
+    """The same for plain values whose origin is lost."""
     provenance = {key: [{"value": value}] for key, value in iter_leaves(values)}
     return read_params(provenance)
 
@@ -66,7 +65,7 @@ def _number(value: float) -> float | None:
 
 
 def _lists(leaves: Mapping[str, tuple[Any, bool]]) -> Iterator[tuple[str, object, bool]]:
-    """Each list that has elements, put together again from them."""
+    """Each list, rebuilt from its elements."""
     owners: dict[str, list[str]] = {}
     for key in leaves:
         words = key.split(".")
@@ -90,14 +89,14 @@ def _lists(leaves: Mapping[str, tuple[Any, bool]]) -> Iterator[tuple[str, object
 def _set_nested(tree: dict[str, Any], words: list[str], value: object) -> None:
     for word in words[:-1]:
         below = tree.setdefault(word, {})
-        if not isinstance(below, dict):  # a damaged file may name a leaf and something in it
+        if not isinstance(below, dict):  # a damaged file may name a leaf and a key below it
             return
         tree = below
     tree[words[-1]] = value
 
 
 def _as_lists(value: object) -> object:
-    """Mappings whose keys are 0, 1, 2, ... as the lists that they were."""
+    """Turn mappings with the keys 0, 1, 2, ... back into lists."""
     if not isinstance(value, dict) or not value:
         return value
     if list(value) == [str(i) for i in range(len(value))]:

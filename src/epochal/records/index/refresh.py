@@ -1,4 +1,4 @@
-"""Brings the tables of the index up to what lies on disk, reading only what changed."""
+"""Updates the tables of the index from the run folders, reading only what changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from epochal.records.index.run_rows import (
     read_run_rows,
 )
 from epochal.records.index.scan import IndexedRun, scan_run_folders
-from epochal.records.index.schema import RUN_COLUMNS
+from epochal.records.index.sql_schema import RUN_COLUMNS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     ProgressCallback = Callable[[str], None]
 
 _COMMIT_SECONDS = 0.5
-"""How long others may have to wait for what was read."""
+"""How long a transaction may last before readers see it."""
 
 _COLUMNS = tuple(RUN_COLUMNS)
 _INSERT_RUN = f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
@@ -40,59 +40,59 @@ _PARTS = ("params", "metrics")
 @final
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What a look at the folders found."""
+    """The result of a refresh."""
 
     total: int
-    """How many runs there are now."""
+    """The number of runs."""
 
     read: int = 0
-    """How many of them were new or had changed."""
+    """How many were new or changed."""
 
     removed: int = 0
     is_current: bool = True
-    """False when another process was busy with it, and this one did not wait for its end."""
+    """False if another process was still refreshing the index."""
 
 
 def refresh_tables(
     connection: sqlite3.Connection, root: Path, *, progress: ProgressCallback, is_all: bool = False
 ) -> RefreshResult:
-    """Read what is new or changed below ``root``, and forget what is gone.
+    """Read new and changed run folders below ``root``, and remove deleted ones.
 
     Args:
-        connection: Of the one who writes.
+        connection: The connection of the writer.
         root: Folder of all runs.
-        progress: Is told how far it is, again and again.
-        is_all: Whether what seems unchanged is read too.
+        progress: Receives messages.
+        is_all: Whether to read unchanged folders, too.
     """
     known = _load_known(connection)
     progress("looking for runs")
     found = {
         escape_surrogates(one.path): one for one in scan_run_folders(str(root.absolute()), known)
     }
-    gone = [one.id for path, one in known.items() if path not in found]
-    work = [
+    deleted = [one.id for path, one in known.items() if path not in found]
+    to_read = [
         (path, one)
         for path, one in found.items()
         if is_all or one.is_changed or not known[path].is_inactive
     ]
     batch = _Batch(connection)
-    for i, (path, one) in enumerate(work):
-        progress(f"reading runs: {i} of {len(work)}")
+    for i, (path, one) in enumerate(to_read):
+        progress(f"reading runs: {i} of {len(to_read)}")
         _read_one(connection, root, one, known.get(path), is_all=is_all)
         batch.commit_if_due()
-    for run_id in gone:
+    for run_id in deleted:
         _delete_parts(connection, run_id)
         connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
         batch.commit_if_due()
     connection.execute("UPDATE state SET is_built = 1 WHERE is_built = 0")
     batch.commit()
-    read = sum(is_all or one.is_changed for _, one in work)
-    return RefreshResult(len(found), read, len(gone))
+    read = sum(is_all or one.is_changed for _, one in to_read)
+    return RefreshResult(len(found), read, len(deleted))
 
 
 @final
 class _Batch:
-    """Changes that become visible together: few enough to be seen soon, many enough to be fast."""
+    """Transactions that are long enough to be fast, and short enough for readers."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -129,7 +129,7 @@ def _read_one(
         _update_active_run(connection, folder, known)
         return
     rows = read_run_rows(folder)
-    if not folder.is_dir():  # moved or deleted meanwhile: the next look finds out where it is
+    if not folder.is_dir():  # moved or deleted meanwhile; the next refresh finds it
         return
     given = {**rows.values, "path": escape_surrogates(one.path), "stamp": one.stamp}
     values = [given[name] for name in _COLUMNS]
@@ -143,15 +143,15 @@ def _read_one(
 
 
 def _update_active_run(connection: sqlite3.Connection, folder: Path, known: IndexedRun) -> None:
-    """Bring a run that works up to date whose files are the same: it logs points, or it died."""
+    """Update an active run whose folder is unchanged: it may have logged points, or died."""
     record = read_folder(folder)
     status, points = record.summary.status, count_points(folder)
     if points != known.points:
         metrics = read_metrics(record)
         connection.execute("DELETE FROM metrics WHERE run_id = ?", (known.id,))
         _write_metrics(connection, known.id, metrics)
-        news = find_best(record, metrics), find_step(record, metrics)
-        connection.execute("UPDATE runs SET best = ?, step = ? WHERE id = ?", (*news, known.id))
+        values = find_best(record, metrics), find_step(record, metrics)
+        connection.execute("UPDATE runs SET best = ?, step = ? WHERE id = ?", (*values, known.id))
     if (points, status) != (known.points, known.status):
         connection.execute(
             "UPDATE runs SET status = ?, points = ? WHERE id = ?", (status, points, known.id)
@@ -165,7 +165,7 @@ def _delete_parts(connection: sqlite3.Connection, run_id: int) -> None:
 
 
 def _write_parts(connection: sqlite3.Connection, run_id: int, rows: RunRows) -> None:
-    # Two keys of a damaged config may read the same.
+    # Two keys of a damaged config may be equal after escaping.
     connection.executemany(
         "INSERT OR REPLACE INTO params (run_id, key, text, number, is_default) "
         "VALUES (?, ?, ?, ?, ?)",

@@ -1,72 +1,75 @@
-"""Runs that differ only by their seed: which belong together, and what their mean is worth."""
+"""Replicates, which differ only by seed: the key they share, and means with intervals."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
 from epochal import durable
+from epochal.records.folder.provenance import Origin, get_newest_origins
 from epochal.records.layout.attempts import read_attempts
 from epochal.text.formatting import format_value
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
 _IGNORED_KEYS = ("seed", "tag", "desc", "log", "record", "checkpoint")
-"""Keys, also as sections, that name, watch or keep a run and do not decide what it computes."""
+"""Keys and sections that do not change what a run computes."""
 
 _SEED = "${seed}"
 _DIGITS = 16
 _NORMAL_QUANTILE = 1.959963984540054
-"""What leaves 2.5 % of a normal distribution above it."""
+"""The 97.5 % quantile of the normal distribution."""
 
 _ASYMPTOTIC_FREEDOM = 200
-"""Degrees of freedom from which on a series gives Student's distribution to nine digits."""
+"""Degrees of freedom above which a series gives Student's distribution to nine digits."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeanEstimate:
-    """The mean of a few runs with its 95 % confidence interval; NaN where nothing can be said."""
+    """The mean of runs with its 95 % confidence interval; NaN where it is undefined."""
 
     mean: float
     low: float
-    """Where the interval begins; NaN for a single run, as ``high`` and ``spread``."""
+    """Lower end of the interval; NaN for a single run, as ``high`` and ``spread``."""
 
     high: float
     count: int
     spread: float
-    """The standard deviation of the runs, as a sample."""
+    """The sample standard deviation of the runs."""
 
     @property
-    def half(self) -> float:
-        """Half the width of the interval: what stands after the sign ±."""
+    def half_width(self) -> float:
+        """Half the width of the interval: the number after ±."""
         return self.high - self.mean
 
     @override
     def __str__(self) -> str:
-        """The mean and how far its interval reaches: ``0.9412 ± 0.013``."""
-        reach = "" if math.isnan(self.half) else f" ± {self.half:.2g}"
-        return f"{format_value(self.mean)}{reach}"
+        """The mean and half its interval: ``0.9412 ± 0.013``."""
+        interval = "" if math.isnan(self.half_width) else f" ± {self.half_width:.2g}"
+        return f"{format_value(self.mean)}{interval}"
 
 
 def replicate_key(run: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
-    """A digest that runs share which differ only by seed; empty when the config is lost.
+    """A digest that is equal for runs that differ only by seed; empty when the config is lost.
 
-    Names, purpose, logging, and where things are kept do not count. The project's code that was
-    imported does, as do the versions of Epochal and torch, and what changed when a run went on.
+    Tag, description, logging and record options do not count. The imported code of the project
+    does, as do the versions of Epochal and torch, and changes made when a run was resumed.
 
     Args:
         run: What ``run.json`` holds.
-        provenance: What ``config/provenance.json`` holds; it knows every value.
+        provenance: What ``config/provenance.json`` holds.
     """
     values = {
-        key: value
-        for key, origins in provenance.items()
-        if not _is_ignored_key(key) and (value := _value(origins)) is not _LOST
+        key: _value(origin)
+        for key, origin in get_newest_origins(provenance).items()
+        if not _is_ignored_key(key) and "value" in origin
     }
     if not values:
         return ""
@@ -78,8 +81,8 @@ def replicate_key(run: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
 
 
 def latest_per_seed(seeds: Sequence[object]) -> list[int]:
-    """The places of the runs that count: of those with one seed, which say the same, the last."""
-    return sorted({repr(seed): place for place, seed in enumerate(seeds)}.values())
+    """The indices of the last run of each seed."""
+    return sorted({repr(seed): index for index, seed in enumerate(seeds)}.values())
 
 
 def estimate_mean(values: Iterable[float]) -> MeanEstimate:
@@ -101,10 +104,10 @@ def estimate_mean(values: Iterable[float]) -> MeanEstimate:
 
 @lru_cache(maxsize=256)
 def t_critical_value(freedom: int) -> float:
-    """How many standard errors a 95 % interval reaches to each side of a mean.
+    """The number of standard errors on each side of the mean in a 95 % interval.
 
     Args:
-        freedom: Degrees of freedom: one less than there are values.
+        freedom: Degrees of freedom, the number of values minus one.
     """
     if freedom > _ASYMPTOTIC_FREEDOM:
         return _t_critical_value_asymptotic(freedom)
@@ -144,15 +147,9 @@ def _t_critical_value_asymptotic(freedom: int) -> float:
     return z + math.fsum(term / freedom**power for power, term in enumerate(terms, start=1))
 
 
-_LOST = object()
-
-
-def _value(origins: object) -> object:
-    """The value in force; as written, where the seed decides it; a whole float as an integer."""
-    newest = origins[0] if isinstance(origins, list) and origins else None
-    if not isinstance(newest, Mapping) or "value" not in newest:  # the file may be damaged
-        return _LOST
-    text, value = newest.get("text"), newest["value"]
+def _value(origin: Origin) -> object:
+    """A value as written if it depends on the seed; a whole float as an integer."""
+    text, value = origin.get("text"), origin["value"]
     if isinstance(text, str) and _SEED in text:
         return text
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,4 +1,4 @@
-"""One run folder as rows of the index."""
+"""Reads a run folder into rows of the index."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.records.code import read_code_digest
-from epochal.records.folder.derived_fields import desc_of, describe_error, seconds_of, tag_of
+from epochal.records.folder.derived_fields import (
+    desc_of,
+    describe_error,
+    find_monitor,
+    seconds_of,
+    tag_of,
+)
 from epochal.records.folder.parent import read_parent
 from epochal.records.folder.record import read_folder
 from epochal.records.index.params import params_from_values, read_params
 from epochal.records.index.replicates import replicate_key
-from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
 from epochal.records.index.search_text import build_search_text
+from epochal.records.index.sql_schema import MAX_INTEGER, MIN_INTEGER
 from epochal.records.layout.coerce import as_float, as_mapping, as_text
 from epochal.records.metrics.row_format import POINT_BYTES
 from epochal.records.metrics.summary import summarise_series
@@ -33,7 +39,7 @@ MetricRow = tuple[str, float | None, float | None, float | None, int, int]
 @final
 @dataclass(frozen=True, slots=True)
 class RunRows:
-    """What the index keeps of one run."""
+    """The rows of one run."""
 
     values: Mapping[str, Any]
     """The columns of ``runs``, without ``path`` and ``stamp``."""
@@ -44,11 +50,11 @@ class RunRows:
 
 
 def read_run_rows(folder: Path) -> RunRows:
-    """Read one run; what is damaged is left empty, and said in ``damage``."""
+    """Read one run; damaged values are empty and listed in ``damage``."""
     record = read_folder(folder)
     provenance = record.provenance
     params = read_params(provenance) or params_from_values(record.expanded)
-    points = count_points(folder)  # before they are read: later ones are for the next time
+    points = count_points(folder)  # before reading, so that later points are read next time
     metrics = read_metrics(record)
     values = {
         **_run_columns(record),
@@ -66,7 +72,7 @@ def read_run_rows(folder: Path) -> RunRows:
 
 
 def escape_surrogates(text: str) -> str:
-    """The text as a database takes it: halves of characters become escapes."""
+    """The text with escapes for lone surrogates, which SQLite refuses."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -110,7 +116,7 @@ def _run_columns(record: RunRecord) -> dict[str, Any]:
 
 
 def count_points(folder: Path) -> int:
-    """How many points the run in ``folder`` holds."""
+    """The number of points of the run in ``folder``."""
     try:
         return (folder / "metrics.bin").stat().st_size // POINT_BYTES
     except OSError:  # it has none yet
@@ -118,9 +124,9 @@ def count_points(folder: Path) -> int:
 
 
 def read_metrics(record: RunRecord) -> list[MetricRow]:
-    """The metrics of a run; what its result says of one is its last value, and not its last point.
+    """The metrics of a run; the last value is that of its result, if there is one.
 
-    The two differ for training: points are means of a few steps, and a result is that of an epoch.
+    They differ for training: points are means of a few steps, results are means of an epoch.
     """
     final = {
         name: as_float(value) for name, value in as_mapping(record.result.get("metrics")).items()
@@ -143,16 +149,14 @@ def read_metrics(record: RunRecord) -> list[MetricRow]:
 
 
 def find_step(record: RunRecord, metrics: list[MetricRow]) -> int:
-    """The last step that is known of: one that was killed may have logged more than it told."""
+    """The last known step: a killed run may have logged later steps than its status."""
     return max([record.summary.step, *[row[4] for row in metrics]])
 
 
 def find_best(record: RunRecord, metrics: list[MetricRow]) -> float | None:
-    """The best value of the monitor: as the result says, or until now if there is none yet."""
+    """The best value of the monitored metric: from the result, or so far."""
     if record.result:
         return as_float(record.result.get("best"))
-    from epochal.records.compare.metrics import find_monitor  # most runs have ended
-
     name, mode = find_monitor(record)
     for known, _, low, high, *_ in metrics:
         if known == escape_surrogates(name):
@@ -161,7 +165,7 @@ def find_best(record: RunRecord, metrics: list[MetricRow]) -> float | None:
 
 
 def _bindable(value: object) -> object:
-    if isinstance(value, int):  # a damaged record may hold a larger one than a database takes
+    if isinstance(value, int):  # a damaged record may have one that is too large for SQLite
         return max(MIN_INTEGER, min(value, MAX_INTEGER))
     return escape_surrogates(value) if isinstance(value, str) else value
 

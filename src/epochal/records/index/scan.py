@@ -1,4 +1,4 @@
-"""Which run folders there are, and which of them changed since the index looked at them."""
+"""Finds run folders, and those that changed since the last refresh of the index."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from epochal.records.layout.run_folders import MAX_DEPTH, looks_like_run_folder
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_AT_WORK = ("starting", "running")
-_EDITED = ("README.md", "status.json")
-"""What people edit, or programs of theirs, in place: the folder's time does not tell of that."""
+_ACTIVE = ("starting", "running")
+_EDITED_FILES = ("README.md", "status.json")
+"""Files that users edit in place, which does not change the time of the folder."""
 
-_YOUNG_SECONDS = 2.0
-"""For how long a folder may change again without getting another time: clocks of files tick."""
+_RECENT_SECONDS = 2.0
+"""Age below which a folder may change again within the resolution of its time."""
 
 RECENT_STAMP = "young"
-"""The stamp of a folder that was read while it was young: it is read again."""
+"""The stamp of a folder that was just changed; it is read again."""
 
 
 class IndexedRun(NamedTuple):
-    """One run as the index knows it."""
+    """One run in the index."""
 
     id: int
     stamp: str
@@ -34,52 +34,52 @@ class IndexedRun(NamedTuple):
 
     @property
     def is_inactive(self) -> bool:
-        """Whether only a change of its folder can change what is known of it."""
-        # A process of this machine that is gone stays gone; another machine may be heard again.
-        is_away = self.status == "lost" and self.host != host_name()
-        return self.status not in _AT_WORK and not is_away
+        """Whether its facts can change only with its folder."""
+        # A lost process of this machine stays lost; the heartbeat of another one may return.
+        is_remote = self.status == "lost" and self.host != host_name()
+        return self.status not in _ACTIVE and not is_remote
 
 
 class ScannedRun(NamedTuple):
     """One run folder on disk."""
 
     path: str
-    """From the folder of all runs on, with slashes; ``.`` if that is a run itself."""
+    """Relative to the folder of all runs, with slashes; ``.`` if that is a run itself."""
 
     stamp: str
     is_changed: bool
-    """Whether the index does not know it as it is now."""
+    """Whether the index has no entry with this stamp."""
 
 
 def scan_run_folders(root: str, known: Mapping[str, IndexedRun]) -> list[ScannedRun]:
-    """Every run folder below ``root``; those that are known and unchanged are not looked into.
+    """Every run folder below ``root``; known and unchanged ones are not listed.
 
-    A folder gets another time when a file in it is written anew, as all of a record are; what
-    people edit may be written in place, so it is looked at too.
+    The time of a folder changes when a file in it is replaced, as Epochal does. Files that users
+    edit in place are checked, too.
     """
-    walk = _RunScanner(known)
-    walk.visit(root, ".", MAX_DEPTH)
-    return walk.found
+    scanner = _RunScanner(known)
+    scanner.visit(root, ".", MAX_DEPTH)
+    return scanner.found
 
 
 @final
 class _RunScanner:
-    """One way through all folders; the system is asked as little as possible, and by text."""
+    """Scans folders with as few system calls as possible."""
 
     def __init__(self, known: Mapping[str, IndexedRun]) -> None:
         self.found: list[ScannedRun] = []
         self._known = known
         self._seen: set[tuple[int, int]] = set()
-        self._young = time.time_ns() - int(_YOUNG_SECONDS * 1e9)
+        self._recent_ns = time.time_ns() - int(_RECENT_SECONDS * 1e9)
 
     def visit(self, folder: str, path: str, depth: int) -> None:
-        """Look at a folder and, if it is no run, at those in it."""
+        """Check a folder and, if it is no run, its subfolders."""
         try:
-            place = os.stat(folder)  # noqa: PTH116 - ten thousand times, and paths are slow
-        except OSError:  # gone meanwhile, or not ours to read
+            place = os.stat(folder)  # noqa: PTH116 - Path is slow
+        except OSError:  # deleted meanwhile, or not readable
             return
         spot = (place.st_dev, place.st_ino)
-        if spot in self._seen:  # a link that leads back, or to the same run
+        if spot in self._seen:  # a link to a folder that was visited
             return
         self._seen.add(spot)
         one = self._known.get(path)
@@ -102,7 +102,7 @@ class _RunScanner:
 
     def _stamp(self, folder: str, place: os.stat_result) -> str:
         newest, written = place.st_ctime_ns, ""
-        for name in _EDITED:
+        for name in _EDITED_FILES:
             try:
                 file = os.stat(f"{folder}/{name}")  # noqa: PTH116
             except OSError:
@@ -110,7 +110,7 @@ class _RunScanner:
             else:
                 newest = max(newest, file.st_ctime_ns)
                 written += f":{file.st_mtime_ns}:{file.st_size}"
-        if newest > self._young:
+        if newest > self._recent_ns:
             return RECENT_STAMP
         return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}{written}"
 
@@ -118,5 +118,5 @@ class _RunScanner:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link in a circle
+    except OSError:  # a circular link
         return False

@@ -1,4 +1,4 @@
-"""Words of a run that can be searched for, and questions as the search understands them."""
+"""The searchable text of a run, and queries of the full-text search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from epochal.records.index.params import Param
 
 _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
-"""Kana and Chinese characters, which stand without spaces between words: each is a word."""
+"""Kana and Chinese characters, which have no spaces between words: each is a word."""
 
 _MAX_VALUE = 1000
 _README_TEMPLATE = re.compile(
@@ -22,20 +22,20 @@ _README_TEMPLATE = re.compile(
 
 
 class SearchText(NamedTuple):
-    """What can be found of one run, by where it stands."""
+    """The searchable text of one run by its source."""
 
     about: str
-    """What people wrote: README, tag, project, variant, and the run's name."""
+    """README, tag, project, variant, and id."""
 
     given: str
-    """Keys and values that somebody set."""
+    """Keys and values that were set."""
 
     defaults: str
-    """Keys and values that were left as they are."""
+    """Keys and values of defaults."""
 
 
 def build_search_text(record: RunRecord, params: Iterable[Param]) -> SearchText:
-    """The words of one run."""
+    """The searchable text of one run."""
     summary = record.summary
     names = (summary.id, summary.project, summary.tag, str(record.run.get("variant") or ""))
     about = "\n".join((*names, strip_readme_template(record.readme)))
@@ -46,16 +46,16 @@ def build_search_text(record: RunRecord, params: Iterable[Param]) -> SearchText:
 
 
 def strip_readme_template(readme: str) -> str:
-    """What people wrote into a README, without what every run's page says."""
+    """The text of a README without the template of every run."""
     return _README_TEMPLATE.sub("", readme).strip()
 
 
 def to_fts_query(words: Sequence[str]) -> str:
-    """A question to the search: runs that have all of these, or words that begin with them."""
+    """An FTS5 query for runs that have words with all these prefixes."""
     tokens = [_separate_characters(word.replace('"', " ")) for word in words]
     return " AND ".join(f'"{token}"*' for token in tokens if any(map(str.isalnum, token)))
 
 
 def _separate_characters(text: str) -> str:
-    # A text from a file may hold halves of characters, which the database refuses.
+    # SQLite refuses lone surrogates, which a damaged file may have.
     return _UNSPACED.sub(r" \1 ", text).encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Whether the index says what the folders say: everything is read anew and compared."""
+"""Compares the index with the run folders, all of which are read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from epochal.records.index.refresh import refresh_tables
-from epochal.records.index.schema import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
+from epochal.records.index.sql_schema import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +26,9 @@ _PARTS = {
 
 
 def find_index_errors(index: Index, progress: ProgressCallback) -> Iterator[str]:
-    """One line for each thing that is not in the index as it is on disk.
+    """One line for each difference between the index and the folders.
 
-    Runs that are at work may change while they are compared, and then differ.
+    Active runs may change during the comparison and then differ.
     """
     try:
         checks = [text for (text,) in index.connection.execute("PRAGMA integrity_check(5)")]
@@ -45,11 +45,11 @@ def find_index_errors(index: Index, progress: ProgressCallback) -> Iterator[str]
 
 def _compare(known: sqlite3.Connection, fresh: sqlite3.Connection) -> Iterator[str]:
     found = {path: (run_id, values) for path, run_id, *values in fresh.execute(_RUNS)}
-    kept = {path: (run_id, values) for path, run_id, *values in known.execute(_RUNS)}
-    yield from (f"{path}: not in the index" for path in found.keys() - kept.keys())
-    yield from (f"{path}: not on disk" for path in kept.keys() - found.keys())
-    for path in sorted(found.keys() & kept.keys()):
-        (old_id, old), (new_id, new) = kept[path], found[path]
+    indexed = {path: (run_id, values) for path, run_id, *values in known.execute(_RUNS)}
+    yield from (f"{path}: not in the index" for path in found.keys() - indexed.keys())
+    yield from (f"{path}: not on disk" for path in indexed.keys() - found.keys())
+    for path in sorted(found.keys() & indexed.keys()):
+        (old_id, old), (new_id, new) = indexed[path], found[path]
         changed = [(name, b) for name, a, b in zip(_COLUMNS, old, new, strict=True) if a != b]
         wrong = [_describe(name, value) for name, value in changed]
         wrong += [

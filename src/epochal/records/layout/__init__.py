@@ -1,1 +1,1 @@
-"""Where files lie in a run folder, and how damaged ones are read."""
+"""Which folders are runs, attempts, processes, and readers that tolerate damage."""

@@ -1,7 +1,6 @@
-"""The attempts at one run, and which of their points still count.
+"""The attempts of a run, and which of their points are current.
 
-Each process that works on a run is an attempt, and begins another one when the run goes back to an
-earlier state.
+Each process that works on a run is an attempt; a rollback to an earlier state begins another one.
 """
 
 from __future__ import annotations
@@ -21,66 +20,66 @@ if TYPE_CHECKING:
 
 STARTED = "started"
 ROLLBACK = "rollback"
-_QUEUE_VARIABLE = "SLURM_RESTART_COUNT"  # how often the queue has begun this job again
+_QUEUE_VARIABLE = "SLURM_RESTART_COUNT"  # how often Slurm restarted this job
 
 MAX_COUNT = 2**63 - 1
-"""More rows and steps than there can be."""
+"""Stands for no limit on rows or steps."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One process that worked on a run, or what it did after it went back to an earlier state."""
+    """One process that worked on a run, up to or since a rollback."""
 
     attempt: int
-    """Its number: 0 for the process that started the run, then 1, 2, ..."""
+    """0 for the process that started the run, then 1, 2, ..."""
 
     started: str = ""
     host: str = ""
     pid: int = 0
     command: str = ""
     checkpoint: str = ""
-    """The checkpoint that it went on from; empty for the first process."""
+    """The checkpoint that it started from; empty for the first process."""
 
     origin: int | None = None
-    """The attempt that wrote this checkpoint."""
+    """The attempt that wrote the checkpoint."""
 
     step: int = 0
-    """The step of this checkpoint."""
+    """The step of the checkpoint."""
 
     kept_points: int | None = None
-    """How many points there were when this checkpoint was taken; None if nobody knows."""
+    """The number of points when the checkpoint was taken; None if unknown."""
 
     cause: str = ""
-    """How it came to be: ``started``, ``resumed`` by somebody, ``retried`` by a supervisor,
-    ``requeued`` after the machine was wanted back, or ``rollback`` to an earlier state."""
+    """Why it began: ``started``, ``resumed`` by a user, ``retried`` by a supervisor, ``requeued``
+    after preemption, or ``rollback`` to an earlier state."""
 
     overrides: tuple[str, ...] = ()
-    """Every change to the recorded config so far."""
+    """All overrides of the recorded config so far."""
 
     changed: tuple[str, ...] = ()
-    """What was not as before, and was allowed: config, code or data."""
+    """What differed from the attempt before, and was allowed: config, code or data."""
 
     code: Mapping[str, str] = field(default_factory=dict)
-    """The project's files that it imported, each with a digest."""
+    """Digest of each project file that it imported."""
 
     def to_json(self) -> dict[str, Any]:
-        """The same as ``run.json`` keeps it."""
+        """The entry in ``run.json``."""
         values = asdict(self)
         return {name: value for name, value in values.items() if value not in (None, "", (), {})}
 
 
 def begin_attempt(number: int, cause: str = STARTED) -> Attempt:
-    """The attempt of this process, which starts now."""
+    """A new attempt of this process, starting now."""
     started = datetime.now(UTC).isoformat(timespec="milliseconds")
     return Attempt(attempt=number, started=started, host=host_name(), pid=os.getpid(), cause=cause)
 
 
 def find_cause(status: str, *, is_supervised: bool) -> str:
-    """Why this process goes on with a run.
+    """Why this process resumes a run.
 
     Args:
-        status: How the attempt before ended.
+        status: How the previous attempt ended.
         is_supervised: Whether a supervisor started this process.
     """
     if os.environ.get(_QUEUE_VARIABLE, "0") not in ("", "0"):
@@ -93,10 +92,10 @@ def find_cause(status: str, *, is_supervised: bool) -> str:
 def add_rollback_attempt(
     run: Mapping[str, Any], number: int, *, checkpoint: str, origin: int, step: int, points: object
 ) -> dict[str, Any]:
-    """A ``run.json`` whose last attempt is over, and goes on as another one from a checkpoint."""
+    """``run.json`` with one more attempt, which starts from a checkpoint after a rollback."""
     listed = run.get("attempts")
     before = listed if isinstance(listed, list) else []
-    # What it says of the process, such as its command and its code, still holds.
+    # The process is the same, and so are its command and its code.
     process = before[-1] if before and isinstance(before[-1], dict) else {}
     attempt = {
         **{name: value for name, value in process.items() if name != "kept_points"},
@@ -108,7 +107,7 @@ def add_rollback_attempt(
 
 
 def read_attempts(run: Mapping[str, Any]) -> list[Attempt]:
-    """The attempts that a ``run.json`` lists; what is damaged is left out."""
+    """The attempts in ``run.json``, without damaged entries."""
     listed = run.get("attempts")
     entries = listed if isinstance(listed, list) else []
     return [found for entry in entries if (found := _read_one(entry)) is not None]
@@ -147,24 +146,24 @@ def _is_count(value: object) -> bool:
 def find_valid_ranges(
     first_steps: Mapping[int, int], known: Sequence[Attempt]
 ) -> dict[int, tuple[int, int]]:
-    """How far the points of each attempt belong to the run as it is now; others do not at all.
+    """Which points of each attempt are current; attempts that are not returned have none.
 
-    An attempt adds its own points to those that existed when its checkpoint was taken. Of one
-    that is not listed only its points are known: what it did again begins at its first step.
+    An attempt adds its points to those that existed when its checkpoint was taken. An attempt
+    that ``run.json`` does not list is taken to replace everything from its first step on.
 
     Args:
         first_steps: The lowest step of each attempt that has points.
-        known: What ``run.json`` lists.
+        known: The attempts in ``run.json``.
 
     Returns:
-        The first row that no longer counts and the last step that does, by attempt.
+        By attempt: the first row that is not current, and the last step that is.
     """
     listed = {one.attempt: one for one in known}
-    waiting = sorted({*listed, *first_steps})
+    pending = sorted({*listed, *first_steps})
     found: dict[int, tuple[int, int]] = {}
     rows, step = MAX_COUNT, MAX_COUNT
-    while waiting:
-        number = waiting.pop()
+    while pending:
+        number = pending.pop()
         found[number] = rows, step
         attempt = listed.get(number)
         if attempt is None:
@@ -175,19 +174,19 @@ def find_valid_ranges(
         else:
             rows = min(rows, attempt.kept_points)
         origin = number - 1 if attempt.origin is None else attempt.origin
-        waiting = [one for one in waiting if one <= origin]
+        pending = [one for one in pending if one <= origin]
     return found
 
 
 def select_current_points(
     numbers: NDArray[np.integer[Any]], steps: NDArray[np.integer[Any]], known: Sequence[Attempt]
 ) -> NDArray[np.bool_]:
-    """Which points belong to the run as it is now, and were not done again by a later attempt.
+    """A mask of the points that no later attempt replaced.
 
     Args:
         numbers: The attempt of each point, in the order they were logged.
         steps: The step of each point.
-        known: What ``run.json`` lists.
+        known: The attempts in ``run.json``.
     """
     import numpy as np
 

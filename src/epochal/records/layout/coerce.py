@@ -1,4 +1,4 @@
-"""Parts of a record as what they should be: a damaged file may hold anything."""
+"""Converts values from records to the expected type, since damaged files may hold anything."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 
 
 def as_text(value: object) -> str:
-    """The text; empty if it is none."""
+    """The value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def as_count(value: object) -> int:
-    """The integer; 0 if it is none."""
+    """The value if it is an integer, else 0."""
     return value if isinstance(value, int) else 0
 
 
 def as_mapping(value: object) -> dict[str, Any]:
-    """The mapping; empty if it is none."""
+    """The value if it is a mapping, else an empty one."""
     return dict(value) if isinstance(value, Mapping) else {}
 
 
 def as_float(value: object) -> float | None:
-    """The number; None if it is none, is NaN, or lies beyond all floats."""
+    """The value as a float; None if it is no number, NaN, or too large."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _MAX_DEPTH = 100
-"""No config is deeper; what a damaged file has below that is one leaf."""
+"""Deeper than any config; in a damaged file, everything below is one leaf."""
 
 
 def iter_leaves(
     value: object, path: str = "", *, depth: int = _MAX_DEPTH
 ) -> Iterator[tuple[str, Any]]:
-    """Every scalar and every empty collection in ``value`` by its path, such as ``hooks.0.type``.
+    """Every scalar and empty collection in ``value`` by its path, such as ``hooks.0.type``.
 
-    Nodes of a config have a method that gives the same paths.
+    The paths are those of ``Node.iter_leaves``.
     """
     children: list[tuple[object, object]] = []
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The folder for what belongs to all runs together: ``.epochal`` beside them."""
+"""The folder ``.epochal`` beside the runs: index, mailbox and shared code."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EPOCHAL_DIR = ".epochal"
-"""Its name below the folder of all runs; whoever walks over runs leaves it out."""
+"""Name of the folder below the folder of all runs; a search for runs skips it."""
+
+INDEX_FILE = "index.db"
+"""Name of the index of all runs in this folder."""
 
 _IGNORE = "# Written by Epochal: nothing in here belongs into a repository.\n*\n"
 
 
 def make_epochal_dir(root: Path) -> Path:
-    """The folder for all runs below ``root``; made if it is not there.
+    """The folder ``.epochal`` below ``root``, created if missing.
 
     Args:
         root: Folder of all runs, as ``record.log_dir`` names it.
 
     Raises:
-        OSError: It is not there and cannot be made.
+        OSError: It cannot be created.
     """
     home = root / EPOCHAL_DIR
     if not home.is_dir():
         try:
             durable.make_dir(home)
         except durable.WriteError:
-            if not home.is_dir():  # else another process made it in the meantime
+            if not home.is_dir():  # otherwise another process created it first
                 raise
         with suppress(OSError):
             durable.write_text(home / ".gitignore", _IGNORE)

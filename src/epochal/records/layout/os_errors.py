@@ -1,4 +1,4 @@
-"""What to tell people when the disk refuses or has damaged their record."""
+"""Explains errors of the file system to users, with a hint."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _HINTS = {
 
 
 def explain_os_error(error: OSError) -> str:
-    """The words of ``error``, and below them what to do now."""
+    """The text of ``error``, and below it what to do."""
     return f"{error}\n  {_HINTS.get(error.errno or 0, _ELSEWHERE)}"
 
 
 @contextmanager
 def raising_record_errors() -> Iterator[None]:
-    """Turns a failure of the disk into a RecordError; also decorates functions."""
+    """Turn OSError into RecordError in a block or a decorated function."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Whether the process that wrote a record still lives."""
+"""Identifies processes, and tells whether one has ended."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def host_name() -> str:
 
 
 def process_token(pid: int) -> str:
-    """What tells a process from a later one with the same number; empty when unknown."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name may hold blanks
+    """Distinguishes a process from a later one with the same pid; empty when unknown."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name may contain spaces
     boot = _read("/proc/sys/kernel/random/boot_id").strip()
-    if not boot or len(fields) <= _START_FIELD or fields[0] in "ZX":  # a zombie did end
+    if not boot or len(fields) <= _START_FIELD or fields[0] in "ZX":  # a zombie has ended
         return ""
     return f"{boot}:{fields[_START_FIELD]}"
 
 
 def is_process_gone(pid: int, *, host: str, token: str = "") -> bool:
-    """Whether that process surely ended; False when it ran on another machine."""
+    """Whether a process has certainly ended; False for another host."""
     if host != host_name() or pid <= 0:
         return False
     if token and process_token(os.getpid()):
@@ -33,7 +33,7 @@ def is_process_gone(pid: int, *, host: str, token: str = "") -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # it lives, but belongs to somebody else
+    except (OSError, OverflowError):  # it is alive, but belongs to another user
         return False
     return False
 

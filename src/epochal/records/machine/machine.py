@@ -1,4 +1,4 @@
-"""What a run ran on: machine, driver, environment, Python, packages, repository."""
+"""Describes the machine and software of a run: hardware, driver, environment, packages, git."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def describe_machine(directory: Path | None = None) -> dict[str, object]:
     """Facts about this machine and its software, found without importing torch.
 
     Args:
-        directory: Where the code of the run lies, for its repository; the current one when None.
+        directory: The folder whose git repository is described; by default the current one.
     """
     return {
         "hostname": host_name(),
@@ -120,15 +120,15 @@ def package_versions() -> dict[str, str]:
 
     versions: dict[str, str] = {}
     for distribution in distributions():
-        with suppress(OSError, ValueError):  # the remains of a broken installation
+        with suppress(OSError, ValueError):  # a broken installation
             name, version = _name_and_version(distribution)
-            if name and version:  # the first on the path is the one in use
+            if name and version:  # the first one on the path is imported
                 versions.setdefault(name.lower(), version)
     return dict(sorted(versions.items()))
 
 
 def _name_and_version(distribution: Distribution) -> tuple[str, str]:
-    """Two fields of the metadata; to parse all, with the page of the package, takes far longer."""
+    """Two fields of the metadata; parsing all of it takes far longer."""
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     fields: dict[str, str] = {}
     for line in text.partition("\n\n")[0].splitlines():
@@ -138,7 +138,7 @@ def _name_and_version(distribution: Distribution) -> tuple[str, str]:
 
 
 def read_environment() -> dict[str, str]:
-    """The variables of the environment that may change what a run computes, and no others."""
+    """The environment variables that may change what a run computes."""
     return {
         name: redact(value)
         for name, value in sorted(os.environ.items())
@@ -147,7 +147,7 @@ def read_environment() -> dict[str, str]:
 
 
 def _gpu_names() -> list[str]:
-    """What the driver calls the cards of NVIDIA in this machine."""
+    """The names of the NVIDIA GPUs, from the driver."""
     names = []
     for path in sorted(_NVIDIA.glob("gpus/*/information")):
         lines = _read(path).splitlines()

@@ -1,4 +1,4 @@
-"""What file system a folder is on, and whether several machines share it."""
+"""Finds the file system of a folder, and whether it is on a network."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SHARED = re.compile(
 
 
 def find_file_system(folder: Path) -> tuple[str, str]:
-    """The type of a folder's file system and where that is mounted; empty when unknown."""
+    """The type and mount point of a folder's file system; empty when unknown."""
     try:
         mounts = MOUNTS.read_text("utf-8", "surrogateescape")
-    except OSError:  # this system does not say
+    except OSError:  # not Linux
         return "", ""
     place = folder.resolve()
     best = ("", "")
@@ -30,5 +30,5 @@ def find_file_system(folder: Path) -> tuple[str, str]:
 
 
 def is_network_file_system(kind: str) -> bool:
-    """Whether a file system of this type is reached over a network."""
+    """Whether file systems of this type are on a network."""
     return bool(_SHARED.fullmatch(kind))

@@ -1,4 +1,4 @@
-"""The git repository that a project lies in, if it does: commit, branch, remote, changes."""
+"""Describes the git repository of a project: commit, branch, remote, changes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SECTION = "diff --git "
 def describe_repository(directory: Path) -> dict[str, Any] | None:
     """Commit, branch, remote, and whether tracked files differ from the commit.
 
-    None if there is no repository, or no git, or no answer in time.
+    None without a repository or git, or if git does not answer in time.
     """
     if not _is_inside(directory):
         return None
     answer = _git(directory, "status", "--porcelain=v2", "--branch", "--untracked-files=no")
-    if answer is None:  # a repository too large to look through still has a commit
+    if answer is None:  # too large a repository to find changes in time
         commit = _git(directory, "rev-parse", "HEAD")
         return {"commit": commit.strip(), "dirty": None} if commit else None
     lines = answer.splitlines()
@@ -39,7 +39,7 @@ def describe_repository(directory: Path) -> dict[str, Any] | None:
 
 
 def read_git_diff(directory: Path) -> str:
-    """What tracked files have beyond the commit, without secrets; empty if nobody can tell."""
+    """The uncommitted changes of tracked files, without secrets; empty if git fails."""
     options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
     text = _git(directory, "diff", *options, "HEAD") or ""
     if len(text) > _MAX_DIFF_BYTES:
@@ -60,7 +60,7 @@ def _without_secret_files(text: str) -> Iterator[str]:
 
 
 def _is_inside(directory: Path) -> bool:
-    """Whether there is a repository at all, which is cheaper to see than to ask."""
+    """Whether there is a repository; cheaper than calling git."""
     folder = directory.absolute()
     return "GIT_DIR" in os.environ or any(
         (place / ".git").exists() for place in (folder, *folder.parents)
@@ -76,7 +76,7 @@ def _remote(directory: Path) -> str:
 def _git(directory: Path, *arguments: str) -> str | None:
     import subprocess
 
-    # No monitor and no locks: looking at a repository must not run or change anything in it.
+    # No monitor and no locks: a description must not run programs or change the repository.
     command = ["git", "-C", str(directory), "-c", "core.fsmonitor=false", *arguments]
     try:
         answer = subprocess.run(

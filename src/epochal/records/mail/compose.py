@@ -94,7 +94,7 @@ def compose(content: MailContent) -> Mail:
     facts, sender = redact_tree(facts), redact_tree(sender)
     moment = utc_now()
     return Mail(
-        # Runs without a folder are told apart by the time.
+        # Runs without a folder differ by time.
         id=make_id(content.run or moment, content.attempt, content.event),
         kind=content.kind,
         subject=redact(_subject(content)),

@@ -13,7 +13,7 @@ from epochal.errors import RecordError
 from epochal.records.alive.heartbeat import HEARTBEAT_FILE as HEARTBEAT
 from epochal.records.alive.heartbeat import is_heartbeat_stale
 from epochal.records.alive.lease import STALE_SECONDS
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.records.layout.process import host_name, is_process_gone, process_token
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, make_id, utc_now

@@ -163,7 +163,7 @@ class Mailbox:
                 self.post(changed)
 
     def delete(self, mails: Iterable[Mail]) -> None:
-        """Delete mails for good."""
+        """Delete mails."""
         for mail in mails:
             if self._path(mail).exists():
                 durable.remove_file(self._path(mail))

@@ -53,7 +53,7 @@ class Delivery:
     """Why the last attempt failed."""
 
     is_final: bool = False
-    """Whether the server refused it for good; only ``epochal mail --send`` tries it again."""
+    """Whether the server refused it permanently; only ``epochal mail --send`` tries it again."""
 
     def send_alone(self) -> Delivery | None:
         """Send it unless another process is doing so or has done so; None if it is sent."""

@@ -1,7 +1,7 @@
-"""The metrics of a run as columns: a cache beside its points, which is never simply believed.
+"""A cache of the curves of a run on disk, verified by checksums on every read.
 
-It lies in the folder ``cache`` of the run, follows the points while they are written, and may be
-deleted at any time. A run with few points has none.
+It is in the folder ``cache`` of the run, is extended as points are added, and may be deleted at
+any time. A run with few points has none.
 """
 
 from __future__ import annotations
@@ -63,25 +63,25 @@ _FORMAT = 1
 
 
 class CacheUnusableError(Exception):
-    """Which points count can only be told by looking at all of them."""
+    """The cache cannot tell which points are current; all points must be read."""
 
 
 @final
 @dataclass
 class CacheState:
-    """What is known of a cache."""
+    """The content of the cache's state file."""
 
     limits: ValidRanges
-    """How far each attempt counts."""
+    """The current points of each attempt, see ``find_valid_ranges``."""
 
     rows: int = 0
-    """How many rows of ``metrics.bin`` are in it."""
+    """How many rows of ``metrics.bin`` the cache covers."""
 
     crc: int = 0
-    """The checksum of the last of them."""
+    """The checksum of the last of these rows."""
 
     roots: dict[int, PyramidRoot] = field(default_factory=dict)
-    """Of each series, by its number."""
+    """The root of each series, by its number."""
 
 
 @final
@@ -90,7 +90,7 @@ class RunCurves:
 
     Args:
         names: Series number to metric name.
-        find: The curve of some series that share a name.
+        find: Gives the curve of the series with these numbers, which share a name.
     """
 
     def __init__(self, names: Mapping[int, str], find: Callable[[list[int]], Curve]) -> None:
@@ -105,7 +105,7 @@ class RunCurves:
         return list(self._numbers)
 
     def get(self, name: str) -> Curve:
-        """One metric; raises RecordError when there is no such."""
+        """The curve of one metric; raises RecordError if there is none."""
         if name not in self._numbers:
             raise RecordError(explain_unknown_metric(name, self.names))
         return self._find(self._numbers[name])
@@ -116,12 +116,12 @@ def query_curves(
     ask: Callable[[RunCurves], ReturnT],
     progress: Callable[[str], None] | None = None,
 ) -> ReturnT:
-    """What ``ask`` finds out about the metrics of the run in ``folder``, as they are now.
+    """What ``ask`` returns for the current metrics of the run in ``folder``.
 
-    It may be called twice, and must not keep the curves: those on disk hold only meanwhile.
-    ``progress`` hears how many points were looked at, while they are new.
+    ``ask`` may be called twice and must not keep the curves, which are valid only during the call.
+    ``progress`` receives messages while new points are added to the cache.
     """
-    with suppress(OSError, CacheUnusableError):  # nobody may write there, or there are no points
+    with suppress(OSError, CacheUnusableError):  # not writable, or there are no points
         if (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
             for is_new in (False, True):
                 with suppress(CacheDamagedError), _locked_cache(folder / CACHE_DIR):
@@ -131,7 +131,7 @@ def query_curves(
 
 
 def build_curve_cache(folder: Path, progress: Callable[[str], None]) -> None:
-    """Make ready what is asked of a long run; it takes seconds where it has millions of points."""
+    """Build the cache of a long run, which takes seconds for millions of points."""
     with suppress(OSError):
         if (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
             query_curves(folder, lambda curves: None, progress)
@@ -143,12 +143,12 @@ def _in_memory_curve(points: Points, numbers: list[int]) -> InMemoryCurve:
 
 @contextmanager
 def _locked_cache(cache: Path) -> Iterator[None]:
-    """Hold back other processes of this machine and other threads, which would write here too."""
+    """Lock out other processes of this machine and other threads."""
     if not cache.is_dir():
         with suppress(FileExistsError, durable.WriteError):
             durable.make_dir(cache)
     if sys.platform == "win32":
-        raise CacheUnusableError  # folders cannot be locked there
+        raise CacheUnusableError  # Windows cannot lock folders
     descriptor = os.open(cache, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -158,12 +158,12 @@ def _locked_cache(cache: Path) -> Iterator[None]:
 
 
 def _cached(folder: Path, progress: Callable[[str], None] | None, *, is_new: bool) -> RunCurves:
-    """Curves on disk, with every point that there is now."""
+    """The curves on disk, extended by all new points."""
     state = CacheState(_read_valid_ranges(folder)) if is_new else _read_state(folder)
     _append_new_points(folder, state, progress or (lambda text: None))
 
     def find(numbers: list[int]) -> Curve:
-        if len(numbers) > 1:  # a line of the names was damaged
+        if len(numbers) > 1:  # a damaged name was written again
             raise CacheUnusableError
         return PyramidCurve(
             _series_path(folder, numbers[0]), state.roots.get(numbers[0], PyramidRoot())
@@ -182,7 +182,7 @@ def _series_path(folder: Path, series: int) -> Path:
 
 
 def _read_state(folder: Path) -> CacheState:
-    """What an earlier reader left; empty when it does not fit to the points any more."""
+    """The state of the cache; empty if it does not match the points."""
     limits = _read_valid_ranges(folder)
     try:
         found: Any = durable.decode_line((folder / CACHE_DIR / CACHE_STATE_FILE).read_bytes())
@@ -198,13 +198,13 @@ def _read_state(folder: Path) -> CacheState:
 
 
 def _read_rows(folder: Path, start: int, end: int) -> Rows:
-    """Some rows of the file, as far as it has them."""
+    """The rows from ``start`` to ``end`` that the file has."""
     path = folder / "metrics.bin"
     return np.fromfile(path, get_point_dtype(), max(0, end - start), offset=start * POINT_BYTES)
 
 
 def _append_new_points(folder: Path, state: CacheState, progress: Callable[[str], None]) -> None:
-    """Add the points that are new."""
+    """Add new points to the cache."""
     end = count_valid_bytes(folder / "metrics.bin") // POINT_BYTES
     if end == state.rows:
         return
@@ -222,7 +222,7 @@ def _append_new_points(folder: Path, state: CacheState, progress: Callable[[str]
 
 
 def _known_attempts(folder: Path, limits: ValidRanges) -> set[int]:
-    """The attempts of which it is known whether they count."""
+    """The attempts whose current points are known."""
     known = read_attempts(durable.find_object(folder / "run.json"))
     return {*limits, *(one.attempt for one in known)}
 
@@ -236,7 +236,7 @@ def _is_current(rows: Rows, start: int, limits: ValidRanges) -> NDArray[np.bool_
 
 
 def _append_rows(folder: Path, state: CacheState, rows: Rows) -> None:
-    """Add rows that count to the columns of their series."""
+    """Add current rows to the curves of their series."""
     if not len(rows):
         return
     series = np.ascontiguousarray(rows["series"])

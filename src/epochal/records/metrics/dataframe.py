@@ -1,4 +1,4 @@
-"""The metrics of a run as one table, for pandas and Polars."""
+"""Converts the metrics of a run to a DataFrame of pandas or Polars."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Library = Literal["pandas", "polars"]
 
 
 def to_dataframe(points: Points, names: Sequence[str], library: Library) -> Any:  # noqa: ANN401 - of that library
-    """One row per step, one column per metric; empty where a metric has no value.
+    """A DataFrame with one row per step and one column per metric.
 
     Args:
-        points: Those of the run.
-        names: Which metrics; empty is all of them.
-        library: Whose DataFrame it becomes.
+        points: The points of the run.
+        names: The metrics; empty for all.
+        library: The library of the DataFrame.
     """
     import numpy as np
 
@@ -48,7 +48,7 @@ def to_dataframe(points: Points, names: Sequence[str], library: Library) -> Any:
 def _require(library: Library) -> Any:  # noqa: ANN401 - a module
     try:
         if library == "pandas":
-            import pandas  # type: ignore[import-untyped]  # its stubs are a package of their own
+            import pandas  # type: ignore[import-untyped]  # its stubs are a separate package
 
             return pandas
         import polars

@@ -1,4 +1,4 @@
-"""Which way the metric that decides in a run is better, as its config says."""
+"""Reads from a config which way its monitored metric is better."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ if TYPE_CHECKING:
 Mode = Literal["min", "max"]
 
 MONITOR_KEYS = ("monitor", "monitor.metric", "monitor.mode")
-"""What says it: ``+val/acc`` under one of the first two, or ``max`` under the last."""
+"""Config keys: ``+val/acc`` under one of the first two, or ``max`` under the last."""
 
 
 def get_monitor_mode(settings: Mapping[str, object]) -> Mode:
-    """Which way is better, by the values of a config under these keys.
-
-    Where they say nothing it is an error that the task computes, and less of it is better.
-    """
+    """Which way is better by the values of ``MONITOR_KEYS``; by default ``min``, as for a loss."""
     whole, metric, mode = (settings.get(key) for key in MONITOR_KEYS)
     sign = str(metric or whole or "")[:1]
     if sign in ("+", "-"):

@@ -1,4 +1,4 @@
-"""The metrics of a run on disk: fixed-size points and the names of their series.
+"""Writes and reads the metric points of a run, and the names of their series.
 
 ``metrics.bin`` holds rows of 36 bytes, ``series.jsonl`` one ``{"id": 0, "name": "train/loss"}``
 per line. One line reads all points, without this package:
@@ -36,12 +36,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from epochal.records.layout.attempts import Attempt
     from epochal.records.metrics.row_format import Rows
 
 TRAIN_PREFIX = "train/"
 EPOCH_MEAN_PREFIX = f"{TRAIN_PREFIX}epoch/"
-"""Stands before the names of means over epochs; other points of training are means of few steps."""
+"""Prefix of means over an epoch; other points of training are means over a few steps."""
 
 MAX_SERIES = 100_000
 MAX_NAME_LENGTH = 500
@@ -51,18 +50,18 @@ _pack_crc = struct.Struct("<I").pack
 
 
 def is_epoch_mean(name: str) -> bool:
-    """Whether a series holds the means of epochs; results have their last one as ``train/...``."""
+    """Whether a series holds means over epochs; results show the last one as ``train/...``."""
     return name.startswith(EPOCH_MEAN_PREFIX)
 
 
 def is_step_mean(name: str) -> bool:
-    """Whether points of a series are means since the point before, as those of training are."""
+    """Whether the points of a series are means since the previous point, as in training."""
     return name.startswith(TRAIN_PREFIX) and not is_epoch_mean(name)
 
 
 @final
 class MetricWriter:
-    """Appends points to the two metric files of one folder; continues what is there.
+    """Appends points to the two metric files of a folder.
 
     One thread of one process may use it. The files appear with the first point.
     """
@@ -96,7 +95,7 @@ class MetricWriter:
 
     @property
     def num_points(self) -> int:
-        """How many points the file holds, also those of earlier processes."""
+        """The number of points in the file, including those of earlier processes."""
         try:
             return count_valid_bytes(self._folder / "metrics.bin") // POINT_BYTES
         except OSError:  # it cannot be read
@@ -104,13 +103,13 @@ class MetricWriter:
 
     @raising_record_errors()
     def sync(self) -> None:
-        """Bring all points onto the disk, so that they outlive a power cut too."""
+        """Sync all points to disk, so that they survive a power failure."""
         if self._points is not None:
             self._points.sync()
 
     @raising_record_errors()
     def close(self) -> None:
-        """Let go of the files; the next ``log`` opens them again."""
+        """Close the files; the next ``log`` opens them again."""
         for appender in (self._points, self._series):
             if appender is not None:
                 appender.close()
@@ -129,7 +128,7 @@ class MetricWriter:
         name = str(name)
         if name in self._ids:  # from an earlier process
             return self._ids[name]
-        # Synced before any point refers to it: a point without a name would be lost.
+        # Synced before a point refers to it: a point without a name is lost.
         self._series.append(durable.encode_line({"id": self._next_id, "name": name}))
         self._ids[name] = self._next_id
         self._next_id += 1
@@ -139,7 +138,7 @@ class MetricWriter:
         lines = durable.open_lines(self._folder / "series.jsonl", sync=True)
         path = self._folder / "metrics.bin"
         try:
-            # What a power cut left after the last whole row was never acknowledged as synced.
+            # Rows after the last valid one, left by a power failure, were never synced.
             self._points = durable.Appender(path, keep=count_valid_bytes(path))
         except OSError:
             lines.close()
@@ -154,29 +153,29 @@ class MetricWriter:
 @final
 @dataclass(frozen=True, slots=True)
 class Points:
-    """All points of a run that can be trusted, and what had to be left out."""
+    """All valid points of a run, and counts of damaged ones."""
 
     rows: Rows
-    """Structured array with the fields of ``POINT``, in the order they were logged."""
+    """Structured array with ``POINT_FIELDS``, in the order of logging."""
 
     names: Mapping[int, str]
     """Series number to metric name."""
 
     current: NDArray[np.bool_]
-    """Which rows belong to the run as it is now; later attempts did the others again."""
+    """Mask of the rows that no later attempt replaced."""
 
     bad_rows: int = 0
-    """Rows whose checksum is wrong."""
+    """Rows with a wrong checksum."""
 
     torn_bytes: int = 0
-    """Bytes of a last row that was never finished."""
+    """Bytes of an incomplete last row."""
 
     bad_names: int = 0
     """Damaged lines of ``series.jsonl``."""
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """One line for each kind of damage; empty when all is well."""
+        """One line for each kind of damage."""
         import numpy as np
 
         unnamed = sum(int(series) not in self.names for series in np.unique(self.rows["series"]))
@@ -189,30 +188,30 @@ class Points:
         return tuple(text.format(format_count(count, unit)) for count, text, unit in found if count)
 
     def series(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Steps and values of one metric, by step, without what a later attempt redid."""
+        """The steps and values of one metric, by step, without replaced points."""
         numbers = [number for number, known in self.names.items() if known == name]
         if not numbers:
             raise RecordError(explain_unknown_metric(name, list(self.names.values())))
         return self.series_of(numbers)
 
     def series_of(self, numbers: list[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The same by number; several numbers are one metric, whose name was once damaged."""
+        """The same by series numbers; a metric has several if its name was damaged once."""
         import numpy as np
 
         rows = self.rows[np.isin(self.rows["series"], numbers) & self.current]
         _, first_from_end = np.unique(rows["step"][::-1], return_index=True)
-        rows = rows[len(rows) - 1 - first_from_end]  # the last word for each step
+        rows = rows[len(rows) - 1 - first_from_end]  # the last value of each step
         return rows["step"].astype(np.int64), rows["value"].astype(np.float64)
 
 
 def explain_unknown_metric(name: str, known: list[str]) -> str:
-    """What to tell who asked for a metric that is not there."""
+    """The message for an unknown metric."""
     hint = suggest(name, known) or f"this run recorded {len(known)} metrics"
     return f"{name}: no such metric\n  {hint}"
 
 
 def read_metric_points(folder: Path) -> Points:
-    """Every point of the run in ``folder`` that is whole; damage is counted, never raised."""
+    """Every valid point of the run in ``folder``; damage is counted, never raised."""
     import numpy as np
 
     try:
@@ -223,29 +222,26 @@ def read_metric_points(folder: Path) -> Points:
     rows = np.frombuffer(data, get_point_dtype(), len(data) // POINT_BYTES)
     good = mask_valid_rows(rows)
     names, bad_names = read_series_names(folder)
-    # The attempts count all rows, but a damaged one may claim to be of any attempt.
+    # ``kept_points`` counts all rows, but the attempt of a damaged one is unknown.
     numbers = np.where(good, rows["attempt"], 0)
     steps = np.where(good, rows["step"], 0)
-    current = select_current_points(numbers, steps, _read_attempts(folder)) & good
+    attempts = read_attempts(durable.find_object(folder / "run.json"))
+    current = select_current_points(numbers, steps, attempts) & good
     return Points(rows[good], names, current[good], int((~good).sum()), torn_bytes, bad_names)
 
 
-def _read_attempts(folder: Path) -> list[Attempt]:
-    return read_attempts(durable.find_object(folder / "run.json"))
-
-
 def read_points(folder: Path) -> Rows:
-    """The points of the run in ``folder`` as one structured array; see ``POINT``."""
+    """The points of the run in ``folder`` as a structured array of ``POINT_FIELDS``."""
     return read_metric_points(folder).rows
 
 
 def read_series(folder: Path, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Steps and values of one metric of the run in ``folder``."""
+    """The steps and values of one metric of the run in ``folder``."""
     return read_metric_points(folder).series(name)
 
 
 def read_series_names(folder: Path) -> tuple[dict[int, str], int]:
-    """Series numbers with their names, and how many lines were damaged."""
+    """The names of series by number, and the number of damaged lines."""
     lines, damaged = read_json_lines(folder / "series.jsonl")
     names: dict[int, str] = {}
     for line in lines:
@@ -258,7 +254,7 @@ def read_series_names(folder: Path) -> tuple[dict[int, str], int]:
 
 
 def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The whole lines of a JSON-lines file, and how many were damaged."""
+    """The valid lines of a JSON-lines file, and the number of damaged ones."""
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""The points of one metric on disk, and above them the extremes of ever larger blocks of points.
+"""The points of one metric on disk, with minimum, maximum and sum of blocks at several levels.
 
 Level 0 is the points by step. Each entry of a level summarises ``BLOCK_SIZE`` entries of the level
 below and holds the checksum of their bytes; the checksum of the highest level is stored elsewhere.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import dataclass
-from functools import reduce as fold
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -35,20 +35,20 @@ CURVE_DTYPE = np.dtype([("step", "<i8"), ("value", "<f8")])
 
 
 class CacheDamagedError(Exception):
-    """What is on disk is not what was written there."""
+    """A checksum of the cache is wrong, or a file is missing."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PyramidRoot:
-    """What must be known of a pyramid to believe it."""
+    """The size and the top checksum of a pyramid, from which all of it is verified."""
 
     count: int = 0
     crc: int = 0
 
     @property
     def sizes(self) -> list[int]:
-        """How many entries each level has; the highest one is a single block."""
+        """The number of entries of each level; the highest level is one block."""
         sizes = [self.count]
         while sizes[-1] > BLOCK_SIZE:
             sizes.append(-(-sizes[-1] // BLOCK_SIZE))
@@ -60,19 +60,19 @@ class Curve(Protocol):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of points."""
 
-    def find(self, steps: Steps) -> Steps:
-        """How many points come before each step."""
+    def count_before(self, steps: Steps) -> Steps:
+        """The number of points before each step."""
 
     def read(self, start: int, end: int) -> tuple[Steps, Values]:
-        """The points between two positions."""
+        """Steps and values from position ``start`` to ``end``."""
 
     def steps_at(self, positions: Steps) -> Steps:
-        """The steps of some points."""
+        """The steps at some positions."""
 
-    def fold(self, starts: Steps, ends: Steps) -> Blocks:
-        """The extremes of pieces between positions; pieces ascend and do not overlap."""
+    def reduce_ranges(self, starts: Steps, ends: Steps) -> Blocks:
+        """One block for each range of positions; ranges ascend and do not overlap."""
 
 
 @final
@@ -88,7 +88,7 @@ class InMemoryCurve(Curve):
         return len(self._steps)
 
     @override
-    def find(self, steps: Steps) -> Steps:
+    def count_before(self, steps: Steps) -> Steps:
         return np.searchsorted(self._steps, steps).astype(np.int64)
 
     @override
@@ -100,18 +100,18 @@ class InMemoryCurve(Curve):
         return self._steps[positions]
 
     @override
-    def fold(self, starts: Steps, ends: Steps) -> Blocks:
+    def reduce_ranges(self, starts: Steps, ends: Steps) -> Blocks:
         flat = concatenate_ranges(starts, ends)
         return reduce_points_to_blocks(self._steps[flat], self._values[flat], starts, ends)
 
 
 @final
 class PyramidCurve(Curve):
-    """A curve on disk, of which every part is checked before it is believed.
+    """A curve on disk, verified as it is read.
 
     Args:
-        stem: Its files begin with this.
-        root: What is known of it.
+        stem: The path of its files, without suffix.
+        root: Its size and top checksum.
     """
 
     def __init__(self, stem: Path, root: PyramidRoot) -> None:
@@ -130,20 +130,20 @@ class PyramidCurve(Curve):
         return len(self._sizes) - 1
 
     def rows(self, level: int, start: int, end: int) -> NDArray[np.void]:
-        """Entries of a level between two positions; of level 0, points."""
+        """The entries of a level from ``start`` to ``end``; level 0 has points."""
         if start == end:
             return np.empty(0, _level_dtype(level))
         return self._pick(level, np.arange(start, end))
 
     @override
-    def find(self, steps: Steps) -> Steps:
+    def count_before(self, steps: Steps) -> Steps:
         found = np.zeros(len(steps), np.int64)
         for level in range(self.highest, -1, -1) if self.count else ():
             self._check(level, np.unique(found))
             firsts = self._rows[level]["step"].reshape(-1, BLOCK_SIZE)[self._places[level][found]]
             is_there = found[:, None] * BLOCK_SIZE + np.arange(BLOCK_SIZE) < self._sizes[level]
             found = found * BLOCK_SIZE + ((firsts < steps[:, None]) & is_there).sum(axis=1)
-            if level:  # down into the block that the last of them begins
+            if level:  # descend into the block of the last entry before the step
                 found = np.maximum(found - 1, 0)
         return found
 
@@ -157,10 +157,10 @@ class PyramidCurve(Curve):
         return self._pick(0, positions)["step"].astype(np.int64)
 
     @override
-    def fold(self, starts: Steps, ends: Steps) -> Blocks:
-        return self._fold(0, starts, ends)
+    def reduce_ranges(self, starts: Steps, ends: Steps) -> Blocks:
+        return self._reduce_ranges(0, starts, ends)
 
-    def _fold(self, level: int, starts: Steps, ends: Steps) -> Blocks:
+    def _reduce_ranges(self, level: int, starts: Steps, ends: Steps) -> Blocks:
         if level == self.highest or (ends - starts).sum() <= 2 * BLOCK_SIZE * len(starts):
             return self._gather(level, starts, ends)
         inner_starts, inner_ends = -(-starts // BLOCK_SIZE), ends // BLOCK_SIZE
@@ -169,20 +169,20 @@ class PyramidCurve(Curve):
         tail_starts = np.where(has_inner, inner_ends * BLOCK_SIZE, ends)
         heads = self._gather(level, starts, head_ends)
         tails = self._gather(level, tail_starts, ends)
-        inner = self._fold(level + 1, inner_starts[has_inner], inner_ends[has_inner])
+        inner = self._reduce_ranges(level + 1, inner_starts[has_inner], inner_ends[has_inner])
         return merge_blocks(heads, tails, scatter_blocks(inner, has_inner))
 
     def _gather(self, level: int, starts: Steps, ends: Steps) -> Blocks:
         return _reduce(level, self._pick(level, concatenate_ranges(starts, ends)), starts, ends)
 
     def _pick(self, level: int, positions: Steps) -> NDArray[np.void]:
-        """Entries at ascending positions."""
+        """The entries at ascending positions."""
         owners = positions // BLOCK_SIZE
         self._check(level, owners[np.diff(owners, prepend=-1) != 0])
         return self._rows[level][self._places[level][owners] * BLOCK_SIZE + positions % BLOCK_SIZE]
 
     def _check(self, level: int, blocks: Steps) -> None:
-        """Have distinct blocks, in ascending order, in memory as they were written."""
+        """Load and verify distinct blocks, in ascending order."""
         places = self._places[level]
         missing = blocks[places[blocks] < 0]
         if not len(missing):
@@ -203,7 +203,7 @@ class PyramidCurve(Curve):
         self._rows[level] = np.concatenate((self._rows[level], rows))
 
     def _load(self, level: int, blocks: Steps) -> NDArray[np.void]:
-        """Read some blocks; those that lie side by side are read at once."""
+        """Read blocks; adjacent ones with one call."""
         rows = np.zeros(len(blocks) * BLOCK_SIZE, _level_dtype(level))
         data, size = rows.view(np.uint8).data, BLOCK_SIZE * rows.itemsize
         bounds = [0, *(np.flatnonzero(np.diff(blocks) > 1) + 1).tolist(), len(blocks)]
@@ -218,30 +218,30 @@ class PyramidCurve(Curve):
 
 
 def extend_pyramid(stem: Path, root: PyramidRoot, steps: Steps, values: Values) -> PyramidRoot:
-    """Add points whose steps ascend; a known step and all that follow it are merged.
+    """Add points whose steps ascend; later ones with known steps are merged.
 
     Raises:
-        DamagedError: What they are to be added to cannot be believed.
+        CacheDamagedError: The pyramid on disk is damaged.
     """
-    old, kept = PyramidCurve(stem, root), root.count
-    if kept and steps[0] <= old.steps_at(np.array([kept - 1]))[0]:
-        kept = int(old.find(steps[:1])[0])
-        later = old.read(kept, root.count)
+    old, start = PyramidCurve(stem, root), root.count
+    if start and steps[0] <= old.steps_at(np.array([start - 1]))[0]:
+        start = int(old.count_before(steps[:1])[0])
+        later = old.read(start, root.count)
         steps = np.concatenate((later[0], steps))
         steps, values = keep_last_per_step(steps, np.concatenate((later[1], values)))
-    fresh = np.empty(len(steps), CURVE_DTYPE)
-    fresh["step"], fresh["value"] = steps, values
-    count, level = kept + len(steps), 0
+    entries = np.empty(len(steps), CURVE_DTYPE)
+    entries["step"], entries["value"] = steps, values
+    count, level = start + len(steps), 0
     while True:
-        # A level that was the highest has none above it that knows its blocks.
-        block = kept // BLOCK_SIZE if level < old.highest else 0
-        before = old.rows(level, block * BLOCK_SIZE, kept)
-        whole = np.concatenate((before, fresh)) if len(before) else fresh
-        extend(stem.with_suffix(f".{level}"), kept * fresh.itemsize, fresh.tobytes())
+        # The highest level has no checksums above it, so all of it is summarised again.
+        block = start // BLOCK_SIZE if level < old.highest else 0
+        before = old.rows(level, block * BLOCK_SIZE, start)
+        whole = np.concatenate((before, entries)) if len(before) else entries
+        extend(stem.with_suffix(f".{level}"), start * entries.itemsize, entries.tobytes())
         above = _summarise_blocks(level, whole)
-        if kept + len(fresh) <= BLOCK_SIZE:
+        if start + len(entries) <= BLOCK_SIZE:
             return PyramidRoot(count, int(above["crc"][0]))
-        level, kept, fresh = level + 1, block, above
+        level, start, entries = level + 1, block, above
 
 
 def _level_dtype(level: int) -> np.dtype[np.void]:
@@ -255,7 +255,7 @@ def _reduce(level: int, rows: NDArray[np.void], starts: Steps, ends: Steps) -> B
 
 
 def _summarise_blocks(level: int, rows: NDArray[np.void]) -> Blocks:
-    """One entry for each block of a level."""
+    """One entry of the next level for each block."""
     starts = np.arange(0, len(rows), BLOCK_SIZE)
     above = _reduce(level, rows, starts, np.append(starts[1:], len(rows)))
     data, size = rows.view(np.uint8).data, BLOCK_SIZE * rows.itemsize
@@ -273,9 +273,9 @@ BLOCK_DTYPE = np.dtype(
         ("crc", "<u4"),
     ]
 )
-"""Of some points: the first step; extremes, sum and number of those values that are not NaN.
+"""A summary of points: the first step; minimum, maximum, sum and number of values without NaN.
 
-Without such a value the extremes are NaN. ``crc`` is for whoever keeps entries on disk.
+If all values are NaN, so are minimum and maximum. ``crc`` is used on disk only.
 """
 
 _COLUMNS = ("step", "low", "high", "total", "count")
@@ -284,18 +284,18 @@ EMPTY_BLOCK = np.array((0, np.nan, np.nan, 0.0, 0, 0), BLOCK_DTYPE)
 
 
 def reduce_blocks(entries: Blocks, starts: Steps, ends: Steps) -> Blocks:
-    """One entry for each piece; the entries of the pieces lie one after the other.
+    """One block for each range of entries.
 
     Args:
-        entries: What the pieces are made of, and nothing else.
-        starts: Where each piece begins, counted as the caller likes.
-        ends: Where it ends.
+        entries: The entries of all ranges, one range after the other.
+        starts: The start of each range, from any origin.
+        ends: The end of each range.
     """
     return _reduce_columns({name: entries[name] for name in _COLUMNS}, starts, ends)
 
 
 def reduce_points_to_blocks(steps: Steps, values: Values, starts: Steps, ends: Steps) -> Blocks:
-    """The same of pieces that are made of points."""
+    """The same for ranges of points."""
     is_number = ~np.isnan(values)
     known = values if is_number.all() else np.where(is_number, values, 0.0)
     columns = (steps, values, values, known, is_number.astype(np.int64))
@@ -318,15 +318,15 @@ def _reduce_columns(columns: dict[str, NDArray[Any]], starts: Steps, ends: Steps
 
 
 def scatter_blocks(found: Blocks, places: NDArray[np.bool_]) -> Blocks:
-    """The same entries at some places of a longer row, and empty ones at the others."""
+    """The entries where ``places`` is true, and empty ones elsewhere."""
     row = np.full(len(places), EMPTY_BLOCK)
     row[places] = found
     return row
 
 
 def merge_blocks(*several: Blocks) -> Blocks:
-    """Entry by entry the extremes of all; the step is that of the first."""
-    return fold(_merge_pair, several)
+    """Merge blocks entry by entry; the step is that of the first."""
+    return reduce(_merge_pair, several)
 
 
 def _merge_pair(left: Blocks, right: Blocks) -> Blocks:
@@ -340,13 +340,13 @@ def _merge_pair(left: Blocks, right: Blocks) -> Blocks:
 
 
 def concatenate_ranges(starts: Steps, ends: Steps) -> Steps:
-    """All positions of some pieces, one after the other."""
+    """All positions of the ranges, one after the other."""
     lengths = ends - starts
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
 
 
 def keep_last_per_step(steps: Steps, values: Values) -> tuple[Steps, Values]:
-    """Points by step, of which the last word for each step counts."""
+    """Points sorted by step, with the last value of each step."""
     if (steps[1:] > steps[:-1]).all():
         return steps, values
     steps, from_end = np.unique(steps[::-1], return_index=True)

@@ -1,4 +1,4 @@
-"""The rows of ``metrics.bin``: how they are laid out, and which of them are whole."""
+"""The rows of ``metrics.bin``: their layout and their checksums."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ POINT_FIELDS = (
 
 POINT_BYTES = 36
 HEAD_BYTES = 32
-"""Those of which the last field is the CRC-32."""
+"""The bytes that the last field, a CRC-32, covers."""
 
 SMALL_FILE_BYTES = 1 << 20
-"""A file of this size is read as a whole each time, since that takes a few milliseconds."""
+"""Smaller files are read whole each time, which takes a few milliseconds."""
 
-_CHUNK_ROWS = 16_384  # their bytes, transposed, fit into the cache of a core
+_CHUNK_ROWS = 16_384  # they fit into the cache of a core
 
 
 def count_valid_bytes(path: Path) -> int:
-    """Where a file of rows ends before a torn or damaged tail; 0 when there is no file."""
+    """The size of a file up to its last valid row; 0 without a file."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def count_valid_bytes(path: Path) -> int:
 
 
 def mask_valid_rows(rows: Rows) -> NDArray[np.bool_]:
-    """Which rows have the checksum that their bytes ask for."""
+    """A mask of the rows with a correct checksum."""
     import numpy as np
 
     data = rows.view(np.uint8).reshape(len(rows), POINT_BYTES)
@@ -70,20 +70,22 @@ def mask_valid_rows(rows: Rows) -> NDArray[np.bool_]:
 
 @cache
 def _crc_tables() -> NDArray[np.uint32]:
-    """What each value of each byte changes in the CRC-32 of an empty head; a CRC is linear."""
+    """For each position and value of a byte, what it changes in the CRC-32 of zeros."""
     import numpy as np
 
     def crc(value: int) -> int:
         return zlib.crc32(bytes([value])) ^ zlib.crc32(bytes(1))
 
     tables = [np.array([crc(value) for value in range(256)], np.uint32)]
-    for _ in range(HEAD_BYTES - 1):  # each byte further from the end is shifted once more
+    for _ in range(
+        HEAD_BYTES - 1
+    ):  # a CRC is linear: each byte further from the end is shifted once more
         tables.append((tables[-1] >> np.uint32(8)) ^ tables[0][tables[-1] & np.uint32(255)])
     return np.array(tables[::-1])
 
 
 def get_point_dtype() -> np.dtype[Any]:
-    """The type of a row as numpy sees it."""
+    """The numpy type of a row."""
     import numpy as np
 
     return np.dtype(list(POINT_FIELDS))

@@ -1,4 +1,4 @@
-"""Each metric of a run in five numbers, for lists of runs."""
+"""Summarises each metric of a run: last, lowest and highest value, last step, count."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class SeriesSummary:
-    """One metric as a list of runs shows it, without what a later attempt redid."""
+    """One metric as a list of runs shows it, without replaced points."""
 
     last: float
-    """The value at the highest step, NaN if that was the value; of training the mean of the last
-    epoch, where there is one, as results have it."""
+    """The value at the last step, which may be NaN; in training, the mean of the last epoch if
+    there is one, as in results."""
 
     low: float
-    """The lowest value; NaN only when there is nothing else."""
+    """The lowest value; NaN only if all are."""
 
     high: float
     last_step: int
     count: int
-    """How many steps have a value."""
+    """The number of steps with a value."""
 
 
 def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
-    """Every metric of the run in ``folder`` that has a readable point, by name."""
+    """The metrics of the run in ``folder`` that have valid points, by name."""
     with suppress(OSError):
         if (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
             return _use_last_epoch_means(_summarise_curves(folder))
@@ -52,7 +52,7 @@ def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
 
 
 def _use_last_epoch_means(found: dict[str, SeriesSummary]) -> dict[str, SeriesSummary]:
-    """The same with the mean of the last epoch as the last value of training."""
+    """Replace the last value of training by the mean of the last epoch."""
     epochs = filter(is_epoch_mean, found)
     means = {f"{TRAIN_PREFIX}{name.removeprefix(EPOCH_MEAN_PREFIX)}": name for name in epochs}
     return {
@@ -73,14 +73,14 @@ def _summarise(curves: RunCurves) -> Iterator[tuple[str, SeriesSummary]]:
     for name in curves.names:
         curve = curves.get(name)
         if count := curve.count:
-            (whole,) = curve.fold(np.array([0]), np.array([count]))
+            (whole,) = curve.reduce_ranges(np.array([0]), np.array([count]))
             steps, values = curve.read(count - 1, count)
             numbers = (float(values[0]), float(whole["low"]), float(whole["high"]))
             yield name, SeriesSummary(*numbers, int(steps[0]), count)
 
 
 def summarise_points(points: Points) -> dict[str, SeriesSummary]:
-    """Every named metric of some points."""
+    """The metrics of some points, by name."""
     import numpy as np
 
     names = list(dict.fromkeys(points.names.values()))
@@ -96,8 +96,8 @@ def summarise_points(points: Points) -> dict[str, SeriesSummary]:
     steps = rows["step"].astype(np.int64)
     order = np.lexsort((np.arange(len(rows)), steps, owners))
     owners, steps, values = owners[order], steps[order], rows["value"][order].astype(np.float64)
-    is_last_word = _is_last((owners, steps))
-    owners, steps, values = (column[is_last_word] for column in (owners, steps, values))
+    is_last_value = _is_last((owners, steps))
+    owners, steps, values = (column[is_last_value] for column in (owners, steps, values))
     ends = np.flatnonzero(_is_last((owners,)))
     starts = np.concatenate(([0], ends[:-1] + 1))
     columns = (
@@ -113,7 +113,7 @@ def summarise_points(points: Points) -> dict[str, SeriesSummary]:
 
 
 def _is_last(keys: tuple[NDArray[np.int64], ...]) -> NDArray[np.bool_]:
-    """Which entries are the last of those that share sorted keys."""
+    """A mask of the last entry of each group of equal, sorted keys."""
     import numpy as np
 
     differs = np.zeros(len(keys[0]), dtype=bool)

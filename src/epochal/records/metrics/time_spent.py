@@ -1,4 +1,4 @@
-"""Where the time of a run went, for people: parts by size, and one sentence of advice."""
+"""Where the time of a run went: parts by size, and one sentence of advice."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from epochal.records.folder.record import RunRecord
 
 STARTUP = "start-up"
 IMPORTS = f"{STARTUP}/imports"
@@ -26,7 +24,7 @@ SAVING = "saving"
 CAPTURE = "capture"
 OTHER = "other"
 HOOKS_PREFIX = "hooks/"
-"""Stands before the name of each hook."""
+"""Prefix of the time of each hook."""
 
 _SMALLEST_SHARE = 0.005
 _SHORT_SECONDS = 2.0
@@ -50,56 +48,50 @@ class TimeShare:
     name: str
     seconds: float
     share: float
-    """Of the whole, from 0 to 1."""
+    """Share of the total, from 0 to 1."""
 
     note: str = ""
-    """What most of it was, where that is known."""
+    """The largest part of it, if known."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TimeSpent:
-    """What all processes of a run took together, so far."""
+    """The time of all processes of a run together."""
 
     times: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each part."""
 
     redone_seconds: float = 0.0
-    """How much of it went into steps that were done again, or given up when the run went back."""
+    """Seconds of steps that were repeated or discarded by a rollback."""
 
     killed: int = 0
-    """How many processes were killed, and could not tell of their last seconds."""
+    """How many processes were killed before they recorded their last seconds."""
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The total."""
         return sum(self.times.values())
 
     def go_back(self, at: TimeSpent) -> TimeSpent:
-        """The same when the run goes on from the state that it had then."""
+        """The time after a rollback to a state when it was ``at``."""
         redone = at.redone_seconds + max(0.0, self.seconds - at.seconds)
         return replace(self, redone_seconds=redone) if at.times else self
 
     def to_fields(self) -> dict[str, Any]:
-        """The same as ``status.json`` and ``result.json`` have it."""
+        """The fields of ``status.json`` and ``result.json``."""
         times = {"seconds": self.seconds, "times": dict(self.times)}
         return times | {"redone_seconds": self.redone_seconds, "killed": self.killed}
 
 
-def read_time_spent(record: RunRecord) -> TimeSpent:
-    """What a run took according to its record; of one whose process is gone, as far as it told."""
-    spent = parse_time_spent(record.result if record.result.get("times") else record.status)
-    return replace(spent, killed=spent.killed + (record.summary.status == "lost"))
-
-
 def parse_time_spent(fields: Mapping[str, Any]) -> TimeSpent:
-    """What was kept of it in a file or a checkpoint, which may be damaged."""
+    """Read the fields of a file or checkpoint, which may be damaged."""
     redone = as_finite_numbers(fields).get("redone_seconds", 0.0)
     return TimeSpent(as_finite_numbers(fields.get("times")), redone, as_count(fields.get("killed")))
 
 
 def sum_time_spent(several: Iterable[TimeSpent]) -> TimeSpent:
-    """What several runs took together."""
+    """The time of several runs together."""
     parts = list(several)
     return TimeSpent(
         add_times(*(one.times for one in parts)),
@@ -109,18 +101,18 @@ def sum_time_spent(several: Iterable[TimeSpent]) -> TimeSpent:
 
 
 def add_times(*several: Mapping[str, float]) -> dict[str, float]:
-    """The seconds of each part together, the largest first."""
+    """The sum of each part, the largest first."""
     parts = {part: 0.0 for one in several for part in one}
     sums = {part: sum(one.get(part, 0.0) for one in several) for part in parts}
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
 def describe_attempts(spent: TimeSpent, attempts: int) -> str:
-    """How sure the time of a run over several attempts is, in words; empty for a single one."""
+    """How exact the time over several attempts is, as a text; empty for one attempt."""
     words = [f"over {format_count(attempts, 'attempt')}"] if attempts > 1 else []
     if spent.killed:
         who = "one was" if spent.killed == 1 else f"{spent.killed} were"
-        words.append(f"at least, since {who} killed and could not tell of the last seconds")
+        words.append(f"at least, since {who} killed before recording the last seconds")
     if spent.redone_seconds:
         words.append(
             f"{format_precise_time(spent.redone_seconds)} of it for steps that do not count"
@@ -129,9 +121,9 @@ def describe_attempts(spent: TimeSpent, attempts: int) -> str:
 
 
 def compute_time_shares(times: Mapping[str, float]) -> list[TimeShare]:
-    """The parts of a run's time, the largest first; small ones come together, as the last.
+    """The parts of a run's time, the largest first; small parts are summed up as the last one.
 
-    The start-up is one part, with a note of what it was.
+    The start-up is one part, with a note of its largest phase.
     """
     total = sum(times.values())
     if total <= 0:
@@ -154,12 +146,12 @@ def suggest_speedup(
     *,
     shortest: float = _SHORT_SECONDS,
 ) -> str:
-    """What would make such a run faster, in one sentence; empty if nothing is known.
+    """What would make such a run faster, in one sentence; empty without times.
 
     Args:
         times: Seconds of each part.
-        device_time: What was seen of the device; empty where it works in step with the host.
-        shortest: Seconds after the start-up below which nothing can be said.
+        device_time: Measurements of the device; empty where it is synchronous with the host.
+        shortest: Minimum seconds after the start-up for any advice.
     """
     total = sum(times.values())
     if total <= 0:
@@ -185,7 +177,7 @@ def suggest_speedup(
 
 
 def describe_device_time(device_time: Mapping[str, float]) -> str:
-    """What was seen of the device, in words; empty if nothing was."""
+    """The measurements of the device as a text; empty without any."""
     if not device_time.get("samples"):
         return ""
     seconds, behind = device_time.get("step_seconds", 0.0), device_time.get("behind", 0.0)
@@ -214,7 +206,7 @@ def is_startup_part(part: str) -> bool:
 
 
 def _join_start(times: Mapping[str, float]) -> dict[str, float]:
-    """The parts with the whole start-up as one of them."""
+    """The parts, with the whole start-up as one."""
     rest = {part: seconds for part, seconds in times.items() if not is_startup_part(part)}
     return rest | {
         STARTUP: sum(seconds for part, seconds in times.items() if is_startup_part(part))
@@ -222,7 +214,7 @@ def _join_start(times: Mapping[str, float]) -> dict[str, float]:
 
 
 def _describe_start(times: Mapping[str, float]) -> str:
-    """The largest part of the start-up; empty where only the whole is known."""
+    """The largest phase of the start-up; empty if only the total is known."""
     named = {part: times[part] for part in times if is_startup_part(part) and part != STARTUP}
     if not named:
         return ""

@@ -1,4 +1,4 @@
-"""A part of a curve as wide as a screen: for each bucket of steps the extremes and the mean."""
+"""Reduces a range of a curve to buckets with minimum, maximum and mean, for charts."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MIN_STEP, MAX_STEP = -(2**63), 2**63 - 1
 @final
 @dataclass(frozen=True, slots=True)
 class Zoom:
-    """Buckets that have points, by step; with few points each of them is one."""
+    """The buckets that have points, by step; with few points, one bucket each."""
 
     steps: NDArray[np.int64]
-    """The first step of each bucket that has a point."""
+    """The first step with a point in each bucket."""
 
     low: NDArray[np.float64]
-    """The lowest value, exactly; NaN when the bucket has no number, as for ``high``, ``mean``."""
+    """The exact minimum; NaN if all values are, as for ``high`` and ``mean``."""
 
     high: NDArray[np.float64]
     mean: NDArray[np.float64]
     count: NDArray[np.int64]
-    """How many points the bucket has, also those that are NaN."""
+    """The number of points, NaN included."""
 
 
 def zoom(
@@ -49,12 +49,12 @@ def zoom(
     """A metric of the run in ``folder`` from step ``first`` to ``last``, both included.
 
     Args:
-        folder: Of the run.
-        name: Of the metric.
-        first: Where to begin; None is the first step of the curve.
-        last: Where to end; None is its last step.
-        buckets: At most so many are given, of equally many steps.
-        progress: Hears how far it is, while a long curve is looked at for the first time.
+        folder: The folder of the run.
+        name: The metric.
+        first: The first step; by default that of the curve.
+        last: The last step; by default that of the curve.
+        buckets: The maximum number of buckets, which cover equally many steps.
+        progress: Receives messages while a long curve is read for the first time.
     """
     if buckets < 1:
         raise ValueError(f"buckets: must be at least 1, got {buckets!r}")
@@ -67,7 +67,7 @@ def zoom(
 
 def _count_before(curve: Curve, step: int) -> int:
     step = min(max(step, MIN_STEP), MAX_STEP)
-    return int(curve.find(np.array([step], np.int64))[0])
+    return int(curve.count_before(np.array([step], np.int64))[0])
 
 
 def _zoom(curve: Curve, first: int | None, last: int | None, buckets: int) -> Zoom:
@@ -82,11 +82,11 @@ def _zoom(curve: Curve, first: int | None, last: int | None, buckets: int) -> Zo
     first = reached[0] if first is None else first
     span = (reached[1] if last is None else last) + 1 - first
     edges = np.array([first + span * i // buckets for i in range(1, buckets)], np.int64)
-    bounds = np.concatenate(([start], curve.find(edges), [end]))
+    bounds = np.concatenate(([start], curve.count_before(edges), [end]))
     starts, ends = bounds[:-1], bounds[1:]
     is_there = ends > starts
     starts, ends = starts[is_there], ends[is_there]
-    found = curve.fold(starts, ends)
+    found = curve.reduce_ranges(starts, ends)
     with np.errstate(invalid="ignore", divide="ignore"):  # a bucket of NaN has no mean
         mean = found["total"] / found["count"]
     return Zoom(curve.steps_at(starts), found["low"], found["high"], mean, ends - starts)

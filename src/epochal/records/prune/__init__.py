@@ -1,1 +1,1 @@
-"""Deletes runs by policy: which ones, what that frees, and how nothing is left in between."""
+"""Deletes runs by policy, and measures the freed space."""

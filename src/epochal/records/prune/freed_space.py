@@ -1,4 +1,4 @@
-"""How much of a disk folders take, and how much of it would be free without them."""
+"""Measures the disk space that deleting folders would free."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_BLOCK_BYTES = 512  # the unit of st_blocks, whatever blocks a disk has
+_BLOCK_BYTES = 512  # the unit of st_blocks
 
 
 @final
 @dataclass
 class FreedSpace:
-    """What is freed when everything that was added is deleted.
+    """The space that is freed when all added folders are deleted.
 
-    A file with several names, such as code that runs share, is freed with the last of them.
+    A file with several hard links, such as code that runs share, is freed with the last one.
     """
 
-    _alone: int = 0
+    _unshared: int = 0
     _shared: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """For each file with several names: its bytes, and how many names are not yet added."""
+    """For each file with several links: its bytes, and the number of links that were not added."""
 
     @property
     def freed_bytes(self) -> int:
-        """So many bytes."""
-        return self._alone + sum(size for size, left in self._shared.values() if left == 0)
+        """The freed bytes."""
+        return self._unshared + sum(size for size, left in self._shared.values() if left == 0)
 
     def add_store(self, folder: Path) -> None:
-        """Count in the names that files have here, but no file that has no other name.
+        """Add the links in a store, but not files that only the store has.
 
-        So it is with a store that lets go of what nobody else has any more.
+        The store deletes contents that no run links to.
         """
         for entry in _walk(str(folder)):
             place = (entry.st_dev, entry.st_ino)
@@ -43,11 +43,11 @@ class FreedSpace:
                 self._shared[place] = size, left - 1
 
     def add(self, folder: Path) -> None:
-        """Count a folder in, or a file; links are not followed."""
+        """Add a folder or a file; symbolic links are not followed."""
         for entry in _walk(str(folder)):
             size = entry.st_blocks * _BLOCK_BYTES if hasattr(entry, "st_blocks") else entry.st_size
             if entry.st_nlink < 2 or _is_folder(entry):
-                self._alone += size
+                self._unshared += size
             else:
                 place = (entry.st_dev, entry.st_ino)
                 _, left = self._shared.get(place, (size, entry.st_nlink))
@@ -55,7 +55,7 @@ class FreedSpace:
 
 
 def measure_freed_bytes(folder: Path) -> int:
-    """The bytes that are free when ``folder`` alone is deleted."""
+    """The bytes that are freed when only ``folder`` is deleted."""
     usage = FreedSpace()
     usage.add(folder)
     return usage.freed_bytes
@@ -64,7 +64,7 @@ def measure_freed_bytes(folder: Path) -> int:
 def _walk(path: str) -> Iterator[os.stat_result]:
     try:
         status = os.lstat(path)
-    except OSError:  # gone meanwhile
+    except OSError:  # deleted meanwhile
         return
     yield status
     if not _is_folder(status):
@@ -72,7 +72,7 @@ def _walk(path: str) -> Iterator[os.stat_result]:
     try:
         with os.scandir(path) as entries:
             names = [entry.path for entry in entries]
-    except OSError:  # not ours to read
+    except OSError:  # not readable
         return
     for name in names:
         yield from _walk(name)

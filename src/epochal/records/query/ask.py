@@ -9,8 +9,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.index.schema import INTERNAL_COLUMNS, MAX_INTEGER, RUN_COLUMNS
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR
+from epochal.records.index.sql_schema import INTERNAL_COLUMNS, MAX_INTEGER, RUN_COLUMNS
+from epochal.records.layout.epochal_dir import EPOCHAL_DIR, INDEX_FILE
 from epochal.records.query.compile import Compiler, Sql
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
 from epochal.records.query.names import AGE, FACTS, ConfigKey, Fact, Measure, NameResolver
@@ -208,7 +208,7 @@ def locate(folder: Path) -> tuple[Path, str]:
     if not (folder / EPOCHAL_DIR).is_dir():
         whole = folder.absolute()
         for above in whole.parents[:_MAX_ABOVE]:
-            if (above / EPOCHAL_DIR / "index.db").is_file():
+            if (above / EPOCHAL_DIR / INDEX_FILE).is_file():
                 root = above if folder.is_absolute() else Path(os.path.relpath(above))
                 return root, whole.relative_to(above).as_posix()
     return folder, ""

@@ -168,7 +168,7 @@ class _Tokens:
         return self.error(f"expected {expected}, got {got}", hint=hint)
 
     def meant(self) -> str:
-        """A hint about the next token, which cannot stand there; empty if there is none."""
+        """A hint about the unexpected next token; may be empty."""
         token = self.next
         if meant := _MEANT.get(token.text.casefold()):
             return f"did you mean {meant!r}?"

@@ -47,7 +47,7 @@ class RunGroup:
 def group(answer: Answer, targets: Sequence[Target]) -> list[RunGroup]:
     """Groups of runs with the same values, in the order of their first runs.
 
-    A run without any of the values is a group of its own.
+    A run without any of the values is a separate group.
     """
     columns = [answer.values(target) for target in targets]
     found: dict[object, list[int]] = {}

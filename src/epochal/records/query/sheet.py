@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
 from epochal.records.index import Index
-from epochal.records.index.schema import MAX_INTEGER
+from epochal.records.index.sql_schema import MAX_INTEGER
 from epochal.records.query.ask import Question, ask, columns_of, is_root, locate
 from epochal.records.query.names import Fact, Measure
 

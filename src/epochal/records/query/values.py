@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from epochal.records.index.schema import MAX_INTEGER, MIN_INTEGER
+from epochal.records.index.sql_schema import MAX_INTEGER, MIN_INTEGER
 
 if TYPE_CHECKING:
     from epochal.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Keeps secrets out of everything that a run leaves on disk."""
+"""Removes secrets from everything that a run writes to disk."""
 
 from epochal.config.scalar import REDACTED
 from epochal.records.secrets.process_secrets import hiding_secrets

@@ -1,4 +1,4 @@
-"""How a text looks where it was quoted: in JSON, YAML, Python, a shell, an address or a diff."""
+"""The known secrets of this process, and patterns that find them in quoted and escaped text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PERCENT = "%(?:25){0,3}"
 _BLANKS = r"[nrtv \s]|x0[9-d]|u000[9-d]|x85|u00(?:85|a0)|u202[89]|xa0|01[1-5]|[NLP_]"
 _BLANK = rf"(?:\s|\+|{_PERCENT}(?:20|0[9-D])|\\++(?:{_BLANKS}))"
 _SIGN = r"(?:[-+#]\s*+)?"
-"""A config may fold a text into several lines, and a diff puts a sign before each of them."""
+"""The sign before a line in a diff or comment: YAML may fold a text into several lines."""
 
 _LETTERS = {"\0": "0", "\a": "a", "\b": "b", "\x1b": "e"}
 _DOUBLED = {"'": r"'(?:\\*+\"'\\*+\"|\\++'|)'"}
@@ -32,40 +32,40 @@ _DOUBLED = {"'": r"'(?:\\*+\"'\\*+\"|\\++'|)'"}
 _ANY_SLASHES = r"\\++"
 _MORE_SLASHES = r"\\*+"
 _FIRST_SLASHES = r"\\{1,8}"
-"""Where a match begins their number is limited: a line of nothing else would take its square."""
+"""Limited at the start of a match: a long line of slashes would take quadratic time."""
 
 
 @final
 @dataclass(frozen=True)
 class SecretPattern:
-    """What finds one text in each of its spellings."""
+    """Finds one text in every way of quoting it."""
 
     core: str
-    """The part of it that every spelling has, to look for it fast; may be empty."""
+    """The longest part that is never escaped, for a fast check; may be empty."""
 
     pattern: re.Pattern[str]
 
     def replace(self, text: str, mark: str) -> str:
-        """``text`` with ``mark`` wherever this one stood."""
+        """``text`` with ``mark`` in place of the secret."""
         return self.pattern.sub(mark, text) if self.core in text else text
 
     def is_in(self, text: str) -> bool:
-        """Whether it stands in ``text``."""
+        """Whether ``text`` contains the secret."""
         return self.core in text and self.pattern.search(text) is not None
 
 
 def compile_secret_pattern(text: str, *, is_word: bool = False) -> SecretPattern:
-    """The spellings of a text that is neither empty nor blank.
+    """The pattern for a text that is not blank.
 
     Args:
-        text: As it is.
-        is_word: Whether it counts only where no letter and no digit stands beside it.
+        text: The text without quotes and escapes.
+        is_word: Whether to match only between characters that are no letters or digits.
     """
     core = max(_CORE.findall(text), key=len, default="")
     parts, slash = [], _FIRST_SLASHES
     for unit in _UNIT.findall(text.strip()):
         parts.append(_compile_unit(unit, slash))
-        # The slashes of the text itself take those that escape what follows, too.
+        # A slash of the text itself also matches those that escape the next character.
         slash = _MORE_SLASHES if unit[0] == "\\" else _ANY_SLASHES
     pattern = "".join(parts)
     if is_word:
@@ -81,7 +81,7 @@ def _compile_unit(unit: str, slash: str) -> str:
         first = f"(?:{_BLANK}|{_BLANKS})" if slash == _MORE_SLASHES else _BLANK
         return f"{first}{_BLANK}*{_SIGN}"
     if char == "\\":
-        # An escape of it ends with a slash or with its number.
+        # An escaped backslash ends with a slash or with its code.
         return rf"(?:{slash}(?:(?i:x5c|u005c)|134)?|(?:{_PERCENT}5[cC])++)(?:\r?\n[ \t]*+\\*+)?"
     escaped = "|".join(_escapes(char, slash))
     doubled = f"{_DOUBLED[char]}|" if char in _DOUBLED else ""
@@ -110,10 +110,10 @@ def _surrogates(code: int) -> list[str]:
 
 
 _SHORTEST = 8
-"""Characters below which a value of the environment may well be an ordinary word."""
+"""A shorter value of an environment variable may be an ordinary word."""
 
 _SHORTEST_GIVEN = 6
-"""The same for a value that a config gave under the name of a secret."""
+"""The same for a value that a config has under a secret name."""
 
 _WORDS = frozenset(("password", "default", "required", "optional", "changeme", "disabled"))
 
@@ -122,25 +122,25 @@ _hidden: tuple[frozenset[str], ...] = ()
 
 @contextmanager
 def hiding_secrets(values: Iterable[str]) -> Iterator[None]:
-    """Take ``values`` for secrets wherever they appear as text, in every thread."""
-    global _hidden  # like the handlers of logging: whatever writes must see it
+    """Redact ``values`` in all texts in a block, in every thread."""
+    global _hidden  # like the handlers of logging: every writer must see it
     ours = frozenset(value for value in values if _is_long(value, _SHORTEST_GIVEN))
     _hidden = (*_hidden, ours)
     try:
         yield
     finally:
-        kept = list(_hidden)
-        kept.remove(ours)
-        _hidden = tuple(kept)
+        others = list(_hidden)
+        others.remove(ours)
+        _hidden = tuple(others)
 
 
 def get_secret_patterns() -> tuple[SecretPattern, ...]:
-    """What finds each known secret in a text, however it is quoted there; the longest first."""
+    """The patterns of all known secrets, longest first."""
     return _compile_patterns(get_secret_values())
 
 
 def get_secret_values() -> frozenset[str]:
-    """The values themselves."""
+    """All known secrets: from the environment and from ``hiding_secrets``."""
     return _from_environment(tuple(os.environ.items())).union(*_hidden)
 
 
@@ -159,7 +159,7 @@ def _is_long(value: str, shortest: int) -> bool:
 
 
 def _is_path(value: str) -> bool:
-    """Whether a value names a file, or is part of where we are, which every path repeats."""
+    """Whether a value names a file, or is part of the current path, which other paths repeat."""
     try:
         return value in f"{Path.cwd()}\n{Path.home()}" or Path(value).exists()
     except (OSError, ValueError, RuntimeError):
@@ -168,7 +168,7 @@ def _is_path(value: str) -> bool:
 
 @lru_cache(maxsize=16)
 def _compile_patterns(values: frozenset[str]) -> tuple[SecretPattern, ...]:
-    # A diff or a log puts something before each line of a text, so that a line alone counts, too.
+    # A diff or a log puts a prefix before each line, so each line is a secret, too.
     lines = (line for value in values for line in value.splitlines() if _is_long(line, _SHORTEST))
     texts = {text.strip() for text in (*values, *lines)}
     longest_first = sorted(texts, key=lambda text: (-len(text), text))
@@ -176,5 +176,5 @@ def _compile_patterns(values: frozenset[str]) -> tuple[SecretPattern, ...]:
 
 
 def _is_word(text: str) -> bool:
-    """Whether a text is so short that it may well be a part of something else."""
+    """Whether a text is so short that it may be part of another word."""
     return len(text) < _SHORTEST and text.isalnum()

@@ -1,4 +1,4 @@
-"""Which names say that their value is a secret."""
+"""Tells from a name whether its value is a secret."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 _ENDINGS = ("password", "passwords", "passwd", "passphrase", "passcode", "secret", "secrets")
-"""Ends of a last word that need no word before them, as in ``dbpassword``."""
+"""Endings of the last word that always mean a secret, as in ``dbpassword``."""
 
 _ALONE = re.compile(
     r"credentials?|creds|cookies?|authorization|dsn|bearer|apikeys?|pwd|secretkey|privatekey"
@@ -30,7 +30,7 @@ _BEFORE = {
     "string": re.compile(r"connection"),
     "url": re.compile(r"webhook"),
 }
-"""Last words that make a secret with the right word before them."""
+"""Last words that mean a secret after certain words."""
 
 _BEFORE_TOKEN_OF_TEXT = re.compile(
     r"pad|eos|bos|sos|unk|sep|cls|mask|per|first|last|next|prev|previous|start|end|special|image"
@@ -38,27 +38,27 @@ _BEFORE_TOKEN_OF_TEXT = re.compile(
     r"|target|input|output|latent|padding|query|each|every|single|average|mean|prefix|suffix"
     r"|middle|sink|patch|word|sub|subword|summary|visual|current|predicted|sampled|generated"
 )
-"""Words that make a token a piece of text and not a key to a door."""
+"""Words before ``token`` that mean a piece of text and not a credential."""
 
 _ADDED = frozenset(("value", "text", "raw", "hex", "header", "hash", "plain"))
-"""Last words that leave the name as secret as it was without them."""
+"""Last words that are ignored."""
 
 _FOLDERS = frozenset(("PWD", "OLDPWD"))
 _FILE = re.compile(r"/|\.(?:pyi?|ya?ml|toml|json|txt|md|csv|ini|cfg|sh|ipynb)$")
-"""What the names of files and of metrics have, and those of settings do not."""
+"""Marks of file names and metrics, which are no settings."""
 
 
 _LOGINS = frozenset(("user", "username", "login", "account", "host", "hostname", "server"))
-"""Names beside which a ``pass`` is a password."""
+"""Sibling keys that make ``pass`` a password."""
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Whether what ``name`` stands for must not be written: ``api_key``, but not ``key_dim``.
+    """Whether the value of ``name`` is a secret: ``api_key``, but not ``key_dim``.
 
-    ``name`` may be a config key, an option, a header or an environment variable. Of a dotted
-    key the last part decides; an earlier one does if it holds nothing but secrets, and if it is a
-    connection, as in ``smtp.pass``.
+    ``name`` may be a config key, an option, a header or an environment variable. In a dotted key,
+    the last part decides, or an earlier part that means secrets only, such as ``credentials``,
+    or a connection, as in ``smtp.pass``.
     """
     if name in _FOLDERS or _FILE.search(name):
         return False
@@ -67,17 +67,17 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_token_name(name: str) -> bool:
-    """Whether a secret name may also be that of a piece of text, such as ``token``."""
+    """Whether a secret name may also mean a piece of text, such as ``token``."""
     return is_secret_name(name) and not _is_always_secret(_split_dotted(name))
 
 
 def is_login_name(name: str) -> bool:
-    """Whether a name belongs to a connection, so that a ``pass`` beside it is a password."""
+    """Whether a name belongs to a connection, so that a sibling ``pass`` is a password."""
     return "".join(_split(name)[-2:]) in _LOGINS or _split(name)[-1:] == ["user"]
 
 
 def _split_dotted(name: str) -> list[list[str]]:
-    """The words of each part of a name, without the numbers of elements."""
+    """The words of each part of a dotted name, without list indices."""
     return [_split(part) for part in name.split(".") if not part.isdigit()] or [[]]
 
 

@@ -1,4 +1,4 @@
-"""Takes the secrets out of a text."""
+"""Redacts secrets in text: known values, token formats, and values of secret names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from epochal.records.secrets.process_secrets import SecretPattern
 
-_MOST_PASSES = 8
+_MAX_PASSES = 8
 _PLAIN = re.compile(r"[\w ./]{0,14}")
-"""Texts too short for any form and without a sign that a name and its value would need."""
+"""Texts too short for any token, without a sign between a name and a value."""
 
 _SHORTEST_TOKEN = 16
-"""Characters below which a token in code is rather a word."""
+"""A shorter quoted value of ``token`` in code is a word."""
 
-_TERM = re.compile(  # of small letters only: to look for both sizes takes ten times as long
+_TERM = re.compile(  # lower case only: ignoring case takes ten times as long
     r"passw|passphrase|passcode|pass\b|pwd|secret|token|key|credential|creds|authorization"
     r"|cookie|dsn|bearer|auth\b|webhook|connection"
 )
@@ -48,7 +48,7 @@ _HEADERS = ("authorization", "cookie")
 _SET = re.compile(
     r"(?:(?<![\w.])(?:export|setx?|setenv|declare -x|%env|%set_env|ENV|ARG|-e|--env)[ \t=]+|!)\Z"
 )
-"""What stands before the name of a variable that is set for programs."""
+"""Commands that set an environment variable."""
 
 _COMMENT = re.compile(r"(?<!\S)(?:#|//)")
 _RANDOM_LOOKING = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z]).{6,}")
@@ -56,7 +56,7 @@ _DESCRIPTIVE_WORD = re.compile(
     r"[a-z_]\w*(?:\.[a-z_]\w*)+|(?:u?int|b?float|complex|sha|md|base|utf|iso|ascii)[-_]?\d+\S*",
     re.IGNORECASE,
 )
-"""What a remark says about a secret instead of telling it: an attribute, or what it is made of."""
+"""Values in comments that describe a secret: an attribute, a type, or a hash."""
 
 _LOGIN = re.compile(
     r"(?<![A-Za-z])(?:user|user_?name|login|account|host|host_?name|server|smtp|database|db)"
@@ -64,7 +64,7 @@ _LOGIN = re.compile(
     re.IGNORECASE,
 )
 _NEAR = 160
-"""Characters within which a user must stand so that a ``pass`` is a password."""
+"""Characters within which a user or host makes ``pass`` a password."""
 
 _PLACEHOLDER = re.compile(
     r"|none|null|nil|true|false|~|yes|no|str|int|bytes|bool|float|any|string|object|optional"
@@ -72,7 +72,7 @@ _PLACEHOLDER = re.compile(
     r"|(?:self|cls|os|args|config|cfg|options|settings|env|process)\.[\w.]+",
     re.IGNORECASE | re.DOTALL,
 )
-"""Values that are no secret, whatever their name."""
+"""Values that are never a secret."""
 
 _NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
 
@@ -83,44 +83,44 @@ _TEMPLATE = re.compile(
     r"|[A-Za-z_.]+(?:\[[\w., |\[\]]*\]|(?: \| [\w.\[\], ]+)+)|[A-Za-z_]+(?:\.[A-Za-z_]+){2,}",
     re.IGNORECASE | re.DOTALL,
 )
-"""Quoted texts of code that are filled in, joined or read as a type, and so are no secret."""
+"""Quoted texts in code that are templates, separators or types."""
 
 _LONGEST_LINE = 400
-"""Characters before a name in which its line must begin, so that a remark is recognised."""
+"""Characters before a name in which the start of its line is searched."""
 
 
 @final
 @dataclass(frozen=True)
 class _TextKind:
-    """What values without quotes can be in a text."""
+    """What values without quotes can be in a text: literals, or names and expressions."""
 
     is_code: bool = False
     is_page: bool = False
 
 
 def redact(text: str, *, is_code: bool = False, is_page: bool = False) -> str:
-    """``text`` with ``<redacted>`` in the place of each secret; itself if it holds none.
+    """``text`` with ``<redacted>`` in place of each secret.
 
-    Secrets are known by their form, by a name before them, or because the environment or the
-    config of this process has them. In code, only a value that is quoted or stands in a remark can
-    belong to a name; on a page with code, also one that no word looks like.
+    Secrets are recognised by their format, by the name before them, or because the environment
+    or the config of this process has them. In code, the value of a name counts only if it is
+    quoted or in a comment; on a page with code, also if it looks random.
     """
     rules = _TextKind(is_code=is_code or is_page, is_page=is_page)
     return _redact(text, get_secret_patterns(), rules)
 
 
 def make_redactor() -> Callable[[str], str]:
-    """``redact`` for many texts at once, with the secrets that are known now."""
+    """``redact`` with the secrets that are known now, for many texts."""
     return partial(_redact, known=get_secret_patterns(), rules=_TextKind())
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether a value is empty, a placeholder or a reference, so that it gives nothing away."""
+    """Whether a value is empty, a placeholder or a reference, and so no secret."""
     return _PLACEHOLDER.fullmatch(value.strip()) is not None
 
 
 def _redact(text: str, known: tuple[SecretPattern, ...], rules: _TextKind) -> str:
-    for _ in range(_MOST_PASSES):  # what was joined by a replacement is looked at again
+    for _ in range(_MAX_PASSES):  # a replacement may join parts of another secret
         before, text = text, _redact_once(text, known, rules)
         if text == before:
             break
@@ -166,7 +166,7 @@ def _without_value(match: re.Match[str]) -> str:
 def _redact_named(text: str, rules: _TextKind) -> str:
     pieces, at, seen = [], 0, 0
     for term in _find_terms(text):
-        if term.start() < seen:  # part of a name that was judged, or of a value that is gone
+        if term.start() < seen:  # inside a name or value that was handled
             continue
         start = term.start() - _len_name(text[max(at, term.start() - 80) : term.start()][::-1])
         end = term.end() + _len_name(text[term.end() : term.end() + 200])
@@ -181,19 +181,19 @@ def _redact_named(text: str, rules: _TextKind) -> str:
 
 
 def _len_name(text: str) -> int:
-    """How many characters of a name a text begins with."""
+    """The length of the name at the start of a text."""
     found = _NO_NAME.search(text)
     return len(text) if found is None else found.start()
 
 
 def _find_terms(text: str) -> Iterator[re.Match[str]]:
     small = text.lower()
-    # A few letters are two when they are small, and then places would not be the same.
+    # Some letters become two in lower case, and positions would shift.
     return _TERM.finditer(small) if len(small) == len(text) else _ANY_TERM.finditer(text)
 
 
 def _is_pass(text: str, start: int, end: int) -> bool:
-    """Whether a name is ``pass``, with a user or a host near it."""
+    """Whether a name is ``pass`` near a user or a host."""
     if text[start:end].strip("-.").lower() != "pass":
         return False
     before = _LOGIN.search(text, max(0, start - _NEAR), start)
@@ -201,7 +201,7 @@ def _is_pass(text: str, start: int, end: int) -> bool:
 
 
 def _find_value(text: str, start: int, end: int, rules: _TextKind) -> tuple[int, int, str] | None:
-    """Where the secret after a name starts and ends, and what takes its place."""
+    """Start, end and replacement of the secret after a name."""
     match, is_set = _match_value(text, start, end, rules)
     if match is None:
         return None
@@ -221,13 +221,13 @@ def _find_value(text: str, start: int, end: int, rules: _TextKind) -> tuple[int,
     is_word = is_number or (rules.is_code and not is_bare and len(value) < _SHORTEST_TOKEN)
     if is_word and (is_token_name(name) or not is_secret_name(name)):
         return None
-    # A number without quotes may stand in JSON or TOML, which know no bare words.
+    # A number without quotes may be in JSON or TOML, which have no bare words.
     mark = f'"{REDACTED}"' if is_bare and is_number else REDACTED
     return match.start(group), match.end(group), mark
 
 
 def _is_reference_name(value: str, rules: _TextKind) -> bool:
-    """Whether a value names what holds the secret, ``HF_TOKEN``, or in code, what becomes one."""
+    """Whether a value is the name of a secret, such as ``HF_TOKEN``, or a template in code."""
     if rules.is_code and _TEMPLATE.fullmatch(value):
         return True
     pattern = _WORDS if rules.is_code else _VARIABLE
@@ -235,14 +235,14 @@ def _is_reference_name(value: str, rules: _TextKind) -> bool:
 
 
 def _is_same(value: str, name: str) -> bool:
-    """Whether a secret is given what has its own name."""
+    """Whether a name is assigned a variable of the same name."""
     return value == name.rpartition(".")[2]
 
 
 def _match_value(
     text: str, start: int, end: int, rules: _TextKind
 ) -> tuple[re.Match[str] | None, bool]:
-    """What a name is given, and whether it is set as a variable for programs."""
+    """The value after a name, and whether a command sets it as an environment variable."""
     name = text[start:end]
     is_set = _SET.search(text, max(0, start - 16), start) is not None
     match = _ASSIGNED.match(text, end)
@@ -254,10 +254,10 @@ def _match_value(
 
 
 def _is_literal_secret(match: re.Match[str], start: int, rules: _TextKind, *, is_set: bool) -> bool:
-    """Whether a value without quotes can be the secret itself, and not where it comes from."""
+    """Whether a value without quotes can be the secret itself, and not an expression."""
     text, value = match.string, match["bare"]
     if not rules.is_code:
-        return text[start - 1 : start] != "$"  # a shell compares it with something
+        return text[start - 1 : start] != "$"  # a comparison in a shell
     is_made = (
         _RANDOM_LOOKING.fullmatch(value) is not None and _DESCRIPTIVE_WORD.fullmatch(value) is None
     )
@@ -266,12 +266,12 @@ def _is_literal_secret(match: re.Match[str], start: int, rules: _TextKind, *, is
 
 
 def _is_comment(text: str, start: int) -> bool:
-    """Whether a place in code is behind a sign that makes the rest of its line a remark."""
+    """Whether a position in code is in a comment."""
     first = max(0, start - _LONGEST_LINE)
     found = text.rfind("\n", first, start)
     if found < 0 < first:
         return False
-    # A notebook has each of its lines in quotes.
+    # A notebook quotes each of its lines.
     line = text[max(found + 1, first) : start].lstrip().removeprefix('"')
     for sign in _COMMENT.finditer(line):
         before = line[: sign.start()]

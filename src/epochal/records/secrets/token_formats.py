@@ -1,4 +1,4 @@
-"""What tokens, keys and addresses with a secret in them look like."""
+"""Formats of tokens, private keys, and URLs that contain secrets."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 _START = r"(?<![A-Za-z0-9_])"
 _DIGIT_AND_CAPITAL = r"(?=[\w-]*\d)(?=[\w-]*[A-Z])"
-"""Looks ahead for a digit and a capital, which names of packages do not have together."""
+"""Requires a digit and a capital, which names of packages do not have together."""
 
 _AFTER_NUMBER = "|".join(rf"(?<=(?<![\d.:])\d{{{digits}}}:)" for digits in (8, 9, 10))
-"""Looks back from a colon, which is found ten times as fast as a number is."""
+"""Looks back from a colon, which is ten times as fast as searching numbers."""
 
 TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (hint, re.compile(start + pattern))
@@ -51,7 +51,7 @@ TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("eyJ", _START, r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?"),
     )
 )
-"""Words by which each pattern is found fast, and the pattern; all of a match is secret."""
+"""A word for a fast check, and the pattern; the whole match is secret."""
 
 PREFIXED_TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (hint, re.compile(pattern))
@@ -69,14 +69,14 @@ PREFIXED_TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (":", rf"(:)(?:{_AFTER_NUMBER})[A-Za-z0-9_-]{{35}}(?![\w-])"),
     )
 )
-"""The same for patterns whose first group is kept."""
+"""The same for patterns whose first group is not secret."""
 
 PRIVATE_KEY = re.compile(
     r"(-----BEGIN (?P<kind>[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----)"
     r"(?:.{0,12000}?(-----END (?P=kind)-----)|(?:[^A-Za-z0-9+/=<]*[A-Za-z0-9+/=]{40,})+)",
     re.DOTALL,
 )
-"""A private key, also one whose end was cut off."""
+"""A private key, even if its end is cut off."""
 
 _HOST = r"(?=[A-Za-z0-9\[%$])"
 URL_USER = re.compile(
@@ -84,17 +84,17 @@ URL_USER = re.compile(
     r"(?P<user>(?!\d+[/?#])(?:[^\s/?#\"'<>@:]|<redacted>){0,200}"
     r"(?P<password>:(?!\d{1,5}[/?#])(?:[^\s\"'<>]|<redacted>){0,400})?)@" + _HOST
 )
-"""``scheme://user:password@``; a password may hold what should have been escaped."""
+"""``scheme://user:password@``; a password may contain characters that should be escaped."""
 
 USER_SCHEMES = frozenset(("ssh", "sftp", "rsync", "git+ssh", "ssh+git", "scp"))
-"""Where a user without a password is a name and not a token."""
+"""Schemes in which a user without a password is a name and not a token."""
 
 NOTICE_URL = re.compile(
     r"(?<![\w+.-])((?:slack|discord|tgram|dingtalk|wecombot|feishu|lark|msteams|pover|pbul|gotify"
     r"s?|ntfys?|mmosts?|matrixs?|rockets?|mailtos?|sendgrid|mailgun|ifttt|bark|pushdeer|"
     r"serverchan|line|zulip|webexteams|workflow)://)(?!<)[^\s\"'<>]+"
 )
-"""Addresses of messengers as Apprise writes them: nearly all of one is the secret."""
+"""Apprise URLs of messengers, which are mostly secret."""
 
 URL_QUERY = re.compile(r"(?<=[?&;])(?P<name>[\w.%-]{1,80})=(?P<value>[^&#;\s\"'<>]+)")
 SIGNED_URL_PARAMETERS = re.compile(
@@ -102,4 +102,4 @@ SIGNED_URL_PARAMETERS = re.compile(
     r"|(?:aws|oss)accesskeyid|googleaccessid|policy|key-pair-id|hmac",
     re.IGNORECASE,
 )
-"""Parameters of addresses that are signed, so that they open a door until they expire."""
+"""Parameters of signed URLs, which grant access until they expire."""

@@ -1,4 +1,4 @@
-"""Takes the secrets out of values that have names: JSON trees and configs."""
+"""Redacts secrets in JSON trees, configs and files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORD = re.compile(r"[A-Za-z_]+")
 
 
 def redact_tree(value: object) -> Any:  # noqa: ANN401 - as open as JSON
-    """``value`` as plain data without its secrets; names of keys decide as in a config."""
+    """``value`` as plain data without secrets."""
     return _redact(to_plain(value), "", make_redactor())
 
 
@@ -50,13 +50,13 @@ def _redact_leaf(value: Any, name: str, clean: _RedactText) -> Any:  # noqa: ANN
 
 
 def _redact_list(values: list[Any], name: str, clean: _RedactText) -> list[object]:
-    """Elements, of which one may be an option and the next its value."""
+    """The elements of a list, where an element may be the value of the option before it."""
     names = _names_of(values, name)
     return [_redact(one, own, clean) for one, own in zip(values, names, strict=True)]
 
 
 def _names_of(values: Iterable[object], name: str) -> list[str]:
-    """The name by which each element of a list is judged: that of the option before it, if any."""
+    """The name of each element: the option before it, or the name of the list."""
     names, option = [], ""
     for one in values:
         names.append(option or name)
@@ -66,9 +66,9 @@ def _names_of(values: Iterable[object], name: str) -> list[str]:
 
 
 def _child_name(name: str, key: str, siblings: Iterable[str]) -> str:
-    """The name by which a child is judged; that of a parent counts if all in it is secret.
+    """The name of a child, with the parent's name if everything in the parent is secret.
 
-    It also counts for a ``pass``, which is a password below a connection or beside a user.
+    ``pass`` also gets its context: it is a password below a connection or beside a user.
     """
     if key.lower() == "pass":
         return f"login.{key}" if any(map(is_login_name, siblings)) else f"{name}.{key}"
@@ -85,7 +85,7 @@ def _is_secret(value: object, name: str) -> bool:
 
 
 def iter_tree_secrets(value: object) -> Iterator[str]:
-    """Every text of a tree that is a secret by its name."""
+    """Every text of a tree that has a secret name."""
     yield from _secret_texts(to_plain(value), "")
 
 
@@ -101,7 +101,7 @@ def _secret_texts(value: object, name: str) -> Iterator[str]:
 
 
 def redact_config(root: Node) -> Node:
-    """A config without its secrets; what comes from the environment stays a reference."""
+    """A config without secrets; references to the environment stay."""
     with hiding_secrets(iter_config_secrets(root)):
         return _redact_node(root, "", make_redactor())
 
@@ -126,7 +126,7 @@ def _redact_node(node: Node, name: str, clean: _RedactText) -> Node:
 
 
 def _redact_key(key: str, clean: _RedactText) -> str:
-    # A word such as `epochs` stays what it is, though it may be somebody's password too.
+    # A key such as `epochs` stays, even if a user chose it as a password.
     return key if _WORD.fullmatch(key) else clean(key)
 
 
@@ -135,7 +135,7 @@ def _is_reference(node: Node) -> bool:
 
 
 def iter_config_secrets(root: Node) -> Iterator[str]:
-    """Every text of a config that is a secret, also what other values replaced."""
+    """Every secret text of a config, including overridden values."""
     yield from _secret_values(root, "")
 
 
@@ -154,15 +154,15 @@ def _secret_values(node: Node, name: str) -> Iterator[str]:
 
 
 def _is_hidden(node: Node) -> bool:
-    """Whether a value came from the environment and is neither a word nor a place."""
+    """Whether a value came from the environment and is neither a word nor a path."""
     if not _is_reference(node) or not isinstance(node.value, str):
         return False
     has_letter = any(char.isalpha() for char in node.value)
     has_other = any(not char.isalpha() for char in node.value)
-    return len(node.value) >= 8 and has_letter and has_other and not _is_place(node.value)
+    return len(node.value) >= 8 and has_letter and has_other and not _is_path(node.value)
 
 
-def _is_place(value: str) -> bool:
+def _is_path(value: str) -> bool:
     return "://" in value or value.startswith(("/", "./", "../", "~")) or "/" in value[:-1]
 
 
@@ -188,18 +188,18 @@ _PAGE = re.compile(r"\.(?:md|rst)", re.IGNORECASE)
 
 
 def is_secret_file(path: PurePath | str) -> bool:
-    """Whether a file is known by its name to hold secrets, such as ``.env`` and ``id_rsa``."""
+    """Whether the name of a file means secrets, such as ``.env`` and ``id_rsa``."""
     *folders, name = (path if isinstance(path, str) else path.as_posix()).split("/")
     is_inside = any(folder.lower() in _FOLDERS for folder in folders)
     return is_inside or _NAMES.fullmatch(name) is not None
 
 
 def redact_bytes(data: bytes, *, name: str = "") -> bytes:
-    """The content of a file without its secrets; the same bytes if it holds none.
+    """The content of a file without secrets; the same object if it has none.
 
     Args:
-        data: What stands in the file.
-        name: Its name; in source code, fewer things can be secrets than in a config.
+        data: The content.
+        name: The name of the file; source code follows stricter rules than other text.
     """
     if b"\0" in data:
         for value in get_secret_values():

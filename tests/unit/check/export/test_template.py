@@ -12,8 +12,8 @@ from epochal.registry import Project, Registry
 
 def uncommented(text: str) -> str:
     """The options that a template shows only in comments, switched on."""
-    kept = [line for line in text.splitlines() if not re.match(r"#   type: \S+  ", line)]
-    lines = [re.sub(r"^# ", "", line) for line in kept]
+    shown = [line for line in text.splitlines() if not re.match(r"#   type: \S+  ", line)]
+    lines = [re.sub(r"^# ", "", line) for line in shown]
     return "\n".join(line for line in lines if re.match(r"^\s*(- )?[\w\"$]+:(\s|$)", line))
 
 

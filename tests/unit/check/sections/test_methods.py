@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition
 
 
+ORDINARY = (
+    "batch_size batch_loss_fn batch_losses batch_stats forward load to_device metrics setup_data "
+    "test_step train_step train evaluate errors step_size epoch_loss save_state_dict"
+)
+
+
 @pytest.fixture
 def class_of(write_files):
     def read(text: str, name: str) -> tuple[Definition, ModuleFinder]:
@@ -40,15 +46,11 @@ def test_a_misspelt_task_method_is_shown_in_its_file(class_of) -> None:
         (problem,) = find_misspelt_methods("task", "task", definition, finder)
         assert problem.what == f"m.T has a method {written!r}, which nothing calls"
         assert problem.hint.startswith(f"did you mean {meant!r}?")
-        assert problem.place is not None, written
-        assert (problem.place.line, problem.place.column, problem.place.width) == (
-            3,
-            9,
-            len(written),
-        )
+        place = problem.place
+        assert (place.line, place.column, place.width) == (3, 9, len(written))
 
 
-def test_known_private_and_used_methods_are_no_typos(class_of) -> None:
+def test_known_private_used_and_ordinary_methods_are_no_typos(class_of) -> None:
     for body in (
         "def batch_metric(self, out, batch): ...",
         "def epoch_end(self, run, split): ...",
@@ -57,21 +59,10 @@ def test_known_private_and_used_methods_are_no_typos(class_of) -> None:
         "def load_images(self): ...",
         "def batch_metrics(self): ...\n    def batch_metric(self): return self.batch_metrics()",
         "@property\n    def batch_metrics(self): ...",
+        *(f"def {name}(self): ..." for name in ORDINARY.split()),
     ):
         text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
         assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == [], body
-
-
-ORDINARY = (
-    "batch_size batch_loss_fn batch_losses batch_stats forward load to_device metrics setup_data "
-    "test_step train_step train evaluate errors step_size epoch_loss save_state_dict"
-)
-
-
-def test_ordinary_methods_of_users_are_no_typos(class_of) -> None:
-    for name in ORDINARY.split():
-        text = f"import epochal as ep\nclass T(ep.Task):\n    def {name}(self): ...\n"
-        assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == [], name
 
 
 def test_a_method_that_the_module_calls_is_no_typo(class_of) -> None:

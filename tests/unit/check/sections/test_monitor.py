@@ -230,33 +230,26 @@ def test_parts_given_as_objects_are_not_checked(user_registry) -> None:
 
 
 def test_averaged_weights_can_be_monitored_if_the_config_averages(check_task) -> None:
-    average = {"type": "ema"}
-    assert problems_of(check_task(ACC, monitor="+val_ema/acc", average=average)) == []
-    assert problems_of(check_task(ACC, monitor="+val_ema/acc")) == [
+    for metric, sections, problem in (
+        ("acc", {"average": {"type": "ema"}}, None),
         (
-            "monitor",
-            "nothing averages the weights",
-            "add average: {type: ema}, or write +val/acc",
-        )
-    ]
-
-
-def test_averaged_weights_are_evaluated_with_val(check_task) -> None:
-    found = check_task(
-        ACC, monitor="+val_ema/acc", average={"type": "ema"}, train={"eval_every": 0}
-    )
-    assert problems_of(found) == [
+            "acc",
+            {},
+            ("nothing averages the weights", "add average: {type: ema}, or write +val/acc"),
+        ),
         (
-            "monitor",
-            "nothing evaluates 'val' while training",
-            "set train.eval_every: {val: 1ep}",
-        )
-    ]
-
-
-def test_an_unknown_metric_of_averaged_weights_is_reported(check_task) -> None:
-    (problem,) = check_task(ACC, monitor="+val_ema/accu", average={"type": "ema"}).problems
-    assert problem.what == "nothing produces the metric 'val_ema/accu'"
+            "acc",
+            {"average": {"type": "ema"}, "train": {"eval_every": 0}},
+            ("nothing evaluates 'val' while training", "set train.eval_every: {val: 1ep}"),
+        ),
+        (
+            "accu",
+            {"average": {"type": "ema"}},
+            ("nothing produces the metric 'val_ema/accu'", "did you mean '+val/acc'?"),
+        ),
+    ):
+        found = problems_of(check_task(ACC, monitor=f"+val_ema/{metric}", **sections))
+        assert found == ([] if problem is None else [("monitor", *problem)])
 
 
 def test_mistakes_in_average_are_reported(check_task) -> None:

@@ -20,11 +20,11 @@ def found(check_dict, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PW", "hunter22")
     monkeypatch.setenv("HOOK", "https://hooks.example.org/T0/abcDEF1234567890abcd")
 
-    def look(*entries: Any) -> list[tuple[str, str, str]]:
+    def find(*entries: Any) -> list[tuple[str, str, str]]:
         report = check_dict(env=["PW", "HOOK"], notify=list(entries))
         return [(one.key, one.what, one.hint) for one in report.problems]
 
-    return look
+    return find
 
 
 def test_good_channels_are_accepted(found) -> None:

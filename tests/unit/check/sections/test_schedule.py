@@ -91,28 +91,22 @@ def test_mistakes_in_schedules_are_reported(check_dict) -> None:
         assert problems[0][2], "no hint"
 
 
-def test_a_warmup_as_long_as_the_training_is_reported(check_dict) -> None:
-    for warmup, length, is_wrong in (
-        ("500st", "400st", True),
-        (500, "500st", True),
-        ("10ep", "5ep", True),
-        ("500st", "501st", False),
-        ("1ep", "400st", False),  # only the data knows
-        (0, "1st", False),
+def test_lengths_that_do_not_fit_the_training_are_reported(check_dict) -> None:
+    for name, key, value, length, is_wrong in (
+        ("cosine", "warmup", "500st", "400st", True),
+        ("cosine", "warmup", 500, "500st", True),
+        ("cosine", "warmup", "10ep", "5ep", True),
+        ("cosine", "warmup", "500st", "501st", False),
+        ("cosine", "warmup", "1ep", "400st", False),  # only the data knows
+        ("cosine", "warmup", 0, "1st", False),
+        ("wsd", "decay", "500st", "400st", True),
+        ("wsd", "decay", "6ep", "5ep", True),
+        ("wsd", "decay", "400st", "400st", False),
+        ("wsd", "decay", 1, "1st", False),
     ):
-        report = check_dict(schedule={"type": "cosine", "warmup": warmup}, train={"for": length})
-        assert [one[0] for one in problems_of(report)] == ["schedule.warmup"] * is_wrong
-
-
-def test_a_decay_that_is_longer_than_the_training_is_reported(check_dict) -> None:
-    for decay, length, is_wrong in (
-        ("500st", "400st", True),
-        ("6ep", "5ep", True),
-        ("400st", "400st", False),
-        (1, "1st", False),
-    ):
-        report = check_dict(schedule={"type": "wsd", "decay": decay}, train={"for": length})
-        assert [one[0] for one in problems_of(report)] == ["schedule.decay"] * is_wrong
+        report = check_dict(schedule={"type": name, key: value}, train={"for": length})
+        expected = [f"schedule.{key}"] * is_wrong
+        assert [one[0] for one in problems_of(report)] == expected, (key, value, length)
 
 
 def test_one_cycle_of_torch_must_not_end_before_the_training(check_dict) -> None:

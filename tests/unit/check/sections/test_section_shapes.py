@@ -9,20 +9,6 @@ def expand(checker, name: str, value: object):
     return expand_section(checker, SECTIONS[name], from_plain(value)).to_plain()
 
 
-def test_options_are_filled_with_their_defaults(checker) -> None:
-    found = expand(checker, "train", {"for": "5ep"})
-    assert found["for"] == "5ep"
-    assert found["eval_every"] == "1ep"
-    assert checker.mistakes.problems == []
-
-
-def test_a_bare_name_becomes_a_spec_with_defaults(checker) -> None:
-    found = expand(checker, "schedule", "cosine")
-    assert found["type"] == "cosine"
-    assert found["warmup"] == 0
-    assert found["unit"] == "step"
-
-
 def test_lists_of_specs_are_expanded_one_by_one(checker) -> None:
     first, second = expand(checker, "hooks", [{"type": "EarlyStopping", "patience": 3}, "Console"])
     assert (first["patience"], first["every"]) == (3, None)

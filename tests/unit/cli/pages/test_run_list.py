@@ -15,7 +15,7 @@ from epochal.cli.pages.run_list import (
     format_runs,
     run_to_json,
 )
-from epochal.records.index.schema import create_tables
+from epochal.records.index.sql_schema import create_tables
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.groups import REPLICATE, group
 from epochal.records.query.names import ConfigKey, Fact, Measure

@@ -154,7 +154,7 @@ def test_times_of_several_attempts_are_summed(tmp_path: Path) -> None:
     (table,) = [one for one in lines if one.startswith("  time") and "share" in one]
     assert " ".join(table.split()).endswith("start-up 40% 40.0 s mostly imports, 40.0 s")
     assert (
-        "  over 2 attempts; at least, since one was killed and could not tell of the last seconds; "
+        "  over 2 attempts; at least, since one was killed before recording the last seconds; "
         "5.00 s of it for steps that do not count"
     ) in lines
 

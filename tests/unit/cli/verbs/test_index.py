@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two runs that are old enough to be trusted as they are."""
-    monkeypatch.setattr(walk, "_YOUNG_SECONDS", 0.0)
+    monkeypatch.setattr(walk, "_RECENT_SECONDS", 0.0)
     make_run(tmp_path / "runs", tag="a")
     make_run(tmp_path / "runs", tag="b")
     return tmp_path / "runs"
@@ -66,7 +66,7 @@ def test_damaged_index_is_replaced_with_a_note(root: Path, epochal: Command) -> 
     path.write_text("no database " * 100)
     done = epochal("index", "--runs-dir", root)
     assert (done.code, "2 runs" in done.out) == (0, True)
-    assert f"{path} was damaged; it is built anew" in done.out
+    assert f"{path} was damaged; it is rebuilt" in done.out
 
 
 def test_network_file_system_is_noted(

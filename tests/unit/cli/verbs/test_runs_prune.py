@@ -72,7 +72,7 @@ def test_running_runs_are_kept(made: list[Path], epochal: Command) -> None:
     assert done.code == 0
     assert left(made) == [2]
     lines = done.out.splitlines()
-    assert lines[lines.index("kept:") + 2].split() == [made[2].name, "shop", "is", "at", "work"]
+    assert lines[lines.index("kept:") + 2].split() == [made[2].name, "shop", "is", "running"]
 
 
 def test_age_rank_and_query_select_runs(made: list[Path], epochal: Command) -> None:

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 @given(st.integers(2, 9), st.integers(0, 60), st.integers(0, 2**60))
 def test_every_sample_is_held_out_exactly_once(folds: int, more: int, seed: int) -> None:
     count = folds + more
-    dealt = assign_folds(count, folds, seed=seed)
-    assert sorted(index for fold in dealt for index in fold) == list(range(count))
-    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
-    assert dealt == assign_folds(count, folds, seed=seed)
+    assigned = assign_folds(count, folds, seed=seed)
+    assert sorted(index for fold in assigned for index in fold) == list(range(count))
+    assert max(map(len, assigned)) - min(map(len, assigned)) <= 1
+    assert assigned == assign_folds(count, folds, seed=seed)
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=5, max_size=60), st.integers(2, 5))
 def test_labels_are_spread_over_the_folds(labels: list[str], folds: int) -> None:
-    dealt = assign_folds(len(labels), folds, seed=1, labels=labels)
-    assert sorted(index for fold in dealt for index in fold) == list(range(len(labels)))
-    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    assigned = assign_folds(len(labels), folds, seed=1, labels=labels)
+    assert sorted(index for fold in assigned for index in fold) == list(range(len(labels)))
+    assert max(map(len, assigned)) - min(map(len, assigned)) <= 1
     for label in set(labels):
-        counts = [Counter(labels[index] for index in fold)[label] for fold in dealt]
+        counts = [Counter(labels[index] for index in fold)[label] for fold in assigned]
         assert max(counts) - min(counts) <= 1
 
 

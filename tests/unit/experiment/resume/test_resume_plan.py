@@ -25,8 +25,9 @@ from epochal.experiment.resume.resume_plan import (
     read_spent_before,
 )
 from epochal.records import RunRecord, read_run
+from epochal.records.folder.derived_fields import read_time_spent
 from epochal.records.layout.process import process_token
-from epochal.records.metrics.time_spent import TimeSpent, read_time_spent
+from epochal.records.metrics.time_spent import TimeSpent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

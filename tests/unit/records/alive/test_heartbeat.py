@@ -1,12 +1,10 @@
-"""The heartbeat of a run: signs of life, and what their absence means."""
+"""Tests of epochal.records.alive.heartbeat."""
 
 from __future__ import annotations
 
 import os
 import threading
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from epochal import durable
 from epochal.records.alive import heartbeat
@@ -16,11 +14,13 @@ from epochal.records.alive.heartbeat import (
     is_heartbeat_stale,
     writing_heartbeat,
 )
-from epochal.records.folder.record import read_run
+from epochal.records.find import read_run
 from epochal.records.layout.process import host_name, process_token
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 def age(folder: Path, seconds: float) -> None:
@@ -30,9 +30,7 @@ def age(folder: Path, seconds: float) -> None:
     os.utime(path, (then, then))
 
 
-def test_a_thread_beats_as_long_as_the_block_lasts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_beats_during_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beats, utime = threading.Semaphore(0), os.utime
 
     def count(path: Path, *times: Any) -> None:
@@ -45,13 +43,13 @@ def test_a_thread_beats_as_long_as_the_block_lasts(
     assert "epochal-heartbeat" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_who_beats_is_written_down(tmp_path: Path) -> None:
+def test_the_heartbeat_names_its_process(tmp_path: Path) -> None:
     with writing_heartbeat(tmp_path):
         found = durable.decode_json((tmp_path / HEARTBEAT_FILE).read_bytes())
     assert found == {"host": host_name(), "pid": os.getpid(), "beat_seconds": BEAT_SECONDS}
 
 
-def test_a_disk_that_refuses_does_not_disturb_the_run(
+def test_a_full_disk_does_not_disturb_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -62,8 +60,8 @@ def test_a_disk_that_refuses_does_not_disturb_the_run(
         pass
 
 
-def test_silence_of_two_beats_means_that_the_process_is_gone(tmp_path: Path) -> None:
-    assert not is_heartbeat_stale(tmp_path)  # nobody can say
+def test_a_heartbeat_is_stale_after_two_beats(tmp_path: Path) -> None:
+    assert not is_heartbeat_stale(tmp_path)  # there is none
     with writing_heartbeat(tmp_path, seconds=100):
         assert not is_heartbeat_stale(tmp_path)
         age(tmp_path, 150)
@@ -72,12 +70,12 @@ def test_silence_of_two_beats_means_that_the_process_is_gone(tmp_path: Path) -> 
         assert is_heartbeat_stale(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"beat_seconds": "often"}'])
-def test_a_damaged_heartbeat_is_taken_for_the_usual_one(tmp_path: Path, text: str) -> None:
-    (tmp_path / HEARTBEAT_FILE).write_text(text)
-    assert not is_heartbeat_stale(tmp_path)
-    age(tmp_path, 2 * BEAT_SECONDS + 9)
-    assert is_heartbeat_stale(tmp_path) is bool(text)
+def test_a_damaged_heartbeat_has_the_default_period(tmp_path: Path) -> None:
+    for text in ["", "[]", "{}", '{"beat_seconds": "often"}']:
+        (tmp_path / HEARTBEAT_FILE).write_text(text)
+        assert not is_heartbeat_stale(tmp_path)
+        age(tmp_path, 2 * BEAT_SECONDS + 9)
+        assert is_heartbeat_stale(tmp_path) is bool(text)
 
 
 def write_status(folder: Path, **fields: object) -> None:
@@ -85,7 +83,7 @@ def write_status(folder: Path, **fields: object) -> None:
     durable.write_json(folder / "status.json", {"status": "running", "step": 3, **fields})
 
 
-def test_a_run_of_another_machine_is_lost_when_it_is_silent(tmp_path: Path) -> None:
+def test_a_run_of_another_machine_is_lost_without_heartbeat(tmp_path: Path) -> None:
     write_status(tmp_path, pid=1, host="elsewhere", process="x")
     assert read_run(tmp_path).summary.status == "running"
     with writing_heartbeat(tmp_path):
@@ -95,7 +93,7 @@ def test_a_run_of_another_machine_is_lost_when_it_is_silent(tmp_path: Path) -> N
     assert read_run(tmp_path).summary.status == "lost"
 
 
-def test_a_run_of_this_machine_is_lost_at_once_and_never_by_silence(tmp_path: Path) -> None:
+def test_a_run_of_this_machine_is_lost_with_its_process(tmp_path: Path) -> None:
     token = process_token(os.getpid())
     with writing_heartbeat(tmp_path):
         pass

@@ -1,4 +1,4 @@
-"""Tests of the right to work on the folder of a run."""
+"""Tests of epochal.records.alive.lease."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,20 +25,15 @@ def write_owner(folder: Path, **owner: object) -> Path:
     return path
 
 
-def test_lease_is_there_in_the_block_only(tmp_path: Path) -> None:
-    with holding_lease(tmp_path):
+def test_a_lease_is_held_during_the_block(tmp_path: Path) -> None:
+    with suppress(KeyError), holding_lease(tmp_path):
         owner = json.loads((tmp_path / LEASE_FILE).read_text())
         assert (owner["host"], owner["pid"]) == (host_name(), os.getpid())
-    assert not (tmp_path / LEASE_FILE).exists()
-
-
-def test_lease_is_given_back_after_an_error_too(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), holding_lease(tmp_path):
         raise KeyError
     assert not (tmp_path / LEASE_FILE).exists()
 
 
-def test_second_run_in_the_same_folder_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_second_lease_is_refused(tmp_path: Path) -> None:
     with (
         holding_lease(tmp_path),
         pytest.raises(RecordError, match=rf"process {os.getpid()} on .* works on this run"),
@@ -47,7 +43,7 @@ def test_second_run_in_the_same_folder_is_refused_by_name(tmp_path: Path) -> Non
     assert not (tmp_path / LEASE_FILE).exists()
 
 
-def test_living_process_is_named(tmp_path: Path) -> None:
+def test_the_living_owner_is_named(tmp_path: Path) -> None:
     parent = os.getppid()
     path = write_owner(tmp_path, pid=parent, process=process_token(parent), time="noon")
     with pytest.raises(RecordError, match=f"process {parent} on .* since noon\n  wait for its end"):
@@ -55,7 +51,7 @@ def test_living_process_is_named(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["pid"] == parent
 
 
-def test_lease_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> None:
+def test_the_lease_of_a_killed_process_is_taken(tmp_path: Path) -> None:
     code = "import os, sys; from pathlib import Path\n"
     code += "from epochal.records.alive.lease import Lease; Lease(Path(sys.argv[1])); os._exit(9)"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
@@ -65,20 +61,20 @@ def test_lease_of_a_process_that_was_killed_is_taken_over(tmp_path: Path) -> Non
         assert json.loads((tmp_path / LEASE_FILE).read_text())["pid"] != before
 
 
-def test_number_that_another_process_has_meanwhile_does_not_hold_it(tmp_path: Path) -> None:
+def test_a_reused_pid_does_not_hold_a_lease(tmp_path: Path) -> None:
     write_owner(tmp_path, process="another-boot:1")
     with holding_lease(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"host": 3}'])
-def test_damaged_lease_holds_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / LEASE_FILE).write_text(text)
-    with holding_lease(tmp_path):
-        pass
+def test_a_damaged_lease_is_ignored(tmp_path: Path) -> None:
+    for text in ["", "[]", "{", '{"host": 3}']:
+        (tmp_path / LEASE_FILE).write_text(text)
+        with holding_lease(tmp_path):
+            pass
 
 
-def test_process_of_another_machine_lives_until_it_was_silent_for_long(
+def test_the_lease_of_another_machine_ends_after_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_owner(tmp_path, host="elsewhere", pid=7)
@@ -93,14 +89,14 @@ def test_process_of_another_machine_lives_until_it_was_silent_for_long(
         Lease(tmp_path)
 
 
-def test_lease_that_was_lost_is_not_taken_from_its_new_owner(tmp_path: Path) -> None:
+def test_a_lost_lease_is_not_released(tmp_path: Path) -> None:
     mine = Lease(tmp_path)
     path = write_owner(tmp_path, host="elsewhere")
     mine.release()
     assert path.exists()
 
 
-def test_file_systems_without_locks_work_too(
+def test_file_systems_without_locks_are_supported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -111,6 +107,6 @@ def test_file_systems_without_locks_work_too(
         assert (tmp_path / LEASE_FILE).exists()
 
 
-def test_folder_that_is_gone_is_reported(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="No such file"):
         Lease(tmp_path / "gone")

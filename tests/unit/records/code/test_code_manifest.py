@@ -6,8 +6,6 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from epochal.records.code import read_code_digest, read_file, read_manifest
 from epochal.records.code.code_manifest import (
     CodeFile,
@@ -37,24 +35,21 @@ def write(folder: Path, manifest: CodeManifest = WHOLE) -> None:
     (folder / "project" / "a.py").write_bytes(b"a")
 
 
-def test_list_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_manifest_is_read_as_written(tmp_path: Path) -> None:
     write(tmp_path / "code")
     assert read_manifest(tmp_path) == WHOLE
     assert read_code_digest(tmp_path) == WHOLE.digest
 
 
-def test_list_is_json_with_one_line_for_each_file() -> None:
+def test_a_manifest_is_json_with_one_line_for_each_file() -> None:
     text = WHOLE.to_json().decode()
     assert json.loads(text)["files"][0]["path"] == "a.py"
     assert sum('"path"' in line for line in text.splitlines()) == 4
     assert all(line.count('"path"') <= 1 for line in text.splitlines())
-
-
-def test_empty_list_is_json_too() -> None:
     assert json.loads(CodeManifest(project="", files=()).to_json())["files"] == []
 
 
-def test_digest_changes_with_names_contents_rights_and_links() -> None:
+def test_the_digest_depends_on_names_contents_permissions_and_links() -> None:
     file, *rest = WHOLE.files
     others = [
         replace(WHOLE, files=(replace(file, path="c.py"), *rest)),
@@ -65,60 +60,45 @@ def test_digest_changes_with_names_contents_rights_and_links() -> None:
     assert len({WHOLE.digest, *(other.digest for other in others)}) == 5
 
 
-def test_digest_does_not_depend_on_what_is_not_kept() -> None:
+def test_the_digest_does_not_depend_on_skipped_files() -> None:
     assert replace(WHOLE, others=(SkippedEntry("l", "link", "/home"),)).digest == WHOLE.digest
 
 
-def test_kept_file_is_read(tmp_path: Path) -> None:
+def test_only_undamaged_copies_are_read(tmp_path: Path) -> None:
     write(tmp_path / "code")
+    copy = tmp_path / "code" / "project" / "a.py"
     assert read_file(tmp_path, "a.py") == b"a"
+    assert read_file(tmp_path, "b.py") is None  # listed, but missing
     assert read_file(tmp_path, "c.py") is None
-
-
-def test_damaged_file_is_not_read(tmp_path: Path) -> None:
-    write(tmp_path / "code")
-    (tmp_path / "code" / "project" / "a.py").write_bytes(b"b")
+    copy.rename(tmp_path / "outside")
+    copy.symlink_to(tmp_path / "outside")
     assert read_file(tmp_path, "a.py") is None
-    assert read_file(tmp_path, "b.py") is None  # it is listed, but gone
-
-
-def test_kept_file_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
-    write(tmp_path / "code")
-    (tmp_path / "outside").write_bytes(b"a")
-    (tmp_path / "code" / "project" / "a.py").unlink()
-    (tmp_path / "code" / "project" / "a.py").symlink_to(tmp_path / "outside")
+    copy.unlink()
+    copy.write_bytes(b"b")
     assert read_file(tmp_path, "a.py") is None
 
 
-def test_run_without_code_has_no_list(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_manifest_is_none(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) is None
     assert read_code_digest(tmp_path) == ""
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"project": "", "files": 3, "others": []}', '{"project": "", "files": []}'],
-)
-def test_damaged_list_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "manifest.json").write_text(text)
-    assert read_manifest(tmp_path) is None
+    entries = [{"path": "../a"}, {"path": "/a"}, {"path": "a", "at": "../../a"}, {"size": 1}]
+    files = [{"sha256": "", "size": 1, "mode": 1, **names} for names in entries]
+    for text in (
+        *(
+            "",
+            "[]",
+            "{}",
+            '{"project": "", "files": 3, "others": []}',
+            '{"project": "", "files": []}',
+        ),
+        *(json.dumps({"project": "", "files": [file], "others": []}) for file in files),
+    ):
+        (tmp_path / "code" / "manifest.json").write_text(text)
+        assert read_manifest(tmp_path) is None, text
 
 
-@pytest.mark.parametrize(
-    "names", [{"path": "../a"}, {"path": "/a"}, {"path": "a", "at": "../../a"}, {"size": 1}]
-)
-def test_list_that_leads_out_of_the_folder_is_none(
-    tmp_path: Path, names: dict[str, object]
-) -> None:
-    (tmp_path / "code").mkdir()
-    file = {"sha256": "", "size": 1, "mode": 1, **names}
-    text = json.dumps({"project": "", "files": [file], "others": []})
-    (tmp_path / "code" / "manifest.json").write_text(text)
-    assert read_manifest(tmp_path) is None
-
-
-def test_attempts_without_code_of_their_own_have_that_of_an_earlier_one(tmp_path: Path) -> None:
+def test_an_attempt_without_code_has_that_of_an_earlier_one(tmp_path: Path) -> None:
     write(tmp_path / "code")
     later = replace(WHOLE, files=WHOLE.files[:1])
     write(get_attempt_dir(tmp_path, 2), later)

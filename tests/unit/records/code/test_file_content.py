@@ -23,29 +23,19 @@ def test_file_is_read_with_its_stamp(tmp_path: Path) -> None:
     assert found.stamp == FileStamp.of(path.stat())
 
 
-def test_larger_file_is_not_read(tmp_path: Path) -> None:
+def test_only_small_regular_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"one")
     assert read_content(tmp_path / "a", max_bytes=2) is None
-
-
-def test_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"one")
-    (tmp_path / "b").symlink_to("a")
-    with pytest.raises(OSError, match="symbolic links"):
-        read_content(tmp_path / "b", max_bytes=10)
-
-
-def test_fifo_does_not_wait_for_a_writer(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a")
-    assert read_content(tmp_path / "a", max_bytes=10) is None
-
-
-def test_folder_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert read_content(tmp_path / "fifo", max_bytes=10) is None
     assert read_content(tmp_path, max_bytes=10) is None
+    (tmp_path / "link").symlink_to("a")
+    with pytest.raises(OSError, match="symbolic links"):
+        read_content(tmp_path / "link", max_bytes=10)
 
 
 def writing(path: Path, times: int) -> Callable[[int, int], bytes]:
-    """A ``read`` during which somebody adds to the file, each time it is opened."""
+    """A ``read`` during which the file grows, each time it is opened."""
     left = [times]
 
     def read(descriptor: int, size: int) -> bytes:
@@ -59,32 +49,15 @@ def writing(path: Path, times: int) -> Callable[[int, int], bytes]:
     return read
 
 
-def test_file_that_changed_while_it_was_read_is_read_again(
+def test_a_file_that_changes_while_it_is_read_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
+    for times, limit, expected in ((1, 10, (b"one!", True)), (100, 1000, (b"one!!", False))):
+        path.write_bytes(b"one")
+        monkeypatch.setattr("os.read", writing(path, times))
+        found = read_content(path, max_bytes=limit)
+        assert found is not None
+        assert (found.data, found.is_stable) == expected
     path.write_bytes(b"one")
-    monkeypatch.setattr("os.read", writing(path, 1))
-    found = read_content(path, max_bytes=10)
-    assert found is not None
-    assert (found.data, found.is_stable) == (b"one!", True)
-
-
-def test_file_that_never_rests_is_taken_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"one")
-    monkeypatch.setattr("os.read", writing(path, 100))
-    found = read_content(path, max_bytes=1000)
-    assert found is not None
-    assert not found.is_stable
-
-
-def test_file_that_grows_beyond_the_limit_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"one")
-    monkeypatch.setattr("os.read", writing(path, 100))
     assert read_content(path, max_bytes=3) is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from epochal.records.code.code_manifest import SkippedEntry
 from epochal.records.code.file_content import FileStamp
 from epochal.records.code.file_selection import (
@@ -26,9 +24,8 @@ def left(*files: CandidateFile, **limits: int) -> list[SkippedEntry]:
     return select_files(files, SnapshotLimits(**limits))[1]
 
 
-@pytest.mark.parametrize(
-    ("path", "group"),
-    [
+def test_files_are_grouped_by_folder_and_suffix() -> None:
+    for path, group in [
         ("a.py", ""),
         ("d/a.PY", ""),
         ("d/a.cu", ""),
@@ -37,10 +34,8 @@ def left(*files: CandidateFile, **limits: int) -> list[SkippedEntry]:
         ("d/a.tar.xz", "d/*.xz"),
         ("d/Makefile", "d/*"),
         ("d/frame.0012", "d/*"),
-    ],
-)
-def test_files_are_grouped_by_folder_and_suffix(path: str, group: str) -> None:
-    assert get_data_group(path) == group
+    ]:
+        assert get_data_group(path) == group
 
 
 def test_python_files_are_chosen_first() -> None:

@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def test_archive_depends_on_nothing_but_the_files(root: Path, tmp_path: Path) -> None:
+def test_the_archive_depends_only_on_the_files(root: Path, tmp_path: Path) -> None:
     first = FrameworkPackage.find(root).archive()
     os.utime(root / "a.py", (1, 1))
     assert FrameworkPackage.find(root).archive() == first
@@ -38,7 +38,7 @@ def test_archive_depends_on_nothing_but_the_files(root: Path, tmp_path: Path) ->
     assert FrameworkPackage.find(root).archive()[0] != first[0]
 
 
-def test_archive_is_laid_back(root: Path, tmp_path: Path) -> None:
+def test_an_archive_is_unpacked(root: Path, tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(FrameworkPackage.find(root).archive()[1])
     (tmp_path / "out").mkdir()
     unpack_framework(tmp_path / "a.zip", tmp_path / "out")
@@ -46,38 +46,25 @@ def test_archive_is_laid_back(root: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob("*.pyc"))
 
 
-def test_young_files_may_still_change(root: Path) -> None:
-    assert FrameworkPackage.find(root).may_still_change
+def test_the_stamp_changes_with_a_file(root: Path) -> None:
+    package = FrameworkPackage.find(root)
+    assert package.may_still_change
     for name in ("a.py", "inner/b.py"):
         os.utime(root / name, (1, 1))
+    assert FrameworkPackage.find(root).stamp != package.stamp
     assert not FrameworkPackage.find(root).may_still_change
+    assert digest_package(root / "nowhere") == ""
+    assert str(get_package_dir() / "__init__.py") == epochal.__file__
 
 
-def test_stamp_changes_with_a_file(root: Path) -> None:
-    before = FrameworkPackage.find(root).stamp
-    os.utime(root / "a.py", (1, 1))
-    assert FrameworkPackage.find(root).stamp != before
-
-
-def test_package_that_cannot_be_read_has_no_digest(tmp_path: Path) -> None:
-    assert digest_package(tmp_path / "nowhere") == ""
-
-
-@pytest.mark.parametrize("name", ["../evil.py", "epochal/../../evil.py", "/evil.py", "other/a.py"])
-def test_archive_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr(name, "1")
+def test_damaged_archives_and_paths_outside_of_the_package_are_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(ValueError, match="outside of the package"):
-        unpack_framework(tmp_path / "a.zip", tmp_path / "out")
-    assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_damaged_archive_is_refused(tmp_path: Path) -> None:
+    for name in ("../evil.py", "epochal/../../evil.py", "/evil.py", "other/a.py"):
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr(name, "1")
+        with pytest.raises(ValueError, match="outside of the package"):
+            unpack_framework(tmp_path / "a.zip", tmp_path / "out")
     (tmp_path / "a.zip").write_bytes(b"PK what")
     with pytest.raises(ValueError, match="zip"):
-        unpack_framework(tmp_path / "a.zip", tmp_path)
-
-
-def test_package_is_the_one_that_runs() -> None:
-    assert str(get_package_dir() / "__init__.py") == epochal.__file__
+        unpack_framework(tmp_path / "a.zip", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []

@@ -50,7 +50,7 @@ def run_dir(project: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_config_that_was_laid_back_is_no_part_of_the_project(run_dir: Path, tmp_path: Path) -> None:
+def test_a_restored_config_is_no_part_of_the_project(run_dir: Path, tmp_path: Path) -> None:
     done = restore_code(run_dir, tmp_path / "out")
     again = tmp_path / "again"
     taken = CodeSnapshot(project=done.dir, run_dir=again).take()
@@ -60,7 +60,7 @@ def test_config_that_was_laid_back_is_no_part_of_the_project(run_dir: Path, tmp_
     assert {one.path for one in manifest.others} == {".epochal-restored", "restored.toml"}
 
 
-def test_code_and_config_are_laid_back(run_dir: Path, project: Path, tmp_path: Path) -> None:
+def test_code_and_config_are_restored(run_dir: Path, project: Path, tmp_path: Path) -> None:
     (project / "a.py").write_text("x = 2\n")
     done = restore_code(run_dir, tmp_path / "out" / "deep")
     assert (done.dir / "a.py").read_text() == "x = 1\n"
@@ -69,7 +69,7 @@ def test_code_and_config_are_laid_back(run_dir: Path, project: Path, tmp_path: P
     assert (done.lost, done.others, done.framework_dir) == ((), (), None)
 
 
-def test_laid_files_can_be_edited_and_run(run_dir: Path, tmp_path: Path) -> None:
+def test_restored_files_are_writable_and_executable(run_dir: Path, tmp_path: Path) -> None:
     done = restore_code(run_dir, tmp_path / "out")
     assert stat.S_IMODE((done.dir / "a.py").stat().st_mode) == 0o644
     assert stat.S_IMODE((done.dir / "pack" / "run.sh").stat().st_mode) == 0o755
@@ -77,7 +77,9 @@ def test_laid_files_can_be_edited_and_run(run_dir: Path, tmp_path: Path) -> None
     assert (run_dir / "code" / "project" / "a.py").read_text() == "x = 1\n"
 
 
-def test_folder_that_is_taken_is_left_alone(run_dir: Path, project: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(
+    run_dir: Path, project: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match="exists already and is not empty"):
         restore_code(run_dir, project)
     with pytest.raises(ConfigError, match="exists already"):
@@ -86,13 +88,7 @@ def test_folder_that_is_taken_is_left_alone(run_dir: Path, project: Path, tmp_pa
     assert restore_code(run_dir, tmp_path / "empty").lost == ()
 
 
-def test_run_without_code_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="has no copy of its code"):
-        restore_code(tmp_path, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_damaged_files_are_named_and_the_rest_is_laid_back(run_dir: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_named_and_the_rest_is_restored(run_dir: Path, tmp_path: Path) -> None:
     kept = run_dir / "code" / "project" / "a.py"
     kept.chmod(0o644)
     kept.write_text("x = 7\n")
@@ -102,7 +98,7 @@ def test_damaged_files_are_named_and_the_rest_is_laid_back(run_dir: Path, tmp_pa
     assert not (done.dir / "a.py").exists()
 
 
-def test_links_are_made_again_only_if_they_stay_inside(project: Path, tmp_path: Path) -> None:
+def test_only_links_inside_of_the_folder_are_restored(project: Path, tmp_path: Path) -> None:
     (project / "pack" / "same.py").symlink_to("../a.py")
     (project / "out").symlink_to("../elsewhere")
     (project / "home").symlink_to("/root")
@@ -118,7 +114,9 @@ def test_links_are_made_again_only_if_they_stay_inside(project: Path, tmp_path: 
     assert not (done.dir / "home").is_symlink()
 
 
-def test_other_epochal_is_laid_beside(run_dir: Path, installed: Path, tmp_path: Path) -> None:
+def test_another_version_of_epochal_is_restored(
+    run_dir: Path, installed: Path, tmp_path: Path
+) -> None:
     before = digest_package(installed)
     (installed / "__init__.py").write_text("2 + 2\n")
     done = restore_code(run_dir, tmp_path / "out")
@@ -126,25 +124,21 @@ def test_other_epochal_is_laid_beside(run_dir: Path, installed: Path, tmp_path: 
     assert digest_package(done.framework_dir / "epochal") == before
 
 
-def test_other_epochal_that_is_lost_is_named(
-    run_dir: Path, installed: Path, tmp_path: Path
-) -> None:
+def test_a_lost_version_of_epochal_is_named(run_dir: Path, installed: Path, tmp_path: Path) -> None:
     (installed / "__init__.py").write_text("2 + 2\n")
     archive = next((run_dir / "code").glob("*.zip"))
     archive.unlink()
     assert restore_code(run_dir, tmp_path / "out").lost == (archive.name,)
 
 
-def test_attempt_with_other_code_is_chosen(run_dir: Path, project: Path, tmp_path: Path) -> None:
+def test_the_code_of_an_attempt_is_restored(run_dir: Path, project: Path, tmp_path: Path) -> None:
     (project / "a.py").write_text("x = 2\n")
     CodeSnapshot(project=project, run_dir=run_dir, attempt=1).take()
     assert (restore_code(run_dir, tmp_path / "0").dir / "a.py").read_text() == "x = 1\n"
     assert (restore_code(run_dir, tmp_path / "1", attempt=1).dir / "a.py").read_text() == "x = 2\n"
 
 
-def test_config_has_another_name_where_the_project_has_that_one(
-    project: Path, tmp_path: Path
-) -> None:
+def test_the_config_gets_another_name_if_it_exists(project: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     (run_dir / "config").mkdir(parents=True)
     (run_dir / "config" / "expanded.yaml").write_text("seed: 1\n")
@@ -155,12 +149,12 @@ def test_config_has_another_name_where_the_project_has_that_one(
     assert (done.dir / "restored.yaml").read_text() == "seed: 0\n"
 
 
-def test_lost_config_is_no_reason_to_keep_the_code(run_dir: Path, tmp_path: Path) -> None:
+def test_code_is_restored_without_a_config(run_dir: Path, tmp_path: Path) -> None:
     (run_dir / "config" / "expanded.toml").unlink()
     assert restore_code(run_dir, tmp_path / "out").config is None
 
 
-def test_links_upon_links_do_not_lead_out(run_dir: Path, tmp_path: Path) -> None:
+def test_chains_of_links_do_not_escape(run_dir: Path, tmp_path: Path) -> None:
     links = [("s/t/x", "../.."), ("z", "s/t/x/.."), ("z/evil", "s"), ("restored.toml", "nowhere")]
     for ordered in (links, links[::-1], [links[1], links[0], links[2]]):
         _edit_manifest(run_dir, others=[{"path": a, "kind": "link", "text": b} for a, b in ordered])
@@ -171,21 +165,18 @@ def test_links_upon_links_do_not_lead_out(run_dir: Path, tmp_path: Path) -> None
         assert not (target / "z" / target.name).exists()
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        "abc",
-        ["abc"],
-        [{"path": 5, "sha256": "", "size": 1, "mode": 1}],
-        [{"path": "a\0b", "sha256": "", "size": 1, "mode": 1}],
-        [{"path": "a", "sha256": 3, "size": 1, "mode": 1}],
-        [{"path": "a", "sha256": "", "size": 1, "mode": "x"}],
-    ],
-)
-def test_a_damaged_list_is_refused(run_dir: Path, tmp_path: Path, files: object) -> None:
-    _edit_manifest(run_dir, files=files)
-    with pytest.raises(RecordError, match="damaged"):
-        restore_code(run_dir, tmp_path / "back")
+def test_a_missing_or_damaged_manifest_is_refused(run_dir: Path, tmp_path: Path) -> None:
+    entry = {"path": "a", "sha256": "", "size": 1, "mode": 1}
+    changes = ({"path": 5}, {"path": "a\0b"}, {"sha256": 3}, {"mode": "x"})
+    for files in ("abc", ["abc"], *([entry | change] for change in changes)):
+        _edit_manifest(run_dir, files=files)
+        with pytest.raises(
+            RecordError, match="has no copy of its code, or one whose list is damaged"
+        ):
+            restore_code(run_dir, tmp_path / "out")
+    with pytest.raises(RecordError, match="has no copy of its code"):
+        restore_code(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def _edit_manifest(run_dir: Path, **changes: object) -> None:

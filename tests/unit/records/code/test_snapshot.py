@@ -63,25 +63,20 @@ def snapshot(
     return CodeSnapshot(project=project, run_dir=run_dir, home=home, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("has_home", [True, False])
-def test_run_keeps_the_files_of_its_project(project: Path, home: Path, has_home: bool) -> None:
-    shot = snapshot(project, home if has_home else None)
-    taken = shot.take()
-    assert taken.notes == ()
-    assert {name: read_file(shot.run_dir, name) for name in FILES} == {
-        name: text.encode() for name, text in FILES.items()
-    }
-    assert taken.digest == read_code_digest(shot.run_dir)
+def test_a_run_has_read_only_copies_of_its_project(project: Path, home: Path) -> None:
+    for store in (home, None):
+        shot = snapshot(project, store, f"with {store}")
+        taken = shot.take()
+        assert taken.notes == ()
+        assert {name: read_file(shot.run_dir, name) for name in FILES} == {
+            name: text.encode() for name, text in FILES.items()
+        }
+        assert taken.digest == read_code_digest(shot.run_dir)
+        copy = shot.run_dir / "code" / "project" / "pack" / "b.py"
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o444
 
 
-def test_kept_files_are_plain_and_read_only(project: Path, home: Path) -> None:
-    snapshot(project, home).take()
-    kept = project.parent / "runs" / "one" / "code" / "project" / "pack" / "b.py"
-    assert kept.read_text() == "y = 2\n"
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o444
-
-
-def test_two_runs_share_what_is_equal(project: Path, home: Path) -> None:
+def test_two_runs_share_equal_files(project: Path, home: Path) -> None:
     snapshot(project, home, "one").take()
     (project / "a.py").write_text("x = 3\n")
     snapshot(project, home, "two").take()
@@ -92,7 +87,7 @@ def test_two_runs_share_what_is_equal(project: Path, home: Path) -> None:
     assert (two / "project/a.py").read_text() == "x = 3\n"
 
 
-def test_moved_run_is_complete_by_itself(project: Path, home: Path) -> None:
+def test_a_moved_run_is_complete(project: Path, home: Path) -> None:
     shot = snapshot(project, home)
     shot.take()
     away = shot.run_dir.rename(project.parent / "away")
@@ -119,7 +114,7 @@ def test_unchanged_files_are_not_read_again(
     assert read_file(project.parent / "runs" / "two", "pack/b.py") == b"y = 2\n"
 
 
-def test_store_that_was_emptied_is_filled_again(
+def test_an_emptied_store_is_filled_again(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
@@ -130,34 +125,21 @@ def test_store_that_was_emptied_is_filled_again(
     assert read_file(project.parent / "runs" / "two", "pack/b.py") == b"y = 2\n"
 
 
-def test_content_that_is_removed_at_the_last_moment_is_written_to_the_run(
+def test_a_content_that_is_removed_from_the_store_is_written_to_the_run(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def vanish(source: Path, target: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "gone")
 
-    monkeypatch.setattr(durable.system, "operations", durable.Operations(link=vanish))
-    shot = snapshot(project, home)
-    shot.take()
-    assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
-
-
-def test_unread_content_that_is_removed_at_the_last_moment_is_read_again(
-    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
-    snapshot(project, home, "one").take()
-
-    def vanish(source: Path, target: Path) -> None:
-        raise FileNotFoundError(errno.ENOENT, "gone")
-
     monkeypatch.setattr(durable.system, "operations", durable.Operations(link=vanish))
-    shot = snapshot(project, home, "two")
-    assert shot.take().notes == ()
-    assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
+    for name in ("one", "two"):  # the second does not read unchanged files at first
+        shot = snapshot(project, home, name)
+        assert shot.take().notes == ()
+        assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
 
 
-def test_secrets_are_taken_out_of_files(project: Path, home: Path) -> None:
+def test_copies_have_no_secrets(project: Path, home: Path) -> None:
     (project / "a.py").write_text(f'hub = "{TOKEN}"\n')
     shot = snapshot(project, home)
     shot.take()
@@ -167,7 +149,7 @@ def test_secrets_are_taken_out_of_files(project: Path, home: Path) -> None:
     assert not any(TOKEN.encode() in data for data in kept)
 
 
-def test_secret_that_the_process_learns_later_is_taken_out_of_unchanged_files(
+def test_a_new_secret_is_removed_from_unchanged_files(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
@@ -188,7 +170,7 @@ def test_secret_files_are_named_and_never_copied(project: Path, home: Path) -> N
     assert kinds == {".env": "secret", "id_rsa": "secret"}
 
 
-def test_names_that_differ_in_case_only_are_both_kept(project: Path, home: Path) -> None:
+def test_names_that_differ_only_in_case_are_both_copied(project: Path, home: Path) -> None:
     (project / "A.py").write_text("x = 4\n")
     (project / "Pack").write_text("a file like a folder\n")
     shot = snapshot(project, home)
@@ -208,7 +190,7 @@ def test_file_beyond_the_limit_is_named(project: Path, home: Path) -> None:
     assert {other.path: other.kind for other in manifest.others} == {"conf.yaml": "many"}
 
 
-def test_data_that_is_left_out_is_told_once(project: Path, home: Path) -> None:
+def test_skipped_data_is_reported_once(project: Path, home: Path) -> None:
     for number in range(3):
         (project / f"{number}.json").write_text("{}\n")
     limits = SnapshotLimits(max_data_files=2)
@@ -228,7 +210,7 @@ def test_data_that_is_left_out_is_told_once(project: Path, home: Path) -> None:
     )
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_kept(
+def test_unreadable_files_are_reported_and_the_rest_is_copied(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = read_content
@@ -245,7 +227,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_kept(
     assert read_file(shot.run_dir, "pack/b.py") == b"y = 2\n"
 
 
-def test_what_cannot_be_written_is_told(
+def test_files_that_cannot_be_written_are_reported(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(source: Path, target: Path) -> None:
@@ -260,7 +242,7 @@ def test_what_cannot_be_written_is_told(
     assert read_file(shot.run_dir, "pack/b.py") == b"y = 2\n"
 
 
-def test_framework_that_cannot_be_read_is_no_trouble(
+def test_an_unreadable_epochal_is_not_copied(
     project: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "get_package_dir", lambda: tmp_path / "archive.zip" / "epochal")
@@ -275,7 +257,7 @@ def start(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def test_ignored_file_is_kept_once_it_is_imported(project: Path, home: Path) -> None:
+def test_an_ignored_file_is_copied_when_it_is_imported(project: Path, home: Path) -> None:
     (project / "gen").mkdir()
     (project / "gen" / "made.py").write_text("z = 1\n")
     (project / ".gitignore").write_text("gen/\n")
@@ -288,7 +270,7 @@ def test_ignored_file_is_kept_once_it_is_imported(project: Path, home: Path) -> 
     assert second.digest == read_code_digest(shot.run_dir) != first.digest
 
 
-def test_code_that_changed_between_copy_and_import_is_told(project: Path, home: Path) -> None:
+def test_code_that_changed_before_its_import_is_reported(project: Path, home: Path) -> None:
     shot = snapshot(project, home)
     shot.take()
     notes = shot.add_imported({"a.py": start("x = 9\n")}).notes
@@ -297,7 +279,7 @@ def test_code_that_changed_between_copy_and_import_is_told(project: Path, home: 
     )
 
 
-def test_code_that_was_imported_through_a_link_is_told(
+def test_code_imported_through_a_link_is_reported(
     project: Path, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -310,11 +292,11 @@ def test_code_that_was_imported_through_a_link_is_told(
     assert read_file(shot.run_dir, "linked/c.py") is None
 
 
-def test_nothing_is_added_to_a_copy_that_is_not_there(project: Path, home: Path) -> None:
+def test_nothing_is_added_to_a_missing_copy(project: Path, home: Path) -> None:
     assert snapshot(project, home).add_imported({"a.py": "00"}).digest == ""
 
 
-def test_attempt_with_the_same_code_keeps_nothing_again(project: Path, home: Path) -> None:
+def test_an_attempt_with_the_same_code_has_no_copy(project: Path, home: Path) -> None:
     shot = snapshot(project, home)
     (project / ".gitignore").write_text("gen.py\n")
     (project / "gen.py").write_text("z = 1\n")
@@ -325,7 +307,7 @@ def test_attempt_with_the_same_code_keeps_nothing_again(project: Path, home: Pat
     assert not (shot.run_dir / "code" / "attempt-1").exists()
 
 
-def test_attempt_with_other_code_keeps_its_own(project: Path, home: Path) -> None:
+def test_an_attempt_with_other_code_has_its_copy(project: Path, home: Path) -> None:
     shot = snapshot(project, home)
     shot.take()
     (project / "a.py").write_text("x = 5\n")
@@ -336,7 +318,7 @@ def test_attempt_with_other_code_keeps_its_own(project: Path, home: Path) -> Non
     assert [file.at for file in manifest_of(shot.run_dir, 1).files] == ["", "", ""]
 
 
-def test_attempt_with_another_epochal_keeps_its_own(
+def test_an_attempt_with_another_epochal_has_its_copy(
     project: Path, home: Path, small_framework: Path
 ) -> None:
     shot = snapshot(project, home)

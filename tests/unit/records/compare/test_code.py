@@ -5,8 +5,6 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING
 
-import pytest
-
 from comparing import keep_code, make_run
 from epochal.records.compare import code as module
 from epochal.records.compare.code import CodeComparison, compare_code, diff_texts, is_binary
@@ -14,6 +12,8 @@ from epochal.records.compare.code import CodeComparison, compare_code, diff_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    import pytest
 
     from epochal.records.folder.record import RunRecord
 
@@ -29,12 +29,12 @@ def compared(tmp_path: Path, *trees: Mapping[str, bytes]) -> CodeComparison:
     return compare_code(records)
 
 
-def test_same_code_has_no_differences(tmp_path: Path) -> None:
+def test_equal_code_has_no_differences(tmp_path: Path) -> None:
     found = compared(tmp_path, {"task.py": TASK, "a/b.py": b""}, {"task.py": TASK, "a/b.py": b""})
     assert (found.files, found.num_same, found.source) == ((), 2, "snapshot")
 
 
-def test_changed_file_is_shown_as_unified_diff(tmp_path: Path) -> None:
+def test_a_changed_file_has_a_unified_diff(tmp_path: Path) -> None:
     changed = TASK.replace(b"return x", b"x = x + 1\n    return x")
     [file] = compared(tmp_path, {"task.py": TASK}, {"task.py": changed}).files
     assert file.lines == (
@@ -50,7 +50,7 @@ def test_changed_file_is_shown_as_unified_diff(tmp_path: Path) -> None:
     assert (file.path, file.added, file.removed, file.note) == ("task.py", 1, 0, "")
 
 
-def test_added_and_removed_files_are_shown_whole(tmp_path: Path) -> None:
+def test_added_and_removed_files_are_shown(tmp_path: Path) -> None:
     found = compared(tmp_path, {"old.py": b"a\nb\n"}, {"new.py": b"c\n"})
     new, old = found.files
     assert (new.versions[0], new.added, new.removed) == (None, 1, 0)
@@ -62,7 +62,7 @@ def test_lines_that_look_like_the_head_of_a_diff_are_counted(tmp_path: Path) -> 
     assert (file.added, file.removed) == (2, 1)
 
 
-def test_binary_files_are_told_apart_by_their_digests(tmp_path: Path) -> None:
+def test_binary_files_are_compared_by_digest(tmp_path: Path) -> None:
     [file] = compared(tmp_path, {"w.bin": b"\0\1"}, {"w.bin": b"\0\2\3"}).files
     assert file.note == "binary"
     assert file.lines == ()
@@ -73,16 +73,17 @@ def test_binary_files_are_told_apart_by_their_digests(tmp_path: Path) -> None:
     assert before.digest != after.digest
 
 
-@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_LINES"])
-def test_large_files_are_told_apart_by_their_digests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+def test_large_files_are_compared_by_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, limit, 3)
-    [file] = compared(tmp_path, {"a": b"1\n2\n3\n4\n"}, {"a": b"1\n"}).files
-    assert (file.note, file.lines) == ("large", ())
+    for limit in ("MAX_BYTES", "MAX_LINES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, limit, 3)
+            [file] = compared(tmp_path / limit, {"a": b"1\n2\n3\n4\n"}, {"a": b"1\n"}).files
+        assert (file.note, file.lines) == ("large", ()), limit
 
 
-def test_damaged_copy_is_told(tmp_path: Path) -> None:
+def test_a_damaged_copy_is_reported(tmp_path: Path) -> None:
     one, other = make_run(tmp_path / "a"), make_run(tmp_path / "b")
     keep_code(one, {"task.py": TASK})
     keep_code(other, {"task.py": b"x\n"})
@@ -91,7 +92,7 @@ def test_damaged_copy_is_told(tmp_path: Path) -> None:
     assert file.note == "the copy is damaged"
 
 
-def test_links_are_compared_by_where_they_lead(tmp_path: Path) -> None:
+def test_links_are_compared_by_target(tmp_path: Path) -> None:
     one, other = make_run(tmp_path / "a"), make_run(tmp_path / "b")
     keep_code(one, {}, links={"data": "/x", "same": "/z"})
     keep_code(other, {}, links={"data": "/y", "same": "/z"})
@@ -100,7 +101,7 @@ def test_links_are_compared_by_where_they_lead(tmp_path: Path) -> None:
     assert [version.digest for version in file.versions if version] == ["-> /x", "-> /y"]
 
 
-def test_other_rights_are_a_difference(tmp_path: Path) -> None:
+def test_other_permissions_are_a_difference(tmp_path: Path) -> None:
     one, other = make_run(tmp_path / "a"), make_run(tmp_path / "b")
     for record, mode in ((one, 0o644), (other, 0o755)):
         keep_code(record, {"go.sh": b"x\n"})
@@ -118,7 +119,7 @@ def test_three_runs_are_compared_without_lines(tmp_path: Path) -> None:
     assert file.lines == ()
 
 
-def test_code_of_the_last_process_counts(tmp_path: Path) -> None:
+def test_the_code_of_the_last_attempt_is_compared(tmp_path: Path) -> None:
     one = make_run(tmp_path / "a", attempts=[{"attempt": 0}, {"attempt": 1}])
     other = make_run(tmp_path / "b")
     keep_code(one, {"task.py": b"old\n"})
@@ -130,7 +131,7 @@ def test_code_of_the_last_process_counts(tmp_path: Path) -> None:
     assert compare_code([one, other]).files == ()
 
 
-def test_other_version_of_epochal_is_told(tmp_path: Path) -> None:
+def test_another_version_of_epochal_is_reported(tmp_path: Path) -> None:
     records = [make_run(tmp_path / "a"), make_run(tmp_path / "b")]
     for record, digest in zip(records, ("a" * 64, "b" * 64), strict=True):
         keep_code(record, {"task.py": TASK}, epochal=digest)
@@ -177,22 +178,16 @@ def test_without_a_snapshot_imports_are_compared_by_digest(tmp_path: Path) -> No
     assert (file.path, file.note) == ("task.py", "only its digest was kept")
 
 
-def test_code_of_which_nothing_was_kept_is_unknown(tmp_path: Path) -> None:
+def test_runs_without_snapshot_and_imports_have_unknown_code(tmp_path: Path) -> None:
     one, other = make_run(tmp_path / "a", attempts=imported(task="aa")), make_run(tmp_path / "b")
     found = compare_code([one, other])
     assert (found.source, found.files) == ("nothing", ())
 
 
-@pytest.mark.parametrize("content", [b"\0", b"a\0b", bytes(range(256)) * 4])
-def test_bytes_that_are_no_text_are_binary(content: bytes) -> None:
-    assert is_binary(content)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"x = 1\n", "größer\n".encode(), "größer genug\n".encode("latin-1")]
-)
-def test_text_is_not_binary(content: bytes) -> None:
-    assert not is_binary(content)
+def test_binary_content_is_recognised() -> None:
+    texts = [b"", b"x = 1\n", "größer\n".encode(), "größer genug\n".encode("latin-1")]
+    binaries = [b"\0", b"a\0b", bytes(range(256)) * 4]
+    assert [content for content in (*texts, *binaries) if is_binary(content)] == binaries
 
 
 def test_missing_line_end_and_other_line_ends_are_shown() -> None:
@@ -204,7 +199,7 @@ def test_files_without_lines_have_no_diff() -> None:
     assert diff_texts(b"", b"", "x") == ([], "empty")
 
 
-def test_git_state_is_told_beside_the_files(tmp_path: Path) -> None:
+def test_the_git_state_is_compared(tmp_path: Path) -> None:
     one = make_run(tmp_path / "a", machine={"git": {"commit": "aa", "dirty": False}})
     other = make_run(tmp_path / "b", machine={"git": {"commit": "aa", "dirty": True}})
     assert [found.key for found in compare_code([one, other]).git.differences] == ["dirty"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from comparing import make_run
 from epochal.records.compare.environment import (
     data_table,
@@ -16,11 +14,9 @@ from epochal.records.compare.environment import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from epochal.records.compare.difference import ValueTable
-    from epochal.records.folder.record import RunRecord
 
 MACHINE = {
     "hostname": "box",
@@ -79,19 +75,14 @@ def test_git_state_is_known_where_there_is_a_repository(tmp_path: Path) -> None:
     assert git_table(make_run(tmp_path / "b", machine={"git": None})) == {}
 
 
-def test_environment_is_known_without_names_of_jobs_and_places_of_caches(tmp_path: Path) -> None:
+def test_the_environment_has_no_variables_of_jobs_and_caches(tmp_path: Path) -> None:
     record = make_run(tmp_path / "a", machine=MACHINE)
     assert values(environment_table(record)) == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert environment_table(make_run(tmp_path / "b", machine={"environment": {}})) == {}
+    assert environment_table(make_run(tmp_path / "c")) is None
 
 
-def test_environment_without_variables_is_known(tmp_path: Path) -> None:
-    assert environment_table(make_run(tmp_path / "a", machine={"environment": {}})) == {}
-    assert environment_table(make_run(tmp_path / "b")) is None
-
-
-@pytest.mark.parametrize("table", [hardware_table, environment_table, data_table, git_table])
-def test_damaged_record_says_nothing(
-    tmp_path: Path, table: Callable[[RunRecord], ValueTable | None]
-) -> None:
+def test_tables_of_a_damaged_record_are_empty(tmp_path: Path) -> None:
     record = make_run(tmp_path / "a", machine="?", device=3, data=[], meta={})
-    assert not table(record)
+    for table in (hardware_table, environment_table, data_table, git_table):
+        assert not table(record), table

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from comparing import make_run
-from epochal.records.compare.metrics import MetricComparison, compare_metrics, deltas, find_monitor
+from epochal.records.compare.metrics import MetricComparison, compare_metrics, deltas
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,13 +27,13 @@ def test_last_and_best_follow_the_monitor(tmp_path: Path) -> None:
     assert (score.mode, score.last, score.best) == ("max", (0.8, 0.7), (0.9, 0.7))
 
 
-def test_smaller_is_better_where_the_monitor_says_so(tmp_path: Path) -> None:
+def test_a_monitor_may_prefer_lower_values(tmp_path: Path) -> None:
     points = {"val/acc": {1: 0.5, 2: 0.9}}
     [score] = scores(tmp_path, points, points, monitor="-val/acc")
     assert score.best == (0.5, 0.5)
 
 
-def test_the_best_of_means_over_other_steps_is_not_compared(tmp_path: Path) -> None:
+def test_best_means_over_different_steps_are_not_compared(tmp_path: Path) -> None:
     points = {name: {1: 0.5, 2: 0.9} for name in ("train/loss", "train/epoch/loss")}
     records = [
         make_run(tmp_path / period, {"log.record_every": period}, points=points)
@@ -47,26 +45,22 @@ def test_the_best_of_means_over_other_steps_is_not_compared(tmp_path: Path) -> N
     assert alike.best == (0.5, 0.5)
 
 
-def test_what_decides_comes_first_and_training_and_rates_last(tmp_path: Path) -> None:
+def test_monitored_metrics_come_first_and_training_last(tmp_path: Path) -> None:
     names = ("lr", "train/loss", "val/f1", "a", "val/acc")
     points = {name: {1: 1.0} for name in names}
     found = [score.name for score in scores(tmp_path, points, points)]
     assert found == ["val/acc", "a", "val/f1", "train/loss", "lr"]
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [("test/acc", "max"), ("train/acc", "max"), ("val/loss", "min"), ("val/f1", None)],
-)
-def test_direction_is_known_from_the_monitor_or_of_losses(
-    tmp_path: Path, name: str, mode: str | None
-) -> None:
-    [score] = scores(tmp_path, {name: {1: 0.5}}, {name: {1: 0.5}})
-    assert score.mode == mode
-    assert (score.best == (None, None)) == (mode is None)
+def test_the_mode_comes_from_the_monitor_or_the_name_of_a_loss(tmp_path: Path) -> None:
+    modes = {"test/acc": "max", "train/acc": "max", "val/loss": "min", "val/f1": None}
+    points = {name: {1: 0.5} for name in modes}
+    found = scores(tmp_path, points, points)
+    assert {score.name: score.mode for score in found} == modes
+    assert all((score.best == (None, None)) == (score.mode is None) for score in found)
 
 
-def test_runs_that_contradict_each_other_have_no_direction(tmp_path: Path) -> None:
+def test_contradicting_monitors_give_no_mode(tmp_path: Path) -> None:
     points = {"val/acc": {1: 0.5}}
     one = make_run(tmp_path / "a", {"monitor": "+val/acc"}, points=points)
     other = make_run(tmp_path / "b", {"monitor": "-val/acc"}, points=points)
@@ -74,41 +68,21 @@ def test_runs_that_contradict_each_other_have_no_direction(tmp_path: Path) -> No
     assert score.mode is None
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({"monitor": "+val/acc"}, ("val/acc", "max")),
-        ({"monitor.metric": "-val/acc"}, ("val/acc", "min")),
-        ({"monitor.metric": "val/acc", "monitor.mode": "max"}, ("val/acc", "max")),
-        ({"monitor": None}, ("val/acc", "min")),
-    ],
-)
-def test_monitor_is_read_in_all_its_forms(
-    tmp_path: Path, config: dict[str, Any], expected: tuple[str, str]
-) -> None:
-    assert find_monitor(make_run(tmp_path / "a", config)) == expected
-
-
-def test_run_without_a_monitor_has_none(tmp_path: Path) -> None:
-    assert find_monitor(make_run(tmp_path / "a", monitor=None)) == ("", None)
-
-
-def test_metric_that_only_one_run_has_is_shown(tmp_path: Path) -> None:
+def test_a_metric_of_one_run_is_shown(tmp_path: Path) -> None:
     [score] = scores(tmp_path, {"val/acc": {1: 0.5}}, {})
     assert score.last == (0.5, None)
     assert not score.is_same
     assert deltas(score.last) == (0.0, None)
 
 
-def test_equal_metrics_are_the_same_also_when_not_numbers(tmp_path: Path) -> None:
+def test_nan_equals_nan(tmp_path: Path) -> None:
     points = {"val/acc": {1: math.nan}}
     [score] = scores(tmp_path, points, points)
     assert score.is_same
 
 
-@pytest.mark.parametrize(
-    ("mode", "delta", "verdict"),
-    [
+def test_a_delta_is_better_or_worse_by_mode() -> None:
+    for mode, delta, verdict in [
         ("max", 0.1, True),
         ("max", -0.1, False),
         ("min", -0.1, True),
@@ -117,10 +91,8 @@ def test_equal_metrics_are_the_same_also_when_not_numbers(tmp_path: Path) -> Non
         ("min", math.nan, None),
         ("min", None, None),
         (None, 0.1, None),
-    ],
-)
-def test_delta_is_judged_by_direction(mode: Any, delta: float | None, verdict: object) -> None:
-    assert MetricComparison("x", mode, (), ()).is_better(delta) is verdict
+    ]:
+        assert MetricComparison("x", mode, (), ()).is_better(delta) is verdict
 
 
 def test_deltas_are_part_of_the_json(tmp_path: Path) -> None:

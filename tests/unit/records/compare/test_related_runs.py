@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_children_are_those_that_name_it(root: Path) -> None:
+def test_children_name_their_parent(root: Path) -> None:
     found = find_related_runs(read_run(root / "project" / "tag" / "a"), root, print).children
     assert [(one.run, one.kind, one.status) for one in found] == [
         ("b", "trial", "finished"),
@@ -46,13 +46,13 @@ def test_children_are_those_that_name_it(root: Path) -> None:
     ]
 
 
-def test_replicates_are_finished_runs_of_the_same_config_one_of_each_seed(root: Path) -> None:
+def test_replicates_are_completed_runs_one_per_seed(root: Path) -> None:
     found = find_related_runs(read_run(root / "project" / "tag" / "a"), root, print).replicates
     assert [(one.run, one.seed, one.best) for one in found] == [("a", 1, 0.1), ("c", 2, 0.2)]
     assert find_related_runs(read_run(root / "project" / "tag" / "e"), root, print).replicates == ()
 
 
-def test_a_run_elsewhere_has_no_relatives(root: Path, tmp_path: Path) -> None:
+def test_a_run_outside_of_the_root_has_no_related_runs(root: Path, tmp_path: Path) -> None:
     record = read_run(root / "project" / "tag" / "a")
     found = find_related_runs(record, root / "other", print)
     assert (found.children, found.replicates) == ((), ())

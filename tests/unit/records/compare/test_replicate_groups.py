@@ -33,14 +33,14 @@ def test_replicates_of_a_project_are_found_under_any_tag(tmp_path: Path) -> None
     assert group.means["best"].count == 2
 
 
-def test_progress_of_a_long_search_is_told(tmp_path: Path) -> None:
+def test_progress_is_reported(tmp_path: Path) -> None:
     record = seeded(tmp_path / "runs" / "1", 1)
     told: list[str] = []
     find_replicates(record, tmp_path / "runs", told.append)
     assert told
 
 
-def test_beside_a_run_elsewhere_only_its_neighbours_are_looked_at(tmp_path: Path) -> None:
+def test_for_a_run_outside_of_the_root_siblings_are_searched(tmp_path: Path) -> None:
     record = seeded(tmp_path / "mine" / "1", 1)
     seeded(tmp_path / "mine" / "2", 2)
     seeded(tmp_path / "mine" / "deeper" / "3", 3)
@@ -49,7 +49,7 @@ def test_beside_a_run_elsewhere_only_its_neighbours_are_looked_at(tmp_path: Path
     assert group.runs == ("1", "2")
 
 
-def test_unfinished_runs_and_repeated_seeds_are_left_out(tmp_path: Path) -> None:
+def test_incomplete_runs_and_repeated_seeds_do_not_count(tmp_path: Path) -> None:
     record = seeded(tmp_path / "1", 1, 0.1)
     seeded(tmp_path / "2", 1, 0.5)
     seeded(tmp_path / "3", 2, 0.7, status="failed")
@@ -61,7 +61,7 @@ def test_unfinished_runs_and_repeated_seeds_are_left_out(tmp_path: Path) -> None
     assert group.means["best"].mean == pytest.approx(0.6)
 
 
-def test_only_figures_that_all_came_to_have_a_mean(tmp_path: Path) -> None:
+def test_only_values_of_all_runs_have_a_mean(tmp_path: Path) -> None:
     record = make_run(tmp_path / "1", {"seed": 1}, metrics={"a": 1.0, "train/epoch/a": 2.0})
     make_run(tmp_path / "2", {"seed": 2}, metrics={"a": 3.0, "b": 1.0})
     group = find_replicates(record, tmp_path)
@@ -69,13 +69,13 @@ def test_only_figures_that_all_came_to_have_a_mean(tmp_path: Path) -> None:
     assert list(group.means) == ["a"]
 
 
-def test_run_whose_config_is_lost_has_no_group(tmp_path: Path) -> None:
+def test_a_run_without_a_config_has_no_group(tmp_path: Path) -> None:
     record = make_run(tmp_path / "1")
     (record.path / "config" / "provenance.json").unlink()
     assert find_replicates(record, tmp_path) is None
 
 
-def test_group_of_runs_that_all_failed_has_no_means(tmp_path: Path) -> None:
+def test_a_group_of_failed_runs_has_no_means(tmp_path: Path) -> None:
     group = find_replicates(seeded(tmp_path / "1", 1, status="failed"), tmp_path)
     assert group is not None
     assert (group.runs, group.left_out, group.means) == ((), {"failed": 1}, {})

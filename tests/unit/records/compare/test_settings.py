@@ -19,7 +19,7 @@ def compared(tmp_path: Path, *configs: dict[str, Any]) -> SectionComparison:
     return compare_tables(parameter_tables(records))
 
 
-def test_parameter_that_differs_says_where_each_was_set(tmp_path: Path) -> None:
+def test_a_difference_shows_where_each_value_was_set(tmp_path: Path) -> None:
     facts = compared(
         tmp_path,
         {"optim.lr": origin(0.1, "a.yaml:14")},
@@ -35,7 +35,7 @@ def test_parameter_that_differs_says_where_each_was_set(tmp_path: Path) -> None:
     ]
 
 
-def test_default_that_was_written_out_equals_one_that_was_not(tmp_path: Path) -> None:
+def test_an_explicit_value_equals_the_same_default(tmp_path: Path) -> None:
     facts = compared(
         tmp_path, {"optim.eps": default(1e-8)}, {"optim.eps": origin(1e-8, "a.yaml:3")}
     )
@@ -43,13 +43,13 @@ def test_default_that_was_written_out_equals_one_that_was_not(tmp_path: Path) ->
     assert facts.num_same == 2  # the monitor, too
 
 
-def test_default_that_changed_differs(tmp_path: Path) -> None:
+def test_a_changed_default_is_a_difference(tmp_path: Path) -> None:
     facts = compared(tmp_path, {"optim.eps": default(1e-8)}, {"optim.eps": default(1e-6)})
     assert [one.key for one in facts.differences] == ["optim.eps"]
     assert not facts.differences[0].is_minor
 
 
-def test_defaults_of_another_class_are_minor_and_what_was_set_is_not(tmp_path: Path) -> None:
+def test_defaults_of_another_class_are_minor_differences(tmp_path: Path) -> None:
     facts = compared(
         tmp_path,
         {"optim.type": "SGD", "optim.nesterov": default(False), "optim.momentum": 0.9},
@@ -64,34 +64,23 @@ def test_defaults_of_another_class_are_minor_and_what_was_set_is_not(tmp_path: P
     }
 
 
-def test_names_seed_and_places_are_no_parameters(tmp_path: Path) -> None:
+def test_seed_tag_description_and_record_are_no_parameters(tmp_path: Path) -> None:
     one = {"seed": 1, "tag": "a", "desc": "x", "record.log_dir": "runs"}
     other = {"seed": 2, "tag": "b", "desc": "y", "record.log_dir": "elsewhere"}
     assert compared(tmp_path, one, other).differences == ()
 
 
-def test_what_was_changed_when_a_run_went_on_counts(tmp_path: Path) -> None:
-    attempts = [{"attempt": 0}, {"attempt": 1, "overrides": ["train.for=9ep", "optim.momentum=0"]}]
-    config = {"train.for": "3ep", "optim.lr": origin(0.1, "a.yaml:2")}
-    record = make_run(tmp_path / "a", config, attempts=attempts)
-    settings = read_settings(record)
+def test_overrides_of_a_resumed_run_count(tmp_path: Path) -> None:
+    overrides = ["train.for=9ep", "optim.momentum=0", "train.until=$delete"]
+    attempts = [{"attempt": 0}, {"attempt": 1, "overrides": overrides}]
+    config = {"train.for": "3ep", "train.until": "x", "optim.lr": origin(0.1, "a.yaml:2")}
+    settings = read_settings(make_run(tmp_path / "a", config, attempts=attempts))
     assert (settings["train.for"].value, settings["optim.momentum"].value) == ("9ep", 0)
     assert settings["train.for"].where == "command line of attempt 1"
     assert settings["optim.lr"].where == "a.yaml:2:1"
-
-
-def test_what_was_removed_when_a_run_went_on_is_gone(tmp_path: Path) -> None:
-    attempts = [{"attempt": 0}, {"attempt": 1, "overrides": ["train.until=$delete"]}]
-    record = make_run(tmp_path / "a", {"train.until": "x", "train.for": "1ep"}, attempts=attempts)
-    assert "train.until" not in read_settings(record)
-    assert "train.for" in read_settings(record)
-
-
-def test_change_that_was_taken_back_later_does_not_count(tmp_path: Path) -> None:
-    changed = {"attempt": 1, "overrides": ["train.for=9ep"]}
-    attempts = [{"attempt": 0}, changed, {"attempt": 2}]
-    record = make_run(tmp_path / "a", {"train.for": "3ep"}, attempts=attempts)
-    assert read_settings(record)["train.for"].value == "3ep"
+    assert "train.until" not in settings
+    reverted = make_run(tmp_path / "b", config, attempts=[*attempts, {"attempt": 2}])
+    assert read_settings(reverted)["train.for"].value == "3ep"
 
 
 def hooks(*types: str) -> dict[str, Any]:
@@ -99,28 +88,28 @@ def hooks(*types: str) -> dict[str, Any]:
     return named | {f"hooks.{i}.every": f"{kind} every" for i, kind in enumerate(types)}
 
 
-def test_one_more_hook_makes_no_other_hook_differ(tmp_path: Path) -> None:
-    facts = compared(tmp_path, hooks("my.Probe", "Stop"), hooks("Profiler", "my.Probe", "Stop"))
-    assert [one.key for one in facts.differences] == [
-        "hooks[Profiler].type",
-        "hooks[Profiler].every",
-    ]
+def test_elements_of_lists_with_different_types_are_named_by_type(tmp_path: Path) -> None:
+    same = hooks("Probe", "Stop")
+    for number, (one, other, keys) in enumerate(
+        (
+            (
+                hooks("my.Probe", "Stop"),
+                hooks("Profiler", "my.Probe", "Stop"),
+                ["hooks[Profiler].type", "hooks[Profiler].every"],
+            ),
+            (
+                hooks("Probe"),
+                hooks("Probe", "Probe"),
+                ["hooks[Probe#2].type", "hooks[Probe#2].every"],
+            ),
+            (same, same | {"hooks.1.every": "x"}, ["hooks.1.every"]),
+        )
+    ):
+        found = compared(tmp_path / str(number), one, other)
+        assert [difference.key for difference in found.differences] == keys
 
 
-def test_hooks_of_the_same_type_are_told_apart(tmp_path: Path) -> None:
-    facts = compared(tmp_path, hooks("Probe"), hooks("Probe", "Probe"))
-    assert [one.key for one in facts.differences] == [
-        "hooks[Probe#2].type",
-        "hooks[Probe#2].every",
-    ]
-
-
-def test_elements_keep_their_numbers_where_types_are_the_same(tmp_path: Path) -> None:
-    one, other = hooks("Probe", "Stop"), hooks("Probe", "Stop") | {"hooks.1.every": "x"}
-    assert [found.key for found in compared(tmp_path, one, other).differences] == ["hooks.1.every"]
-
-
-def test_values_are_compared_though_nobody_knows_who_set_them(tmp_path: Path) -> None:
+def test_values_without_provenance_are_compared(tmp_path: Path) -> None:
     record = make_run(tmp_path / "a", {"optim.lr": 0.1})
     (record.path / "config" / "provenance.json").unlink()
     settings = read_settings(record)
@@ -128,14 +117,11 @@ def test_values_are_compared_though_nobody_knows_who_set_them(tmp_path: Path) ->
     assert settings["optim.lr"].where == ""
 
 
-def test_seed_is_known_with_who_set_it(tmp_path: Path) -> None:
+def test_the_seed_comes_from_the_config_or_from_run_json(tmp_path: Path) -> None:
     record = make_run(tmp_path / "a", {"seed": command_line(7)})
     assert seed_table(record)["seed"].value == 7
     assert seed_table(record)["seed"].where == "command line"
-
-
-def test_seed_is_known_from_the_start_where_the_config_is_lost(tmp_path: Path) -> None:
-    record = make_run(tmp_path / "a", {"seed": 7})
+    record = make_run(tmp_path / "b", {"seed": 7})
     for path in (record.path / "config").iterdir():
         path.unlink()
     assert seed_table(record)["seed"].value == 7

@@ -1,4 +1,4 @@
-"""Who starts a run learns which folder it has."""
+"""Tests of epochal.records.folder.announce."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_the_folder_is_written_once_where_the_starter_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUN_FILE_VARIABLE, str(tmp_path / "run"))
     assert report_run_folder(Path("runs/a"))
     assert (tmp_path / "run").read_text() == str(Path("runs/a").absolute())
@@ -23,8 +21,6 @@ def test_the_folder_is_written_once_where_the_starter_looks(
     assert (tmp_path / "run").read_text().endswith("a")
 
 
-def test_a_starter_that_cannot_be_told_is_no_reason_to_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_report_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RUN_FILE_VARIABLE, str(tmp_path / "gone" / "run"))
     report_run_folder(tmp_path)

@@ -75,8 +75,41 @@ def test_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert encode_manifest(manifest) == (path / "manifest.json").read_bytes()
 
 
-def test_whole_checkpoint_has_no_damage(tmp_path: Path) -> None:
-    assert verify_checkpoint(make(tmp_path, "a")) is None
+def test_damage_names_checkpoint_file_and_reason(tmp_path: Path) -> None:
+    assert verify_checkpoint(make(tmp_path, "whole")) is None
+    path = make(tmp_path / "short", "a")
+    (path / "state.json").write_bytes(b"")
+    damage = verify_checkpoint(path)
+    assert damage == CheckpointDamage(path, "state.json", "0 bytes instead of 15")
+    assert str(damage) == f"{path}/state.json: damaged: 0 bytes instead of 15"
+    for file in ("manifest.json", "state.json", "tensors.safetensors"):
+        path = make(tmp_path / file, "a")
+        (path / file).unlink()
+        assert verify_checkpoint(path) == CheckpointDamage(path, file, "missing")
+
+
+def test_invalid_manifests_are_damage(tmp_path: Path) -> None:
+    path = make(tmp_path, "a")
+
+    def encoded(**facts: Any) -> bytes:
+        return encode_manifest(CheckpointManifest(**{"path": path, "files": {}, **facts}))
+
+    no_manifest, no_sense = "not the text of a manifest", "it makes no sense"
+    for text, file, what in [
+        *((text, "manifest.json", no_manifest) for text in (b"", b"[]", b"{}", b"\x80\x04}")),
+        (b'{"digest": "x"}', "manifest.json", "its text was changed"),
+        (encoded(format=2), "manifest.json", "format 2, and this version reads 1"),
+        (encoded(), "state.json", "not named in manifest.json"),
+        (encoded(step="7"), "manifest.json", no_sense),
+        (encoded(attempt=None), "manifest.json", no_sense),
+        (encoded(metrics=[1]), "manifest.json", no_sense),
+        (encoded(metrics={"val/acc": "high"}), "manifest.json", no_sense),
+        (encoded(monitor=["val/acc"]), "manifest.json", no_sense),
+        (encoded(files={"../../state.json": StoredFile(1, "")}), "manifest.json", no_sense),
+    ]:
+        (path / "manifest.json").write_bytes(text)
+        assert verify_checkpoint(path) == CheckpointDamage(path, file, what), text
+        assert bool(find_checkpoints(tmp_path)) == (file == "state.json"), text
 
 
 def test_any_changed_byte_of_any_file_is_found(tmp_path: Path) -> None:
@@ -95,78 +128,12 @@ def test_any_changed_byte_of_any_file_is_found(tmp_path: Path) -> None:
         file.write_bytes(data)
 
 
-def test_damage_names_checkpoint_and_file(tmp_path: Path) -> None:
-    path = make(tmp_path, "a")
-    (path / "state.json").write_bytes(b"")
-    damage = verify_checkpoint(path)
-    assert damage == CheckpointDamage(path, "state.json", "0 bytes instead of 15")
-    assert str(damage) == f"{path}/state.json: damaged: 0 bytes instead of 15"
-
-
-@pytest.mark.parametrize("file", ["manifest.json", "state.json", "tensors.safetensors"])
-def test_missing_file_is_found(tmp_path: Path, file: str) -> None:
-    path = make(tmp_path, "a")
-    (path / file).unlink()
-    assert verify_checkpoint(path) == CheckpointDamage(path, file, "missing")
-
-
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        (b"", "not the text of a manifest"),
-        (b"[]", "not the text of a manifest"),
-        (b"{}", "not the text of a manifest"),
-        (b'{"digest": "x"}', "its text was changed"),
-        (b"\x80\x04}", "not the text of a manifest"),
-    ],
-)
-def test_text_that_is_no_manifest_is_found(tmp_path: Path, text: bytes, what: str) -> None:
-    path = make(tmp_path, "a")
-    (path / "manifest.json").write_bytes(text)
-    assert verify_checkpoint(path) == CheckpointDamage(path, "manifest.json", what)
-
-
-def test_manifest_of_a_later_format_is_not_read(tmp_path: Path) -> None:
-    path = make(tmp_path, "a", format=2)
-    assert verify_checkpoint(path) == CheckpointDamage(
-        path, "manifest.json", "format 2, and this version reads 1"
-    )
-
-
-def test_manifest_that_names_too_few_files_is_found(tmp_path: Path) -> None:
-    path = make(tmp_path, "a")
-    manifest = CheckpointManifest(path=path, files={})
-    (path / "manifest.json").write_bytes(encode_manifest(manifest))
-    assert verify_checkpoint(path) == CheckpointDamage(
-        path, "state.json", "not named in manifest.json"
-    )
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"step": "7"},
-        {"attempt": None},
-        {"metrics": [1]},
-        {"metrics": {"val/acc": "high"}},
-        {"monitor": ["val/acc"]},
-        {"files": {"../../state.json": StoredFile(1, "")}},
-    ],
-)
-def test_manifest_whose_values_make_no_sense_is_found(tmp_path: Path, facts: Any) -> None:
-    path = make(tmp_path, "a")
-    manifest = CheckpointManifest(**{"path": path, "files": {}, **facts})
-    (path / "manifest.json").write_bytes(encode_manifest(manifest))
-    assert verify_checkpoint(path) == CheckpointDamage(path, "manifest.json", "it makes no sense")
-    assert find_checkpoints(tmp_path) == []
-
-
 def test_reading_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"manifest\.json: damaged: missing\n  `ls "):
         read_manifest(tmp_path / "nowhere")
 
 
-def test_order_is_that_of_attempt_and_step_and_not_of_time(tmp_path: Path) -> None:
+def test_checkpoints_are_sorted_by_attempt_and_step(tmp_path: Path) -> None:
     make(tmp_path, "c", attempt=0, step=200)
     make(tmp_path, "b", attempt=1, step=50, time="1999-01-01T00:00:00+00:00")
     make(tmp_path, "a", attempt=0, step=100, time="2099-01-01T00:00:00+00:00")
@@ -179,7 +146,7 @@ def test_order_is_that_of_attempt_and_step_and_not_of_time(tmp_path: Path) -> No
     assert damage == []
 
 
-def test_damaged_newest_one_is_passed_over_and_named(tmp_path: Path) -> None:
+def test_damaged_newer_checkpoints_are_skipped_and_named(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         make(tmp_path, f"step-{step}", step=step)
     (tmp_path / "step-4" / "manifest.json").write_bytes(b"x")
@@ -193,7 +160,7 @@ def test_damaged_newest_one_is_passed_over_and_named(tmp_path: Path) -> None:
     ]
 
 
-def test_best_one_is_found_and_falls_back_to_the_next(tmp_path: Path) -> None:
+def test_the_best_undamaged_checkpoint_is_found(tmp_path: Path) -> None:
     for step, value in ((1, -0.5), (2, -0.1), (3, math.nan), (4, -0.3)):
         scored(tmp_path, f"step-{step}", value, step=step)
     make(tmp_path, "step-5", step=5)
@@ -207,12 +174,12 @@ def test_best_one_is_found_and_falls_back_to_the_next(tmp_path: Path) -> None:
     assert [one.file for one in damage] == ["state.json"]
 
 
-def test_nothing_valid_is_none(tmp_path: Path) -> None:
+def test_a_folder_without_checkpoints_gives_none(tmp_path: Path) -> None:
     assert find_newest_checkpoint(tmp_path / "nowhere") == (None, [])
     assert find_best_checkpoint(tmp_path) == (None, [])
 
 
-def test_links_hidden_folders_and_foreign_ones_are_not_checkpoints(tmp_path: Path) -> None:
+def test_links_hidden_folders_and_other_folders_are_no_checkpoints(tmp_path: Path) -> None:
     path = make(tmp_path, "step-1")
     (tmp_path / "last").symlink_to(path)
     (tmp_path / "exports").mkdir()
@@ -223,18 +190,15 @@ def test_links_hidden_folders_and_foreign_ones_are_not_checkpoints(tmp_path: Pat
     assert find_newest_checkpoint(tmp_path)[1] == []
 
 
-def test_smaller_is_better_where_the_mode_says_so(tmp_path: Path) -> None:
+def test_lower_values_are_better_in_mode_min(tmp_path: Path) -> None:
     for step, value in ((1, 3.0), (2, -4.0), (3, -math.inf), (4, math.nan)):
         metrics = {"val/loss": value}
         make(tmp_path, f"{step}", step=step, monitor="val/loss", mode="min", metrics=metrics)
     assert [one.step for one in rank_by_score(find_checkpoints(tmp_path))] == [3, 2, 1]
 
 
-@pytest.mark.parametrize(
-    ("reason", "is_regular"),
-    [("every", True), ("best, end", True), ("start", True), ("end", False), ("preempted", False)],
-)
-def test_what_an_interruption_made_is_told_apart(
-    tmp_path: Path, reason: str, is_regular: bool
-) -> None:
-    assert read_manifest(make(tmp_path, "a", reason=reason)).is_regular == is_regular
+def test_checkpoints_of_an_interruption_are_not_regular(tmp_path: Path) -> None:
+    regular = {"every": True, "best, end": True, "start": True, "end": False, "preempted": False}
+    for reason, is_regular in regular.items():
+        path = make(tmp_path, reason, reason=reason)
+        assert read_manifest(path).is_regular == is_regular, reason

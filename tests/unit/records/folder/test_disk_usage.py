@@ -35,5 +35,5 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert part.num_bytes < 1000
 
 
-def test_a_folder_that_is_gone_has_no_parts(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_parts(tmp_path: Path) -> None:
     assert measure_disk_usage(tmp_path / "none") == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def test_folder_is_named_by_project_tag_and_time(tmp_path: Path) -> None:
     assert folder.id == folder.path.name
 
 
-def test_folder_holds_its_parts(tmp_path: Path) -> None:
+def test_a_folder_has_its_subfolders(tmp_path: Path) -> None:
     folder = create(tmp_path, subdirs=("plots", "dumps/deep"))
     made = {str(path.relative_to(folder.path)) for path in folder.path.rglob("*")}
     assert made == {
@@ -42,17 +41,15 @@ def test_folder_holds_its_parts(tmp_path: Path) -> None:
     assert folder.log_path == folder.logs_dir / "run.log"
 
 
-def test_log_file_may_lie_deeper(tmp_path: Path) -> None:
+def test_the_log_file_may_be_in_a_subfolder(tmp_path: Path) -> None:
     folder = create(tmp_path, log_file="rank0/train.log")
     assert folder.log_path == folder.logs_dir / "rank0" / "train.log"
     assert folder.log_path.parent.is_dir()
 
 
-def test_runs_started_in_the_same_second_have_their_own_folders(tmp_path: Path) -> None:
-    assert len({create(tmp_path).path for _ in range(20)}) == 20
-
-
-def test_taken_time_id_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_that_exists_is_not_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     numbers = iter([b"\0\0", b"\0\0", b"\0\1"])
     monkeypatch.setattr("os.urandom", lambda _: next(numbers))
     monkeypatch.setattr("epochal.records.folder.folder.datetime", StoppedClock)
@@ -83,21 +80,14 @@ def test_exact_folder_is_the_run_itself(tmp_path: Path) -> None:
     assert folder.config_dir.is_dir()
 
 
-def test_exact_folder_may_exist_when_it_is_empty(tmp_path: Path) -> None:
+def test_exact_folder_must_be_new_or_empty(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     assert create(tmp_path, log_dir=Path("mine"), exact=True).path == tmp_path / "mine"
-
-
-def test_exact_folder_with_content_is_refused(tmp_path: Path) -> None:
-    create(tmp_path, log_dir=Path("mine"), exact=True)
     with pytest.raises(RecordError, match=r"mine: is not empty, it holds 'checkpoints'\n  name a"):
         create(tmp_path, log_dir=Path("mine"), exact=True)
-
-
-def test_exact_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("x")
-    with pytest.raises(RecordError, match="mine: is a file, not a folder"):
-        create(tmp_path, log_dir=Path("mine"), exact=True)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RecordError, match="file: is a file, not a folder"):
+        create(tmp_path, log_dir=Path("file"), exact=True)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +103,8 @@ def test_paths_that_leave_the_run_are_refused(tmp_path: Path, name: str, key: st
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_names_become_safe_path_components() -> None:
+    for text, expected in [
         ("digits-mlp", "digits-mlp"),
         ("lr=1e-3, wide", "lr=1e-3-wide"),
         ("resnet 50\t(v1.5)", "resnet-50-v1.5"),
@@ -130,10 +119,8 @@ def test_paths_that_leave_the_run_are_refused(tmp_path: Path, name: str, key: st
         ("e\u0301", "é"),
         ("a\u202eb\0c\ud800d", "a-b-c-d"),
         ("🎉", "fallback"),
-    ],
-)
-def test_names_become_safe_path_components(text: str, expected: str) -> None:
-    assert slugify(text, default="fallback") == expected
+    ]:
+        assert slugify(text, default="fallback") == expected
 
 
 @settings(max_examples=200, deadline=None)
@@ -147,52 +134,38 @@ def test_any_name_is_safe(text: str) -> None:
     assert slugify(name, default="fallback") == name
 
 
-def test_any_tag_makes_a_folder_two_levels_down(tmp_path: Path) -> None:
+def test_any_project_and_tag_are_one_level_each(tmp_path: Path) -> None:
     folder = create(tmp_path, project="../../x", tag="ü/" * 200)
     assert folder.path.resolve().relative_to(tmp_path / "runs").parts[0] == "x"
     assert len(folder.path.relative_to(tmp_path / "runs").parts) == 3
 
 
-def test_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = "\n  choose another folder: record.log_dir=PATH"
+    for code, message in (
+        (errno.EROFS, f"records of runs cannot be written there: read-only file system{elsewhere}"),
+        (
+            errno.ENOENT,
+            f"records of runs cannot be written there: no such file or dir.*{elsewhere}",
+        ),
+        (errno.ENOSPC, "free some space there"),
+    ):
+
+        def refuse(path: Path, code: int = code) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(durable.system, "operations", durable.Operations(mkdir=refuse))
+        with pytest.raises(RecordError, match=message):
+            create_run_folder(RecordOptions(log_dir=tmp_path / "x"), project="p", tag="t")
+    monkeypatch.undo()
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RecordError, match=r"runs: records .*: not a directory\n  choose"):
         create(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"), [(errno.EROFS, "read-only file system"), (errno.ENOENT, "no such file")]
-)
-def test_a_place_where_nothing_can_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
-) -> None:
-    def refuse(path: Path) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(durable.system, "operations", durable.Operations(mkdir=refuse))
-    with pytest.raises(RecordError) as caught:
-        create_run_folder(RecordOptions(log_dir=tmp_path / "x"), project="p", tag="t")
-    what, hint = str(caught.value).splitlines()
-    assert what.startswith(f"{tmp_path / 'x'}: records of runs cannot be written there: {reason}")
-    assert hint == "  choose another folder: record.log_dir=PATH"
-
-
-def test_a_full_disk_is_not_the_fault_of_the_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr(durable.system, "operations", durable.Operations(mkdir=refuse))
-    with pytest.raises(RecordError, match="free some space there"):
-        create_run_folder(RecordOptions(log_dir=tmp_path), project="p", tag="t")
-
-
-def test_options_are_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
-        RecordOptions().exact = True  # type: ignore[misc]  # that is the point
-
-
-def test_text_logs_are_kept_by_rank(tmp_path: Path) -> None:
+def test_text_logs_are_found_by_rank(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, "train[1].txt")
     names = [folder.log_path_of(rank).name for rank in (0, 1, 12)]
     assert names == ["train[1].txt", "train[1].rank1.txt", "train[1].rank12.txt"]

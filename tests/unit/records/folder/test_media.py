@@ -28,13 +28,15 @@ def writer(tmp_path: Path) -> RunWriter:
     return RunWriter(RunFolder(tmp_path))
 
 
-@pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
-def test_tables_are_read_row_by_row(writer: RunWriter, suffix: str, separator: str) -> None:
-    lines = [separator.join(row) for row in (["name", "loss"], ['"a\nb"', "1"], ["c"])]
-    media = save_media(writer, "scores", "\n".join(lines).encode() + b"\xff", step=1, suffix=suffix)
-    assert media is not None
-    assert list(media.iter_rows()) == [["name", "loss"], ["a\nb", "1"], ["c\ufffd"]]
-    assert media.read_text().endswith("c\ufffd")
+def test_tables_are_read_row_by_row(writer: RunWriter) -> None:
+    for suffix, separator in [("csv", ","), ("tsv", "\t")]:
+        lines = [separator.join(row) for row in (["name", "loss"], ['"a\nb"', "1"], ["c"])]
+        media = save_media(
+            writer, "scores", "\n".join(lines).encode() + b"\xff", step=1, suffix=suffix
+        )
+        assert media is not None
+        assert list(media.iter_rows()) == [["name", "loss"], ["a\nb", "1"], ["c\ufffd"]]
+        assert media.read_text().endswith("c\ufffd")
 
 
 def decode_png(data: bytes) -> np.ndarray:
@@ -68,9 +70,8 @@ def test_matplotlib_reads_the_png(tmp_path: Path) -> None:
     assert (np.round(image.imread(tmp_path / "a.png") * 255) == pixels).all()
 
 
-@pytest.mark.parametrize(
-    ("data", "pixel"),
-    [
+def test_arrays_of_every_usual_layout_are_images(writer: RunWriter) -> None:
+    for data, pixel in [
         (np.full((8, 9), 7, np.uint8), [7]),
         (np.full((8, 9, 3), 0.5), [128, 128, 128]),
         (np.full((3, 8, 9), 1.0, np.float32), [255, 255, 255]),
@@ -79,15 +80,11 @@ def test_matplotlib_reads_the_png(tmp_path: Path) -> None:
         (np.ones((8, 9), bool), [255]),
         (np.full((8, 9, 4), 300), [255, 255, 255, 255]),
         ([[0.0, 1.0]], [0]),
-    ],
-)
-def test_arrays_of_every_usual_layout_are_images(
-    writer: RunWriter, data: object, pixel: list[int]
-) -> None:
-    media = save_media(writer, "grid", data, step=12)
-    assert media is not None
-    assert media.path == writer.path / "media" / "image" / "grid-000012.png"
-    assert decode_png(media.path.read_bytes())[0, 0].tolist() == pixel
+    ]:
+        media = save_media(writer, "grid", data, step=12)
+        assert media is not None
+        assert media.path == writer.path / "media" / "image" / "grid-000012.png"
+        assert decode_png(media.path.read_bytes())[0, 0].tolist() == pixel
 
 
 class Figure:
@@ -104,7 +101,7 @@ class Picture:
         file.write(f"saved as {format}".encode())
 
 
-def test_whatever_can_be_shown_is_kept_by_kind(writer: RunWriter, tmp_path: Path) -> None:
+def test_all_types_of_data_are_saved_by_kind(writer: RunWriter, tmp_path: Path) -> None:
     clip = tmp_path / "clip.MP4"
     clip.write_bytes(b"video")
     shown: list[tuple[object, dict[str, str], str, bytes]] = [
@@ -125,15 +122,15 @@ def test_whatever_can_be_shown_is_kept_by_kind(writer: RunWriter, tmp_path: Path
         assert media.path.read_bytes() == content
 
 
-@pytest.mark.parametrize("name", ["../../out", "/etc/x", "a/../b", "..", "", "a\0b", "x" * 300])
-def test_no_name_leaves_the_folder(writer: RunWriter, name: str) -> None:
-    media = save_media(writer, name, "text", step=1, kind="../up")
-    assert media is not None
-    assert media.path.resolve().is_relative_to(writer.path / "media")
-    assert read_media(writer.path)[0].name == name
+def test_no_name_escapes_the_folder(writer: RunWriter) -> None:
+    for name in ["../../out", "/etc/x", "a/../b", "..", "", "a\0b", "x" * 300]:
+        media = save_media(writer, name, "text", step=1, kind="../up")
+        assert media is not None
+        assert media.path.resolve().is_relative_to(writer.path / "media")
+        assert name in [one.name for one in read_media(writer.path)]
 
 
-def test_names_that_become_alike_keep_a_file_each(writer: RunWriter) -> None:
+def test_similar_names_get_different_files(writer: RunWriter) -> None:
     names = ["a/b", "a_b", "a-b", "a b", "a:b", "/a/b", "a//b", "..", "_", "", "x" * 90, "x" * 91]
     for name in names:
         save_media(writer, name, f"this is {name}", step=1)
@@ -149,7 +146,7 @@ def test_names_that_become_alike_keep_a_file_each(writer: RunWriter) -> None:
     ]
 
 
-def test_what_is_shown_again_at_the_same_step_takes_the_place_of_the_first(
+def test_a_second_file_at_a_step_replaces_the_first(
     writer: RunWriter,
 ) -> None:
     for text in ("first", "second"):
@@ -162,7 +159,7 @@ def test_what_is_shown_again_at_the_same_step_takes_the_place_of_the_first(
 @pytest.mark.parametrize(
     "data", [np.zeros(3), np.zeros((2, 2, 2, 2)), np.zeros((0, 3)), object(), None, 3.0]
 )
-def test_what_is_no_image_is_refused(writer: RunWriter, data: object) -> None:
+def test_arrays_that_are_no_image_are_refused(writer: RunWriter, data: object) -> None:
     with pytest.raises(RecordError, match=r"grid: cannot be shown as an image: .* of shape"):
         save_media(writer, "grid", data, step=1)
 
@@ -174,18 +171,18 @@ def test_bytes_of_unknown_kind_are_refused(writer: RunWriter, tmp_path: Path) ->
         save_media(writer, "x", tmp_path / "gone.wav", step=1)
 
 
-def test_nothing_is_kept_without_a_record() -> None:
+def test_nothing_is_saved_without_a_record() -> None:
     assert save_media(NullWriter(), "x", "text", step=1) is None
 
 
-def test_what_was_shown_is_listed_by_name_and_step(writer: RunWriter) -> None:
+def test_files_are_listed_by_name_and_step(writer: RunWriter) -> None:
     for name, step in (("b", 2), ("a", 10), ("a", 1), ("a", 10)):
         save_media(writer, name, f"{name} {step}", step=step)
     found = [(one.kind, one.name, one.step) for one in read_media(writer.path)]
     assert found == [("text", "a", 1), ("text", "a", 10), ("text", "b", 2)]
 
 
-def test_what_a_later_attempt_redid_or_left_out_is_not_listed(tmp_path: Path) -> None:
+def test_files_that_a_later_attempt_replaced_are_not_listed(tmp_path: Path) -> None:
     attempts = [{"attempt": 0}, {"attempt": 1, "origin": 0, "step": 4, "kept_points": 0}]
     (tmp_path / "run.json").write_text(json.dumps({"attempts": attempts}))
     for step in (2, 4, 6, 8):
@@ -196,7 +193,7 @@ def test_what_a_later_attempt_redid_or_left_out_is_not_listed(tmp_path: Path) ->
     assert [one.step for one in read_media(tmp_path, before=1)] == [2, 4]
 
 
-def test_what_was_shown_has_its_time_and_a_title_that_no_metric_has(writer: RunWriter) -> None:
+def test_files_have_a_time_and_a_title(writer: RunWriter) -> None:
     before = time.time()
     now = save_media(writer, "val/acc", b"a,b", step=1, kind="page", suffix=".CSV")
     (later,) = read_media(writer.path)
@@ -206,24 +203,18 @@ def test_what_was_shown_has_its_time_and_a_title_that_no_metric_has(writer: RunW
     assert abs(later.time - now.time) < 1
 
 
-def test_a_line_without_a_time_is_listed_all_the_same(writer: RunWriter) -> None:
+def test_damaged_lines_and_missing_files_are_left_out(writer: RunWriter) -> None:
     save_media(writer, "a", "text", step=1)
     path = writer.path / "events.jsonl"
-    line = json.loads(path.read_text())
-    path.write_text(json.dumps({**line, "time": "soon"}) + "\n")
-    assert [one.time for one in read_media(writer.path)] == [0.0]
-
-
-def test_damaged_lines_and_missing_files_are_left_out(writer: RunWriter) -> None:
-    media = save_media(writer, "a", "text", step=1)
-    save_media(writer, "b", "text", step=1)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "time": "soon"}) + "\n")
+    media = save_media(writer, "b", "text", step=1)
     assert media is not None
     media.path.unlink()
     writer.event("media", name="c")
-    assert [one.name for one in read_media(writer.path)] == ["b"]
+    assert [(one.name, one.time) for one in read_media(writer.path)] == [("a", 0.0)]
 
 
-def test_a_text_is_kept_without_its_secrets(writer: RunWriter) -> None:
+def test_text_is_saved_without_secrets(writer: RunWriter) -> None:
     media = save_media(writer, "log", "password: Zq7canary42", step=1)
     assert media is not None
     assert media.path.read_text() == "password: <redacted>"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from epochal.records.folder.folder import RunFolder
 from epochal.records.folder.readme import RunReadme, parse_readme, read_readme, write_readme
 from epochal.records.folder.writer import RunWriter
@@ -14,9 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(
-    ("content", "title", "text"),
-    [
+def test_edited_readmes_are_parsed() -> None:
+    for content, title, text in [
         ("", "", ""),
         ("# a\n", "a", ""),
         ("# a\n\nwhy\n\nnot\n", "a", "why\n\nnot"),
@@ -25,19 +22,17 @@ if TYPE_CHECKING:
         ("# a\n\nwhy\n\n---\n\nmachine\n", "a", "why"),
         ("# a\n\nwhy\n\n---\n\nmore\n\n---\n\nmachine\n", "a", "why\n\n---\n\nmore"),
         ("## b\n\nwhy\n", "", "## b\n\nwhy"),
-    ],
-)
-def test_page_is_read_however_people_wrote_it(content: str, title: str, text: str) -> None:
-    page = parse_readme(content)
-    assert (page.title, page.text) == (title, text)
+    ]:
+        page = parse_readme(content)
+        assert (page.title, page.text) == (title, text)
 
 
-def test_page_of_a_new_run_has_its_tag_and_no_text(tmp_path: Path) -> None:
+def test_the_readme_of_a_new_run_has_its_tag_and_no_text(tmp_path: Path) -> None:
     RunWriter(RunFolder(tmp_path)).write_readme("digits", "")
     assert (read_readme(tmp_path).title, read_readme(tmp_path).text) == ("digits", "")
 
 
-def test_page_is_rewritten_and_its_end_stays(tmp_path: Path) -> None:
+def test_a_readme_is_rewritten_and_its_last_part_stays(tmp_path: Path) -> None:
     RunWriter(RunFolder(tmp_path)).write_readme("digits", "why")
     before = read_readme(tmp_path)
     write_readme(tmp_path, RunReadme("better", "because\n\nof that", before.rest))
@@ -47,13 +42,13 @@ def test_page_is_rewritten_and_its_end_stays(tmp_path: Path) -> None:
     assert "np.fromfile" in content
 
 
-def test_page_that_is_missing_is_empty_and_can_be_written(tmp_path: Path) -> None:
+def test_a_missing_readme_is_empty_and_can_be_written(tmp_path: Path) -> None:
     assert read_readme(tmp_path) == RunReadme("", "")
     write_readme(tmp_path, RunReadme("", ""))
     assert read_readme(tmp_path) == RunReadme("untitled", "")
 
 
-def test_secrets_do_not_reach_the_page(tmp_path: Path) -> None:
+def test_a_readme_has_no_secrets(tmp_path: Path) -> None:
     token = "ghp_" + "a1B2" * 10
     write_readme(tmp_path, RunReadme("a", f"with {token}"))
     assert token not in (tmp_path / "README.md").read_text()

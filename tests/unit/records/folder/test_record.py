@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from epochal.config.node import from_plain
 from epochal.errors import Place, RecordError
 from epochal.records import collect_provenance, explain
+from epochal.records.find import find_runs, read_run
 from epochal.records.folder.folder import RecordOptions, create_run_folder
-from epochal.records.folder.record import Point, RunRecord, find_runs, read_run
+from epochal.records.folder.record import Point
 from epochal.records.folder.writer import RunWriter, Status
 from epochal.records.layout.process import host_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIG = {"seed": 3, "optim": {"type": "AdamW", "lr": 0.1, "betas": [0.9, 0.99]}}
 
@@ -69,50 +70,7 @@ def test_runs_are_found_and_summarised(tmp_path: Path) -> None:
     assert summary.damage == ()
 
 
-@pytest.mark.parametrize("level", ["", "runs", "runs/digits", "runs/digits/mlp"])
-def test_any_level_may_be_searched(tmp_path: Path, level: str) -> None:
-    path = make_run(tmp_path)
-    assert [run.path for run in find_runs(tmp_path / level)] == [path]
-    assert [run.path for run in find_runs(path)] == [path]
-
-
-def test_runs_come_in_the_order_they_started(tmp_path: Path) -> None:
-    times = ["2026-03-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00"]
-    for month in times:
-        make_run(tmp_path, tag="t", started=month)
-    assert [run.started for run in find_runs(tmp_path)] == sorted(times)
-
-
-def test_missing_and_empty_folders_hold_no_runs(tmp_path: Path) -> None:
-    assert find_runs(tmp_path / "none") == []
-    assert find_runs(tmp_path) == []
-    (tmp_path / "file").write_text("x")
-    assert find_runs(tmp_path / "file") == []
-
-
-def test_folders_inside_a_run_are_not_runs(tmp_path: Path) -> None:
-    path = make_run(tmp_path)
-    make_run(tmp_path).rename(path / "media" / "20260101-000000-0000")
-    assert len(find_runs(tmp_path)) == 1
-
-
-def test_exact_folder_is_found_by_its_content(tmp_path: Path) -> None:
-    options = RecordOptions(log_dir=Path("mine"), exact=True)
-    folder = create_run_folder(options, project="p", tag="t", base=tmp_path)
-    RunWriter(folder).write_run({"tag": "exact"})
-    assert summary_of(tmp_path).tag == "exact"
-    assert read_run("mine", tmp_path).path == tmp_path / "mine"
-
-
-def test_linked_folders_are_followed_once(tmp_path: Path) -> None:
-    path = make_run(tmp_path)
-    (tmp_path / "runs" / "loop").symlink_to(tmp_path / "runs")
-    (tmp_path / "other").symlink_to(path.parent)
-    assert len(find_runs(tmp_path)) == 1
-    assert len(find_runs(tmp_path / "other")) == 1
-
-
-def test_a_record_is_shown_without_all_that_it_holds(tmp_path: Path) -> None:
+def test_repr_of_a_record_is_short(tmp_path: Path) -> None:
     path = make_run(tmp_path)
     shown = repr(read_run(path))
     assert path.name in shown
@@ -120,26 +78,19 @@ def test_a_record_is_shown_without_all_that_it_holds(tmp_path: Path) -> None:
     assert "result=" not in shown
 
 
-@pytest.mark.parametrize("status", ["starting", "running"])
-def test_run_whose_process_is_gone_is_lost(tmp_path: Path, status: Any, ended_pid: int) -> None:
-    make_run(tmp_path, status=status, pid=ended_pid)
-    assert summary_of(tmp_path).status == "lost"
-    assert read_run("last", tmp_path).status["status"] == "lost"
-
-
-def test_living_run_is_running(tmp_path: Path) -> None:
-    make_run(tmp_path, status="running")
-    assert summary_of(tmp_path).status == "running"
-
-
-def test_run_on_another_machine_is_believed(tmp_path: Path, ended_pid: int) -> None:
-    make_run(tmp_path, status="running", pid=ended_pid, host="not-" + host_name())
-    assert summary_of(tmp_path).status == "running"
-
-
-def test_ended_run_is_never_lost(tmp_path: Path, ended_pid: int) -> None:
-    make_run(tmp_path, status="failed", pid=ended_pid)
-    assert summary_of(tmp_path).status == "failed"
+def test_only_an_active_run_of_this_machine_without_its_process_is_lost(
+    tmp_path: Path, ended_pid: int
+) -> None:
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        ("starting", {"pid": ended_pid}, "lost"),
+        ("running", {"pid": ended_pid}, "lost"),
+        ("running", {}, "running"),
+        ("running", {"pid": ended_pid, "host": f"not-{host_name()}"}, "running"),
+        ("failed", {"pid": ended_pid}, "failed"),
+    ]
+    for written, fields, expected in cases:
+        record = read_run(make_run(tmp_path, status=written, **fields))
+        assert (record.summary.status, record.status["status"]) == (expected, expected), fields
 
 
 def test_folder_without_files_is_listed_as_damaged(tmp_path: Path) -> None:
@@ -153,58 +104,39 @@ def test_folder_without_files_is_listed_as_damaged(tmp_path: Path) -> None:
     assert record.events == []
 
 
-RUBBISH = [b"", b"{", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"a": 1} x']
-
-
-@pytest.mark.parametrize("content", RUBBISH, ids=range(len(RUBBISH)))
-@pytest.mark.parametrize("name", ["run.json", "status.json", "result.json"])
-def test_damaged_files_are_reported_and_never_crash(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_damaged_files_are_reported(tmp_path: Path) -> None:
     path = make_run(tmp_path)
-    (path / name).write_bytes(content)
-    [line] = summary_of(tmp_path).damage
-    assert line in (f"{name}: not valid JSON", f"{name}: not a mapping")
-    assert line in read_run("last", tmp_path).damage
-
-
-def test_file_that_is_a_folder_is_reported(tmp_path: Path) -> None:
-    path = make_run(tmp_path)
+    rubbish = [b"", b"{", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"a": 1} x']
+    for name in ("run.json", "status.json", "result.json"):
+        whole = (path / name).read_bytes()
+        for content in rubbish:
+            (path / name).write_bytes(content)
+            [line] = read_run(path).summary.damage
+            assert line in (f"{name}: not valid JSON", f"{name}: not a mapping"), content[:9]
+            assert line in read_run(path).damage
+        (path / name).write_bytes(whole)
     (path / "run.json").unlink()
     (path / "run.json").mkdir()
-    assert summary_of(tmp_path).damage == ("run.json: cannot be read: is a directory",)
+    assert read_run(path).summary.damage == ("run.json: cannot be read: is a directory",)
 
 
-@pytest.mark.parametrize("value", [None, "x", [], {}, 1.5, -1, 10**30, True])
-def test_values_of_wrong_types_do_not_crash(tmp_path: Path, value: object) -> None:
+def test_only_an_ended_run_needs_a_result(tmp_path: Path) -> None:
+    for status, damage in (("finished", ("result.json: missing",)), ("running", ())):
+        path = make_run(tmp_path, status=status)
+        (path / "result.json").unlink()
+        assert read_run(path).summary.damage == damage, status
+
+
+def test_values_of_wrong_types_do_not_crash(tmp_path: Path) -> None:
     path = make_run(tmp_path, status="running")
     keys = ("status", "pid", "host", "process", "step", "started", "reason", "ended")
     whole = json.loads((path / "status.json").read_text())
-    for key in keys:
-        (path / "status.json").write_text(json.dumps({**whole, key: value}))
-        assert isinstance(summary_of(tmp_path).status, str)
-    (path / "run.json").write_text(json.dumps(dict.fromkeys(("tag", "project"), value)))
-    assert isinstance(summary_of(tmp_path).tag, str)
-
-
-def test_finished_run_without_result_is_reported(tmp_path: Path) -> None:
-    (make_run(tmp_path) / "result.json").unlink()
-    assert summary_of(tmp_path).damage == ("result.json: missing",)
-
-
-def test_running_run_needs_no_result(tmp_path: Path) -> None:
-    (make_run(tmp_path, status="running") / "result.json").unlink()
-    assert summary_of(tmp_path).damage == ()
-
-
-def test_listing_needs_no_numpy(tmp_path: Path) -> None:
-    make_run(tmp_path)
-    code = (
-        "import sys, pathlib; from epochal.records import find_runs\n"
-        f"assert find_runs(pathlib.Path({str(tmp_path)!r}))\n"
-        "sys.exit(bool({'numpy', 'torch', 'ruamel'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    for value in (None, "x", [], {}, 1.5, -1, 10**30, True):
+        for key in keys:
+            (path / "status.json").write_text(json.dumps({**whole, key: value}))
+            assert isinstance(summary_of(tmp_path).status, str), (key, value)
+        (path / "run.json").write_text(json.dumps(dict.fromkeys(("tag", "project"), value)))
+        assert isinstance(summary_of(tmp_path).tag, str), value
 
 
 def test_record_holds_everything(tmp_path: Path) -> None:
@@ -220,20 +152,7 @@ def test_record_holds_everything(tmp_path: Path) -> None:
     assert record.damage == ()
 
 
-def test_what_was_changed_when_a_run_went_on_is_explained(tmp_path: Path) -> None:
-    path = make_run(tmp_path)
-    run = json.loads((path / "run.json").read_text())
-    attempts = [{"attempt": 0}, {"attempt": 1, "overrides": ["optim.lr=0.5"]}]
-    (path / "run.json").write_text(json.dumps({**run, "attempts": attempts}))
-    assert explain(read_run(path), "optim.lr").splitlines() == [
-        "optim.lr = 0.5",
-        "  set by command line of attempt 1: optim.lr=0.5",
-        "  over 0.1 from a.json:1:2",
-    ]
-    assert explain(read_run(path), "seed") == "seed = 3\n  set in a.json:1:2"
-
-
-def test_a_change_belongs_to_the_attempt_that_made_it(tmp_path: Path) -> None:
+def test_an_override_is_attributed_to_the_attempt_that_set_it(tmp_path: Path) -> None:
     path = make_run(tmp_path)
     run = json.loads((path / "run.json").read_text())
     changes = [
@@ -249,19 +168,17 @@ def test_a_change_belongs_to_the_attempt_that_made_it(tmp_path: Path) -> None:
     assert "set by command line of attempt 3: seed=5" in explain(record, "seed")
 
 
-def test_record_explains_its_values(tmp_path: Path) -> None:
-    record = read_run(make_run(tmp_path))
-    assert explain(record, "seed") == "seed = 3\n  set in a.json:1:2"
-
-
-@pytest.mark.parametrize(
-    ("format", "text"), [("yaml", "seed: 3\n"), ("toml", "seed = 3\n"), ("json", '{"seed": 3}')]
-)
-def test_expanded_config_is_read_in_its_own_format(tmp_path: Path, format: str, text: str) -> None:
+def test_expanded_config_is_read_in_its_format(tmp_path: Path) -> None:
     path = make_run(tmp_path)
     (path / "config" / "expanded.json").unlink()
-    (path / "config" / f"expanded.{format}").write_text(text)
-    assert read_run(path).expanded == {"seed": 3}
+    cases = [("yaml", b"seed: 3\n", 3), ("toml", b"seed = 3\n", 3), ("json", b'{"seed": 3}', 3)]
+    cases += [("json", text, None) for text in (b"", b"\xff\0", b"[1]", b"{", b"x" * 2_000_000)]
+    cases += [("py", b"raise SystemExit('executed')", None)]
+    for format, content, seed in cases:
+        file = path / "config" / f"expanded.{format}"
+        file.write_bytes(content)
+        assert read_run(path).expanded.get("seed") == seed, (format, content[:20])
+        file.unlink()
 
 
 def test_expanded_config_is_not_filled_from_the_readers_environment(
@@ -274,20 +191,6 @@ def test_expanded_config_is_not_filled_from_the_readers_environment(
     assert read_run(path).expanded == config
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\0", b"[1]", b"{", b"x" * 2_000_000])
-def test_damaged_expanded_config_is_empty(tmp_path: Path, content: bytes) -> None:
-    path = make_run(tmp_path)
-    (path / "config" / "expanded.json").write_bytes(content)
-    assert read_run(path).expanded == {}
-
-
-def test_code_planted_as_expanded_config_is_not_run(tmp_path: Path) -> None:
-    path = make_run(tmp_path)
-    (path / "config" / "expanded.json").unlink()
-    (path / "config" / "expanded.py").write_text("raise SystemExit('executed')")
-    assert read_run(path).expanded == {}
-
-
 def test_metrics_are_read_through_the_record(tmp_path: Path) -> None:
     record = read_run(make_run(tmp_path, points={"b": [3.0, 1.0, 2.0], "a": [0.0]}))
     assert record.metric_names() == ["a", "b"]
@@ -298,7 +201,7 @@ def test_metrics_are_read_through_the_record(tmp_path: Path) -> None:
     assert record.best("b", "max") == Point(0, 3.0)
 
 
-def test_nan_is_never_best_unless_it_is_alone(tmp_path: Path) -> None:
+def test_nan_is_best_only_if_all_values_are_nan(tmp_path: Path) -> None:
     points = {"a": [math.nan, -2.0, -1.0, -1.0, math.nan], "b": [math.nan, math.nan]}
     record = read_run(make_run(tmp_path, points=points))
     assert record.best("a", "max") == Point(2, -1.0)
@@ -322,19 +225,14 @@ def test_metric_whose_points_are_damaged_is_reported(tmp_path: Path) -> None:
         record.last("loss")
 
 
-@pytest.mark.parametrize("name", ["metrics.bin", "series.jsonl"])
-def test_a_finished_run_without_its_points_is_damaged(tmp_path: Path, name: str) -> None:
-    path = make_run(tmp_path)
-    (path / name).unlink()
-    assert summary_of(tmp_path).damage == (f"{name}: missing",)
-    assert f"{name}: missing" in read_run("last", tmp_path).damage
-
-
-def test_a_run_that_measured_nothing_needs_no_points(tmp_path: Path) -> None:
-    path = make_run(tmp_path)
-    (path / "result.json").write_text('{"status": "finished", "metrics": {}}')
-    (path / "metrics.bin").unlink()
-    assert summary_of(tmp_path).damage == ()
+def test_a_finished_run_with_metrics_needs_its_points(tmp_path: Path) -> None:
+    for name in ("metrics.bin", "series.jsonl"):
+        path = make_run(tmp_path)
+        (path / name).unlink()
+        assert read_run(path).summary.damage == (f"{name}: missing",)
+        assert f"{name}: missing" in read_run(path).damage
+        (path / "result.json").write_text('{"status": "finished", "metrics": {}}')
+        assert read_run(path).summary.damage == ()
 
 
 def test_damaged_events_are_counted(tmp_path: Path) -> None:
@@ -346,104 +244,7 @@ def test_damaged_events_are_counted(tmp_path: Path) -> None:
     assert record.damage == ("events.jsonl: 1 damaged line left out",)
 
 
-def rename(path: Path, name: str) -> Path:
-    return path.rename(path.with_name(name))
-
-
-@pytest.fixture
-def three_runs(tmp_path: Path) -> list[Path]:
-    names = ["20260101-000000-aaaa", "20260101-000001-aabb", "20260202-000000-ccbb"]
-    return [rename(make_run(tmp_path), name) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("name", "index"),
-    [
-        ("20260101-000000-aaaa", 0),
-        ("20260202", 2),
-        ("aaaa", 0),
-        ("ccbb", 2),
-        ("0001-a", 1),
-        ("last", 2),
-    ],
-)
-def test_runs_are_named_by_id_or_a_part_of_it(
-    tmp_path: Path, three_runs: list[Path], name: str, index: int
-) -> None:
-    assert read_run(name, tmp_path).path == three_runs[index]
-
-
-def test_runs_are_named_by_path(
-    tmp_path: Path, three_runs: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert read_run(three_runs[1], tmp_path / "elsewhere").path == three_runs[1]
-    assert read_run(str(three_runs[1])).path == three_runs[1]
-    monkeypatch.chdir(three_runs[1])
-    assert read_run(".").summary.tag == "mlp"
-
-
-def test_name_that_fits_several_runs_lists_them(tmp_path: Path, three_runs: list[Path]) -> None:
-    with pytest.raises(RecordError) as caught:
-        read_run("bb", tmp_path)
-    assert str(caught.value).splitlines() == [
-        f"bb: fits 2 runs in {tmp_path}",
-        f"  {three_runs[1]}",
-        f"  {three_runs[2]}",
-    ]
-
-
-def test_long_lists_of_candidates_are_cut(tmp_path: Path) -> None:
-    for _ in range(10):
-        make_run(tmp_path)
-    with pytest.raises(RecordError, match="fits 10 runs") as caught:
-        read_run("2", tmp_path)
-    assert str(caught.value).splitlines()[-1] == "  and 2 older ones"
-
-
-def test_full_id_wins_over_longer_ones(tmp_path: Path) -> None:
-    for name in ("alpha", "alpha-2"):
-        options = RecordOptions(log_dir=Path(name), exact=True)
-        folder = create_run_folder(options, project="p", tag="t", base=tmp_path)
-        RunWriter(folder).write_run({})
-    assert read_run("alpha", tmp_path).path == tmp_path / "alpha"
-
-
-def test_unknown_run_suggests_the_closest(tmp_path: Path, three_runs: list[Path]) -> None:
-    with pytest.raises(
-        RecordError, match=r"no such run in .*\n  did you mean '20260202-000000-ccbb'"
-    ):
-        read_run("20260202-000000-ccbx", tmp_path)
-
-
-@pytest.mark.parametrize("name", ["", "zzz", "a\0b", "no/such/path"])
-def test_nonsense_is_no_run(tmp_path: Path, three_runs: list[Path], name: str) -> None:
-    with pytest.raises(RecordError):
-        read_run(name, tmp_path)
-
-
-def test_empty_root_says_how_to_start(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match=r"no runs here\n  start one with `epochal run CONFIG`"):
-        read_run("last", tmp_path)
-
-
-def test_unreadable_folders_are_passed_over(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may read everything")
-    make_run(tmp_path)
-    (tmp_path / "runs" / "secret").mkdir(mode=0)
-    assert len(find_runs(tmp_path)) == 1
-
-
-def test_hundreds_of_runs_are_listed(tmp_path: Path) -> None:
-    path = make_run(tmp_path)
-    for number in range(200):
-        shutil.copytree(path, path.with_name(f"20260101-000000-{number:04x}"))
-    runs = find_runs(tmp_path)
-    assert len(runs) == 201
-    assert isinstance(read_run(f"{199:04x}", tmp_path), RunRecord)
-
-
-def test_folds_are_the_runs_inside_of_a_run_in_their_order(tmp_path: Path) -> None:
+def test_folds_are_read_in_numeric_order(tmp_path: Path) -> None:
     whole = tmp_path / "20260101-000000-abcd"
     for folder in (whole, *(whole / "folds" / str(number) for number in (1, 2, 10))):
         folder.mkdir(parents=True)
@@ -451,3 +252,17 @@ def test_folds_are_the_runs_inside_of_a_run_in_their_order(tmp_path: Path) -> No
     (whole / "folds" / ".removing-3").mkdir()
     assert [fold.path.name for fold in read_run(whole).folds] == ["1", "2", "10"]
     assert read_run(whole / "folds" / "2").folds == []
+
+
+def test_overrides_of_a_resumed_run_are_explained(tmp_path: Path) -> None:
+    path = make_run(tmp_path)
+    assert explain(read_run(path), "seed") == "seed = 3\n  set in a.json:1:2"
+    run = json.loads((path / "run.json").read_text())
+    attempts = [{"attempt": 0}, {"attempt": 1, "overrides": ["optim.lr=0.5"]}]
+    (path / "run.json").write_text(json.dumps({**run, "attempts": attempts}))
+    assert explain(read_run(path), "optim.lr").splitlines() == [
+        "optim.lr = 0.5",
+        "  set by command line of attempt 1: optim.lr=0.5",
+        "  over 0.1 from a.json:1:2",
+    ]
+    assert explain(read_run(path), "seed") == "seed = 3\n  set in a.json:1:2"

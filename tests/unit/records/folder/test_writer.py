@@ -61,9 +61,7 @@ def use(writer: Writer) -> None:
     writer.close()
 
 
-def test_null_writer_takes_everything_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_null_writer_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("an operation on the disk")
 
@@ -75,7 +73,7 @@ def test_null_writer_takes_everything_and_writes_nothing(
     assert NullWriter().path is None
 
 
-def test_run_writer_leaves_the_whole_record(writer: RunWriter, folder: RunFolder) -> None:
+def test_the_run_writer_writes_all_files(writer: RunWriter, folder: RunFolder) -> None:
     use(writer)
     files = {str(p.relative_to(folder.path)) for p in folder.path.rglob("*") if p.is_file()}
     assert files == {
@@ -87,20 +85,20 @@ def test_run_writer_leaves_the_whole_record(writer: RunWriter, folder: RunFolder
     assert writer.path == folder.path
 
 
-@pytest.mark.parametrize("implementation", [RunWriter, NullWriter])
-def test_writers_have_the_same_interface(implementation: type) -> None:
-    names = [name for name in vars(Writer) if not name.startswith("_")]
-    public = {name for name in vars(implementation) if not name.startswith("_")}
-    assert public == set(names)
-    for name in names:
-        wanted, here = getattr(Writer, name), getattr(implementation, name)
-        if callable(wanted):
-            assert inspect.signature(wanted) == inspect.signature(here)
-        else:
-            assert isinstance(here, property)
+def test_writers_have_the_same_interface() -> None:
+    for implementation in [RunWriter, NullWriter]:
+        names = [name for name in vars(Writer) if not name.startswith("_")]
+        public = {name for name in vars(implementation) if not name.startswith("_")}
+        assert public == set(names)
+        for name in names:
+            wanted, here = getattr(Writer, name), getattr(implementation, name)
+            if callable(wanted):
+                assert inspect.signature(wanted) == inspect.signature(here)
+            else:
+                assert isinstance(here, property)
 
 
-def test_readme_has_the_tag_as_title_and_the_purpose_as_body(
+def test_readme_has_the_tag_as_title_and_the_description_as_text(
     writer: RunWriter, folder: RunFolder
 ) -> None:
     writer.write_readme("digits\n mlp", "Does width help?\n\nSee last week.\n")
@@ -109,21 +107,19 @@ def test_readme_has_the_tag_as_title_and_the_purpose_as_body(
     assert any("np.fromfile(" in line for line in lines)
 
 
-def test_readme_without_purpose_invites_to_write_one(writer: RunWriter, folder: RunFolder) -> None:
+def test_readme_without_description_has_a_prompt_and_is_never_overwritten(
+    writer: RunWriter, folder: RunFolder
+) -> None:
     writer.write_readme("", "  ")
     lines = (folder.path / "README.md").read_text().splitlines()
     assert lines[0] == "# untitled"
     assert lines[2] == "_Write here what this run is for and what came of it._"
-
-
-def test_edited_readme_is_never_overwritten(writer: RunWriter, folder: RunFolder) -> None:
-    writer.write_readme("tag", "first")
     (folder.path / "README.md").write_text("my notes")
     writer.write_readme("tag", "second")
     assert (folder.path / "README.md").read_text() == "my notes"
 
 
-def test_config_sources_keep_their_places_to_each_other(
+def test_config_files_keep_their_relative_paths(
     writer: RunWriter, folder: RunFolder, tmp_path: Path
 ) -> None:
     sources = [
@@ -142,14 +138,9 @@ def test_config_sources_keep_their_places_to_each_other(
     assert read_json(folder.config_dir / "provenance.json") == {"seed": [{"value": 1}]}
 
 
-def test_relative_source_paths_are_taken_from_the_current_folder(
-    writer: RunWriter, folder: RunFolder
-) -> None:
+def test_configs_may_have_a_relative_path_or_none(writer: RunWriter, folder: RunFolder) -> None:
     writer.write_config([Text(Path("exp/a.toml"), "seed = 1")], "seed = 1", "toml", {})
     assert (folder.config_dir / "written" / "a.toml").read_text() == "seed = 1"
-
-
-def test_config_from_python_needs_no_file(writer: RunWriter, folder: RunFolder) -> None:
     writer.write_config([Text(None, "seed: 1")], "seed: 1", "yaml", {})
     assert (folder.config_dir / "written" / "config-0.yaml").read_text() == "seed: 1"
     writer.write_config([], "seed: 1", "yaml", {})
@@ -164,7 +155,7 @@ def test_run_json_says_when_and_what(writer: RunWriter, folder: RunFolder) -> No
     assert datetime.fromisoformat(run["created"]).utcoffset() == timedelta(0)
 
 
-def test_status_keeps_what_was_said_before(writer: RunWriter, folder: RunFolder) -> None:
+def test_status_keeps_the_fields_of_earlier_calls(writer: RunWriter, folder: RunFolder) -> None:
     writer.write_status("starting")
     first = read_json(folder.path / "status.json")
     writer.write_status("running", step=5, epoch=1)
@@ -177,16 +168,16 @@ def test_status_keeps_what_was_said_before(writer: RunWriter, folder: RunFolder)
     assert status["started"] == first["started"] <= status["updated"]
 
 
-@pytest.mark.parametrize("end", ["finished", "stopped", "failed", "interrupted"])
-def test_status_of_an_ended_run_says_when(writer: RunWriter, folder: RunFolder, end: Any) -> None:
-    writer.write_status("running")
-    writer.write_status(end, reason="because")
-    status = read_json(folder.path / "status.json")
-    assert datetime.fromisoformat(status["ended"]) >= datetime.fromisoformat(status["started"])
-    assert status["reason"] == "because"
+def test_status_of_an_ended_run_has_its_time(writer: RunWriter, folder: RunFolder) -> None:
+    for end in ("finished", "stopped", "failed", "interrupted"):
+        writer.write_status("running")
+        writer.write_status(end, reason="because")
+        status = read_json(folder.path / "status.json")
+        assert datetime.fromisoformat(status["ended"]) >= datetime.fromisoformat(status["started"])
+        assert status["reason"] == "because", end
 
 
-def test_points_are_on_the_disk_before_the_status_that_counts_them(
+def test_points_are_synced_before_the_status(
     writer: RunWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -208,9 +199,7 @@ def test_result_with_nan_is_valid_json(writer: RunWriter, folder: RunFolder) -> 
     }
 
 
-def test_points_and_events_outlive_a_process_that_never_closed(
-    writer: RunWriter, folder: RunFolder
-) -> None:
+def test_points_and_events_are_readable_without_close(writer: RunWriter, folder: RunFolder) -> None:
     writer.log({"loss": 0.5}, 3)
     writer.event("warning", text="ä\n")
     assert read_series(folder.path, "loss")[1].tolist() == [0.5]
@@ -228,7 +217,7 @@ def test_event_data_may_be_anything(writer: RunWriter, folder: RunFolder) -> Non
     assert math.isnan(line["nan"])
 
 
-def test_closed_writer_can_go_on(writer: RunWriter, folder: RunFolder) -> None:
+def test_a_closed_writer_opens_again(writer: RunWriter, folder: RunFolder) -> None:
     use(writer)
     writer.event("after")
     writer.log({"loss": 0.25}, 3)
@@ -237,7 +226,7 @@ def test_closed_writer_can_go_on(writer: RunWriter, folder: RunFolder) -> None:
     assert read_series(folder.path, "loss")[0].tolist() == [1, 2, 3]
 
 
-def test_folder_that_vanished_is_reported(writer: RunWriter, folder: RunFolder) -> None:
+def test_a_deleted_folder_is_reported(writer: RunWriter, folder: RunFolder) -> None:
     import shutil
 
     shutil.rmtree(folder.path)
@@ -247,7 +236,7 @@ def test_folder_that_vanished_is_reported(writer: RunWriter, folder: RunFolder) 
         writer.log({"a": 1.0}, 1)
 
 
-def test_process_that_goes_on_keeps_the_start_and_counts_itself(
+def test_a_resumed_run_keeps_its_start_and_counts_attempts(
     writer: RunWriter, folder: RunFolder
 ) -> None:
     use(writer)
@@ -266,21 +255,14 @@ def test_process_that_goes_on_keeps_the_start_and_counts_itself(
     assert read_series(folder.path, "loss")[1].tolist() == [1.0, 0.25]
 
 
-def test_damaged_status_does_not_keep_a_run_from_going_on(folder: RunFolder) -> None:
+def test_a_run_with_a_damaged_status_can_be_resumed(folder: RunFolder) -> None:
     (folder.path / "status.json").write_text("{")
     writer = RunWriter(folder, attempt=1)
     writer.write_status("running")
     assert read_json(folder.path / "status.json")["attempt"] == 1
 
 
-def test_points_are_counted_before_and_after_the_first_one(writer: RunWriter) -> None:
-    assert writer.num_points == 0
-    writer.log({"a": 1.0, "b": 2.0}, 1)
-    writer.sync()
-    assert writer.num_points == 2
-
-
-def test_what_is_logged_after_going_back_counts_instead(folder: RunFolder) -> None:
+def test_points_after_a_rollback_replace_earlier_ones(folder: RunFolder) -> None:
     writer = RunWriter(folder)
     writer.write_run({"attempts": [{"attempt": 0, "command": "x"}]})
     created = read_json(folder.path / "run.json")["created"]
@@ -297,7 +279,7 @@ def test_what_is_logged_after_going_back_counts_instead(folder: RunFolder) -> No
 
 
 @pytest.mark.parametrize("code", ERRORS)
-def test_going_back_is_recorded_whole_or_not_at_all(
+def test_a_rollback_is_recorded_atomically(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """Whichever operation fails: the list of attempts can be read, and nothing else has changed."""

@@ -16,7 +16,7 @@ from epochal.records.index.database import (
     open_writer,
     remove_index_file,
 )
-from epochal.records.index.schema import SCHEMA_VERSION, create_tables
+from epochal.records.index.sql_schema import SCHEMA_VERSION, create_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,47 +29,31 @@ def make(path: Path, *, is_shared: bool = False, version: int = SCHEMA_VERSION) 
         connection.execute("INSERT INTO metrics (run_id, name, last) VALUES (1, 'val/loss', 0.5)")
 
 
-def test_an_index_is_recognised(tmp_path: Path) -> None:
-    make(tmp_path / "index.db")
-    assert inspect_index_file(tmp_path / "index.db") == "usable"
+def test_the_state_of_a_file_is_recognised(tmp_path: Path) -> None:
+    def foreign(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE mine (a)")
+
+    for state, write in (
+        ("usable", make),
+        ("missing", lambda path: None),
+        ("missing", lambda path: path.touch()),
+        ("damaged", lambda path: path.write_text("no database " * 100)),
+        ("foreign", foreign),
+        ("newer", lambda path: make(path, version=SCHEMA_VERSION + 1)),
+        ("older", lambda path: make(path, version=SCHEMA_VERSION - 1)),
+    ):
+        remove_index_file(tmp_path / "index.db")
+        write(tmp_path / "index.db")
+        assert inspect_index_file(tmp_path / "index.db") == state
 
 
-def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    assert inspect_index_file(tmp_path / "index.db") == "missing"
-
-
-def test_an_empty_file_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "index.db").touch()
-    assert inspect_index_file(tmp_path / "index.db") == "missing"
-
-
-def test_something_else_is_damaged(tmp_path: Path) -> None:
-    (tmp_path / "index.db").write_text("these are the voyages " * 100)
-    assert inspect_index_file(tmp_path / "index.db") == "damaged"
-
-
-def test_another_database_is_foreign(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "index.db")) as connection:
-        connection.execute("CREATE TABLE mine (a)")
-    assert inspect_index_file(tmp_path / "index.db") == "foreign"
-
-
-@pytest.mark.parametrize(
-    ("version", "state"), [(SCHEMA_VERSION + 1, "newer"), (SCHEMA_VERSION - 1, "older")]
-)
-def test_another_version_is_told(tmp_path: Path, version: int, state: str) -> None:
-    make(tmp_path / "index.db", version=version)
-    assert inspect_index_file(tmp_path / "index.db") == state
-
-
-@pytest.mark.parametrize(("is_shared", "mode"), [(True, "delete"), (False, "wal")])
-def test_what_machines_share_has_no_write_ahead_log(
-    tmp_path: Path, is_shared: bool, mode: str
-) -> None:
-    path = tmp_path / "index.db"
-    make(path, is_shared=not is_shared)
-    with closing(open_writer(path, is_shared=is_shared)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
+def test_a_shared_index_has_no_write_ahead_log(tmp_path: Path) -> None:
+    for is_shared, mode in ((True, "delete"), (False, "wal")):
+        path = tmp_path / f"{mode}.db"
+        make(path, is_shared=not is_shared)
+        with closing(open_writer(path, is_shared=is_shared)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
 
 
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
@@ -81,23 +65,20 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
         connection.execute("DELETE FROM runs")
 
 
-def test_an_index_in_memory_begins_with_what_is_on_disk(tmp_path: Path) -> None:
-    make(tmp_path / "index.db")
-    with closing(open_in_memory(tmp_path / "index.db")) as connection:
+def test_an_index_in_memory_is_copied_from_a_usable_file(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    for text in (None, "", "no database at all " * 100):
+        if text is not None:
+            path.write_text(text)
+        with closing(open_in_memory(path)) as connection:
+            assert connection.execute("SELECT last FROM metrics").fetchall() == [], text
+    path.unlink()
+    make(path)
+    with closing(open_in_memory(path)) as connection:
         assert connection.execute("SELECT last FROM metrics").fetchall() == [(0.5,)]
 
 
-@pytest.mark.parametrize("text", [None, "", "no database at all " * 100])
-def test_an_index_in_memory_is_empty_where_there_is_nothing_sound(
-    tmp_path: Path, text: str | None
-) -> None:
-    if text is not None:
-        (tmp_path / "index.db").write_text(text)
-    with closing(open_in_memory(tmp_path / "index.db")) as connection:
-        assert connection.execute("SELECT * FROM runs").fetchall() == []
-
-
-def test_a_removed_index_leaves_nothing(tmp_path: Path) -> None:
+def test_removing_an_index_removes_its_side_files(tmp_path: Path) -> None:
     for name in ("index.db", "index.db-wal", "index.db-shm"):
         (tmp_path / name).touch()
     remove_index_file(tmp_path / "index.db")
@@ -114,13 +95,13 @@ def test_there_is_one_writer_at_a_time(tmp_path: Path) -> None:
         assert is_mine
 
 
-def test_a_killed_writer_holds_nothing(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_writer_is_released(tmp_path: Path) -> None:
     script = (
         "import os, sys\nfrom pathlib import Path\n"
         "from epochal.records.index.database import holding_writer_lock\n"
         "with holding_writer_lock(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
     path = tmp_path / "index.db"
-    subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    assert subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode == -9
     with holding_writer_lock(path) as is_mine:
         assert is_mine

@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from tests.unit.records.index.made import origin
 
 from epochal.records.index.params import Param, params_from_values, read_params
 
 
-@pytest.mark.parametrize(
-    ("value", "text", "number"),
-    [
+def test_values_have_a_text_and_a_number() -> None:
+    for value, text, number in [
         (0.001, "0.001", 0.001),
         (3, "3", 3.0),
         (True, "true", 1.0),
@@ -22,20 +20,16 @@ from epochal.records.index.params import Param, params_from_values, read_params
         (math.inf, "inf", math.inf),
         (math.nan, "nan", None),
         (10**400, str(10**400), None),
-    ],
-)
-def test_a_value_has_its_text_and_if_it_can_a_number(
-    value: object, text: str | None, number: float | None
-) -> None:
-    assert read_params({"a.b": origin(value)}) == [Param("a.b", text, number, False)]
+    ]:
+        assert read_params({"a.b": origin(value)}) == [Param("a.b", text, number, False)]
 
 
-def test_a_default_is_told_from_a_value_that_was_set() -> None:
+def test_defaults_differ_from_values_that_were_set() -> None:
     found = read_params({"a": origin(1), "b": origin(1, "default"), "c": origin(1, "command line")})
     assert [one.is_default for one in found] == [False, True, False]
 
 
-def test_a_list_is_there_as_a_whole_and_by_its_elements() -> None:
+def test_a_list_has_a_row_and_its_elements_too() -> None:
     found = read_params({"betas.0": origin(0.9, "default"), "betas.1": origin(0.99, "default")})
     assert {one.key: one.text for one in found} == {
         "betas": "[0.9,0.99]",
@@ -51,27 +45,31 @@ def test_a_list_with_one_element_that_was_set_is_no_default() -> None:
     assert (whole.text, whole.is_default) == ('[{"type":"A","every":null}]', False)
 
 
-def test_lists_in_lists_are_put_together_again() -> None:
+def test_nested_lists_are_rebuilt() -> None:
     keys = ("grid.0.0", "grid.0.1", "grid.1.0")
     texts = {one.key: one.text for one in read_params({key: origin(1) for key in keys})}
     assert texts["grid"] == "[[1,1],[1]]"
     assert texts["grid.1"] == "[1]"
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [{"a": None}, {"a": []}, {"a": [3]}, {"a": "x"}, {"a": {"value": 1}}, {"": origin(1)}],
-)
-def test_what_is_damaged_is_left_out(damaged: dict[str, object]) -> None:
-    assert "b" in {one.key for one in read_params({**damaged, "b": origin(1)})}
+def test_damaged_origins_are_left_out() -> None:
+    for damaged in [
+        {"a": None},
+        {"a": []},
+        {"a": [3]},
+        {"a": "x"},
+        {"a": {"value": 1}},
+        {"": origin(1)},
+    ]:
+        assert "b" in {one.key for one in read_params({**damaged, "b": origin(1)})}
 
 
-def test_a_leaf_with_something_in_it_does_not_stop_the_reading() -> None:
+def test_a_key_below_a_leaf_does_not_crash() -> None:
     keys = ("a.0", "a.0.b", "a.0.b.c")
     assert len(read_params({key: origin(1) for key in keys})) == 4
 
 
-def test_plain_values_are_rows_of_which_nobody_knows_who_set_them() -> None:
+def test_plain_values_become_rows() -> None:
     found = params_from_values({"a": {"b": 1, "c": [1, {"d": None}]}, "e": {}})
     assert {one.key: one.text for one in found} == {
         "a.b": "1",

@@ -9,7 +9,7 @@ from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records import RunFolder, RunWriter
 from epochal.records.index.refresh import RefreshResult, refresh_tables
-from epochal.records.index.schema import create_tables
+from epochal.records.index.sql_schema import create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_new_runs_are_read_once(tables: sqlite3.Connection, tmp_path: Path) -> N
     assert refresh(tables, tmp_path) == RefreshResult(total=3, read=1)
 
 
-def test_everything_is_read_anew_when_asked_for(tables: sqlite3.Connection, tmp_path: Path) -> None:
+def test_all_folders_are_read_on_request(tables: sqlite3.Connection, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     refresh(tables, tmp_path)
     (run / "run.json").write_text('{"project": "edited in place"}')
@@ -63,7 +63,7 @@ def test_everything_is_read_anew_when_asked_for(tables: sqlite3.Connection, tmp_
     assert tables.execute("SELECT project FROM runs").fetchall() == [("edited in place",)]
 
 
-def test_a_deleted_run_is_forgotten_with_all_its_parts(
+def test_a_deleted_run_is_removed_from_all_tables(
     tables: sqlite3.Connection, tmp_path: Path
 ) -> None:
     shutil.rmtree(gone := make_run(tmp_path, tag="gone"))
@@ -76,7 +76,7 @@ def test_a_deleted_run_is_forgotten_with_all_its_parts(
     assert parts(tables) == {one for (one,) in tables.execute("SELECT id FROM runs")}
 
 
-def test_a_moved_run_is_followed(tables: sqlite3.Connection, tmp_path: Path) -> None:
+def test_a_moved_run_gets_its_new_path(tables: sqlite3.Connection, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     refresh(tables, tmp_path)
     (tmp_path / "archive").mkdir()
@@ -86,7 +86,7 @@ def test_a_moved_run_is_followed(tables: sqlite3.Connection, tmp_path: Path) -> 
     assert parts(tables) == {one for (one,) in tables.execute("SELECT id FROM runs")}
 
 
-def test_a_moved_folder_of_runs_is_followed(tables: sqlite3.Connection, tmp_path: Path) -> None:
+def test_runs_in_a_renamed_folder_get_new_paths(tables: sqlite3.Connection, tmp_path: Path) -> None:
     names = sorted(make_run(tmp_path).name for _ in range(3))
     refresh(tables, tmp_path)
     (tmp_path / "p" / "a").rename(tmp_path / "p" / "z")
@@ -94,7 +94,7 @@ def test_a_moved_folder_of_runs_is_followed(tables: sqlite3.Connection, tmp_path
     assert paths(tables) == [f"p/z/{name}" for name in names]
 
 
-def test_a_copy_with_its_old_times_is_a_run_of_its_own(
+def test_a_copy_with_the_same_times_is_another_run(
     tables: sqlite3.Connection, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path)
@@ -103,16 +103,14 @@ def test_a_copy_with_its_old_times_is_a_run_of_its_own(
     assert refresh(tables, tmp_path) == RefreshResult(total=2, read=1)
 
 
-def test_a_root_that_is_moved_as_a_whole_keeps_its_paths(
-    tables: sqlite3.Connection, tmp_path: Path
-) -> None:
+def test_a_moved_root_keeps_relative_paths(tables: sqlite3.Connection, tmp_path: Path) -> None:
     make_run(tmp_path / "runs")
     refresh(tables, tmp_path / "runs")
     (tmp_path / "runs").rename(tmp_path / "archive")
     assert refresh(tables, tmp_path / "archive") == RefreshResult(total=1, read=0)
 
 
-def test_an_edited_page_is_read_again(tables: sqlite3.Connection, tmp_path: Path) -> None:
+def test_an_edited_readme_is_read_again(tables: sqlite3.Connection, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     refresh(tables, tmp_path)
     (run / "README.md").write_text("# a\n\nit worked\n")
@@ -121,7 +119,7 @@ def test_an_edited_page_is_read_again(tables: sqlite3.Connection, tmp_path: Path
     assert tables.execute("SELECT rowid FROM search WHERE search MATCH 'worked'").fetchall()
 
 
-def test_the_points_of_a_run_at_work_are_looked_at_each_time(
+def test_the_points_of_an_active_run_are_read_each_time(
     tables: sqlite3.Connection, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path, status=None)
@@ -144,7 +142,7 @@ def test_a_run_whose_process_died_becomes_lost(
     assert tables.execute("SELECT status FROM runs").fetchall() == [("lost",)]
 
 
-def test_a_damaged_run_is_listed_as_such(tables: sqlite3.Connection, tmp_path: Path) -> None:
+def test_a_damaged_run_is_listed(tables: sqlite3.Connection, tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run / "status.json").unlink()
     refresh(tables, tmp_path)
@@ -152,7 +150,7 @@ def test_a_damaged_run_is_listed_as_such(tables: sqlite3.Connection, tmp_path: P
     assert row == (run.name, "damaged", "status.json: missing")
 
 
-def test_a_folder_name_that_is_no_text_is_listed_in_escapes(
+def test_a_name_that_is_not_valid_utf_8_is_escaped(
     tables: sqlite3.Connection, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path)
@@ -161,7 +159,7 @@ def test_a_folder_name_that_is_no_text_is_listed_in_escapes(
     assert paths(tables) == ["p/a/caf\\udce9"]
 
 
-def test_a_run_that_goes_while_it_is_read_is_left_out(
+def test_a_run_that_is_deleted_during_a_refresh_is_left_out(
     tables: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(tmp_path)
@@ -174,7 +172,7 @@ def test_a_run_that_goes_while_it_is_read_is_left_out(
     assert paths(tables) == []
 
 
-def test_who_asks_is_told_how_far_it_is(tables: sqlite3.Connection, tmp_path: Path) -> None:
+def test_progress_is_reported(tables: sqlite3.Connection, tmp_path: Path) -> None:
     make_run(tmp_path, tag="a")
     make_run(tmp_path, tag="b")
     told: list[str] = []

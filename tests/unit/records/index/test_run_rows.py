@@ -6,18 +6,17 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import pytest
 from tests.unit.records.index.made import make_run
 
 from epochal.records.index.refresh import refresh_tables
 from epochal.records.index.run_rows import read_run_rows
-from epochal.records.index.schema import RUN_COLUMNS, create_tables
+from epochal.records.index.sql_schema import RUN_COLUMNS, create_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_run_is_one_row_its_params_its_metrics_and_its_words(tmp_path: Path) -> None:
+def test_a_run_becomes_a_row_params_metrics_and_text(tmp_path: Path) -> None:
     folder = make_run(tmp_path, tag="warm", desc="does it help", lr=0.25, seed=7, loss=0.5)
     rows = read_run_rows(folder)
     assert {*rows.values, "path", "stamp"} == set(RUN_COLUMNS)
@@ -42,41 +41,35 @@ def test_a_run_is_one_row_its_params_its_metrics_and_its_words(tmp_path: Path) -
     assert "optim.momentum 0.9" in rows.words.defaults
 
 
-@pytest.mark.parametrize(
-    ("overrides", "lr"), [(["optim.lr=0.5"], 0.5), ([], 0.25), (["=", "a.b..c=["], 0.25)]
-)
-def test_what_was_changed_when_a_run_went_on_counts(
-    tmp_path: Path, overrides: list[str], lr: float
-) -> None:
-    attempts = [{"attempt": 0}, {"attempt": 1, "overrides": overrides}]
-    folder = make_run(tmp_path, lr=0.25, attempts=attempts)
+def test_overrides_of_a_resumed_run_count(tmp_path: Path) -> None:
     config = {"seed": 0, "optim": {"lr": 0.25, "momentum": 0.9}}
-    (folder / "config" / "expanded.yaml").write_text(json.dumps(config))
-    known = {one.key: one for one in read_run_rows(folder).params}
-    assert known["optim.lr"].number == lr
-    assert known["optim.momentum"].is_default
+    for overrides, lr in ((["optim.lr=0.5"], 0.5), ([], 0.25), (["=", "a.b..c=["], 0.25)):
+        attempts = [{"attempt": 0}, {"attempt": 1, "overrides": overrides}]
+        folder = make_run(tmp_path, lr=0.25, attempts=attempts)
+        (folder / "config" / "expanded.yaml").write_text(json.dumps(config))
+        known = {one.key: one for one in read_run_rows(folder).params}
+        assert known["optim.lr"].number == lr, overrides
+        assert known["optim.momentum"].is_default
 
 
-@pytest.mark.parametrize("seed", [2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63)])
-def test_large_seeds_are_kept_to_the_last_digit(tmp_path: Path, seed: int) -> None:
-    rows = read_run_rows(make_run(tmp_path, seed=seed))
-    assert int(rows.values["seed"]) == seed
-    [one] = [one for one in rows.params if one.key == "seed"]
-    assert (one.text, one.number) == (str(seed), seed if seed < 2**63 else float(seed))
+def test_large_seeds_are_exact(tmp_path: Path) -> None:
+    for seed in (2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63)):
+        rows = read_run_rows(make_run(tmp_path, seed=seed))
+        assert int(rows.values["seed"]) == seed
+        [one] = [one for one in rows.params if one.key == "seed"]
+        assert (one.text, one.number) == (str(seed), seed if seed < 2**63 else float(seed))
 
 
-@pytest.mark.parametrize(("monitor", "best"), [("-val/loss", 0.5), ("+val/loss", 2.5)])
-def test_a_run_without_a_result_has_the_best_value_until_now(
-    tmp_path: Path, monitor: str, best: float
-) -> None:
+def test_a_run_without_a_result_has_the_best_value_so_far(tmp_path: Path) -> None:
     folder = make_run(tmp_path, status=None)
     path = folder / "config" / "provenance.json"
     known = json.loads(path.read_text())
-    path.write_text(json.dumps({**known, "monitor": [{"value": monitor, "layer": "file"}]}))
-    assert read_run_rows(folder).values["best"] == best
+    for monitor, best in (("-val/loss", 0.5), ("+val/loss", 2.5)):
+        path.write_text(json.dumps({**known, "monitor": [{"value": monitor, "layer": "file"}]}))
+        assert read_run_rows(folder).values["best"] == best
 
 
-def test_a_run_that_was_killed_before_it_told_anything_is_known_by_its_points(
+def test_the_step_of_a_killed_run_comes_from_its_points(
     tmp_path: Path,
 ) -> None:
     folder = make_run(tmp_path, status=None)
@@ -87,7 +80,7 @@ def test_a_run_that_was_killed_before_it_told_anything_is_known_by_its_points(
     assert (values["step"], values["seconds"]) == (2, None)
 
 
-def test_what_the_result_says_is_the_last_value_and_not_the_last_point(tmp_path: Path) -> None:
+def test_the_last_value_is_that_of_the_result(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     result = {"metrics": {"val/loss": 0.75, "test/acc": 0.9}, "best": 0.5}
     (folder / "result.json").write_text(json.dumps(result))
@@ -102,14 +95,14 @@ def test_a_parent_is_named_with_its_kind(tmp_path: Path) -> None:
     assert (values["parent"], values["parent_kind"]) == ("20260101-1", "trial")
 
 
-def test_the_page_and_not_the_start_says_what_a_run_is_for(tmp_path: Path) -> None:
+def test_tag_and_description_come_from_the_readme(tmp_path: Path) -> None:
     folder = make_run(tmp_path, desc="before")
     (folder / "README.md").write_text("# other tag\n\nafter\n")
     values = read_run_rows(folder).values
     assert (values["tag"], values["desc"]) == ("other tag", "after")
 
 
-def test_the_code_of_a_run_is_known_by_its_digest(tmp_path: Path) -> None:
+def test_the_digest_of_the_code_is_read(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     assert read_run_rows(folder).values["code"] == ""
     (folder / "code").mkdir(exist_ok=True)
@@ -117,40 +110,33 @@ def test_the_code_of_a_run_is_known_by_its_digest(tmp_path: Path) -> None:
     assert read_run_rows(folder).values["code"] == "abc"
 
 
-def test_what_ended_a_run_is_one_line(tmp_path: Path) -> None:
+def test_the_error_of_a_run_is_one_line(tmp_path: Path) -> None:
     folder = make_run(tmp_path, status="failed")
     result = {"attempt": 0, "exception_type": "ValueError", "message": "bad\nworse"}
     (folder / "result.json").write_text(json.dumps(result))
     assert read_run_rows(folder).values["error"] == "ValueError: bad"
 
 
-@pytest.mark.parametrize("name", ["run.json", "status.json", "result.json", "README.md"])
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", '{"seed": []}', "\x00\xff", '{"step": 1e999, "seed": "x", "tag": 3}']
-)
-def test_a_damaged_file_does_not_stop_the_reading(tmp_path: Path, name: str, text: str) -> None:
+def test_damaged_files_are_read_without_a_crash(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
-    (folder / name).write_text(text)
-    assert read_run_rows(folder).values["run"] == folder.name
+    damaged = ["", "{", "[1]", '{"seed": []}', "\x00\xff", '{"step": 1e999, "seed": "x", "tag": 3}']
+    origins = (
+        '{"a": [{"value": {"x": [1]}}], "a.0": [{"value": "\\ud800"}], "\\udc00": [{"value": 1}]}'
+    )
+    cases = [(name, damaged) for name in ("run.json", "status.json", "result.json", "README.md")]
+    cases += [("config/provenance.json", ["", "[]", '{"a": null, "b": [3], "c": [{}]}', origins])]
+    for name, texts in cases:
+        whole = (folder / name).read_bytes()
+        for text in texts:
+            (folder / name).write_text(text)
+            rows = read_run_rows(folder)
+            assert rows.values["run"] == folder.name, (name, text)
+            for one in rows.params:
+                (one.key + (one.text or "")).encode()
+        (folder / name).write_bytes(whole)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        '{"a": null, "b": [3], "c": [{}]}',
-        '{"a": [{"value": {"x": [1]}}], "a.0": [{"value": "\\ud800"}], "\\udc00": [{"value": 1}]}',
-    ],
-)
-def test_a_damaged_provenance_does_not_stop_the_reading(tmp_path: Path, text: str) -> None:
-    folder = make_run(tmp_path)
-    (folder / "config" / "provenance.json").write_text(text)
-    for one in read_run_rows(folder).params:
-        (one.key + (one.text or "")).encode()
-
-
-def test_without_provenance_the_expanded_config_says_the_values(tmp_path: Path) -> None:
+def test_without_provenance_values_come_from_the_expanded_config(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     (folder / "config" / "provenance.json").unlink()
     (folder / "config" / "expanded.yaml").write_text("optim: {lr: 0.5}\n")
@@ -165,7 +151,7 @@ def test_an_empty_folder_that_is_named_like_a_run_is_damaged(tmp_path: Path) -> 
     assert "run.json: missing" in str(values["damage"])
 
 
-def test_no_damage_of_any_file_stops_the_reading(tmp_path: Path) -> None:
+def test_random_damage_does_not_stop_a_refresh(tmp_path: Path) -> None:
     """Bytes are changed, lost and doubled, as disks and hurried editors do it."""
     draw, folder = random.Random(0), make_run(tmp_path, parent={"run": "x", "kind": "fold"})
     files = [path for path in folder.rglob("*") if path.is_file()]

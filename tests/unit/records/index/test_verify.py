@@ -34,11 +34,11 @@ def change(root: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-def test_an_index_of_what_is_there_has_no_faults(root: Path) -> None:
+def test_a_current_index_has_no_errors(root: Path) -> None:
     assert faults(root) == []
 
 
-def test_a_run_too_few_and_one_too_many_are_named(root: Path) -> None:
+def test_missing_and_superfluous_runs_are_named(root: Path) -> None:
     shutil.rmtree(root / "p")
     run = make_run(root, tag="new")
     texts = sorted(fault.partition(": ")[2] for fault in faults(root))
@@ -46,22 +46,21 @@ def test_a_run_too_few_and_one_too_many_are_named(root: Path) -> None:
     assert f"p/new/{run.name}: not in the index" in faults(root)
 
 
-@pytest.mark.parametrize(
-    ("statement", "what"),
-    [
+def test_differences_are_named(root: Path) -> None:
+    found = []
+    for statement, what in (
         ("UPDATE runs SET tag = 'x', step = 7", "tag, step"),
         ("UPDATE params SET number = 7 WHERE key = 'optim.lr'", "config"),
         ("DELETE FROM metrics", "metrics"),
         ("UPDATE search SET about = 'x'", "words"),
-    ],
-)
-def test_what_differs_is_named(root: Path, statement: str, what: str) -> None:
-    change(root, statement)
-    (fault,) = faults(root)
-    assert fault.endswith(f": differs in {what}")
+    ):
+        change(root, statement)
+        found.append(what)
+        (fault,) = faults(root)
+        assert fault.endswith(f": differs in {', '.join(found)}")
 
 
-def test_damage_that_the_index_does_not_know_is_named(root: Path) -> None:
+def test_new_damage_of_a_run_is_named(root: Path) -> None:
     for path in root.rglob("config/*.*"):
         path.unlink()
     (fault,) = faults(root)
@@ -70,7 +69,7 @@ def test_damage_that_the_index_does_not_know_is_named(root: Path) -> None:
     assert f", damage ({told}), " in fault
 
 
-def test_damage_of_the_file_is_told(root: Path) -> None:
+def test_a_damaged_file_is_reported(root: Path) -> None:
     path = root / ".epochal" / "index.db"
     data = bytearray(path.read_bytes())
     data[3 * 4096 : 4 * 4096] = b"\xff" * 4096

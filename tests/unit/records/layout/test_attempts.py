@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,9 @@ from epochal.records.layout.attempts import (
     select_current_points,
 )
 
+if TYPE_CHECKING:
+    import pytest
+
 
 def select(rows: list[tuple[int, int]], *known: Attempt) -> list[bool]:
     numbers = np.array([number for number, _ in rows], dtype=np.uint32)
@@ -26,7 +28,7 @@ def select(rows: list[tuple[int, int]], *known: Attempt) -> list[bool]:
     return [bool(one) for one in select_current_points(numbers, steps, known)]
 
 
-def test_what_is_written_reads_back() -> None:
+def test_attempts_are_read_as_written() -> None:
     first = begin_attempt(0)
     later = Attempt(
         attempt=2,
@@ -47,7 +49,7 @@ def _as_json(attempt: Attempt) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in attempt.to_json().items()}
 
 
-def test_a_run_that_goes_back_begins_an_attempt_of_the_same_process() -> None:
+def test_a_rollback_adds_an_attempt_of_the_same_process() -> None:
     first = {"attempt": 0, "command": "epochal run", "kept_points": 7, "torch": "2", "code": {}}
     facts = {"checkpoint": "step-4", "origin": 0, "step": 4}
     run = add_rollback_attempt({"tag": "x", "attempts": [first]}, 1, **facts, points=30)  # type: ignore[arg-type]
@@ -63,61 +65,50 @@ def test_a_run_that_goes_back_begins_an_attempt_of_the_same_process() -> None:
     assert len(add_rollback_attempt({"attempts": "damaged"}, 1, **facts, points=1)["attempts"]) == 1  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("status", "is_supervised", "restarts", "cause"),
-    [
+def test_an_attempt_has_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    for status, is_supervised, restarts, cause in [
         ("interrupted", False, None, "resumed"),
         ("preempted", False, "0", "resumed"),
         ("lost", True, None, "retried"),
         ("failed", True, "", "retried"),
         ("preempted", True, None, "requeued"),
         ("lost", False, "2", "requeued"),
-    ],
-)
-def test_an_attempt_knows_how_it_came_to_be(
-    monkeypatch: pytest.MonkeyPatch,
-    status: str,
-    is_supervised: bool,
-    restarts: str | None,
-    cause: str,
-) -> None:
-    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    if restarts is not None:
-        monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
-    assert find_cause(status, is_supervised=is_supervised) == cause
-    assert begin_attempt(1, cause).cause == cause
-    assert begin_attempt(0).cause == "started"
+    ]:
+        monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+        if restarts is not None:
+            monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+        assert find_cause(status, is_supervised=is_supervised) == cause
+        assert begin_attempt(1, cause).cause == cause
+        assert begin_attempt(0).cause == "started"
 
 
-@pytest.mark.parametrize(
-    "damaged", [None, 3, "x", [None], [{}], [{"attempt": -1}], [{"attempt": True}]]
-)
-def test_damaged_lists_are_left_out(damaged: object) -> None:
-    assert read_attempts({"attempts": damaged}) == []
-    assert read_attempts({}) == []
-    assert read_attempts({"attempts": [{"attempt": 0, "pid": "x"}]}) == [Attempt(attempt=0)]
+def test_damaged_attempts_are_left_out() -> None:
+    for damaged in [None, 3, "x", [None], [{}], [{"attempt": -1}], [{"attempt": True}]]:
+        assert read_attempts({"attempts": damaged}) == []
+        assert read_attempts({}) == []
+        assert read_attempts({"attempts": [{"attempt": 0, "pid": "x"}]}) == [Attempt(attempt=0)]
 
 
-def test_points_that_existed_at_the_checkpoint_count_and_later_ones_do_not() -> None:
+def test_points_after_the_checkpoint_are_replaced() -> None:
     rows = [(0, 5), (0, 10), (0, 10), (0, 12), (1, 10), (1, 15)]
     resumed = Attempt(attempt=1, origin=0, step=10, kept_points=2)
     kept = [True, True, False, False, True, True]
     assert select(rows, Attempt(attempt=0), resumed) == kept
 
 
-def test_without_a_count_the_step_decides() -> None:
+def test_without_a_count_the_step_of_the_checkpoint_decides() -> None:
     rows = [(0, 5), (0, 10), (0, 12), (1, 12)]
     assert select(rows, Attempt(attempt=1, step=10)) == [True, True, False, True]
 
 
-def test_run_that_was_just_resumed_shows_nothing_beyond_its_checkpoint() -> None:
+def test_a_resumed_run_has_no_points_after_its_checkpoint() -> None:
     assert select([(0, 5), (0, 9)], Attempt(attempt=1, origin=0, step=5, kept_points=1)) == [
         True,
         False,
     ]
 
 
-def test_going_back_behind_an_earlier_resume_brings_back_what_that_had_dropped() -> None:
+def test_a_rollback_before_a_resume_restores_earlier_points() -> None:
     rows = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 4)]
     attempts = [
         Attempt(attempt=1, origin=0, step=1, kept_points=1),
@@ -126,14 +117,14 @@ def test_going_back_behind_an_earlier_resume_brings_back_what_that_had_dropped()
     assert select(rows, *attempts) == [True, True, True, False, False, True]
 
 
-def test_attempt_that_is_not_listed_begins_at_its_first_step() -> None:
+def test_an_unlisted_attempt_replaces_points_from_its_first_step() -> None:
     assert select([(0, 1), (0, 2), (0, 3), (3, 2)]) == [True, False, False, True]
     assert select([]) == []
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), min_size=1, max_size=6))
-def test_current_points_are_those_of_a_run_that_was_never_resumed(
+def test_current_points_equal_those_of_an_uninterrupted_run(
     plan: list[tuple[int, int]],
 ) -> None:
     """Each attempt begins at some point of an earlier history, and adds points to it."""

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_float, as_mapping, as_text
 
 
-@pytest.mark.parametrize("value", [None, [], "x", 1.5])
-def test_what_is_not_as_it_should_be_counts_as_nothing(value: object) -> None:
-    assert as_count(value) == 0
-    assert as_mapping(value) == {}
-    assert as_finite_numbers(value) == {}
+def test_values_of_wrong_types_are_empty() -> None:
+    for value in [None, [], "x", 1.5]:
+        assert as_count(value) == 0
+        assert as_mapping(value) == {}
+        assert as_finite_numbers(value) == {}
 
 
-def test_what_is_as_it_should_be_is_kept() -> None:
+def test_values_of_the_right_type_are_unchanged() -> None:
     assert (as_text("x"), as_count(3), as_mapping({"a": 1})) == ("x", 3, {"a": 1})
     assert (as_text(3), as_float(3), as_float(math.inf)) == ("", 3.0, math.inf)
 
 
-@pytest.mark.parametrize("value", [None, "3", True, math.nan, 10**400])
-def test_a_number_that_no_float_can_be_is_none(value: object) -> None:
-    assert as_float(value) is None
+def test_values_that_are_no_float_are_none() -> None:
+    for value in [None, "3", True, math.nan, 10**400]:
+        assert as_float(value) is None
 
 
-def test_numbers_of_a_mapping_are_finite() -> None:
+def test_only_finite_numbers_of_a_mapping_are_returned() -> None:
     mixed = {"a": 1, "b": math.inf, "c": "x", "d": 10**400, "e": math.nan, "f": 0.5}
     assert as_finite_numbers(mixed) == {"a": 1.0, "f": 0.5}

@@ -10,18 +10,18 @@ from epochal.records.layout.config_leaves import iter_leaves
 NESTED = {"a": {"b": [1, {"c": 2}], "d": []}, "e": {}, "f": None}
 
 
-def test_nested_values_are_known_by_dotted_path() -> None:
+def test_leaves_have_dotted_paths() -> None:
     expected = {"a.b.0": 1, "a.b.1.c": 2, "a.d": [], "e": {}, "f": None}
     assert dict(iter_leaves(NESTED)) == expected
     assert dict(iter_leaves({})) == {}
 
 
-def test_paths_are_those_of_the_tree_of_a_config() -> None:
+def test_paths_equal_those_of_a_config_tree() -> None:
     tree = from_plain(NESTED)
     assert [path for path, _ in iter_leaves(NESTED)] == [path for path, _ in tree.iter_leaves()]
 
 
-def test_what_no_config_could_hold_is_one_leaf() -> None:
+def test_very_deep_values_are_one_leaf() -> None:
     deep: Any = 1
     for _ in range(5000):
         deep = [deep]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from epochal.records.layout.run_folders import (
     is_run_folder,
     iter_run_folders,
@@ -23,7 +21,7 @@ def make(path: Path, name: str = "run.json") -> Path:
     return path
 
 
-def test_a_folder_is_a_run_by_its_files_or_its_name(tmp_path: Path) -> None:
+def test_a_run_folder_is_recognised_by_files_or_name(tmp_path: Path) -> None:
     assert is_run_folder(make(tmp_path / "a"))
     assert is_run_folder(make(tmp_path / "b", "status.json"))
     assert looks_like_run_folder("20260101-000000-abcd", set())
@@ -31,7 +29,7 @@ def test_a_folder_is_a_run_by_its_files_or_its_name(tmp_path: Path) -> None:
     assert not is_run_folder(tmp_path / "none")
 
 
-def test_runs_are_found_to_some_depth_and_not_in_other_runs(tmp_path: Path) -> None:
+def test_runs_are_found_up_to_a_depth_and_not_inside_of_runs(tmp_path: Path) -> None:
     first = make(tmp_path / "p" / "a")
     make(first / "folds" / "1")
     make(tmp_path / ".hidden" / "b")
@@ -41,8 +39,6 @@ def test_runs_are_found_to_some_depth_and_not_in_other_runs(tmp_path: Path) -> N
     assert list(iter_run_folders(first)) == [first]
 
 
-@pytest.mark.parametrize(
-    ("name", "time"), [("20260102-030405-abcd", "2026-01-02T03:04"), ("alpha", "")]
-)
-def test_the_name_of_a_run_says_when_it_began(name: str, time: str) -> None:
-    assert parse_start_time(name) == time
+def test_the_start_time_is_read_from_the_id() -> None:
+    for name, time in [("20260102-030405-abcd", "2026-01-02T03:04"), ("alpha", "")]:
+        assert parse_start_time(name) == time

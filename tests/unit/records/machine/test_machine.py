@@ -28,7 +28,7 @@ def test_machine_is_described_in_json(tmp_path: Path) -> None:
         assert facts[key]
 
 
-def test_versions_of_packages_are_known_without_importing_them() -> None:
+def test_versions_of_packages_need_no_import() -> None:
     code = (
         "import sys; from epochal.records.machine.machine import describe_machine as d\n"
         "print(d()['packages']['torch']); sys.exit('torch' in sys.modules)"
@@ -37,11 +37,11 @@ def test_versions_of_packages_are_known_without_importing_them() -> None:
     assert done.stdout.strip() == version("torch")
 
 
-def test_state_of_the_repository_is_known(tmp_path: Path) -> None:
+def test_a_folder_without_a_repository_has_no_git_state(tmp_path: Path) -> None:
     assert describe_machine(tmp_path)["git"] is None
 
 
-def test_only_listed_variables_of_the_environment_are_kept(
+def test_only_relevant_environment_variables_are_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -55,7 +55,7 @@ def test_only_listed_variables_of_the_environment_are_kept(
     assert not {"MY_OWN_SETTING", "SLURM_JWT", "TORCH_HUB_TOKEN", "PATH", "HOME"} & found.keys()
 
 
-def test_cards_and_driver_are_what_the_driver_says(
+def test_gpus_and_driver_are_read_from_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = tmp_path / "gpus" / "0000:01:00.0"
@@ -83,9 +83,7 @@ def test_systems_without_proc_or_sysconf_are_described(
     assert facts["cpu"]
 
 
-def test_the_remains_of_a_broken_installation_are_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_installations_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Unreadable(PathDistribution):
         def read_text(self, filename: str) -> str | None:
             raise OSError(f"{filename} cannot be read")

@@ -37,23 +37,24 @@ def described(folder: Path) -> dict[str, Any]:
     return state
 
 
-def test_clean_repository_is_described(place: Path) -> None:
-    state = described(place)
-    assert len(state["commit"]) == 40
-    assert state["dirty"] is False
+def test_a_repository_is_clean_or_dirty(place: Path) -> None:
+    (place / "inner").mkdir()
+    for is_dirty in (False, True):
+        state = described(place / "inner")
+        assert (len(state["commit"]), state["branch"], state["dirty"]) == (40, "main", is_dirty)
+        (place / "code.py").write_text("x = 2\n")
 
 
-def test_changed_repository_is_dirty(place: Path) -> None:
-    (place / "code.py").write_text("x = 2\n")
-    assert described(place)["dirty"] is True
-
-
-def test_monitor_program_of_a_repository_is_not_run(place: Path) -> None:
+def test_programs_that_a_repository_configures_are_not_run(place: Path) -> None:
     trap = place / "trap.sh"
     trap.write_text(f"#!/bin/sh\ntouch {place / 'sprung'}\n")
     trap.chmod(0o755)
-    git(place, "config", "core.fsmonitor", str(trap))
+    for key in ("core.fsmonitor", "diff.external", "diff.x.textconv"):
+        git(place, "config", key, str(trap))
+    (place / ".gitattributes").write_text("*.py diff=x\n")
+    (place / "code.py").write_text("x = 2\n")
     described(place)
+    assert "+x = 2" in read_git_diff(place)
     assert not (place / "sprung").exists()
 
 
@@ -61,15 +62,13 @@ def test_folder_outside_of_git_has_no_commit(tmp_path: Path) -> None:
     assert describe_repository(tmp_path) is None
 
 
-def test_missing_git_is_no_trouble(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_there_is_no_state(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place.parent))
     assert describe_repository(place) is None
     assert read_git_diff(place) == ""
 
 
-def test_git_that_does_not_answer_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_git_has_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".git").mkdir()
     slow = tmp_path / "git"
     slow.write_text(f"#!{sys.executable}\nimport signal\nsignal.pause()\n")
@@ -79,7 +78,7 @@ def test_git_that_does_not_answer_is_given_up(
     assert describe_repository(tmp_path) is None
 
 
-def test_branch_and_remote_are_known(place: Path) -> None:
+def test_branch_and_remote_are_described(place: Path) -> None:
     git(place, "remote", "add", "other", "https://example.org/other.git")
     assert described(place)["remote"] == "https://example.org/other.git"
     git(place, "remote", "add", "origin", "https://me:hunter2hunter2@example.org/a.git")
@@ -95,55 +94,30 @@ def test_detached_head_has_no_branch(place: Path) -> None:
     assert len(described(place)["commit"]) == 40
 
 
-def test_repository_without_a_commit_has_none(tmp_path: Path) -> None:
+def test_a_repository_without_commits_is_described(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     state = described(tmp_path)
     assert (state["commit"], state["branch"]) == ("", "main")
     assert read_git_diff(tmp_path) == ""
 
 
-def test_folder_inside_of_a_repository_is_part_of_it(place: Path) -> None:
-    (place / "inner").mkdir()
-    assert described(place / "inner")["branch"] == "main"
-
-
-def test_diff_holds_what_was_changed_since_the_commit(place: Path) -> None:
-    (place / "code.py").write_text("x = 2\n")
-    text = read_git_diff(place)
-    assert "-x = 1\n+x = 2\n" in text
-    assert text.startswith("diff --git a/code.py b/code.py")
-
-
-def test_diff_leaves_secret_files_out(place: Path) -> None:
+def test_a_diff_has_the_changes_without_secret_files(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place / ".env").write_text("A=1\n")
     git(place, "add", "-f", ".env")
     (place / ".env").write_text("PASSWORD=hunter2hunter2\n")
     (place / "code.py").write_text("x = 2\n")
     text = read_git_diff(place)
+    assert text.startswith("diff --git a/.env b/.env (left out: it may hold secrets)\n")
+    assert "-x = 1\n+x = 2\n" in text
     assert "hunter2" not in text
-    assert "left out" in text
-    assert "+x = 2" in text
-
-
-def test_programs_that_a_repository_names_for_diffs_are_not_run(place: Path) -> None:
-    trap = place / "trap.sh"
-    trap.write_text(f"#!/bin/sh\ntouch {place / 'sprung'}\n")
-    trap.chmod(0o755)
-    git(place, "config", "diff.external", str(trap))
-    git(place, "config", "diff.x.textconv", str(trap))
-    (place / ".gitattributes").write_text("*.py diff=x\n")
-    (place / "code.py").write_text("x = 2\n")
-    assert "+x = 2" in read_git_diff(place)
-    assert not (place / "sprung").exists()
-
-
-def test_long_diff_is_cut(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(place, "reset", "-q", ".env")
     monkeypatch.setattr(repository, "_MAX_DIFF_BYTES", 40)
-    (place / "code.py").write_text("x = 2\n")
     assert read_git_diff(place).endswith("(cut off here)\n")
 
 
-def test_repository_too_large_to_look_through_still_has_a_commit(
+def test_a_repository_that_is_too_large_has_a_commit(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = repository._git

@@ -78,24 +78,24 @@ def rows_in(folder: Path) -> int:
     return int(found["rows"])
 
 
-def test_columns_hold_what_the_points_say(tmp_path: Path, writer: MetricWriter) -> None:
+def test_curves_equal_the_points(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(50))
     assert_right(tmp_path)
     assert is_cached(tmp_path)
 
 
-def test_progress_is_told_while_points_are_new(tmp_path: Path, writer: MetricWriter) -> None:
+def test_progress_is_reported_while_points_are_new(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(10))
-    told: list[str] = []
-    build_curve_cache(tmp_path, told.append)
-    assert told == [f"{done} of 14 points sorted for charts" for done in (0, 7)]
+    messages: list[str] = []
+    build_curve_cache(tmp_path, messages.append)
+    assert messages == [f"{done} of 14 points sorted for charts" for done in (0, 7)]
     assert is_cached(tmp_path)
-    told.clear()
-    query_curves(tmp_path, lambda curves: curves.names, told.append)
-    assert told == []
+    messages.clear()
+    query_curves(tmp_path, lambda curves: curves.names, messages.append)
+    assert messages == []
 
 
-def test_columns_follow_a_run_while_it_goes(
+def test_the_cache_is_extended_while_a_run_logs(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log(writer, range(20))
@@ -113,7 +113,7 @@ def test_columns_follow_a_run_while_it_goes(
     assert rows_in(tmp_path) == writer.num_points
 
 
-def test_row_that_is_not_all_there_yet_is_read_later(tmp_path: Path, writer: MetricWriter) -> None:
+def test_an_incomplete_row_is_read_later(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(10))
     path = tmp_path / "metrics.bin"
     data = path.read_bytes()
@@ -142,28 +142,17 @@ def test_small_runs_have_no_cache(
 ) -> None:
     monkeypatch.setattr(columns, "SMALL_FILE_BYTES", 1 << 20)
     monkeypatch.setattr("epochal.records.metrics.summary.SMALL_FILE_BYTES", 1 << 20)
+    assert read_all(tmp_path) == read_all(tmp_path / "nowhere") == {}
     log(writer, range(10))
     assert_right(tmp_path)
+    messages: list[str] = []
+    build_curve_cache(tmp_path, messages.append)
+    build_curve_cache(tmp_path / "nowhere", messages.append)
+    assert messages == []
     assert not (tmp_path / CACHE_DIR).exists()
 
 
-def test_small_runs_are_sorted_at_once(
-    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(columns, "SMALL_FILE_BYTES", 1 << 20)
-    log(writer, range(10))
-    told: list[str] = []
-    build_curve_cache(tmp_path, told.append)
-    build_curve_cache(tmp_path / "nowhere", told.append)
-    assert told == []
-
-
-def test_run_without_points_has_no_curves(tmp_path: Path) -> None:
-    assert read_all(tmp_path) == {}
-    assert read_all(tmp_path / "gone") == {}
-
-
-def test_cache_may_be_deleted_at_any_time(tmp_path: Path, writer: MetricWriter) -> None:
+def test_the_cache_may_be_deleted_at_any_time(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(30))
     assert_right(tmp_path)
     for path in sorted((tmp_path / CACHE_DIR).iterdir()):
@@ -173,7 +162,7 @@ def test_cache_may_be_deleted_at_any_time(tmp_path: Path, writer: MetricWriter) 
     assert_right(tmp_path)
 
 
-def test_no_damage_to_the_cache_changes_an_answer(tmp_path: Path, writer: MetricWriter) -> None:
+def test_damage_to_the_cache_changes_no_result(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(12))
     assert_right(tmp_path)
     rng = np.random.default_rng(0)
@@ -187,46 +176,40 @@ def test_no_damage_to_the_cache_changes_an_answer(tmp_path: Path, writer: Metric
         assert_right(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", '{"format":1}', '{"roots":{"x":[1,2]}}', "\0"])
-def test_state_that_nobody_wrote_is_ignored(
-    tmp_path: Path, writer: MetricWriter, text: str
-) -> None:
-    log(writer, range(12))
-    assert_right(tmp_path)
-    (tmp_path / CACHE_DIR / CACHE_STATE_FILE).write_text(text)
-    assert_right(tmp_path)
+def test_an_invalid_state_is_ignored(tmp_path: Path, writer: MetricWriter) -> None:
+    for text in ["", "null", "[]", '{"format":1}', '{"roots":{"x":[1,2]}}', "\0"]:
+        log(writer, range(12))
+        assert_right(tmp_path)
+        (tmp_path / CACHE_DIR / CACHE_STATE_FILE).write_text(text)
+        assert_right(tmp_path)
 
 
-def test_cache_of_another_format_is_made_again(
+def test_a_cache_of_another_format_or_of_other_points_is_rebuilt(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log(writer, range(12))
-    monkeypatch.setattr(columns, "_FORMAT", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(columns, "_FORMAT", 0)
+        assert_right(tmp_path)
     assert_right(tmp_path)
-    monkeypatch.undo()
-    assert_right(tmp_path)
-
-
-@pytest.mark.parametrize("num_others", [5, 12, 30])
-def test_cache_of_other_points_is_made_again(
-    tmp_path: Path, writer: MetricWriter, num_others: int
-) -> None:
-    log(writer, range(12))
-    assert_right(tmp_path)
-    other = MetricWriter(tmp_path / "other")
-    (tmp_path / "other").mkdir()
-    for step in range(num_others):
-        other.log({"loss": 5.0, "acc": 1.0}, step)
-    for name in ("metrics.bin", "series.jsonl"):
-        shutil.copy(tmp_path / "other" / name, tmp_path / name)
-    assert_right(tmp_path)
+    for num_others in (5, 12, 30):
+        folder = tmp_path / str(num_others)
+        folder.mkdir()
+        other = MetricWriter(folder)
+        for step in range(num_others):
+            other.log({"loss": 5.0, "acc": 1.0}, step)
+        for name in ("metrics.bin", "series.jsonl"):
+            shutil.copy(folder / name, tmp_path / name)
+        assert_right(tmp_path)
 
 
 def write_attempts(folder: Path, *attempts: dict[str, object]) -> None:
     (folder / "run.json").write_text(json.dumps({"attempts": attempts}))
 
 
-def test_attempts_are_kept_apart(tmp_path: Path, writer: MetricWriter) -> None:
+def test_curves_have_the_current_points_of_each_attempt(
+    tmp_path: Path, writer: MetricWriter
+) -> None:
     first: dict[str, object] = {"attempt": 0}
     write_attempts(tmp_path, first)
     log(writer, range(10))
@@ -245,9 +228,7 @@ def test_attempts_are_kept_apart(tmp_path: Path, writer: MetricWriter) -> None:
     assert is_cached(tmp_path)
 
 
-def test_attempt_that_nobody_lists_is_looked_at_with_all_points(
-    tmp_path: Path, writer: MetricWriter
-) -> None:
+def test_an_unlisted_attempt_is_read_from_all_points(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(10))
     assert_right(tmp_path)
     log(writer, range(5, 8), attempt=1)
@@ -255,7 +236,9 @@ def test_attempt_that_nobody_lists_is_looked_at_with_all_points(
     assert read_all(tmp_path)["loss"][0] == list(range(8))
 
 
-def test_metric_with_two_numbers_is_one_curve(tmp_path: Path, writer: MetricWriter) -> None:
+def test_a_metric_with_two_series_numbers_is_one_curve(
+    tmp_path: Path, writer: MetricWriter
+) -> None:
     log(writer, range(10))
     path = tmp_path / "series.jsonl"
     good = path.read_bytes()
@@ -266,7 +249,7 @@ def test_metric_with_two_numbers_is_one_curve(tmp_path: Path, writer: MetricWrit
     assert_right(tmp_path)
 
 
-def test_folder_that_nobody_may_write_to_is_read_all_the_same(
+def test_a_read_only_folder_is_read_without_a_cache(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log(writer, range(10))
@@ -282,7 +265,7 @@ def test_folder_that_nobody_may_write_to_is_read_all_the_same(
     assert_right(tmp_path)
 
 
-def test_many_readers_at_once_get_the_same(tmp_path: Path, writer: MetricWriter) -> None:
+def test_concurrent_readers_get_the_same(tmp_path: Path, writer: MetricWriter) -> None:
     log(writer, range(40))
     expected = {name: len(read_metric_points(tmp_path).series(name)[0]) for name in ("loss", "acc")}
     found: list[object] = []

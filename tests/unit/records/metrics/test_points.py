@@ -14,7 +14,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -31,6 +31,9 @@ from epochal.records.metrics.points import (
     read_series,
 )
 from epochal.records.metrics.row_format import POINT_BYTES, POINT_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def test_rows_have_the_documented_layout(tmp_path: Path, writer: MetricWriter) -
     assert crc == zlib.crc32(data[:32])
 
 
-def test_the_one_line_of_the_documentation_reads_the_file(
+def test_the_documented_line_reads_the_file(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.log({"a": 1.5}, 1)
@@ -76,7 +79,7 @@ def test_series_are_named_once_in_a_line_of_json(tmp_path: Path, writer: MetricW
     assert [(line["id"], line["name"]) for line in lines] == [(0, "a"), (1, "ü/x")]
 
 
-def test_name_is_durable_before_the_first_point_that_uses_it(
+def test_a_name_is_synced_before_its_first_point(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.log({"a": 0.0}, 0)
@@ -113,7 +116,7 @@ def test_numpy_is_not_imported_to_write(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_nothing_is_made_before_the_first_point(tmp_path: Path, writer: MetricWriter) -> None:
+def test_no_file_is_created_before_the_first_point(tmp_path: Path, writer: MetricWriter) -> None:
     writer.log({}, 1)
     writer.sync()
     writer.close()
@@ -131,7 +134,7 @@ def test_closed_writer_opens_again(tmp_path: Path, writer: MetricWriter) -> None
     assert read_series(tmp_path, "b")[1].tolist() == [2.0]
 
 
-def test_next_process_continues_names_and_cuts_torn_tails(tmp_path: Path) -> None:
+def test_the_next_process_continues_names_and_cuts_torn_tails(tmp_path: Path) -> None:
     MetricWriter(tmp_path).log({"a": 1.0, "b": 2.0}, 1)
     with (tmp_path / "metrics.bin").open("ab") as file:
         file.write(b"torn")
@@ -146,7 +149,7 @@ def test_next_process_continues_names_and_cuts_torn_tails(tmp_path: Path) -> Non
 
 @settings(max_examples=40, deadline=None)
 @given(st.one_of(st.binary(max_size=100), st.integers(0, 200).map(bytes)))
-def test_writer_goes_on_after_whatever_tail_a_crash_left(
+def test_a_writer_continues_after_any_tail_of_a_crash(
     tmp_path_factory: pytest.TempPathFactory, tail: bytes
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
@@ -162,7 +165,7 @@ def test_writer_goes_on_after_whatever_tail_a_crash_left(
     assert again.num_points == 3
 
 
-def test_number_of_a_damaged_name_is_not_given_again(tmp_path: Path) -> None:
+def test_the_number_of_a_damaged_name_is_not_reused(tmp_path: Path) -> None:
     MetricWriter(tmp_path).log({"a": 1.0, "b": 2.0}, 1)
     path = tmp_path / "series.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"b"', b'"x"'))
@@ -176,47 +179,38 @@ def test_number_of_a_damaged_name_is_not_given_again(tmp_path: Path) -> None:
     )
 
 
-SPECIAL = [math.inf, -math.inf, -0.0, 5e-324, 2.0**53 + 1, True, 7, np.float32(0.1)]
+SPECIAL = [math.nan, math.inf, -math.inf, -0.0, 5e-324, 2.0**53 + 1, True, 7, np.float32(0.1)]
 
 
-@pytest.mark.parametrize("value", SPECIAL)
-def test_every_kind_of_number_is_kept_exactly(
-    tmp_path: Path, writer: MetricWriter, value: float
-) -> None:
-    writer.log({"a": value}, 1)
-    [stored] = read_series(tmp_path, "a")[1].tolist()
-    assert struct.pack("d", stored) == struct.pack("d", float(value))
+def test_all_numbers_are_stored_exactly(tmp_path: Path, writer: MetricWriter) -> None:
+    for value in SPECIAL:
+        writer.log({"a": value}, 1)
+        [stored] = read_series(tmp_path, "a")[1].tolist()
+        assert struct.pack("d", stored) == struct.pack("d", float(value))
 
 
-def test_nan_is_a_point_like_others(tmp_path: Path, writer: MetricWriter) -> None:
-    writer.log({"a": math.nan}, 1)
-    assert np.isnan(read_series(tmp_path, "a")[1]).all()
-
-
-@pytest.mark.parametrize("value", ["0.5", None, [1.0], 10**400, 1j])
-def test_value_that_is_no_number_is_refused_with_its_name(
-    tmp_path: Path, writer: MetricWriter, value: object
-) -> None:
-    with pytest.raises(RecordError, match=r"metric 'bad': cannot be recorded: value .*at step 1\n"):
-        writer.log({"good": 1.0, "bad": value}, 1)  # type: ignore[dict-item]  # that is the point
+def test_invalid_values_steps_and_names_are_refused(tmp_path: Path, writer: MetricWriter) -> None:
+    bad: list[tuple[Any, Any, Any, str]] = [
+        *(
+            ("bad", value, 1, r"metric 'bad': cannot be recorded: value .*at step 1\n")
+            for value in ("0.5", None, [1.0], 10**400, 1j)
+        ),
+        *(
+            ("a", 1.0, step, f"at step {step!r}\n  log a number at a whole step")
+            for step in (2**63, 1.5, "1")
+        ),
+        *(
+            (name, 1.0, 1, r"metric '.*': cannot start series \d of this run\n  name")
+            for name in ("", "x" * 501, 3)
+        ),
+    ]
+    for name, value, step, message in bad:
+        with pytest.raises(RecordError, match=message):
+            writer.log({"good": 1.0, name: value}, step)
     assert len(read_points(tmp_path)) == 0
 
 
-@pytest.mark.parametrize("step", [2**63, 1.5, "1"])
-def test_step_that_is_no_step_is_refused(writer: MetricWriter, step: object) -> None:
-    with pytest.raises(RecordError, match=f"at step {step!r}\n  log a number at a whole step"):
-        writer.log({"a": 1.0}, step)  # type: ignore[arg-type]  # that is the point
-
-
-@pytest.mark.parametrize("name", ["", "x" * 501, 3])
-def test_impossible_names_are_refused(writer: MetricWriter, name: object) -> None:
-    with pytest.raises(
-        RecordError, match=r"metric '.*': cannot start series 1 of this run\n  name"
-    ):
-        writer.log({name: 1.0}, 1)  # type: ignore[dict-item]  # that is the point
-
-
-def test_endless_names_are_refused(
+def test_the_number_of_series_is_limited(
     writer: MetricWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics, "MAX_SERIES", 3)
@@ -228,13 +222,13 @@ def test_endless_names_are_refused(
     assert len(read_points(tmp_path)) == 4
 
 
-def test_strange_names_survive(tmp_path: Path, writer: MetricWriter) -> None:
+def test_unusual_names_are_stored(tmp_path: Path, writer: MetricWriter) -> None:
     names = ["a\nb", 'quote"', "\ud800", "val/größe", '","crc":1}']
     writer.log(dict.fromkeys(names, 1.0), 1)
     assert list(read_metric_points(tmp_path).names.values()) == names
 
 
-def test_full_disk_costs_one_call_and_tears_nothing(
+def test_a_full_disk_loses_one_call_and_tears_no_row(
     tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.log({"a": 1.0, "b": 2.0}, 1)
@@ -267,7 +261,7 @@ def test_torn_tail_is_left_out_at_every_length(tmp_path: Path, writer: MetricWri
         assert points.torn_bytes == length % POINT_BYTES
 
 
-def test_any_changed_byte_costs_its_row_only(tmp_path: Path, writer: MetricWriter) -> None:
+def test_a_changed_byte_loses_only_its_row(tmp_path: Path, writer: MetricWriter) -> None:
     writer.log({"a": 1.0, "b": 2.0, "c": 3.0}, 1)
     path = tmp_path / "metrics.bin"
     data = path.read_bytes()
@@ -282,19 +276,19 @@ def test_any_changed_byte_costs_its_row_only(tmp_path: Path, writer: MetricWrite
         assert points.damage == ("metrics.bin: 1 row with a wrong checksum left out",)
 
 
-def test_zeroed_page_is_no_data(tmp_path: Path) -> None:
-    (tmp_path / "metrics.bin").write_bytes(bytes(POINT_BYTES * 10))
+def test_damaged_rows_and_names_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "metrics.bin").write_bytes(bytes(POINT_BYTES * 10))  # a zeroed page
     assert read_metric_points(tmp_path).bad_rows == 10
-
-
-@pytest.mark.parametrize(
-    "content", [b"\xff\xfe", b"null\n[]\n", b'{"id":"x","name":1}\n', b'{"id":0}\n', b"\0" * 50]
-)
-def test_rubbish_for_names_is_counted(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "series.jsonl").write_bytes(content)
-    points = read_metric_points(tmp_path)
-    assert points.names == {}
-    assert points.bad_names >= 1
+    for content in (
+        b"\xff\xfe",
+        b"null\n[]\n",
+        b'{"id":"x","name":1}\n',
+        b'{"id":0}\n',
+        b"\0" * 50,
+    ):
+        (tmp_path / "series.jsonl").write_bytes(content)
+        points = read_metric_points(tmp_path)
+        assert (points.names, points.bad_names >= 1) == ({}, True), content
 
 
 @settings(max_examples=100, deadline=None)
@@ -308,7 +302,7 @@ def test_reading_never_crashes(
     assert isinstance(read_metric_points(folder).damage, tuple)
 
 
-def test_later_attempt_supersedes_what_it_did_again(tmp_path: Path, writer: MetricWriter) -> None:
+def test_a_later_attempt_replaces_earlier_points(tmp_path: Path, writer: MetricWriter) -> None:
     for step in (10, 20, 30, 40):
         writer.log({"loss": step}, step)
     writer.log({"val/acc": 0.4}, 40)
@@ -323,7 +317,7 @@ def test_later_attempt_supersedes_what_it_did_again(tmp_path: Path, writer: Metr
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=5))
-def test_curves_never_double_whatever_was_resumed(
+def test_resumed_curves_have_one_value_per_step(
     tmp_path_factory: pytest.TempPathFactory, attempts: list[tuple[int, int]]
 ) -> None:
     writer = MetricWriter(tmp_path_factory.mktemp("run"))
@@ -338,7 +332,7 @@ def test_curves_never_double_whatever_was_resumed(
     assert steps.tolist() == sorted(expected)
 
 
-def test_last_word_for_a_step_counts(tmp_path: Path, writer: MetricWriter) -> None:
+def test_the_last_value_of_a_step_counts(tmp_path: Path, writer: MetricWriter) -> None:
     writer.log({"a": 1.0}, 5)
     writer.log({"a": 2.0}, 5)
     steps, values = read_series(tmp_path, "a")
@@ -361,39 +355,37 @@ def test_sync_reaches_the_disk(writer: MetricWriter, monkeypatch: pytest.MonkeyP
     assert len(synced) == 1
 
 
-@pytest.mark.parametrize("failing", range(1, 12))
 def test_files_that_could_not_be_opened_are_opened_by_the_next_call(
-    tmp_path: Path, writer: MetricWriter, monkeypatch: pytest.MonkeyPatch, failing: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = 0
     good = durable.system.operations
+    for failing in range(1, 12):
+        folder = tmp_path / str(failing)
+        folder.mkdir()
+        writer, calls = MetricWriter(folder), iter(range(1, 1000))
 
-    def guard(name: str) -> Any:
-        def call(*args: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == failing:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return getattr(good, name)(*args)
+        def guard(name: str, failing: int = failing, calls: Iterator[int] = calls) -> Any:
+            def call(*args: Any) -> Any:
+                if next(calls) == failing:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                return getattr(good, name)(*args)
 
-        return call
+            return call
 
-    guarded = {name: guard(name) for name in ("open", "write", "fsync")}
-    monkeypatch.setattr(durable.system, "operations", dataclasses.replace(good, **guarded))
-    with contextlib.suppress(RecordError):
-        writer.log({"a": 1.0, "b": 2.0}, 1)
-    monkeypatch.setattr(durable.system, "operations", good)
-    writer.log({"a": 3.0, "b": 4.0}, 2)
-    points = read_metric_points(tmp_path)
-    assert points.damage == ()
-    assert points.series("b")[1].tolist()[-1] == 4.0
-    assert set(points.names.values()) == {"a", "b"}
+        guarded = {name: guard(name) for name in ("open", "write", "fsync")}
+        monkeypatch.setattr(durable.system, "operations", dataclasses.replace(good, **guarded))
+        with contextlib.suppress(RecordError):
+            writer.log({"a": 1.0, "b": 2.0}, 1)
+        monkeypatch.setattr(durable.system, "operations", good)
+        writer.log({"a": 3.0, "b": 4.0}, 2)
+        points = read_metric_points(folder)
+        assert points.damage == (), failing
+        assert points.series("b")[1].tolist()[-1] == 4.0, failing
+        assert set(points.names.values()) == {"a", "b"}
 
 
 @pytest.mark.parametrize("acknowledged", [1, 50, 400])
-def test_killed_process_loses_nothing_that_was_acknowledged(
-    tmp_path: Path, acknowledged: int
-) -> None:
+def test_a_killed_process_loses_no_acknowledged_point(tmp_path: Path, acknowledged: int) -> None:
     code = (
         "import pathlib, sys; from epochal.records.metrics.points import MetricWriter\n"
         f"writer = MetricWriter(pathlib.Path({str(tmp_path)!r}))\n"
@@ -412,7 +404,7 @@ def test_killed_process_loses_nothing_that_was_acknowledged(
     assert all(int(series) in points.names for series in np.unique(points.rows["series"]))
 
 
-def test_file_size_limit_of_the_system_tears_nothing(tmp_path: Path) -> None:
+def test_a_file_size_limit_tears_no_row(tmp_path: Path) -> None:
     code = (
         "import pathlib, resource, signal\n"
         "from epochal.records.metrics.points import MetricWriter\n"

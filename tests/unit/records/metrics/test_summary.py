@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_each_metric_is_told_in_five_numbers(tmp_path: Path) -> None:
+def test_each_metric_has_five_numbers(tmp_path: Path) -> None:
     writer = MetricWriter(tmp_path)
     for step, loss in enumerate([3.0, 1.0, 2.0]):
         writer.log({"loss": loss, "acc": -loss}, step * 10)
@@ -30,7 +30,7 @@ def test_each_metric_is_told_in_five_numbers(tmp_path: Path) -> None:
     }
 
 
-def test_training_ends_with_the_mean_of_its_last_epoch_as_in_results(tmp_path: Path) -> None:
+def test_the_last_value_of_training_is_the_mean_of_the_last_epoch(tmp_path: Path) -> None:
     writer = MetricWriter(tmp_path)
     writer.log({"train/loss": 2.0, "train/acc": 0.5, "lr": 0.1}, 10)
     assert summarise_series(tmp_path)["train/loss"].last == 2.0
@@ -51,7 +51,7 @@ def test_run_without_points_has_no_summaries(tmp_path: Path) -> None:
     assert summarise_series(tmp_path) == {}
 
 
-def test_nan_is_lowest_and_highest_only_when_there_is_nothing_else(tmp_path: Path) -> None:
+def test_minimum_and_maximum_are_nan_only_if_all_values_are(tmp_path: Path) -> None:
     writer = MetricWriter(tmp_path)
     writer.log({"a": 1.0, "b": math.nan}, 1)
     writer.log({"a": math.nan}, 2)
@@ -62,7 +62,7 @@ def test_nan_is_lowest_and_highest_only_when_there_is_nothing_else(tmp_path: Pat
     assert math.isnan(found["b"].high)
 
 
-def test_points_whose_name_is_lost_are_left_out(tmp_path: Path) -> None:
+def test_points_without_a_name_are_left_out(tmp_path: Path) -> None:
     MetricWriter(tmp_path).log({"a": 1.0, "b": 2.0}, 1)
     path = tmp_path / "series.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"a"', b'"x"'))

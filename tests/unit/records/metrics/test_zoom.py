@@ -42,7 +42,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("is_cached", [True, False])
 @settings(max_examples=60, deadline=None)
 @given(first=EDGES, last=EDGES, buckets=st.integers(1, 250))
-def test_every_bucket_shows_its_lowest_and_highest_value(
+def test_buckets_have_exact_minimum_and_maximum(
     run_dir: Path, is_cached: bool, first: int | None, last: int | None, buckets: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +67,7 @@ def test_every_bucket_shows_its_lowest_and_highest_value(
 
 
 @pytest.mark.usefixtures("place")
-def test_buckets_have_equally_many_steps(tmp_path: Path) -> None:
+def test_buckets_cover_equally_many_steps(tmp_path: Path) -> None:
     writer = MetricWriter(tmp_path)
     for step in [*range(10), 50, 51, 98, 99]:
         writer.log({"a": float(step)}, step)
@@ -90,13 +90,13 @@ def test_few_points_are_shown_as_they_are(run_dir: Path) -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_nothing_lies_outside_of_a_curve(run_dir: Path) -> None:
+def test_a_range_outside_of_the_curve_is_empty(run_dir: Path) -> None:
     for first, last in ((400, 500), (-9, -5), (20, 10)):
         assert len(zoom(run_dir, "loss", first, last).steps) == 0
 
 
 @pytest.mark.usefixtures("place")
-def test_steps_may_be_as_large_as_they_can(tmp_path: Path) -> None:
+def test_steps_may_have_64_bits(tmp_path: Path) -> None:
     writer = MetricWriter(tmp_path)
     for step in (-(2**63), -1, 0, 1, 2**63 - 1):
         writer.log({"a": 1.0}, step)
@@ -108,7 +108,7 @@ def test_steps_may_be_as_large_as_they_can(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_unknown_metric_and_impossible_number_are_refused(run_dir: Path) -> None:
+def test_unknown_metrics_and_invalid_numbers_are_refused(run_dir: Path) -> None:
     with pytest.raises(RecordError, match=r"los: no such metric\n  did you mean 'loss'\?"):
         zoom(run_dir, "los")
     with pytest.raises(ValueError, match="buckets: must be at least 1, got 0"):

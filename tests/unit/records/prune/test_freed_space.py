@@ -32,7 +32,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert measure_freed_bytes(tmp_path / "a") < 50_000
 
 
-def test_file_with_several_names_is_freed_with_the_last(tmp_path: Path) -> None:
+def test_a_file_is_freed_with_its_last_link(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "code").write_bytes(b"x" * 100_000)
@@ -46,7 +46,7 @@ def test_file_with_several_names_is_freed_with_the_last(tmp_path: Path) -> None:
     assert usage.freed_bytes >= 100_000
 
 
-def test_store_lets_go_of_what_nobody_else_has(tmp_path: Path) -> None:
+def test_a_store_frees_contents_that_no_run_has(tmp_path: Path) -> None:
     for name in ("store", "a"):
         (tmp_path / name).mkdir()
     (tmp_path / "store" / "code").write_bytes(b"x" * 100_000)

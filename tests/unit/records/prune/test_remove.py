@@ -14,7 +14,7 @@ import pytest
 from epochal.durable import system
 from epochal.errors import RecordError
 from epochal.records.alive.lease import Lease
-from epochal.records.folder.record import find_runs
+from epochal.records.find import find_runs
 from epochal.records.layout.process import host_name, process_token
 from epochal.records.prune.remove import (
     finish_interrupted_removals,
@@ -48,26 +48,26 @@ def write_status(folder: Path, status: str) -> None:
     (folder / "status.json").write_text(json.dumps(facts | token))
 
 
-def test_run_goes_whole(run: Path) -> None:
+def test_a_run_is_deleted(run: Path) -> None:
     remove_run(run)
     assert list(run.parent.iterdir()) == []
 
 
-def test_checkpoints_go_and_the_record_stays(run: Path) -> None:
+def test_checkpoints_are_deleted_and_the_record_stays(run: Path) -> None:
     remove_checkpoints(run)
     left = sorted(path.name for path in run.iterdir())
     assert left == ["code", "run.json", "status.json"]
     remove_checkpoints(run)
 
 
-def test_run_that_went_on_meanwhile_stays(run: Path) -> None:
+def test_a_run_that_was_resumed_stays(run: Path) -> None:
     write_status(run, "running")
-    with pytest.raises(RecordError, match="is at work"):
+    with pytest.raises(RecordError, match="is running"):
         remove_run(run)
     assert (run / "run.json").exists()
 
 
-def test_run_that_somebody_works_on_stays(run: Path) -> None:
+def test_a_run_with_a_lease_stays(run: Path) -> None:
     lease = Lease(run)
     with pytest.raises(RecordError, match="works on this run"):
         remove_run(run)
@@ -79,13 +79,13 @@ def full_disk(*words: object, **more: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_full_disk_can_be_freed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_can_be_freed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "operations", replace(system.operations, write=full_disk))
     remove_run(run)
     assert not run.exists()
 
 
-def test_full_disk_does_not_free_a_run_that_somebody_works_on(
+def test_a_run_with_a_lease_stays_on_a_full_disk(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Lease(run)
@@ -94,7 +94,7 @@ def test_full_disk_does_not_free_a_run_that_somebody_works_on(
         remove_run(run)
 
 
-def test_run_that_may_not_be_deleted_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_deleted_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*words: object) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
@@ -104,7 +104,7 @@ def test_run_that_may_not_be_deleted_is_named(run: Path, monkeypatch: pytest.Mon
             remove_run(run)
 
 
-def test_link_to_a_run_goes_and_the_run_stays(run: Path) -> None:
+def test_deleting_a_link_keeps_its_run(run: Path) -> None:
     link = run.parent / "20261116-100000-abcd"
     link.symlink_to(run)
     remove_run(link)
@@ -112,7 +112,7 @@ def test_link_to_a_run_goes_and_the_run_stays(run: Path) -> None:
     assert (run / "checkpoints" / "step-1" / "weights").exists()
 
 
-def test_run_that_is_gone_is_an_error(run: Path) -> None:
+def test_a_missing_run_is_an_error(run: Path) -> None:
     remove_run(run)
     with pytest.raises(RecordError):
         remove_run(run)
@@ -123,7 +123,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("calls", range(14))
-def test_nobody_meets_half_of_a_run(
+def test_a_killed_removal_leaves_no_partial_run(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Whenever it is killed, the run is there whole, or not at all; the next one cleans up."""
@@ -153,7 +153,7 @@ def test_nobody_meets_half_of_a_run(
     assert [path.name for path in run.parent.iterdir()] == [one.id for one in find_runs(tmp_path)]
 
 
-def test_what_another_process_deletes_now_is_left_to_it(run: Path) -> None:
+def test_removals_of_living_processes_are_not_finished(run: Path) -> None:
     left = run.with_name(f".removing-{run.name}-prune.{os.getpid()}")
     run.rename(left)
     foreign = run.with_name(".removing-x-other")
@@ -163,7 +163,7 @@ def test_what_another_process_deletes_now_is_left_to_it(run: Path) -> None:
     assert foreign.exists()
 
 
-def test_code_that_no_run_has_goes(tmp_path: Path) -> None:
+def test_unused_code_is_deleted(tmp_path: Path) -> None:
     store = tmp_path / ".epochal" / "code" / "ab"
     store.mkdir(parents=True)
     (store / "abc").write_bytes(b"x" * 10)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import threading
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.records.secrets.process_secrets import compile_secret_pattern
+from epochal.records.secrets import redact
+from epochal.records.secrets.process_secrets import (
+    compile_secret_pattern,
+    get_secret_values,
+    hiding_secrets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "plain": str,
@@ -44,9 +51,8 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_text_is_found_in_every_quotation() -> None:
+    for text in [
         "Zq7plain42",
         "pa\"s's\\wörd 42\nend$x`y/z",
         "über-geheim😀x",
@@ -56,21 +62,19 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
         'it\'s "mixed" & <more>;|*?',
         "100%25sure%",
         "esc\x1b[0m\0end",
-    ],
-)
-def test_a_text_is_found_however_it_is_quoted(text: str) -> None:
-    core = max(re.findall("[A-Za-z]+", text), key=len)
-    for name, quoted in SPELLINGS.items():
-        found = compile_secret_pattern(text).replace(f"({quoted(text)})", "-")
-        assert "-" in found, name
-        assert core not in found, name
+    ]:
+        core = max(re.findall("[A-Za-z]+", text), key=len)
+        for name, quoted in SPELLINGS.items():
+            found = compile_secret_pattern(text).replace(f"({quoted(text)})", "-")
+            assert "-" in found, name
+            assert core not in found, name
 
 
 ODD = st.text(st.sampled_from("ab1nx\\\"' \n\t$%&+-#/ö😀\x1b\0"), min_size=3, max_size=10)
 
 
 @given(ODD, st.sampled_from(sorted(SPELLINGS)))
-def test_any_text_is_found_in_any_spelling(middle: str, name: str) -> None:
+def test_any_text_is_found_in_any_quotation(middle: str, name: str) -> None:
     text = f"Q{middle}Z"
     assert compile_secret_pattern(text).is_in(SPELLINGS[name](text))
 
@@ -80,22 +84,65 @@ def test_nothing_else_is_found(middle: str, other: str) -> None:
     assert not compile_secret_pattern(f"Q{middle}Z").is_in(f"Q{other}")
 
 
-@pytest.mark.parametrize("quoted", ['"\\"abc\\" \\\\"', '"x\\u00f6y"', '"a\\\\"'])
-def test_what_is_left_of_json_is_json(quoted: str) -> None:
-    assert (
-        json.loads(compile_secret_pattern(json.loads(quoted)).replace(quoted, "<gone>")) == "<gone>"
-    )
+def test_redacted_json_is_valid() -> None:
+    for quoted in ['"\\"abc\\" \\\\"', '"x\\u00f6y"', '"a\\\\"']:
+        assert (
+            json.loads(compile_secret_pattern(json.loads(quoted)).replace(quoted, "<gone>"))
+            == "<gone>"
+        )
 
 
-def test_a_word_is_found_between_signs_only() -> None:
+def test_a_word_is_found_only_between_other_characters() -> None:
     word = compile_secret_pattern("hunter2", is_word=True)
     assert word.replace("hunter2, xhunter2, hunter22, _hunter2_", "-") == (
         "-, xhunter2, hunter22, _-_"
     )
 
 
-@pytest.mark.parametrize("text", ["a b c d e f", "\\\\x\\\\y", "'''''", "%%%%%%", "öööö"])
-@pytest.mark.parametrize("piece", ["a ", "a+", "\\", "'", "%25", "ö", "a\\n", "\n+ "])
-def test_long_lines_take_no_longer_than_their_length_says(text: str, piece: str) -> None:
-    line = piece * (200_000 // len(piece))  # with the square of it, longer than a test may
-    assert compile_secret_pattern(f"{text}Z").replace(line, "-") == line
+def test_long_lines_take_linear_time() -> None:
+    for text in ["a b c d e f", "\\\\x\\\\y", "'''''", "%%%%%%", "öööö"]:
+        for piece in ["a ", "a+", "\\", "'", "%25", "ö", "a\\n", "\n+ "]:
+            line = piece * (200_000 // len(piece))  # with the square of it, longer than a test may
+            assert compile_secret_pattern(f"{text}Z").replace(line, "-") == line
+
+
+def test_variables_with_secret_names_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "abcd-efgh-1234")
+    monkeypatch.setenv("NUM_TOKENS", "abcd-efgh-5678")
+    assert "abcd-efgh-1234" in get_secret_values()
+    assert "abcd-efgh-5678" not in get_secret_values()
+
+
+def test_a_part_of_the_current_path_is_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    (tmp_path / "someproject").mkdir()
+    monkeypatch.chdir(tmp_path / "someproject")
+    monkeypatch.setenv("SOME_PASSWORD", "someproject")
+    assert "someproject" not in get_secret_values()
+
+
+def test_other_threads_hide_the_same_values() -> None:
+    found: list[frozenset[str]] = []
+    with hiding_secrets(["something secret"]):
+        thread = threading.Thread(target=lambda: found.append(get_secret_values()))
+        thread.start()
+        thread.join()
+    assert "something secret" in found[0]
+
+
+def test_a_known_text_is_found_over_several_lines() -> None:
+    for written in [
+        "api_key: >\n  Zq7first it's\n  Zq8second\n",
+        "api_key: Zq7first it's\n  Zq8second\n",
+        "api_key: 'Zq7first it''s\n  Zq8second'\n",
+        "+api_key: >\n+  Zq7first it's\n+  Zq8second\n",
+        "# Zq7first it's\n# Zq8second\n",
+    ]:
+        with hiding_secrets(["Zq7first it's Zq8second"]):
+            clean = redact(written)
+        assert "Zq7" not in clean
+        assert "Zq8" not in clean
+
+
+def test_the_mark_itself_is_no_secret() -> None:
+    with hiding_secrets(["redacted", "<redacted>", " redacted "]):
+        assert redact("it was redacted: <redacted>") == "it was redacted: <redacted>"

@@ -10,68 +10,72 @@ from hypothesis import strategies as st
 
 from canaries import LOOK_ALIKES, TOKENS
 from epochal.config import dump, load
-from epochal.records.secrets import REDACTED, iter_config_secrets, redact_config, redact_tree
+from epochal.records.secrets import (
+    REDACTED,
+    is_secret_file,
+    iter_config_secrets,
+    redact_bytes,
+    redact_config,
+    redact_tree,
+)
 from records.secrets.test_secret_names import SECRET
 
 CANARY = "Zq7canary42"
 
 
-@pytest.mark.parametrize("name", SECRET)
-def test_what_a_secret_name_stands_for_goes(name: str) -> None:
-    assert redact_tree({"a": [{name: CANARY}]}) == {"a": [{name: REDACTED}]}
+def test_values_of_secret_names_are_redacted() -> None:
+    for name in SECRET:
+        assert redact_tree({"a": [{name: CANARY}]}) == {"a": [{name: REDACTED}]}
 
 
-@pytest.mark.parametrize("name", LOOK_ALIKES)
-def test_what_a_look_alike_stands_for_is_kept(name: str) -> None:
-    tree = {"a": [{name: CANARY}], "b": {name: 5}}
-    assert redact_tree(tree) == tree
+def test_values_of_look_alikes_are_unchanged() -> None:
+    for name in LOOK_ALIKES:
+        tree = {"a": [{name: CANARY}], "b": {name: 5}}
+        assert redact_tree(tree) == tree
 
 
-def test_all_below_a_secret_name_goes() -> None:
+def test_everything_below_a_secret_name_is_redacted() -> None:
     tree = {"credentials": {"user": "me", "more": ["x1", {"y": "z"}]}}
     assert redact_tree(tree) == {
         "credentials": {"user": REDACTED, "more": [REDACTED, {"y": REDACTED}]}
     }
 
 
-@pytest.mark.parametrize(
-    "tree",
-    [
+def test_the_pass_of_a_connection_is_redacted() -> None:
+    for tree in [
         {"smtp": {"pass": CANARY}},
         {"smtp": {"server": {"pass": CANARY}}},
         {"other": {"user": "me", "pass": CANARY}},
         {"other": {"db_user": "me", "PASS": CANARY}},
         {"notify": [{"type": "smtp", "pass": CANARY}]},
-    ],
-)
-def test_a_pass_of_a_connection_goes(tree: dict[str, object]) -> None:
-    assert CANARY not in str(redact_tree(tree))
-    assert redact_tree(tree) != tree
-    config = load(tree).root
-    assert list(iter_config_secrets(config)) == [CANARY]
-    assert CANARY not in str(redact_config(config).to_public())
+    ]:
+        assert CANARY not in str(redact_tree(tree))
+        assert redact_tree(tree) != tree
+        config = load(tree).root
+        assert list(iter_config_secrets(config)) == [CANARY]
+        assert CANARY not in str(redact_config(config).to_public())
 
 
-def test_a_pass_of_anything_else_is_kept() -> None:
+def test_another_pass_is_unchanged() -> None:
     tree = {"render": {"pass": "first", "steps": 3}, "pass": "train", "forward": {"pass": 2}}
     assert redact_tree(tree) == tree
 
 
-def test_a_component_called_token_is_kept() -> None:
+def test_a_component_called_token_is_unchanged() -> None:
     tree = {"token": {"type": "linear", "dim": 8}}
     assert redact_tree(tree) == tree
 
 
-@pytest.mark.parametrize("value", [None, True, False, "", "${env:X}", "<pad>", 0.5])
-def test_a_value_that_gives_nothing_away_is_kept(value: object) -> None:
-    assert redact_tree({"password": value}) == {"password": value}
+def test_placeholders_are_unchanged() -> None:
+    for value in [None, True, False, "", "${env:X}", "<pad>", 0.5]:
+        assert redact_tree({"password": value}) == {"password": value}
 
 
 def test_a_number_may_be_a_password_but_no_token() -> None:
     assert redact_tree({"password": 123456, "token": 3}) == {"password": REDACTED, "token": 3}
 
 
-def test_the_value_after_an_option_goes() -> None:
+def test_the_value_after_an_option_is_redacted() -> None:
     argv = ["run", "--api-key", CANARY, "x.yaml", "--lr", "3"]
     assert redact_tree(argv) == ["run", "--api-key", REDACTED, "x.yaml", "--lr", "3"]
 
@@ -92,7 +96,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_a_second_time_changes_nothing(tree: object) -> None:
+def test_redaction_is_idempotent(tree: object) -> None:
     once = redact_tree(tree)
     assert redact_tree(once) == once
 
@@ -112,13 +116,13 @@ num_tokens: 5
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DB", "xyz-1234-abcd")
-    monkeypatch.setenv("USER_DIR", "/home/somebody")
+    monkeypatch.setenv("USER_DIR", "/home/user")
     path = tmp_path / "x.yaml"
     path.write_text(CONFIG)
     return load(path, overrides=["db.password=another-one"]).root
 
 
-def test_a_config_keeps_its_references_and_loses_its_literals(config) -> None:
+def test_a_config_keeps_references_and_loses_literals(config) -> None:
     assert redact_config(config).to_public() == {
         "env": ["DB", "USER_DIR"],
         "db": {
@@ -132,34 +136,84 @@ def test_a_config_keeps_its_references_and_loses_its_literals(config) -> None:
     }
 
 
-def test_secret_values_are_literals_what_they_replaced_and_the_environment(config) -> None:
+def test_secrets_of_a_config_include_overridden_values(config) -> None:
     assert set(iter_config_secrets(config)) == {CANARY, "another-one", "xyz-1234-abcd"}
 
 
-@pytest.mark.parametrize("format", ["json", "toml", "yaml"])
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"args": ["--api-key", CANARY, "x"]},
-        {"a": {TOKENS["github"]: 1}},
-        {"password": CANARY, "a": {f"{CANARY} x": 1}},
-    ],
-)
-def test_a_config_without_its_secrets_can_still_be_read(
-    values: dict[str, object], format: str, tmp_path: Path
-) -> None:
-    clean = redact_config(load(values).root)
-    path = tmp_path / f"config.{format}"
-    path.write_text(dump(clean, format))
-    assert CANARY not in path.read_text()
-    assert TOKENS["github"] not in path.read_text()
-    assert load(path).root.to_public() == clean.to_public()
+def test_a_config_without_its_secrets_can_still_be_read(tmp_path: Path) -> None:
+    for format in ["json", "toml", "yaml"]:
+        for values in [
+            {"args": ["--api-key", CANARY, "x"]},
+            {"a": {TOKENS["github"]: 1}},
+            {"password": CANARY, "a": {f"{CANARY} x": 1}},
+        ]:
+            clean = redact_config(load(values).root)
+            path = tmp_path / f"config.{format}"
+            path.write_text(dump(clean, format))
+            assert CANARY not in path.read_text()
+            assert TOKENS["github"] not in path.read_text()
+            assert load(path).root.to_public() == clean.to_public()
 
 
 def test_the_value_after_an_option_in_a_config_is_a_secret() -> None:
     assert list(iter_config_secrets(load({"args": ["--api-key", CANARY, "x"]}).root)) == [CANARY]
 
 
-def test_a_key_that_is_a_word_stays_though_it_is_a_password_too() -> None:
+def test_a_key_that_equals_a_password_is_unchanged() -> None:
     config = load({"password": "epochs", "epochs": 3})
     assert redact_config(config.root).to_public() == {"password": REDACTED, "epochs": 3}
+
+
+SECRET_FILES = """
+.env .env.local prod.env config/.env .envrc server.pem tls.key a.p12 a.pfx id_rsa .ssh/id_ed25519
+.ssh/config .netrc .pgpass .pypirc .npmrc .git-credentials .htpasswd .aws/credentials secrets.yaml
+db_secret.json credentials.json my-credentials.toml client_secret_12.json service-account.json
+kubeconfig kaggle.json token.json id_rsa.bak
+"""
+PLAIN_FILES = """
+.env.example env.py environment.yaml tokenizer.json tokens.txt keys.py key.py monkey.txt id_rsa.pub
+secrets.py secretary.yaml credentials.py train.py vocab.json special_tokens_map.json keyboard.yaml
+"""
+
+
+def test_files_with_secrets_are_recognised_by_name() -> None:
+    assert [path for path in SECRET_FILES.split() if not is_secret_file(path)] == []
+    assert [path for path in PLAIN_FILES.split() if is_secret_file(path)] == []
+
+
+def test_bytes_without_secrets_are_unchanged() -> None:
+    data = b"\xff\xfe caf\xe9 token = word\r\n"
+    assert redact_bytes(data, name="x.py") is data
+
+
+def test_secrets_in_code_and_configs_are_redacted() -> None:
+    token = TOKENS["hugging_face"].encode()
+    mark = REDACTED.encode()
+    assert redact_bytes(b"x = '%s'\xff" % token, name="x.py") == b"x = '%s'\xff" % mark
+    assert redact_bytes(b"password: abcdef", name="x.yaml") == b"password: %s" % mark
+    assert redact_bytes(b"password: abcdef", name="x.py") == b"password: abcdef"
+
+
+def test_unquoted_secrets_in_scripts_and_settings_are_redacted() -> None:
+    mark = REDACTED.encode()
+    for name in ("x.sh", "x.ini", "x.cfg", "x.toml", "Makefile"):
+        assert redact_bytes(b"export TOKEN=abcdefgh\n", name=name) == b"export TOKEN=%s\n" % mark
+        assert redact_bytes(b"password = hunter2\n", name=name) == b"password = %s\n" % mark
+    assert redact_bytes(b"# api_key: abcd1234\n", name="x.py") == b"# api_key: %s\n" % mark
+    assert redact_bytes(b"api_key: abcd1234\n", name="x.md") == b"api_key: %s\n" % mark
+
+
+def test_code_is_recognised_by_its_name() -> None:
+    for name in ["x.py", "x.ipynb", "x.sql", "README.md"]:
+        code = b"token = tokenizer.next\npassword = getpass\n"
+        assert redact_bytes(code, name=name) is code
+
+
+def test_a_script_is_recognised_by_its_first_line() -> None:
+    code = b"#!/usr/bin/env python3\ntoken = tokens\n"
+    assert redact_bytes(code, name="train") is code
+
+
+def test_known_secrets_in_a_binary_file_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_PASSWORD", "correct-horse")
+    assert redact_bytes(b"\0correct-horse\0") == b"\0*************\0"

@@ -6,11 +6,11 @@ from contextlib import closing
 import pytest
 
 from epochal.errors import RecordError
-from epochal.records.index import schema
-from epochal.records.index.schema import RUN_COLUMNS, create_tables
+from epochal.records.index import sql_schema
+from epochal.records.index.sql_schema import RUN_COLUMNS, create_tables
 
 
-def test_the_tables_have_the_columns_that_queries_name() -> None:
+def test_tables_have_the_columns_of_queries() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         create_tables(connection)
         for table, names in {
@@ -23,9 +23,9 @@ def test_the_tables_have_the_columns_that_queries_name() -> None:
             assert found == names
 
 
-def test_a_sqlite_that_cannot_search_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = tuple(one.replace("fts5 (", "no_fts5 (") for one in schema._TABLES)
-    monkeypatch.setattr(schema, "_TABLES", tables)
+def test_sqlite_without_full_text_search_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = tuple(one.replace("fts5 (", "no_fts5 (") for one in sql_schema._TABLES)
+    monkeypatch.setattr(sql_schema, "_TABLES", tables)
     with (
         closing(sqlite3.connect(":memory:")) as connection,
         pytest.raises(RecordError, match="built without FTS5"),

@@ -1,4 +1,4 @@
-"""Which runs a policy deletes, and which ones stay though it names them, and why."""
+"""Decides which runs a policy deletes, which it protects, and why."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from epochal.records.query.ask import Answer
 
 ACTIVE_STATUSES = ("starting", "running")
-"""What is never deleted."""
+"""Runs with these statuses are never deleted."""
 
 CHECKPOINTS_DIR = "checkpoints"
 _WEIGHTS = ("init_from", "init_from.path")
 _INDEPENDENT_KINDS = ("", "retried")
-"""As what a run may outlive the one it came from: it needs nothing of it."""
+"""Relations to a parent that do not need the parent."""
 
 RunRow = dict[str, Any]
 
@@ -33,44 +33,44 @@ RunRow = dict[str, Any]
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionPolicy:
-    """What may go; what is not said does not matter."""
+    """The conditions for deleting a run."""
 
     older_seconds: float = 0.0
-    """Only runs that ended at least so long ago."""
+    """The minimum time since the end of the run."""
 
     keep_last: int = 0
-    """How many of the newest stay, of each tag."""
+    """How many of the newest runs of each tag stay."""
 
     keep_best: int = 0
-    """How many of the best stay, of each tag, by the metric that they watched.
+    """How many of the best runs of each tag stay, by their monitored metric.
 
-    Where none has a best value, the newest stays.
+    If none has a best value, the newest stays.
     """
 
     keeps_unranked: bool = False
-    """Whether runs without a best value stay, since nothing but their rank says what may go."""
+    """Whether runs without a best value stay, because only the rank selects runs."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What is to be deleted."""
+    """The runs to delete."""
 
     to_delete: list[RunRow]
     protected: list[tuple[RunRow, str]]
-    """Runs that the policy names and that stay, each with the reason."""
+    """Selected runs that stay, each with the reason."""
 
 
 def plan_pruning(
     whole: Answer, chosen: Answer, policy: RetentionPolicy, *, now: datetime
 ) -> PrunePlan:
-    """What a policy means for the runs that are there.
+    """Apply a policy.
 
     Args:
-        whole: All runs, also those that nobody wants to delete.
-        chosen: Those that may go.
-        policy: What must hold for them to go.
-        now: What time it is.
+        whole: All runs.
+        chosen: The runs that may be deleted.
+        policy: The conditions.
+        now: The current time.
     """
     protected: dict[int, tuple[RunRow, str]] = {}
     to_delete: dict[int, RunRow] = {}
@@ -80,7 +80,7 @@ def plan_pruning(
             continue
         to_delete[row["id"]] = row
         if row["status"] in ACTIVE_STATUSES:
-            protected[row["id"]] = row, "is at work"
+            protected[row["id"]] = row, "is running"
         elif row["id"] in kept:
             protected[row["id"]] = row, kept[row["id"]]
     for number in protected:
@@ -93,7 +93,7 @@ def _is_young(row: RunRow, least: float, now: datetime) -> bool:
     if not least:
         return False
     moment = read_time(row["ended"]) or read_time(row["started"])
-    if moment is None:  # nobody knows: it is not deleted for its age
+    if moment is None:  # its age is unknown
         return True
     return (now - moment.astimezone(now.tzinfo)).total_seconds() < least
 
@@ -120,7 +120,7 @@ def _kept_by_rank(whole: Answer, policy: RetentionPolicy) -> dict[int, str]:
 def _kept_by_best(
     rows: Sequence[RunRow], policy: RetentionPolicy, modes: Mapping[int, Mode]
 ) -> dict[int, str]:
-    """Those of the runs that watched one metric which stay, oldest first, and why."""
+    """The runs with one monitored metric that stay, and why."""
     ranked = [row for row in rows if _has_best(row)]
     ranked.sort(key=lambda row: row["best"] * (-1 if modes[row["id"]] == "max" else 1))
     why = f"is {_among('best', policy.keep_best)} of its tag"
@@ -139,7 +139,7 @@ def _among(word: str, count: int) -> str:
 
 
 def _modes(whole: Answer) -> dict[int, Mode]:
-    """Which way was better in each run."""
+    """Which way is better in each run."""
     columns = [whole.values(ConfigKey(key, key)) for key in MONITOR_KEYS]
     values = zip(*columns, strict=True)
     return {
@@ -151,7 +151,7 @@ def _modes(whole: Answer) -> dict[int, Mode]:
 def _protect_required_runs(
     whole: Answer, to_delete: dict[int, RunRow], protected: dict[int, tuple[RunRow, str]]
 ) -> None:
-    """Spare each run that one which stays came from, began with, or links to."""
+    """Protect each run that a remaining run came from, took weights from, or links to."""
     needs = list(_iter_requirements(whole))
     while True:
         names = {row["run"]: row for row in to_delete.values()}
@@ -168,7 +168,7 @@ def _protect_required_runs(
 
 
 def _iter_requirements(whole: Answer) -> Iterator[tuple[RunRow, str, str]]:
-    """Which run needs which other one by name, and how that is said."""
+    """Each run that needs another one, with the id of that one and the reason."""
     weights = [whole.values(ConfigKey(key, key)) for key in _WEIGHTS]
     folders = {os.path.realpath(whole.path(row)): row["run"] for row in whole.rows}
     for i, row in enumerate(whole.rows):
@@ -176,7 +176,7 @@ def _iter_requirements(whole: Answer) -> Iterator[tuple[RunRow, str, str]]:
             yield row, row["parent"], f"came from it ({row['parent_kind']})"
         for column in weights:
             for part in Path(str(column[i] or "")).parts:
-                yield row, part, "began with its weights"
+                yield row, part, "started from its weights"
         for target in _linked(whole.path(row)):
             owner = _owner_of(target, folders)
             if owner is not None and owner != row["run"]:
@@ -184,12 +184,12 @@ def _iter_requirements(whole: Answer) -> Iterator[tuple[RunRow, str, str]]:
 
 
 def _linked(folder: Path) -> Iterator[str]:
-    """Where the links in a run's folder lead, and those among its checkpoints."""
+    """The targets of links in a run folder and among its checkpoints."""
     for place in (folder, folder / CHECKPOINTS_DIR):
         try:
             with os.scandir(place) as entries:
                 links = [entry.path for entry in entries if entry.is_symlink()]
-        except OSError:  # gone meanwhile, or there are none
+        except OSError:  # deleted meanwhile, or there are none
             continue
         yield from map(os.path.realpath, links)
 

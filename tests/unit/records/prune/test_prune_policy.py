@@ -1,4 +1,4 @@
-"""Tests of which runs a policy deletes."""
+"""Tests of epochal.records.prune.prune_policy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.index.schema import create_tables
-from epochal.records.prune.retention import PrunePlan, RetentionPolicy, plan_pruning
+from epochal.records.index.sql_schema import create_tables
+from epochal.records.prune.prune_policy import PrunePlan, RetentionPolicy, plan_pruning
 from epochal.records.query.ask import Question, ask
 from indexed import Indexed, add_run
 
@@ -62,23 +62,23 @@ def change(index: Any, run: str, **facts: object) -> None:
         index.connection.execute(f"UPDATE runs SET {name} = ? WHERE run LIKE ?", (value, f"%{run}"))
 
 
-def test_only_what_was_chosen_goes(index: Any) -> None:
+def test_only_selected_runs_are_deleted(index: Any) -> None:
     assert to_delete(make(index, "best < 0.65")) == ["0", "4"]
 
 
-def test_old_runs_go(index: Any) -> None:
+def test_old_runs_are_deleted(index: Any) -> None:
     assert to_delete(make(index, older_seconds=3.5 * 86400)) == ["0", "1"]
     change(index, "0", ended="", started="")
     assert to_delete(make(index, older_seconds=3.5 * 86400)) == ["1"]
 
 
-def test_newest_stay(index: Any) -> None:
+def test_the_newest_stay(index: Any) -> None:
     made = make(index, keep_last=2)
     assert to_delete(made) == ["0", "1", "2"]
     assert protected(made)["4"] == "is one of the newest 2 of its tag"
 
 
-def test_best_stay_whichever_way_is_better(index: Any) -> None:
+def test_the_best_stay_in_both_modes(index: Any) -> None:
     assert to_delete(make(index, keep_best=2)) == ["0", "2", "4"]
     index.connection.execute("UPDATE params SET text = '-val/loss'")
     assert to_delete(make(index, keep_best=2)) == ["1", "2", "3"]
@@ -86,7 +86,7 @@ def test_best_stay_whichever_way_is_better(index: Any) -> None:
     assert to_delete(make(index, keep_best=1)) == ["0", "2", "3", "4"]
 
 
-def test_run_without_a_best_value_is_not_deleted_for_its_rank(index: Any) -> None:
+def test_runs_without_a_best_value_are_not_ranked(index: Any) -> None:
     change(index, "1", best=None)
     change(index, "2", best=float("inf"))
     made = make(index, keep_best=1, keeps_unranked=True)
@@ -99,7 +99,7 @@ def test_run_without_a_best_value_is_not_deleted_for_its_rank(index: Any) -> Non
     assert to_delete(make(index, "best is missing", keep_best=1)) == ["1"], "it was asked for"
 
 
-def test_where_no_run_has_a_best_value_the_newest_stays(index: Any) -> None:
+def test_without_best_values_the_newest_stays(index: Any) -> None:
     for run in range(5):
         change(index, str(run), best=None)
     change(index, "2", tag="other")
@@ -109,22 +109,22 @@ def test_where_no_run_has_a_best_value_the_newest_stays(index: Any) -> None:
     assert to_delete(make(index, keep_best=3, keeps_unranked=True)) == []
 
 
-def test_each_tag_keeps_its_own(index: Any) -> None:
+def test_runs_are_ranked_by_tag(index: Any) -> None:
     change(index, "1", tag="other")
     assert to_delete(make(index, keep_best=1)) == ["0", "2", "4"]
     change(index, "2", runner="test")
     assert to_delete(make(index, keep_last=1)) == ["0", "3"]
 
 
-@pytest.mark.parametrize("status", ["starting", "running"])
-def test_runs_at_work_stay(index: Any, status: str) -> None:
-    change(index, "2", status=status)
-    made = make(index)
-    assert to_delete(made) == ["0", "1", "3", "4"]
-    assert protected(made) == {"2": "is at work"}
+def test_active_runs_stay(index: Any) -> None:
+    for status in ("starting", "running"):
+        change(index, "2", status=status)
+        made = make(index)
+        assert to_delete(made) == ["0", "1", "3", "4"], status
+        assert protected(made) == {"2": "is running"}
 
 
-def test_run_that_another_one_came_from_stays_with_it(index: Any) -> None:
+def test_the_parent_of_a_remaining_run_stays(index: Any) -> None:
     change(index, "3", parent="20261111-000000-0001", parent_kind="test")
     change(index, "1", parent="20261110-000000-0000", parent_kind="weights")
     made = make(index, keep_last=2)
@@ -134,23 +134,23 @@ def test_run_that_another_one_came_from_stays_with_it(index: Any) -> None:
     assert to_delete(make(index, keep_last=1)) == ["0", "1", "2", "3"], "both go together"
 
 
-def test_failed_run_is_not_kept_for_the_one_that_tried_again(index: Any) -> None:
+def test_a_failed_run_is_deleted_though_it_was_retried(index: Any) -> None:
     change(index, "4", parent="20261113-000000-0003", parent_kind="retried")
     assert to_delete(make(index, keep_last=1)) == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("key", ["init_from", "init_from.path"])
-def test_run_whose_weights_another_one_began_with_stays(index: Any, key: str) -> None:
+def test_a_run_stays_if_another_started_from_its_weights(index: Any, key: str) -> None:
     (number,) = index.fetch("SELECT id FROM runs WHERE run LIKE '%4'", ())[0]
     path = "runs/store/shop/20261111-000000-0001/checkpoints/final.safetensors"
     index.connection.execute("INSERT INTO params VALUES (?, ?, ?, NULL, 0)", (number, key, path))
     made = make(index, keep_last=1)
     assert to_delete(made) == ["0", "2", "3"]
-    assert protected(made)["1"] == "20261114-000000-0004 began with its weights"
+    assert protected(made)["1"] == "20261114-000000-0004 started from its weights"
 
 
 @pytest.mark.parametrize("place", ["", "checkpoints"])
-def test_run_that_another_one_links_to_stays(index: Any, place: str) -> None:
+def test_a_run_stays_if_another_links_to_it(index: Any, place: str) -> None:
     shop = index.root / "store" / "shop"
     (shop / "20261114-000000-0004" / place / "best").symlink_to(
         shop / "20261112-000000-0002" / "checkpoints" / "best"
