@@ -45,7 +45,7 @@ def test_the_position_is_measured_in_each_unit(run: Run, unit: str, expected: fl
 def test_it_is_due_at_multiples_even_after_a_start_in_between(run: Run) -> None:
     thing = due("5st")
     run.step = 7
-    thing.aim(run)
+    thing.set_next_time(run)
     assert thing.at == 10
     assert not thing.is_due(run)
     run.step = 10
@@ -56,7 +56,7 @@ def test_it_is_due_at_multiples_even_after_a_start_in_between(run: Run) -> None:
 
 def test_a_missed_time_comes_once_and_not_twice(run: Run) -> None:
     thing = due("5s")
-    thing.aim(run)
+    thing.set_next_time(run)
     run.clock.now.seconds = 23.0
     assert thing.is_due(run)
     thing.run_and_reschedule(run)
@@ -65,7 +65,7 @@ def test_a_missed_time_comes_once_and_not_twice(run: Run) -> None:
 
 def test_an_end_comes_once(run: Run) -> None:
     thing = due("5st", is_once=True)
-    thing.aim(run)
+    thing.set_next_time(run)
     run.step = 5
     thing.run_and_reschedule(run)
     assert thing.at == math.inf
@@ -73,7 +73,7 @@ def test_an_end_comes_once(run: Run) -> None:
 
 def test_samples_are_looked_at_when_they_can_be_reached_at_the_earliest(run: Run) -> None:
     thing = due("18sa")
-    thing.aim(run)
+    thing.set_next_time(run)
     assert thing.earliest_step(run) == 5  # batches of 4: the fifth may reach 20
     run.step, run.feed.samples = 5, 17
     assert thing.earliest_step(run) == 6
@@ -84,7 +84,7 @@ def test_samples_are_looked_at_each_step_when_batches_have_no_size() -> None:
     task.train_loader = list(task.train_loader)
     run = make_run(task)
     thing = due("18sa")
-    thing.aim(run)
+    thing.set_next_time(run)
     assert thing.earliest_step(run) == 1
 
 

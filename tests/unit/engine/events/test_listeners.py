@@ -265,7 +265,7 @@ def test_a_function_with_a_useless_period_is_refused() -> None:
 def test_it_is_known_whose_code_listens() -> None:
     hook = EarlyStopping(patience=1)
     hook.run_end = lambda run: None
-    own = {one.event: one.is_own for one in hook_listeners(hook)}
+    own = {one.event: one.is_builtin for one in hook_listeners(hook)}
     assert own.pop("run_end") is False
     assert own
     assert all(own.values())
@@ -277,9 +277,9 @@ def test_code_behind_a_partial_or_a_wrapper_is_known_too() -> None:
     @wraps(own)
     def wrapper(run: Any) -> None: ...
 
-    def is_own(function: Any) -> bool:
-        return function_listener("eval_end", function, priority=0, every=None).is_own
+    def is_builtin(function: Any) -> bool:
+        return function_listener("eval_end", function, priority=0, every=None).is_builtin
 
-    assert is_own(partial(own))
-    assert not is_own(wrapper)
-    assert not is_own(partial(print))
+    assert is_builtin(partial(own))
+    assert not is_builtin(wrapper)
+    assert not is_builtin(partial(print))

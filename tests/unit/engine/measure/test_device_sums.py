@@ -95,7 +95,7 @@ def test_notes_hold_what_the_host_adds_and_a_replayed_step_adds_them_again() -> 
     assert notes == [("loss", 0.0, 3), ("lam", 2.0, 4), ("n", 0.0, 0.0)]
     for _ in range(2):
         vector.add_(kept)
-        sums.count(notes)
+        sums.replay_additions(notes)
     assert sums.take().read() == {"loss": (18.0, 9.0), "lam": (6.0, 12.0), "n": (6.0, 6.0)}
 
 

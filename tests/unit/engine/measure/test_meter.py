@@ -80,7 +80,7 @@ def test_a_closed_window_collects_no_more() -> None:
     window = meter.window()
     window.close()
     meter.add({"loss": (1.0, 1)})
-    meter.fold()
+    meter.flush()
     assert window.peek() == {}
 
 
@@ -278,7 +278,7 @@ def test_a_step_that_is_noted_can_be_counted_again() -> None:
     meter.add({"loss": (torch.tensor(1.0), 1), "lam": (2.0, 1)})
     with meter.capture_additions() as notes:
         meter.add_one("lam", 4.0, 1)
-    meter.count(notes)
+    meter.replay_additions(notes)
     assert list(meter.state_tensors()) == ["0"]
     assert window.read() == {"loss": 1.0, "lam": 3.0}
 
@@ -317,11 +317,11 @@ def test_a_window_that_a_state_does_not_know_begins_empty() -> None:
     meter, other = Meter(), Meter()
     meter.window("a")
     meter.add_one("loss", 1.0, 1)
-    meter.fold()
+    meter.flush()
     state = meter.state_dict()
     window = other.window("b")
     other.add_one("loss", 5.0, 1)
-    other.fold()
+    other.flush()
     other.load_state_dict(state)
     assert window.read() == {}
 

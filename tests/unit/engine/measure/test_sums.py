@@ -89,8 +89,8 @@ def test_what_is_noted_is_not_added_before_it_is_counted() -> None:
     sums.add({"loss": (1.0, 1)})
     with sums.capture_additions() as notes:
         sums.add({"loss": (4.0, 2)})
-    sums.count(notes)
-    sums.count(notes)
+    sums.replay_additions(notes)
+    sums.replay_additions(notes)
     assert read(sums) == {"loss": (17.0, 5.0)}
 
 

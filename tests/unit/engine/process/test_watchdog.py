@@ -42,12 +42,12 @@ def test_a_run_that_stands_still_is_told_of_once(
 ) -> None:
     watchdog, run, hands, ledger = watched(stacks)
     run.step = 7
-    watchdog.look()
+    watchdog.check_progress()
     hands.seconds = 59.0
-    watchdog.look()
+    watchdog.check_progress()
     assert not ledger.events
     for hands.seconds in (61.0, 90.0, 140.0):
-        watchdog.look()
+        watchdog.check_progress()
     ((kind, data),) = ledger.events
     assert kind == "hang"
     assert data == {"step": 7, "split": "train", "seconds": 61, "stacks": stacks.name}
@@ -62,9 +62,9 @@ def test_whoever_wants_to_hear_of_it_does() -> None:
     run = make_run(setting={"on_stall": lambda words, step: heard.append((words, step))})
     watchdog = Watchdog(run, 60.0, now=hands)
     run.step = 7
-    watchdog.look()
+    watchdog.check_progress()
     for hands.seconds in (30.0, 64.0, 90.0):
-        watchdog.look()
+        watchdog.check_progress()
     assert heard == [("nothing for 64 s in train at step 7", 7)]
 
 
@@ -73,14 +73,14 @@ def test_steps_and_batches_are_signs_of_progress(sign: str) -> None:
     watchdog, run, hands, ledger = watched(None)
     for hands.seconds in (50.0, 100.0, 150.0):
         setattr(run, sign, getattr(run, sign) + 1)
-        watchdog.look()
+        watchdog.check_progress()
     assert not ledger.events
 
 
 def test_a_second_hang_is_told_of_too() -> None:
     watchdog, run, hands, ledger = watched(None)
     for hands.seconds in (30.0, 60.0, 61.0, 100.0, 121.0):
-        watchdog.look()
+        watchdog.check_progress()
         run.step = int(hands.seconds >= 60)
     assert [data["step"] for _, data in ledger.events] == [0, 1]
 
@@ -89,7 +89,7 @@ def test_without_a_folder_only_the_log_tells(caplog: pytest.LogCaptureFixture) -
     hands = Hands()
     watchdog = Watchdog(make_run(), 60.0, now=hands)
     for hands.seconds in (31.0, 61.0):
-        watchdog.look()
+        watchdog.check_progress()
     assert "is something stuck?" in caplog.text
 
 
@@ -97,11 +97,11 @@ def test_a_call_that_lets_no_thread_run_is_told_of_afterwards(
     stacks: TextIO, caplog: pytest.LogCaptureFixture
 ) -> None:
     watchdog, run, hands, ledger = watched(stacks)
-    watchdog.look()
+    watchdog.check_progress()
     run.step, hands.seconds = 1, 75.0
-    watchdog.look()
+    watchdog.check_progress()
     hands.seconds = 100.0
-    watchdog.look()
+    watchdog.check_progress()
     ((_, data),) = ledger.events
     assert data["seconds"] == 75
     assert "at step 1, in a call that lets no other thread run: what all threads" in caplog.text
@@ -158,7 +158,7 @@ def test_an_event_that_cannot_be_written_disturbs_nobody(caplog: pytest.LogCaptu
     hands = Hands()
     watchdog = Watchdog(make_run(setting={"writer": Full()}), 60.0, now=hands)
     for hands.seconds in (31.0, 61.0):
-        watchdog.look()
+        watchdog.check_progress()
     assert "could not be recorded: no space left" in caplog.text
     assert "nothing has happened" in caplog.text
 

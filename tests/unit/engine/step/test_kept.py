@@ -31,13 +31,13 @@ def change(buffers: list[Tensor]) -> None:
 @pytest.mark.parametrize("skipped", [0.0, 1.0])
 def test_buffers_are_put_back_only_where_a_step_was_left_out(skipped: float) -> None:
     buffers, expected = make_buffers(), make_buffers()
-    kept = BufferSnapshot(buffers, torch.device("cpu"))
-    kept.keep()
+    snapshot = BufferSnapshot(buffers, torch.device("cpu"))
+    snapshot.save()
     change(buffers)
     if not skipped:
         change(expected)
     strides = [buffer.stride() for buffer in buffers]
-    kept.put_back(torch.tensor(skipped))
+    snapshot.restore_if_skipped(torch.tensor(skipped))
     for buffer, one in zip(buffers, expected, strict=True):
         assert torch.equal(buffer.nan_to_num(7.0), one.nan_to_num(7.0))
     assert strides == [buffer.stride() for buffer in buffers]
@@ -45,16 +45,16 @@ def test_buffers_are_put_back_only_where_a_step_was_left_out(skipped: float) -> 
 
 def test_a_step_that_kept_nothing_is_left_alone() -> None:
     buffers = make_buffers()
-    kept = BufferSnapshot(buffers, torch.device("cpu"))
-    kept.keep()
-    kept.put_back(torch.tensor(0.0))
+    snapshot = BufferSnapshot(buffers, torch.device("cpu"))
+    snapshot.save()
+    snapshot.restore_if_skipped(torch.tensor(0.0))
     change(buffers)
-    kept.put_back(torch.tensor(1.0))
+    snapshot.restore_if_skipped(torch.tensor(1.0))
     assert buffers[0].isnan().all()
 
 
 def test_what_lies_elsewhere_cannot_be_put_back() -> None:
     elsewhere = torch.ones(2, device="meta")
-    kept = BufferSnapshot([elsewhere, *make_buffers()], torch.device("cpu"))
-    kept.keep()
-    kept.put_back(torch.tensor(1.0))
+    snapshot = BufferSnapshot([elsewhere, *make_buffers()], torch.device("cpu"))
+    snapshot.save()
+    snapshot.restore_if_skipped(torch.tensor(1.0))

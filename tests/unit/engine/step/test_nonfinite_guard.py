@@ -227,7 +227,7 @@ def test_a_fused_optimizer_needs_no_host_read(
     kind: Any, arguments: dict[str, Any], reads: int
 ) -> None:
     model = adder()
-    guard = NonfiniteGuard(kind(model.parameters(), **arguments), is_final=True)
+    guard = NonfiniteGuard(kind(model.parameters(), **arguments), stops_on_nonfinite=True)
     average = Ema()
     average.start(model)
     model(torch.ones(2, 3)).sum().backward()

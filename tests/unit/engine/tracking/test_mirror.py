@@ -183,7 +183,7 @@ def twice(tmp_path: Path) -> Path:
 def test_a_rewritten_sink_gets_what_still_counts_of_earlier_attempts(twice: Path) -> None:
     sink = Kept()
     mirror = make(twice, sink)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     mirror.put({"lr": 0.4}, 4)
     mirror.close(10)
     assert sink.points == [
@@ -200,7 +200,7 @@ def test_going_back_opens_another_sink_where_it_is_rewritten(twice: Path) -> Non
     waiting = iter(sinks)
     mirror = Mirror(twice, lambda: next(waiting), is_rewritten=True, every=EACH)
     mirror.put({"lr": 0.9}, 9)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     mirror.close(10)
     assert sinks[0].points == [(9, {"lr": 0.9})]
     assert sinks[0].closed == [False]
@@ -210,7 +210,7 @@ def test_going_back_opens_another_sink_where_it_is_rewritten(twice: Path) -> Non
 def test_a_sink_that_keeps_all_gets_no_step_twice_and_misses_none(twice: Path) -> None:
     sink = Kept({"lr": 2})  # what the first attempt had sent when it was killed
     mirror = make(twice, sink, is_rewritten=False)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     for step in (4, 5):
         mirror.put({"lr": step / 10}, step)
     mirror.close(10)
@@ -226,7 +226,7 @@ def test_a_sink_that_keeps_all_gets_no_step_twice_and_misses_none(twice: Path) -
 def test_what_a_sink_has_beyond_the_checkpoint_is_not_sent_again(twice: Path) -> None:
     sink = Kept({"lr": 5, "val/acc": 3})
     mirror = make(twice, sink, is_rewritten=False)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     for step in (4, 5, 6):
         mirror.put({"lr": step / 10, "own": 1.0}, step)
     mirror.close(10)
@@ -281,7 +281,7 @@ def shown_twice(twice: Path) -> Path:
 def test_a_rewritten_sink_gets_the_media_that_still_count_once(shown_twice: Path) -> None:
     sink = Kept()
     mirror = make(shown_twice, sink)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     for step in (4, 5):
         mirror.put_media(show(shown_twice, "note", step, attempt=1, text=f"again {step}"))
     mirror.close(10)
@@ -293,7 +293,7 @@ def test_a_rewritten_sink_gets_the_media_that_still_count_once(shown_twice: Path
 def test_a_sink_that_keeps_all_gets_no_file_twice(shown_twice: Path) -> None:
     sink = Kept({"note/text": 3})  # it was killed before it had sent the one of step 5
     mirror = make(shown_twice, sink, is_rewritten=False)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     for step in (4, 5):
         mirror.put_media(show(shown_twice, "note", step, attempt=1))
     mirror.close(10)
