@@ -314,7 +314,7 @@ def test_an_error_in_the_sanity_evaluation_says_how_to_leave_it_out() -> None:
     task.batch_metric = lambda out, batch: 1 / 0
     with pytest.raises(ZeroDivisionError) as caught:
         check_sanity(make_run(task))
-    assert "train.sanity_batches=0 leaves it out" in caught.value.__notes__[0]
+    assert "train.sanity_batches=0 disables it" in caught.value.__notes__[0]
 
 
 def test_a_missing_or_empty_loader_is_named() -> None:
@@ -445,7 +445,7 @@ class Mae(Metric):
 
 @pytest.mark.parametrize("options", [{}, {"sanity_batches": 0, "eval_every": 0}])
 def test_a_metric_that_is_named_like_a_value_of_the_task_is_refused(options: Any) -> None:
-    what = "metrics: 'mae' is the name of a metric, and of a value of the task, too"
+    what = "metrics: 'mae' is the name of both a metric and a value of the task"
     with pytest.raises(TaskError, match=what):
         fit(make_run(parts={"metrics": {"mae": Mae()}}, for_="1ep", **options))
 

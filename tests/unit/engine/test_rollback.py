@@ -105,8 +105,8 @@ def test_a_run_goes_back_to_the_newest_state_and_leaves_the_batches_since_out(
     ]
     assert saved(tmp_path) == [(0, 0), (0, 4), (1, 8), (1, 12), (1, 16), (1, 20), (1, 21)]
     assert (
-        "going back from step 7 to step 4 (step-4), and on after batch 6 of epoch 1: rollback 1 of "
-        "at most 3" in caplog.text
+        "rolling back from step 7 to step 4 (step-4), continuing after batch 6 of epoch 1: "
+        "rollback 1 of at most 3" in caplog.text
     )
 
 
@@ -137,8 +137,8 @@ def test_the_fourth_time_is_the_end(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [one["to"] for one in diary.of("rollback")] == [4, 4, 4]
     assert torch.equal(weights(model), at_four[0])
     assert (
-        "the gradient of step 5 is not finite, and the run went back 3 times already: the run "
-        "ends, with the weights from before that step; try a smaller optim.lr, or optim.clip=1.0"
+        "the gradient of step 5 is not finite, and the run rolled back 3 times already: the run "
+        "ends with the weights before that step; try a smaller optim.lr, or optim.clip=1.0"
         in caplog.text
     )
 
@@ -173,7 +173,7 @@ def test_a_state_whose_own_weights_are_not_finite_is_passed_over(
     run, diary = rolling(Poisoned(), tmp_path, Breaking())
     assert fit(run).status == "finished"
     assert [(one["step"], one["to"]) for one in diary.of("rollback")] == [(9, 4)]
-    assert "step-8: its own weights are not finite" in caplog.text
+    assert "step-8: its weights are not finite" in caplog.text
 
 
 def test_without_any_good_state_the_run_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -195,7 +195,7 @@ def test_without_any_good_state_the_run_ends(caplog: pytest.LogCaptureFixture) -
 def test_a_run_that_keeps_no_states_ends(caplog: pytest.LogCaptureFixture) -> None:
     run = make_run(Poisoned((0, 2)), engine={"on_nonfinite": "rollback"}, for_="1ep")
     assert fit(run).reason == "diverged"
-    assert "and the run keeps no states: the run ends" in caplog.text
+    assert "and the run saves no checkpoints: the run ends" in caplog.text
 
 
 def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(

@@ -256,7 +256,7 @@ def test_a_released_run_keeps_plain_facts_only() -> None:
 
 
 def test_classes_in_the_place_of_objects_are_refused() -> None:
-    with pytest.raises(TaskError, match=r"task: is the class Sums, .*\n  make one: task=Sums\("):
+    with pytest.raises(TaskError, match=r"task: is the class Sums, .*\n  create one: task=Sums\("):
         make_run(Sums)
     with pytest.raises(TaskError, match=r"model: is the class Linear, not an object"):
         Run(Parts(task=Sums(), model=nn.Linear))

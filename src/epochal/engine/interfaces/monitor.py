@@ -49,7 +49,7 @@ class Monitor:
         direction = signed or mode
         if not metric or direction is None:
             hint = f"write '+{metric}' if larger is better, '-{metric}' if smaller is better"
-            what = f"does not say whether larger or smaller is better: {text!r}"
+            what = f"does not say which way is better: {text!r}"
             raise ConfigError(Problem("monitor", what, hint=hint))
         if signed and mode and signed != mode:
             what = f"{mode!r} contradicts the sign of {text!r}"

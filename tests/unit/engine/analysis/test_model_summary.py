@@ -77,7 +77,7 @@ def test_a_model_without_parameters_is_fine() -> None:
 
 
 def test_open_sizes_are_refused() -> None:
-    with pytest.raises(TaskError, match="set by the first batch"):
+    with pytest.raises(TaskError, match="lazy modules are not initialized"):
         analyze(nn.Sequential(nn.LazyLinear(3)), torch.zeros(1, 3))
 
 

@@ -81,7 +81,7 @@ def test_order_of_the_loader_is_not_touched() -> None:
 
 def test_an_iterator_is_not_read() -> None:
     batches = iter([ROWS])
-    with pytest.raises(DataError, match="read once only"):
+    with pytest.raises(DataError, match="read only once"):
         first_sample(batches)
     assert next(batches) is ROWS
 
@@ -89,7 +89,7 @@ def test_an_iterator_is_not_read() -> None:
 def test_data_without_a_first_sample_are_named() -> None:
     with pytest.raises(DataError, match="Books has no sample 0"):
         first_sample(DataLoader(Books(), batch_size=2, sampler=["a"]))
-    with pytest.raises(DataError, match="gave no sample"):
+    with pytest.raises(DataError, match="has no sample"):
         first_sample([])
 
 

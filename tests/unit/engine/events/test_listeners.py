@@ -99,7 +99,9 @@ def test_splits_that_are_no_names_are_refused() -> None:
 
         def epoch_end(self, run: Any, split: str, metrics: Any) -> None: ...
 
-    with pytest.raises(TaskError, match=r"Wrong: on: True names no splits\n  write the names"):
+    with pytest.raises(
+        TaskError, match=r"Wrong: on: True is not a list of splits\n  write the names"
+    ):
         hook_listeners(Wrong())
 
 
@@ -143,7 +145,7 @@ def test_a_misspelt_event_is_refused_with_a_suggestion() -> None:
     assert str(caught.value) == (
         "Wrong.step_ends: nothing calls a method of this name\n"
         "  did you mean 'step_end'?\n"
-        "  a method of your own may be named _step_ends"
+        "  if it is a helper method, name it _step_ends"
     )
 
 

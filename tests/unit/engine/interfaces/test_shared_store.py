@@ -13,7 +13,7 @@ from epochal.errors import TaskError
 def test_set_raises_on_a_taken_name_instead_of_overwriting_defect_16() -> None:
     store = Store()
     store.set("factor", 1)
-    with pytest.raises(TaskError, match=r"store: 'factor' is set already\n  overwrite it with"):
+    with pytest.raises(TaskError, match=r"store: 'factor' is already set\n  overwrite it with"):
         store.set("factor", 2)
     assert store.get("factor") == 1
 

@@ -340,7 +340,7 @@ def test_a_taker_that_fails_takes_nothing_from_the_others_and_is_named() -> None
     with pytest.raises(ValueError, match="no room for these") as caught:
         late.meter.deliver()
     assert late.taken == [("often", {"loss": 1.0}), ("often", {"loss": 3.0})]
-    assert caught.value.__notes__ == [f"raised in {__name__}.fail, given means that it asked for"]
+    assert caught.value.__notes__ == [f"raised in {__name__}.fail, which received requested means"]
     assert not late.meter.deliver()
 
 

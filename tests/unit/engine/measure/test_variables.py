@@ -87,8 +87,8 @@ def test_what_is_no_number_is_refused_by_name(value: object, shown: str) -> None
     with pytest.raises(TaskError) as error:
         record(None, Naming(value))
     assert str(error.value) == (
-        f"run.variables['own']: gives {shown}, which is not a number\n"
-        "  give a float or a tensor with one element"
+        f"run.variables['own']: returned {shown}, not a number\n"
+        "  return a float or a tensor with one element"
     )
 
 

@@ -191,7 +191,7 @@ def test_a_run_that_is_ending_anyway_ends_as_it_would(
     run.on(event, lambda: send())
     result = fit(run)
     assert (result.status, result.reason, result.exit_code) == ("finished", "max_steps", 0)
-    assert "about to end anyway" in caplog.text
+    assert "already ending" in caplog.text
 
 
 def test_the_last_evaluation_of_a_training_is_finished() -> None:
@@ -298,10 +298,10 @@ def test_a_save_is_asked_for_once_there_is_something_to_save() -> None:
     run = make_run()
     preemption = Preemption(run, lambda run, reason: asked.append(reason))
     with pytest.raises(Preempted, match="SIGTERM ended the run at once"):
-        preemption.take(signal.SIGTERM)
+        preemption.handle_signal(signal.SIGTERM)
     assert (asked, run.plan.next_due) == ([], 0)
     run.step = 4
-    preemption.take(signal.SIGUSR1)
+    preemption.handle_signal(signal.SIGUSR1)
     assert asked == ["preempted"]
     assert is_interrupted_or_preempted(run)
 
@@ -358,10 +358,10 @@ def test_a_preempted_run_loses_no_step_and_goes_on_bit_for_bit(
 def test_a_warning_waits_until_the_line_that_was_interrupted_is_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    voice = SignalSafeLog()
+    log = SignalSafeLog()
     assert caplog.handler.lock is not None
     with caplog.handler.lock:
-        voice.warn("told to %s", "end")
+        log.warn("told to %s", "end")
         assert not caplog.text
-    voice.finish()
+    log.finish()
     assert "told to end" in caplog.text

@@ -53,8 +53,8 @@ def test_a_run_that_stands_still_is_told_of_once(
     assert data == {"step": 7, "split": "train", "seconds": 61, "stacks": stacks.name}
     assert "test_a_run_that_stands_still" in Path(stacks.name).read_text()
     (line,) = caplog.messages
-    assert line.startswith("nothing has happened for 61 s in train at step 7: what all threads")
-    assert "engine.hang_after=0" in line
+    assert line.startswith("no progress for 61 s in train at step 7: the stacks of all threads")
+    assert "engine.hang_after sets another time, 0 disables" in line
 
 
 def test_whoever_wants_to_hear_of_it_does() -> None:
@@ -65,7 +65,7 @@ def test_whoever_wants_to_hear_of_it_does() -> None:
     watchdog.check_progress()
     for hands.seconds in (30.0, 64.0, 90.0):
         watchdog.check_progress()
-    assert heard == [("nothing for 64 s in train at step 7", 7)]
+    assert heard == [("no progress for 64 s in train at step 7", 7)]
 
 
 @pytest.mark.parametrize("sign", ["step", "epoch", "batch_index"])
@@ -104,7 +104,7 @@ def test_a_call_that_lets_no_thread_run_is_told_of_afterwards(
     watchdog.check_progress()
     ((_, data),) = ledger.events
     assert data["seconds"] == 75
-    assert "at step 1, in a call that lets no other thread run: what all threads" in caplog.text
+    assert "at step 1, in a call that blocks all other threads: the stacks" in caplog.text
 
 
 HELD = """
@@ -147,7 +147,7 @@ def test_a_record_that_cannot_be_written_disturbs_nobody(
     (tmp_path / "logs").write_text("in the way")
     run = make_run(for_="1st", setting={"dir": tmp_path})
     fit(run)
-    assert "what threads do in a hang could not be recorded" in caplog.text
+    assert "the stacks of threads in a hang cannot be recorded" in caplog.text
 
 
 def test_an_event_that_cannot_be_written_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
@@ -160,7 +160,7 @@ def test_an_event_that_cannot_be_written_disturbs_nobody(caplog: pytest.LogCaptu
     for hands.seconds in (31.0, 61.0):
         watchdog.check_progress()
     assert "could not be recorded: no space left" in caplog.text
-    assert "nothing has happened" in caplog.text
+    assert "no progress for" in caplog.text
 
 
 def test_stacks_name_the_function_that_is_stuck(stacks: TextIO) -> None:

@@ -159,7 +159,7 @@ def test_media_that_cannot_be_shown_are_reported_once_and_points_go_on(
     assert result.ok, result.message
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     what = "start/text: RuntimeError: out of wonder"
-    assert told == [f"Shows: cannot show {what}; the record has it"]
+    assert told == [f"Shows: cannot show {what}; the record still has it"]
     assert tracker.series["val/acc"] == recorded(folder)["val/acc"]
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     (left_out,) = [one for one in events if one["kind"] == "media_not_shown"]
@@ -178,8 +178,8 @@ def test_a_run_that_waits_for_a_tracker_says_so_and_leaves_it_behind(
     tracker.may_end.set()
     assert result.ok, result.message
     assert [one.getMessage() for one in caplog.records if one.name.endswith("tracker")] == [
-        "Shows: takes the rest; the run waits for it up to 0 s",
-        "Shows: has not taken all after 0 s; the run goes on without it, and its record has all",
+        "Shows: still writing; the run waits up to 0 s",
+        "Shows: did not finish in 0 s; the run continues, and its record is complete",
     ]
 
 
@@ -263,7 +263,7 @@ def test_a_tracker_that_fails_is_reported_once_and_stops_nothing(
     folder, result = carry_out_tracked(tmp_path, Shows(fails_at=when))
     assert result.ok, result.message
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert told == [f"Shows: {what}; the run goes on without it, and its record has all"]
+    assert told == [f"Shows: {what}; the run continues, and its record is complete"]
     assert set(recorded(folder)["lr"]) == {2, 4, 6, 8, 10, 12}
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     (failed,) = [one for one in events if one["kind"] == "tracker_failed"]
@@ -302,9 +302,9 @@ def test_a_package_that_is_missing_is_told_with_what_to_type(
     assert result.ok
     told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert told == [
-        "Absent: the package a_package_that_nobody_has is not installed; the run goes on without "
-        "it, and its record has all",
-        "  `pip install 'epochal[a_package_that_nobody_has]'`, or leave the hook out",
+        "Absent: the package a_package_that_nobody_has is not installed; the run continues, "
+        "and its record is complete",
+        "  `pip install 'epochal[a_package_that_nobody_has]'`, or remove the hook",
     ]
 
 
