@@ -223,7 +223,7 @@ def test_run_that_goes_back_shows_nothing_of_the_steps_it_left(
         *("log.record_every=1st", "hooks=[{type: CsvLog, every: 1st}, {type: TensorBoard}]"),
     )
     assert done.code == 0, done.err
-    assert "going back from step" in done.out
+    assert "rolling back from step" in done.out
     (folder,) = run_folders(Path())
     assert in_csv(folder) == recorded(folder)
     assert events(folder / "tensorboard")
