@@ -49,7 +49,7 @@ def watched(run: Run) -> CaptureTrial:
 
 def test_a_trial_leaves_no_trace() -> None:
     run = prepared(model=adder())
-    run.meter.fold()
+    run.meter.flush()
     before = weights(run.model).clone()
     trial = watched(run)
     assert not torch.equal(weights(run.model), before)
