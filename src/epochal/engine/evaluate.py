@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 
 from epochal.engine.device.move import BatchMover
-from epochal.engine.device.seeding import derive_seed, seeded
+from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
 from epochal.engine.feed.sampling_order import DataPass
@@ -24,14 +24,13 @@ from epochal.engine.process.signals import (
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
+from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
 from epochal.engine.step.batch_outcome import Outcome, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from torch import nn
 
     from epochal.engine.feed.feed import OpenLoader
     from epochal.engine.interfaces.metric import Metric
@@ -196,19 +195,6 @@ def _is_metric_of_split(metric: str, split: str) -> bool:
     return named == split or (named == AVERAGED_SPLIT and split == "val")
 
 
-@contextmanager
-def working_on_split(run: Run, split: str) -> Iterator[None]:
-    """Switch the run to another split, with its own random numbers, for a block."""
-    before = run.split, run.loader_name, run.batch_index
-    with seeded(derive_seed(run.seed, "eval", split)):
-        run.split = split
-        try:
-            yield
-        finally:
-            run.events.has_run_user_code = True  # code of the task ran
-            run.split, run.loader_name, run.batch_index = before
-
-
 def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
     """The values of metric objects; several values of one are named ``<name>/<key>``."""
     values: dict[str, float] = {}
@@ -339,18 +325,6 @@ def _evaluation_mode(run: Run) -> Iterator[None]:
         if run.loss is not None:
             run.loss.eval()
         yield
-
-
-@contextmanager
-def keeping_training_modes(*parts: nn.Module | None) -> Iterator[None]:
-    """Restore the training mode of each module at the end of a block."""
-    roots = [part for part in parts if part is not None]
-    modes = [(module, module.training) for root in roots for module in root.modules()]
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _label(run: Run) -> str:

@@ -23,7 +23,7 @@ from epochal.engine.device.out_of_memory import (
     is_out_of_memory,
 )
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
-from epochal.engine.evaluate import initialize_lazy_modules, keeping_training_modes
+from epochal.engine.evaluate import initialize_lazy_modules
 from epochal.engine.measure.phase_timer import read_device_time, read_spent
 from epochal.engine.process.signals import (
     PREEMPTED,
@@ -35,6 +35,7 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult
+from epochal.engine.snapshot.temporary_changes import keeping_training_modes
 from epochal.engine.state.saver import request_save, save_if_requested
 from epochal.errors import ConfigError, EpochalError, Preempted
 

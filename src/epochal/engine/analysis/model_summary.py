@@ -18,8 +18,8 @@ from epochal.engine.analysis.layers import Layer, find_layers, format_amount, la
 from epochal.engine.analysis.sample import copy_batch, first_of_columns, first_sample
 from epochal.engine.device.move import choose_mover
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.evaluate import keeping_training_modes, working_on_split
 from epochal.engine.optim.parameter_count import has_uninitialized
+from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
 from epochal.errors import TaskError
 from epochal.records.metrics.time_spent import format_precise_time
 
