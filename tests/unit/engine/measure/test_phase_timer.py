@@ -102,10 +102,10 @@ def test_what_came_after_the_state_that_a_run_goes_back_to_does_not_count(hands:
     hands.seconds = 3
     at = times.read_spent()
     hands.seconds = 8
-    times.go_back(at)
+    times.count_redone(at)
     assert times.read_spent().redone_seconds == 6  # 1 before that state, and 5 since
     hands.seconds = 10
-    times.go_back(at)
+    times.count_redone(at)
     assert times.read_spent() == TimeSpent({"steps": 10.0, "start-up": 10.0}, redone_seconds=8.0)
 
 
