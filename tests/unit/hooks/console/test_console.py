@@ -303,27 +303,27 @@ def test_force_color_does_not_make_a_file_a_terminal(
 
 def test_nothing_is_read_from_the_meter_between_two_due_steps() -> None:
     class Counter(Hook):
-        """Counts how often sums are brought over from the device."""
+        """Counts how often sums are read from the device."""
 
         def __init__(self) -> None:
-            self.folds = 0
+            self.count = 0
 
         def assembled(self, run: Run) -> None:
-            fold = run.meter.fold
+            flush = run.meter.flush
 
             def count() -> None:
-                self.folds += 1
-                fold()
+                self.count += 1
+                flush()
 
-            run.meter.fold = count  # type: ignore[method-assign]  # to count calls
+            run.meter.flush = count  # type: ignore[method-assign]  # to count calls
 
-    def folds(every: str) -> int:
+    def flushes(every: str) -> int:
         counter = Counter()
         show(Console(every=every), counter, terminal=True, for_="1ep", eval_every=0)
-        return counter.folds
+        return counter.count
 
     # Nothing is read at steps 2 to 5; the first numbers come after step 1.
-    assert folds("6st") == folds("1st") - 4
+    assert flushes("6st") == flushes("1st") - 4
 
 
 def test_a_learning_rate_can_be_a_tensor() -> None:
