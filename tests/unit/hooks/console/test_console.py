@@ -303,27 +303,27 @@ def test_force_color_does_not_make_a_file_a_terminal(
 
 def test_nothing_is_read_from_the_meter_between_two_due_steps() -> None:
     class Counter(Hook):
-        """Counts how often sums are read from the device."""
+        """Counts how often sums are brought over from the device."""
 
         def __init__(self) -> None:
-            self.count = 0
+            self.folds = 0
 
         def assembled(self, run: Run) -> None:
-            flush = run.meter.flush
+            fold = run.meter.flush
 
             def count() -> None:
-                self.count += 1
-                flush()
+                self.folds += 1
+                fold()
 
             run.meter.flush = count  # type: ignore[method-assign]  # to count calls
 
-    def flushes(every: str) -> int:
+    def folds(every: str) -> int:
         counter = Counter()
         show(Console(every=every), counter, terminal=True, for_="1ep", eval_every=0)
-        return counter.count
+        return counter.folds
 
     # Nothing is read at steps 2 to 5; the first numbers come after step 1.
-    assert flushes("6st") == flushes("1st") - 4
+    assert folds("6st") == folds("1st") - 4
 
 
 def test_a_learning_rate_can_be_a_tensor() -> None:
