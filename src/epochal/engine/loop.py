@@ -21,7 +21,7 @@ def train(run: Run) -> None:
     """Train epoch after epoch, through all stages, until the run has a reason to stop."""
     epoch_means = run.meter.window("epoch")
     run.plan.start(run)
-    resume_if_asked(run)
+    resume_if_requested(run)
     while run.is_in_epoch or not run.stop_reason:
         if not run.is_in_epoch and not run.course.end_reason:
             start_epoch(run)
@@ -32,7 +32,7 @@ def train(run: Run) -> None:
             continue
         if run.stop_status == PREEMPTED:
             return  # a resumed run continues this epoch
-        if run.is_in_epoch and not is_epoch_unfinished(run):
+        if run.is_in_epoch and is_epoch_over(run):
             finish_epoch(run, epoch_means)
         if run.course.end_reason and not run.stop_reason:
             start_next_stage(run)
@@ -41,7 +41,7 @@ def train(run: Run) -> None:
         end_stage(run)
 
 
-def resume_if_asked(run: Run) -> None:
+def resume_if_requested(run: Run) -> None:
     """Restore the checkpoint that the run resumes from, if any, inside an epoch or before one."""
     point = run.resume
     if point is None:
@@ -72,11 +72,11 @@ def take_steps(run: Run) -> None:
     run.is_between_steps = False
 
 
-def is_epoch_unfinished(run: Run) -> bool:
-    """Whether the epoch has steps left, perhaps in the next stage."""
+def is_epoch_over(run: Run) -> bool:
+    """Whether the epoch ends here; otherwise the next stage continues it."""
     if run.course.next_stage_ends_epoch:
         run.feed.is_complete = True  # the next stage starts a new epoch
-    return not run.stop_reason and not run.feed.is_complete
+    return bool(run.stop_reason) or run.feed.is_complete
 
 
 def start_epoch(run: Run) -> None:

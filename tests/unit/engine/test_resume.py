@@ -1,4 +1,4 @@
-"""Tests of a run put back to where one of its checkpoints was made."""
+"""Tests of resuming from a checkpoint."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_a_stop_is_restored_unless_the_run_is_continued(tmp_path: Path) -> None:
     state = follow(lambda setting: build(setting, Stopping())).states[-1]
     kept = fit(build({"resume": point_of(state, tmp_path)}))
     assert (kept.steps, kept.reason, kept.status) == (2, "enough", "stopped")
-    wished = fit(build({"resume": point_of(state, tmp_path, has_ended=True)}))
-    assert (wished.steps, wished.reason) == (6, "max_epochs")
+    continued = fit(build({"resume": point_of(state, tmp_path, has_ended=True)}))
+    assert (continued.steps, continued.reason) == (6, "max_epochs")
 
 
 def test_a_resumed_run_counts_earlier_seconds(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of going back to an earlier state after a gradient that is not finite."""
+"""Tests of rollbacks to an earlier state after a nonfinite gradient."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_nonfinite_values_never_reach_weights_or_checkpoints(
 
 
 class Stopping(Hook):
-    """Has enough just when the bad step was taken and nobody knows it yet."""
+    """Stops the run after the bad step, before it is detected."""
 
     def __init__(self, status: str) -> None:
         self.status, self.count = status, 0
@@ -326,7 +326,7 @@ def test_due_calls_do_not_run_once_divergence_is_known(tmp_path: Path) -> None:
     run, _ = rolling(Poisoned((0, 6)), tmp_path, Late(), checkpoint={"every": 0}, for_="1ep")
     run.on("step_end", lambda run: seen.append(run.step))
     fit(run)
-    # Asked after step 10, answered after step 11, at which nobody is called any more.
+    # Requested after step 10, known after step 11, after which no hook is called.
     assert seen == [*range(1, 11), *range(1, 6)]
 
 

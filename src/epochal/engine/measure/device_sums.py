@@ -213,11 +213,11 @@ class AsyncCopy:
 
     def read(self) -> list[float]:
         """The numbers; waits until they have arrived."""
-        if self._event is None:
-            return [float(number) for number in self._copied.reshape(-1).tolist()]
-        self._event.synchronize()
-        numbers: list[float] = self._copied.reshape(-1).tolist()
-        self._spare.append(self._copied)
+        if self._event is not None:
+            self._event.synchronize()
+        numbers: list[float] = self._copied.reshape(-1).tolist()  # integers stay integers
+        if self._event is not None:
+            self._spare.append(self._copied)
         return numbers
 
 

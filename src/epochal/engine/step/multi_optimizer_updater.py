@@ -10,11 +10,11 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from typing_extensions import override
 
 from epochal.engine.feed.split_batch import get_batch_index
-from epochal.engine.step.updater import Updater, one_if_zero
+from epochal.engine.step.updater import Updater, divide_gradients, one_if_zero
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Mapping
 
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.measure.sums import Number
@@ -92,7 +92,9 @@ class MultiOptimizerUpdater(Updater):
         due = self._optimizers.due
         for member in due:
             if member.options.loss in self._totals:
-                _divide(self._parts[member.name], self._totals[member.options.loss])
+                parameters = self._parts[member.name]
+                gradients = [one.grad for one in parameters if one.grad is not None]
+                divide_gradients(gradients, self._totals[member.options.loss])
         guard, gradients = self.guard, self._gradients()
         if guard is not None:
             guard.unscale(gradients)
@@ -125,12 +127,3 @@ def _find_loss(run: Run, outcome: Outcome, name: str, member: Member) -> tuple[T
             f"  compute it from parameters of optim.{member.name}, without detach() or no_grad()"
         )
     return loss, count
-
-
-def _divide(parameters: Iterable[Tensor], total: Number) -> None:
-    gradients = [one.grad for one in parameters if one.grad is not None]
-    if isinstance(total, Tensor):
-        for gradient in gradients:
-            gradient.div_(one_if_zero(total))
-    elif gradients:
-        torch._foreach_div_(gradients, float(total))

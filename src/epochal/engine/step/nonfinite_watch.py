@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 from weakref import ref
 
-import torch
-
 from epochal.engine.interfaces.every import Every
+from epochal.engine.measure.device_sums import AsyncCopy
 from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
 
 if TYPE_CHECKING:
@@ -67,8 +66,10 @@ class NonfiniteWatch:
         if not run.meter.is_async:
             self._handle_bad_steps(run, steps, int(self._history))
             return
-        reading = _AsyncNumber(self._history)
-        run.meter.request(dict, lambda _: self._handle_bad_steps(run, steps, reading.read()))
+        history = AsyncCopy(self._history, [])
+        run.meter.request(
+            dict, lambda _: self._handle_bad_steps(run, steps, int(history.read()[0]))
+        )
 
     def check_now(self, run: Run) -> None:
         """Check all steps until now; waits for the device."""
@@ -159,27 +160,6 @@ def _list(values: list[Any]) -> str:
     text = ", ".join(map(str, values[:_MAX_SHOWN]))
     more = len(values) - _MAX_SHOWN
     return f"{text} and {more} more" if more > 0 else text
-
-
-@final
-class _AsyncNumber:
-    """An asynchronous copy of one number from a device to the host."""
-
-    def __init__(self, number: Tensor) -> None:
-        self._event: torch.cuda.Event | None = None
-        if not number.is_cuda:
-            self._copied = number.clone()
-            return
-        self._copied = torch.empty((), dtype=number.dtype, pin_memory=True)
-        self._copied.copy_(number, non_blocking=True)
-        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch has no types here
-        self._event.record(torch.cuda.current_stream(number.device))
-
-    def read(self) -> int:
-        """The number; waits until it has arrived."""
-        if self._event is not None:
-            self._event.synchronize()
-        return int(self._copied)
 
 
 @final

@@ -161,7 +161,7 @@ class Updater:
         if sum([len(group["params"]) for group in groups]) != len(self.parameters):
             self._admit()
         if total is not None:
-            self._divide(total)
+            divide_gradients(self._gradients(), total)
         guard = self.guard
         if guard is not None:
             guard.unscale(self._gradients())
@@ -221,15 +221,6 @@ class Updater:
             self.average.admit(self._model)
         if self.guard is not None:
             self.guard.prepare()
-
-    def _divide(self, total: Number) -> None:
-        gradients = self._gradients()
-        if isinstance(total, Tensor):
-            total = one_if_zero(total)
-            for gradient in gradients:
-                gradient.div_(total)
-        elif gradients:
-            torch._foreach_div_(gradients, float(total))
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
@@ -293,6 +284,16 @@ class ClosureUpdater(Updater):
 def one_if_zero(total: Number) -> Number:
     """The total, or 1 if it is 0; without a sync."""
     return total + (total == 0)
+
+
+def divide_gradients(gradients: list[Tensor], total: Number) -> None:
+    """Divide gradients in place by the number of items, on the host or on the device."""
+    if isinstance(total, Tensor):
+        total = one_if_zero(total)
+        for gradient in gradients:
+            gradient.div_(total)
+    elif gradients:
+        torch._foreach_div_(gradients, float(total))
 
 
 def choose_updater(optimizer: Optimizer | None) -> Updater:

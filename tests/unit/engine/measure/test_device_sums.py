@@ -1,4 +1,4 @@
-"""Tests of sums on a device, for which the host's own memory stands in."""
+"""Tests of sums on a device; they use host memory as the device."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def counted_lists(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_device_is_read_once_per_read_of_a_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The host's memory stands in for a device here."""
+    """Uses host memory as the device."""
     meter = Meter(is_async=True)
     window = meter.window()
     transfers = counted_lists(monkeypatch)

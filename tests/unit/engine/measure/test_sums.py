@@ -1,4 +1,4 @@
-"""Tests of sums that nobody looks at before they are asked for."""
+"""Tests of sums on the host."""
 
 from __future__ import annotations
 

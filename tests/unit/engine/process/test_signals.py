@@ -200,7 +200,7 @@ def test_a_failure_while_the_run_is_ending_early_is_a_failure() -> None:
     assert (result.status, result.exception_type) == ("failed", "ZeroDivisionError")
 
 
-class Told(Dataset[list[torch.Tensor]]):
+class Signalled(Dataset[list[torch.Tensor]]):
     """Signals the process that reads it, as a scheduler does with all processes of a job."""
 
     draws_random = False  # so that nothing is read twice to see whether it does
@@ -222,7 +222,7 @@ def test_loader_workers_survive_the_first_signal(
     number: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     task = Sums(val=0)
-    task.train_loader = DataLoader(Told(number), batch_size=2, num_workers=1)
+    task.train_loader = DataLoader(Signalled(number), batch_size=2, num_workers=1)
     result = fit(make_run(task, for_="1ep"))
     assert (result.status, result.steps) == ("finished", 2)
     assert "ending" not in capfd.readouterr().err
@@ -303,7 +303,7 @@ def preempt(event: str, step: int) -> tuple[Keeper, Notes, RunResult]:
     keeper, notes = Keeper(), Notes()
     sent: list[int] = []
     run = build({"writer": notes})
-    run.saver = keeper  # type: ignore[assignment]  # as far as the engine uses it
+    run.saver = keeper  # type: ignore[assignment]  # has all that the engine uses
 
     def act(run: Run) -> None:
         if run.step >= step and not sent:
@@ -337,7 +337,7 @@ def test_a_warning_waits_for_the_interrupted_log_line(
     log = SignalSafeLog()
     assert caplog.handler.lock is not None
     with caplog.handler.lock:
-        log.warn("told to %s", "end")
+        log.warn("asked to %s", "end")
         assert not caplog.text
     log.finish()
-    assert "told to end" in caplog.text
+    assert "asked to end" in caplog.text

@@ -1,4 +1,4 @@
-"""A run that stands still is noticed, told of once, and its stacks are on disk."""
+"""Tests of the watchdog, which reports a run that hangs."""
 
 from __future__ import annotations
 
@@ -151,21 +151,21 @@ def test_a_run_without_a_hang_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_the_watchdog_runs_as_long_as_the_run(tmp_path: Path) -> None:
-    told = threading.Event()
+    reported = threading.Event()
 
     class Listening(Ledger):
         def event(self, kind: str, **data: Any) -> None:
             super().event(kind, **data)
-            told.set()
+            reported.set()
 
     run = make_run(
         for_="2st",
         setting={"dir": tmp_path, "writer": Listening()},
         engine={"hang_after": "0.05s"},
     )
-    run.on("onTrainBatchStart", lambda: told.wait(30))
+    run.on("onTrainBatchStart", lambda: reported.wait(30))
     fit(run)
-    assert told.is_set()
+    assert reported.is_set()
     assert "epochal-watchdog" not in {thread.name for thread in threading.enumerate()}
 
 

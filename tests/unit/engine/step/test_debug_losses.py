@@ -71,11 +71,11 @@ def test_a_term_that_is_not_finite_is_reported_once(
     extra: Any, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fit(make_run(Bare(), parts={"loss": terms(extra)}, setting=DEBUG, for_="3st", eval_every=0))
-    told = [one for one in caplog.records if one.name == "epochal.engine.step.debug_losses"]
-    assert len([one for one in told if "'extra'" in one.getMessage()]) == 1
-    assert told[0].levelno == logging.ERROR
-    assert told[0].getMessage().startswith(text)
-    assert "in epoch 1, batch 1" in told[0].getMessage()
+    logged = [one for one in caplog.records if one.name == "epochal.engine.step.debug_losses"]
+    assert len([one for one in logged if "'extra'" in one.getMessage()]) == 1
+    assert logged[0].levelno == logging.ERROR
+    assert logged[0].getMessage().startswith(text)
+    assert "in epoch 1, batch 1" in logged[0].getMessage()
 
 
 def test_losses_of_a_task_are_named_too() -> None:

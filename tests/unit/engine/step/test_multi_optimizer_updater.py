@@ -1,4 +1,4 @@
-"""Tests of steps in which several optimizers descend losses of their own."""
+"""Tests of steps in which several optimizers minimize their own losses."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def losses(model: Gan, real: Tensor) -> tuple[Tensor, Tensor]:
     """What the generator descends, and what the critic does; noise is made of the batch."""
     fake = model.generator(real.flip(0).cos())
     generator = functional.softplus(-model.critic(fake)).mean()
-    told = functional.softplus(model.critic(fake.detach())).mean()
-    return generator, told + functional.softplus(-model.critic(real)).mean()
+    fooled = functional.softplus(model.critic(fake.detach())).mean()
+    return generator, fooled + functional.softplus(-model.critic(real)).mean()
 
 
 def batches(count: int = STEPS * 4, size: int = 4) -> DataLoader[Tensor]:
@@ -231,7 +231,7 @@ def test_a_nonfinite_gradient_skips_all_optimizers(make: Any, costs: bool) -> No
     notes: list[str] = []
     run.on("run_start", lambda run: notes.append(run.updater.cost_note(run)))
     fit(run)
-    assert bool(notes[0]) is costs  # a fused optimizer is told by a tensor that nobody reads
+    assert bool(notes[0]) is costs  # a fused optimizer skips on the device
     assert weights(model).isfinite().all()
     assert not same(model, Gan())
 

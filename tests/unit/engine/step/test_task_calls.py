@@ -95,7 +95,7 @@ def test_task_methods_are_called_in_the_agreed_order() -> None:
 
 
 def test_the_sanity_evaluation_calls_the_task_but_no_hook() -> None:
-    # The task itself is told: it may prepare at an event what it needs at the next.
+    # The task gets its events: it may prepare at one what it needs at the next.
     sanity = ["pre", "forward", "post", "metric", "extra", "batch_end val", *EVAL]
     assert recorded(eval_every=0)[1 : 1 + len(sanity)] == sanity
 

@@ -1,4 +1,4 @@
-"""Lines: a file that begins anew and grows by what its format makes of entries."""
+"""Tests of the sink that writes lines to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mirror: what its thread writes, what it leaves out, and what becomes of it when it fails."""
+"""Tests of the mirror that copies points and media in a thread."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def twice(tmp_path: Path) -> Path:
     first.write_run({"attempts": attempts})
     first.close()
     second = RunWriter(folder, attempt=1)
-    second.log({"lr": 0.4}, 4)  # as far as it is when the mirror looks
+    second.log({"lr": 0.4}, 4)  # the state of the record when the mirror reads it
     second.close()
     return folder.path
 

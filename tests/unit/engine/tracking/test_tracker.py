@@ -1,4 +1,4 @@
-"""Trackers: which points they take, on which rank, and what a run hears of their failures."""
+"""Tests of trackers: which points they copy, on which rank, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -150,9 +150,9 @@ def test_media_that_cannot_be_shown_are_reported_once(
     tracker = Shows(fails_at="showing")
     folder, result = carry_out_tracked(tmp_path, tracker, Notes())
     assert result.ok, result.message
-    told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    messages = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     what = "start/text: RuntimeError: out of wonder"
-    assert told == [f"Shows: cannot show {what}; the record still has it"]
+    assert messages == [f"Shows: cannot show {what}; the record still has it"]
     assert tracker.series["val/acc"] == recorded(folder)["val/acc"]
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     (left_out,) = [one for one in events if one["kind"] == "media_not_shown"]
@@ -253,8 +253,8 @@ def test_an_error_of_a_tracker_is_reported_once_and_does_not_stop_the_run(
 ) -> None:
     folder, result = carry_out_tracked(tmp_path, Shows(fails_at=when))
     assert result.ok, result.message
-    told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert told == [f"Shows: {what}; the run continues, and its record is complete"]
+    messages = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert messages == [f"Shows: {what}; the run continues, and its record is complete"]
     assert set(recorded(folder)["lr"]) == {2, 4, 6, 8, 10, 12}
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     (failed,) = [one for one in events if one["kind"] == "tracker_failed"]
@@ -285,8 +285,8 @@ def test_a_missing_package_is_reported_with_the_command_to_install_it(
 ) -> None:
     _, result = carry_out_tracked(tmp_path, Absent())
     assert result.ok
-    told = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert told == [
+    messages = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert messages == [
         "Absent: the package a_missing_package is not installed; the run continues, "
         "and its record is complete",
         "  `pip install 'epochal[a_missing_package]'`, or remove the hook",
