@@ -12,7 +12,7 @@ CODE = README.split("```python\n", 1)[1].split("```", 1)[0]
 SHOWN = re.findall(r"^    \d\d:\d\d:\d\d (.*)$", README, re.MULTILINE)
 
 
-def settle(line: str) -> str:
+def normalise(line: str) -> str:
     """A line without durations and folder, which differ from run to run."""
     line = re.sub(r"\([\d.]+ m?s\)|(eta|time|data_time): \S+", "", line)
     return re.sub(r"folder: .*", "folder:", line)
@@ -21,9 +21,9 @@ def settle(line: str) -> str:
 def test_first_example_prints_the_output_in_the_readme(tmp_path: Path) -> None:
     done = forked.run("-c", CODE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    printed = {settle(line.partition(" ")[2]) for line in done.stdout.splitlines()}
+    printed = {normalise(line.partition(" ")[2]) for line in done.stdout.splitlines()}
     assert len(SHOWN) >= 8
-    assert not [line for line in SHOWN if settle(line) not in printed]
+    assert not [line for line in SHOWN if normalise(line) not in printed]
 
 
 def test_first_example_has_about_twenty_lines() -> None:

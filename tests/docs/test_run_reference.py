@@ -33,7 +33,7 @@ ENGINE = {
     "precision",
     "release",
     "report_batch",
-    "requests_save",
+    "save_reasons",
     "resume",
     "rollbacks",
     "saver",

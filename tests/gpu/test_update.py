@@ -101,7 +101,9 @@ def test_guarded_step_does_not_wait_for_the_device(
     kind: Any, arguments: dict[str, Any], clip: float | None
 ) -> None:
     model = TinyModel(dropout=0.0).cuda()
-    guard = NonfiniteGuard(kind(model.parameters(), fused=True, **arguments), "cuda", is_final=True)
+    guard = NonfiniteGuard(
+        kind(model.parameters(), fused=True, **arguments), "cuda", stops_on_nonfinite=True
+    )
     average = Ema()
     average.start(model)
     batch = torch.ones(4, 4, device="cuda")

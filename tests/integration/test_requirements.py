@@ -233,7 +233,7 @@ def test_dataset_that_captured_the_run_cannot_reach_a_worker(shop: Path) -> None
         def __init__(self, run: ep.Run) -> None:
             self.run = run
 
-    with pytest.raises(TaskError, match=r"cannot be sent to another process(.|\n)*keep only"):
+    with pytest.raises(TaskError, match=r"cannot be sent to another process(.|\n)*send only"):
         pickle.dumps(Capturing(tiny_run()).run)
 
 

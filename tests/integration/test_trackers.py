@@ -219,7 +219,7 @@ def test_rolled_back_steps_are_not_shown_by_trackers(shop: Path, epochal: Comman
         *("log.record_every=1st", "hooks=[{type: CsvLog, every: 1st}, {type: TensorBoard}]"),
     )
     assert done.code == 0, done.err
-    assert "going back from step" in done.out
+    assert "rolling back from step" in done.out
     (folder,) = run_folders(Path())
     assert in_csv(folder) == recorded(folder)
     assert events(folder / "tensorboard")

@@ -103,7 +103,9 @@ def apply_tensors(
             in any case, and at least one name must match.
         exclude: Patterns of names to skip, such as ``head.*``.
     """
-    wanted = {name: value for name, value in model.state_dict().items() if _is_tensor(value)}
+    wanted = {
+        name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)
+    }
     found = _match_names(wanted, tensors)
     _require_matches(source, exclude, {*wanted, *found})
     found = {name: one for name, one in found.items() if not _is_excluded(name, exclude)}
@@ -147,23 +149,14 @@ def _named_tensors(path: Path, model: nn.Module) -> dict[str, Tensor]:
         return _named_tensors(path, model.module)
     tensors: dict[str, Tensor] = {}
     for name, value in model.state_dict().items():
-        if not _is_tensor(value):
+        if not isinstance(value, Tensor):
             raise CheckpointError(
                 f"{path}: {name!r} is a {type(value).__name__}, and weights are tensors only\n"
                 "  let get_extra_state return a tensor, or keep the value out of the state dict"
             )
-        if not _is_uninitialized(value):
+        if not is_lazy(value):
             tensors[_strip_compile_prefix(name)] = value
     return tensors
-
-
-def _is_uninitialized(tensor: Tensor) -> bool:
-    """Whether it belongs to a lazy module that has seen no batch."""
-    return is_lazy(tensor)
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
 
 
 def _find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -177,12 +170,7 @@ def _find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _memory_key(tensor: Tensor) -> object:
-    if (
-        _is_uninitialized(tensor)
-        or not tensor.numel()
-        or tensor.is_meta
-        or tensor.layout != torch.strided
-    ):
+    if is_lazy(tensor) or not tensor.numel() or tensor.is_meta or tensor.layout != torch.strided:
         return object()  # equal to nothing: there is no memory to share
     layout = (tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
     return (tensor.device, tensor.data_ptr(), *layout)
@@ -250,16 +238,14 @@ def _missing(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list
     return [
         name
         for name, tensor in wanted.items()
-        if name not in shared
-        and _memory_key(tensor) not in filled
-        and not _is_uninitialized(tensor)
+        if name not in shared and _memory_key(tensor) not in filled and not is_lazy(tensor)
     ]
 
 
 def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
     names = []
     for name, tensor in shared.items():
-        if _is_uninitialized(wanted[name]):  # it takes the shape of the loaded tensor
+        if is_lazy(wanted[name]):  # it takes the shape of the loaded tensor
             continue
         here, there = _describe(wanted[name]), _describe(tensor)
         if here != there:

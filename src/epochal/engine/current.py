@@ -1,4 +1,4 @@
-"""Which run is in progress here; one thread at a time has one."""
+"""The run in progress; only one thread at a time can have one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 _current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
-_run_lock = threading.RLock()  # held by the thread whose turn it is, once for each nested run
+_run_lock = threading.RLock()  # held by the running thread, once for each nested run
 
 
 def current_run() -> Run:
@@ -33,16 +33,16 @@ def current_run() -> Run:
 
 @contextmanager
 def making_current(run: Run) -> Iterator[None]:
-    """Let ``current_run`` find this run in a block; within it there may be others.
+    """Let ``current_run`` return this run in a block; runs may be nested.
 
     Raises:
         TaskError: A run is in progress in another thread.
     """
     if not _run_lock.acquire(blocking=False):
         raise TaskError(
-            "run: another thread has a run in progress, and both would draw from the same "
+            "run: another thread has a run in progress, and both would use the same "
             "random generators\n"
-            "  start one after the other, or each in a process of its own"
+            "  start one after the other, or each in its own process"
         )
     token = _current.set(run)
     try:
@@ -56,6 +56,6 @@ def _forget_run() -> None:
     _current.set(None)
 
 
-# What a forked process, such as a loader's worker, has of a run is a copy that stands still.
+# A forked process, such as a loader's worker, has only a stale copy of the run.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_run)

@@ -1,4 +1,4 @@
-"""Evaluation and prediction: a pass over a split that leaves no trace in the training."""
+"""Evaluation and prediction: a pass over a split that does not affect training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 
 from epochal.engine.device.move import BatchMover
-from epochal.engine.device.seeding import derive_seed, seeded
+from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
 from epochal.engine.feed.sampling_order import DataPass
@@ -24,14 +24,13 @@ from epochal.engine.process.signals import (
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
+from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
 from epochal.engine.step.batch_outcome import Outcome, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from torch import nn
 
     from epochal.engine.feed.feed import OpenLoader
     from epochal.engine.interfaces.metric import Metric
@@ -41,19 +40,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 TARGET = "target"
-"""Why a run ends whose metric has become good enough."""
+"""The reason of a run that ends because ``train.until`` is reached."""
 
 _TO_HOST = BatchMover(torch.device("cpu"), None, is_detached=True)
 
 
 def evaluate(run: Run, split: str) -> dict[str, float]:
-    """Measure a split, record it, compare it with the best, and tell the hooks.
+    """Evaluate a split, record its metrics, update the monitor, and fire all events.
 
     Returns:
         Values named ``<split>[/<loader>]/<metric>``; those of ``val`` with averaged weights,
-        if the run has some, as ``val_ema``.
+        if the run has them, as ``val_ema``.
     """
-    run.meter.deliver()  # what belongs to training is told before
+    run.meter.deliver()  # training means come before those of the evaluation
     with run.clock.paused(), working_on_split(run, split):
         run.fire("eval_start", split)
         run.fire("epoch_start", split)
@@ -72,9 +71,9 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
 
 
 def _measure_averaged(run: Run, split: str) -> dict[str, float]:
-    """The same with averaged weights, under the same random numbers.
+    """The metrics with averaged weights, with the same random numbers.
 
-    The task hears the events of another epoch of ``val``, hooks hear none.
+    Fires the events of ``val`` for the task, but not for hooks.
     """
     if run.average is None or split != "val":
         return {}
@@ -91,10 +90,10 @@ def _as_averaged(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def check_sanity(run: Run) -> None:
-    """Try a few validation batches, so that mistakes show before hours of training.
+    """Evaluate a few validation batches, to find mistakes before hours of training.
 
-    The task hears its own events, hooks hear none. Generators, metrics, the store and the
-    record are as before, and a wish to stop is forgotten.
+    Fires events for the task, but not for hooks. Generators, metrics, the store and the record
+    do not change, and requests to stop are ignored.
     """
     limit = run.options.train.sanity_batches
     if not limit or not named_loaders(run.task, "val"):
@@ -106,11 +105,11 @@ def check_sanity(run: Run) -> None:
         except Exception as error:
             error.add_note(
                 "raised in the sanity evaluation before the first step; "
-                "train.sanity_batches=0 leaves it out"
+                "train.sanity_batches=0 disables it"
             )
             raise
         if run.average is not None:
-            metrics |= _as_averaged(metrics)  # before the first step the weights are the same
+            metrics |= _as_averaged(metrics)  # the weights are equal before the first step
         _require_monitored_metrics(run, "val", metrics)
 
 
@@ -125,9 +124,9 @@ def _run_sanity_batches(run: Run, events: Events, limit: int) -> dict[str, float
 
 @contextmanager
 def _discarding_effects(run: Run) -> Iterator[None]:
-    """Forget what a block logs, stores and wishes; only what comes from outside counts."""
+    """Discard what a block logs, stores and requests; keep interruptions and preemption."""
     writer, latest = run.writer, dict(run.latest)
-    wish = run.stop_reason, run.stop_status
+    stop = run.stop_reason, run.stop_status
     run.writer = NullWriter()
     try:
         with run.store.untouched():
@@ -135,11 +134,11 @@ def _discarding_effects(run: Run) -> Iterator[None]:
     finally:
         run.writer, run.latest = writer, latest
         if not is_interrupted_or_preempted(run):
-            run.stop_reason, run.stop_status = wish
+            run.stop_reason, run.stop_status = stop
 
 
 def initialize_lazy_modules(run: Run) -> None:
-    """Bring a batch through a model of lazy modules, so that all its sizes are known."""
+    """Initialize lazy modules with a forward pass of one batch."""
     found = (named_loaders(run.task, split) for split in SPLITS)
     loader = next((loader for loaders in found for loader in loaders.values()), None)
     if loader is None or not has_uninitialized(run.model):
@@ -150,7 +149,7 @@ def initialize_lazy_modules(run: Run) -> None:
 
 
 def predict(run: Run) -> object:
-    """The outputs for every batch of ``predict``: a list, or a list per named loader."""
+    """The outputs of all batches of ``predict``: a list, or a list per named loader."""
     outputs: dict[str, list[Output]] = {}
     with run.clock.paused(), working_on_split(run, "predict"), _evaluation_mode(run):
         run.fire("epoch_start", "predict")
@@ -162,7 +161,7 @@ def predict(run: Run) -> object:
 
 
 def measure_split(run: Run, split: str, *, events: Events, limit: int | None) -> dict[str, float]:
-    """Every metric of every loader of a split."""
+    """The metrics of all loaders of a split."""
     measured: dict[str, float] = {}
     with _evaluation_mode(run):
         for name, loader in require_loaders(run.task, split).items():
@@ -174,10 +173,7 @@ def measure_split(run: Run, split: str, *, events: Events, limit: int | None) ->
 
 
 def update_monitor(run: Run, split: str, metrics: dict[str, float]) -> None:
-    """Compare the monitored metric with the best one, if this split has it.
-
-    A target of the training that is reached ends it.
-    """
+    """Update the monitor, if this split has its metric; stop if ``train.until`` is reached."""
     _require_monitored_metrics(run, split, metrics)
     until, monitor = run.options.train.until, run.monitor
     if until is not None and until.metric in metrics and until.holds(metrics[until.metric]):
@@ -194,28 +190,13 @@ def update_monitor(run: Run, split: str, metrics: dict[str, float]) -> None:
 
 
 def _is_metric_of_split(metric: str, split: str) -> bool:
-    """Whether evaluating a split gives a metric, if anything does."""
+    """Whether a metric belongs to a split."""
     named = metric.split("/")[0]
     return named == split or (named == AVERAGED_SPLIT and split == "val")
 
 
-@contextmanager
-def working_on_split(run: Run, split: str) -> Iterator[None]:
-    """Work on another split under random numbers of its own, and come back."""
-    kept = run.split, run.loader_name, run.batch_index
-    with seeded(derive_seed(run.seed, "eval", split)):
-        run.split = split
-        try:
-            yield
-        finally:
-            run.events.has_run_user_code = (
-                True  # the task's own code, whatever it does to its parts
-            )
-            run.split, run.loader_name, run.batch_index = kept
-
-
 def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """The values of metric objects; where one has several, their keys join its name."""
+    """The values of metric objects; several values of one are named ``<name>/<key>``."""
     values: dict[str, float] = {}
     for name, metric in metrics.items():
         value = metric.compute()
@@ -230,16 +211,16 @@ def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
 
 
 def join_metrics(means: dict[str, float], metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Means over batches and the values of metric objects together.
+    """Means over batches together with the values of metric objects.
 
     Raises:
-        TaskError: A name is in both, so that one value would hide the other.
+        TaskError: Both have the same name.
     """
     values = compute_metrics(metrics)
     for name in means.keys() & values.keys():
         raise TaskError(
-            f"metrics: {name!r} is the name of a metric, and of a value of the task, too\n"
-            "  give one of them another name"
+            f"metrics: {name!r} is the name of both a metric and a value of the task\n"
+            "  rename one of them"
         )
     return means | values
 
@@ -249,7 +230,7 @@ def _fail_metric(metric: Metric, what: str, hint: str) -> NoReturn:
 
 
 def _own_metrics(run: Run, split: str) -> dict[str, Metric]:
-    """The metric objects of a split; those that training is filling too stay out of it."""
+    """The metric objects of a split; copies of those that training updates."""
     return {
         name: copy.deepcopy(metric) if "train" in metric.on else metric
         for name, metric in run.metrics.items()
@@ -266,7 +247,7 @@ def _measure_loader(
     for metric in metrics.values():
         metric.reset()
 
-    def take(outcome: Outcome) -> None:
+    def measure(outcome: Outcome) -> None:
         with run.precision.context():
             run.calls.add_metrics(outcome)
             if run.options.train.eval_loss:
@@ -276,10 +257,10 @@ def _measure_loader(
             metric.update(outcome.out, outcome.batch)
 
     try:
-        _run_pass(run, loader, take, events=events, limit=limit)
+        _run_pass(run, loader, measure, events=events, limit=limit)
         means = join_metrics(window.read(), metrics)
     finally:
-        meter.forget()  # or its sums would keep memory of the device until garbage is collected
+        meter.forget()  # else its sums keep device memory until garbage collection
     for metric in metrics.values():
         metric.reset()
     return run.calls.finish(means, split)
@@ -288,22 +269,22 @@ def _measure_loader(
 def _collect(run: Run, loader: Loader) -> list[Output]:
     outputs: list[Output] = []
 
-    def keep(outcome: Outcome) -> None:
+    def collect(outcome: Outcome) -> None:
         outputs.append(_TO_HOST(run.calls.postprocess(outcome)))
 
-    _run_pass(run, loader, keep, events=run.events, limit=run.options.train.limit_batches)
+    _run_pass(run, loader, collect, events=run.events, limit=run.options.train.limit_batches)
     return outputs
 
 
 def _run_pass(
     run: Run,
     loader: Loader,
-    take: Callable[[Outcome], None],
+    process: Callable[[Outcome], None],
     *,
     events: Events,
     limit: int | None,
 ) -> None:
-    """Each batch of a loader through the model, with the events of a loop around them."""
+    """Compute and process each batch of a loader, with the events of a loop."""
     split = run.split
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
@@ -313,7 +294,7 @@ def _run_pass(
         events.fire("batch_start", run, split, index, batch)
         with run.precision.context():
             outcome = _as_outcome(step(run, batch), batch)
-        take(outcome)
+        process(outcome)
         events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
         if run.stop_status == "interrupted":
             raise KeyboardInterrupt
@@ -323,7 +304,7 @@ def _run_pass(
 
 
 def _opener(run: Run) -> OpenLoader:
-    """Opens loaders of the split that is worked on: the same bits whenever that happens."""
+    """Opens loaders of the current split; each pass gives the same bits."""
     return partial(run.feed.open, one_pass=DataPass(derive_seed(run.seed, "order", run.split)))
 
 
@@ -337,25 +318,13 @@ def _as_outcome(result: object, batch: Batch) -> Outcome:
 
 @contextmanager
 def _evaluation_mode(run: Run) -> Iterator[None]:
-    """Eval mode, and no gradients unless the task needs them; each module's mode comes back."""
+    """Set eval mode, without gradients unless the task needs them; modes are restored."""
     needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
     with keeping_training_modes(run.model, run.loss), torch.set_grad_enabled(needs_grad):
         run.model.eval()
         if run.loss is not None:
             run.loss.eval()
         yield
-
-
-@contextmanager
-def keeping_training_modes(*parts: nn.Module | None) -> Iterator[None]:
-    """Give each module its own mode back, training or not, at the end of a block."""
-    whole = [part for part in parts if part is not None]
-    modes = [(module, module.training) for part in whole for module in part.modules()]
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _label(run: Run) -> str:
@@ -368,7 +337,7 @@ def _require_val_loader(run: Run) -> None:
     is_val = monitor is not None and _is_metric_of_split(monitor.metric, "val")
     if is_val and not named_loaders(run.task, "val"):
         raise TaskError(
-            f"monitor: {str(monitor)!r} needs a validation loader, and there is none\n"
+            f"monitor: {str(monitor)!r} needs a validation loader, but there is none\n"
             "  set self.val_loader in the task, or write data.val in the config"
         )
 
@@ -378,7 +347,7 @@ def _require_monitored_metrics(run: Run, split: str, metrics: dict[str, float]) 
     for key, owner in owners.items():
         if owner is None or not _is_metric_of_split(owner.metric, split) or owner.metric in metrics:
             continue
-        produced = ", ".join(metrics) or "nothing at all"
+        produced = ", ".join(metrics) or "nothing"
         hint = suggest(owner.metric, metrics)
         raise TaskError(
             f"{key}: no metric is named {owner.metric!r}\n"

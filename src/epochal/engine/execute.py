@@ -1,4 +1,4 @@
-"""One run from its first event to its result, whatever happens in between."""
+"""One run from its first event to its result, also when it fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from epochal.engine.device.out_of_memory import (
     is_out_of_memory,
 )
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
-from epochal.engine.evaluate import initialize_lazy_modules, keeping_training_modes
+from epochal.engine.evaluate import initialize_lazy_modules
 from epochal.engine.measure.phase_timer import read_device_time, read_spent
 from epochal.engine.process.signals import (
     PREEMPTED,
@@ -35,6 +35,7 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult
+from epochal.engine.snapshot.temporary_changes import keeping_training_modes
 from epochal.engine.state.saver import request_save, save_if_requested
 from epochal.errors import ConfigError, EpochalError, Preempted
 
@@ -60,16 +61,16 @@ def execute(
     raise_errors: bool = False,
     find_place: Callable[[str], Place | None] = lambda key: None,
 ) -> RunResult:
-    """Carry out a run and say how it ended; afterwards it holds no part any more.
+    """Execute a run and return its result; afterwards the run holds no parts.
 
     Events come in this order: ``setup``, ``assembled``, ``run_start``, those of the runner,
     ``error`` if something was raised, ``run_end``, ``teardown``.
 
     Args:
-        run: Made of parts that nothing else uses at the same time.
-        runner: What to do with them.
-        raise_errors: Raise what ended the run instead of describing it in the result.
-        find_place: Where a key of the config was written.
+        run: Its parts must not be in use elsewhere.
+        runner: Trains, tests or predicts.
+        raise_errors: Raise the error that ended the run instead of describing it in the result.
+        find_place: Returns where a key of the config was written.
     """
     value: object = None
     error: BaseException | None = None
@@ -77,7 +78,7 @@ def execute(
         with _run_context(run) as preemption:
             try:
                 value = _work(run, runner)
-            except BaseException as caught:  # also Ctrl-C: the hooks must hear how it ended
+            except BaseException as caught:  # also Ctrl-C: hooks get the error event
                 error = caught
                 explain_out_of_memory(run, caught)
                 if isinstance(caught, ConfigError):
@@ -90,7 +91,7 @@ def execute(
         return result
     finally:
         run.release()
-        # The traceback knows this frame: without this the two would keep each other alive.
+        # The traceback refers to this frame: break the reference cycle.
         error = None
 
 
@@ -100,7 +101,7 @@ def result_of_error(
     dir: Path | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> RunResult:
-    """The result of a run that ended with an error before it could start."""
+    """The result of a run that failed before it could start."""
     status, reason = _get_status_of_error(error)
     return RunResult(
         status=status,
@@ -115,7 +116,7 @@ def result_of_error(
 
 
 def describe_plan(run: Run, runner: Runner) -> list[PlanRow]:
-    """The plan of a run that is not carried out."""
+    """The plan of a run, without executing it."""
     with making_current(run), keeping_training_modes(run.model):
         run.bind()
         runner.prepare(run)
@@ -135,12 +136,12 @@ def _work(run: Run, runner: Runner) -> object:
     run.fire("run_start")
     value = runner.run(run)
     if run.stop_status == PREEMPTED:
-        save_if_requested(run)  # the signal came when the last boundary was over
+        save_if_requested(run)  # the signal came after the last step boundary
     return value
 
 
 def _end(run: Run, error: BaseException | None) -> BaseException | None:
-    """Fire the last events, each to everyone; the first error of all comes back."""
+    """Fire the last events to all listeners, even if some fail; returns the first error."""
     later = _deliver(run)
     if error is not None:
         later += run.events.fire_and_collect_errors("error", run, error)
@@ -157,7 +158,7 @@ def _end(run: Run, error: BaseException | None) -> BaseException | None:
 
 
 def _deliver(run: Run) -> list[BaseException]:
-    """Give readers what is on its way; after a failure of the device that may fail too."""
+    """Deliver the pending means to their readers; this may fail after a device error."""
     try:
         run.meter.deliver()
     except Exception as error:
@@ -224,23 +225,23 @@ def _exit_code(status: str, error: BaseException | None) -> int:
 
 
 def _code_of_exit(error: SystemExit) -> int:
-    """What the process exits with: the system keeps the lowest byte of a number."""
+    """The exit code of the process: the operating system keeps the lowest byte."""
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Whether a result can stand for it; a request to leave Python must go on."""
+    """Whether a result can describe the error; SystemExit must propagate."""
     return isinstance(error, Exception | KeyboardInterrupt)
 
 
 @contextmanager
 def _run_context(run: Run) -> Iterator[Preemption]:
-    """What holds while the run goes on, and is as before when it is over."""
+    """Process settings and handlers of a run; restored at its end."""
     with (
         making_current(run),
-        # A signal may end a run between a block without gradients and what would end that block.
+        # A signal may raise inside no_grad() just before its exit restores the mode.
         torch.set_grad_enabled(torch.is_grad_enabled()),
         applying_engine_options(run.options.engine),
         seeded(derive_seed(run.seed, "run")),
@@ -253,27 +254,27 @@ def _run_context(run: Run) -> Iterator[Preemption]:
 
 @contextmanager
 def _stopping_on_interrupt(run: Run) -> Iterator[None]:
-    """Take the first Ctrl-C as a wish to stop after the current step."""
+    """Stop after the current step on the first Ctrl-C."""
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     if not is_main or before in (None, signal.SIG_IGN):
         yield
         return
 
-    owner, voice = os.getpid(), SignalSafeLog()
+    owner, signal_log = os.getpid(), SignalSafeLog()
 
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
-            if get_worker_info() is None:  # a loader's worker leaves it to the run
+            if get_worker_info() is None:  # loader workers ignore it; the run stops them
                 handle_in_child(before, number, frame)
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)
         run.stop("user_interrupt", status="interrupted")
-        voice.warn("stopping after this step; Ctrl-C again stops at once")
+        signal_log.warn("stopping after this step; Ctrl-C again stops at once")
 
     signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        voice.finish()
+        signal_log.finish()

@@ -1,4 +1,4 @@
-"""The training loop: steps in order, and between them what the plan says is due."""
+"""The training loop: steps in order, and between them everything that is due."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def train(run: Run) -> None:
-    """Train epoch after epoch, through all stages, until somebody says stop."""
+    """Train epoch after epoch, through all stages, until the run has a reason to stop."""
     epoch_means = run.meter.window("epoch")
     run.plan.start(run)
-    resume_if_asked(run)
+    resume_if_requested(run)
     while run.is_in_epoch or not run.stop_reason:
         if not run.is_in_epoch and not run.course.end_reason:
             start_epoch(run)
@@ -31,8 +31,8 @@ def train(run: Run) -> None:
         if roll_back(run, epoch_means, start_epoch):
             continue
         if run.stop_status == PREEMPTED:
-            return  # the epoch goes on when the run does
-        if run.is_in_epoch and not is_epoch_unfinished(run):
+            return  # a resumed run continues this epoch
+        if run.is_in_epoch and is_epoch_over(run):
             finish_epoch(run, epoch_means)
         if run.course.end_reason and not run.stop_reason:
             start_next_stage(run)
@@ -41,8 +41,8 @@ def train(run: Run) -> None:
         end_stage(run)
 
 
-def resume_if_asked(run: Run) -> None:
-    """Go on where a checkpoint was made, inside an epoch or before one, if there is such."""
+def resume_if_requested(run: Run) -> None:
+    """Restore the checkpoint that the run resumes from, if any, inside an epoch or before one."""
     point = run.resume
     if point is None:
         save_if_requested(run)
@@ -58,7 +58,7 @@ def resume_if_asked(run: Run) -> None:
 
 
 def take_steps(run: Run) -> None:
-    """Take the steps of one epoch; stop early if that is asked for."""
+    """Take the steps of one epoch, or fewer if the run stops or diverges."""
     run.is_between_steps = True
     for microbatches in run.feed.epoch(run.epoch):
         run.is_between_steps = False
@@ -72,15 +72,15 @@ def take_steps(run: Run) -> None:
     run.is_between_steps = False
 
 
-def is_epoch_unfinished(run: Run) -> bool:
-    """Whether steps of the epoch are left to take, perhaps in the next stage."""
+def is_epoch_over(run: Run) -> bool:
+    """Whether the epoch ends here; otherwise the next stage continues it."""
     if run.course.next_stage_ends_epoch:
-        run.feed.is_complete = True  # as far as it is read
-    return not run.stop_reason and not run.feed.is_complete
+        run.feed.is_complete = True  # the next stage starts a new epoch
+    return bool(run.stop_reason) or run.feed.is_complete
 
 
 def start_epoch(run: Run) -> None:
-    """Begin an epoch with empty averages; each module is in the mode that hooks gave it."""
+    """Start an epoch with reset metrics; modules keep the training mode that hooks gave them."""
     run.is_in_epoch = True
     run.feed.is_complete = False
     run.feed.position = run.feed.next_position = 0  # also for a save before the first batch
@@ -94,14 +94,14 @@ def start_epoch(run: Run) -> None:
 
 
 def finish_epoch(run: Run, epoch_means: Window) -> None:
-    """End an epoch: its means, its events, and what is due between epochs.
+    """End an epoch: record its means, fire its events, run what is due between epochs.
 
-    An epoch that was cut short has its events too, but does not count as completed.
+    An epoch that was cut short fires its events too, but does not count as completed.
     """
     run.meter.deliver()
     run.fire("loop_end", "train")
     means = epoch_means.read()
-    if means:  # else it was stopped before its first step
+    if means:  # empty if the run stopped before the first step of the epoch
         means = join_metrics(means, run.train_metrics)
     metrics = {f"train/{name}": value for name, value in means.items()}
     run.log({f"{EPOCH_MEAN_PREFIX}{name}": value for name, value in means.items()})

@@ -1,4 +1,4 @@
-"""What a run is made of, how it goes, and where it takes place."""
+"""What a run is built from: its parts, its options and its environment."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The objects a run is made of."""
+    """The objects that a run works with."""
 
     task: object
     model: nn.Module
     optimizer: Optimizer | None = None
-    """Needed to train only."""
+    """Needed only for training."""
 
     schedule: AnySchedule | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
@@ -54,16 +54,16 @@ class Parts:
 
     updater: Updater | None = None
     average: Average | None = None
-    """Keeps averaged weights beside the model's own."""
+    """Averages the weights of the model."""
 
     loss: Loss | None = None
-    """Computes the loss of tasks that leave it to a config."""
+    """The loss that the config describes."""
 
     stages: tuple[Stage, ...] = ()
-    """In order; none is one that takes as long as ``train.for`` says."""
+    """In order; without any, the run has one stage of length ``train.for``."""
 
     make_optimizer: MakeOptimizer | None = None
-    """Makes the optimizer anew, where a config describes it."""
+    """Builds the optimizer again, if a config describes it."""
 
 
 @final
@@ -81,7 +81,7 @@ class Options:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ResumePoint:
-    """Where an earlier process left a run, and another one goes on."""
+    """The checkpoint from which a run resumes."""
 
     state: Mapping[str, Any]
     """The state of every part, by the part's name."""
@@ -91,20 +91,20 @@ class ResumePoint:
     """The folder of the checkpoint."""
 
     is_strict: bool = True
-    """Whether its parts must be those of the run; not where the config may have changed."""
+    """Whether its parts must match those of the run; False if the config may have changed."""
 
     has_ended: bool = False
-    """Whether the run had come to an end of its own, and is to go on all the same."""
+    """Whether the run had ended and is continued anyway."""
 
 
-def ignore_stall(words: str, step: int) -> None:
-    """What becomes of words that nobody wants to hear."""
+def ignore_stall(message: str, step: int) -> None:
+    """Do nothing when the run hangs."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Where and as what a run takes place."""
+    """Config, device, folders and writer of a run."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
     """The expanded config as plain values."""
@@ -122,16 +122,16 @@ class Environment:
     """Finds components by name; None for a run that no config describes."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What every checkpoint says about its run: id, attempt, digests of config, code and data."""
+    """Facts in every checkpoint: id, attempt, digests of config, code and data."""
 
     resume: ResumePoint | None = None
-    """What the run goes on from; None if it starts at its beginning."""
+    """The checkpoint to resume from; None for a new run."""
 
     times: PhaseTimer | None = None
-    """Where the time went before the run was built, if anybody counted."""
+    """The time spent before the run was built, if it was measured."""
 
     on_stall: Callable[[str, int], None] = ignore_stall
-    """Told at which step nothing has happened for too long; returns at once."""
+    """Called with a message and the step when the run hangs; must return at once."""
 
     is_debug: bool = False
-    """Whether to look for the cause of every trouble, whatever that costs."""
+    """Whether to look for the cause of errors, even if that makes steps slow."""

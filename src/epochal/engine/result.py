@@ -1,4 +1,4 @@
-"""What a run comes to: how it ended, why, and the numbers it reached."""
+"""The result of a run: its status, the reason for its end, and its metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """The outcome of one run; holds no model, no tensor of it and no exception object."""
+    """The result of one run; holds no model, no tensors and no exception object."""
 
     status: str
     """``finished``, ``stopped`` (by a hook or a limit), ``failed``, ``interrupted`` (Ctrl-C) or
@@ -22,15 +22,15 @@ class RunResult:
     reason: str
     """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``target`` (``train.until``),
     ``early_stop``, ``preempted``, ``user_interrupt``, ``exception``, ``oom`` (out of memory),
-    ``disk_full``, ``completed`` (test and predict), or what a hook said."""
+    ``disk_full``, ``completed`` (test and predict), or the reason that a hook gave."""
 
     exception_type: str | None = None
     message: str = ""
     traceback: str = ""
-    """The full text, with the names of hooks that were involved."""
+    """The full text, with the names of the hooks involved."""
 
     exit_code: int = 0
-    """What the command line should exit with."""
+    """The exit code of the command line."""
 
     dir: Path | None = None
     """The folder of the run's record, if it has one."""
@@ -40,37 +40,36 @@ class RunResult:
     """The latest value of every metric, such as ``val/acc``."""
 
     spread: Mapping[str, float] = field(default_factory=dict)
-    """After a cross validation, whose metrics are means over its folds: their standard deviation,
-    and that of ``best``."""
+    """After a cross validation, in which metrics are means over the folds: their standard
+    deviations, and that of ``best``."""
 
     best: float | None = None
     """The best value of the monitored metric."""
 
     steps: int = 0
     epochs: int = 0
-    """Epochs that were completed."""
+    """Completed epochs."""
 
     samples: int = 0
     seconds: float = 0.0
-    """How long it worked, from its start-up on, in all its attempts."""
+    """Duration of the run in all its attempts, start-up included."""
 
     times: Mapping[str, float] = field(default_factory=dict)
-    """Where they went: seconds of each part, such as ``steps`` or ``hooks/Console``."""
+    """Seconds of each part, such as ``steps`` or ``hooks/Console``."""
 
     redone_seconds: float = 0.0
-    """How many of them went into steps that do not count: they were done again, or given up when
-    the run went back."""
+    """Seconds spent on steps that were repeated after a resume or discarded by a rollback."""
 
     killed: int = 0
-    """How many of its processes were killed, and could not tell of their last seconds."""
+    """How many of its processes were killed; the time since their last report is unknown."""
 
     device_time: Mapping[str, float] = field(default_factory=dict)
-    """Of steps looked at on a GPU: how many, in which share it was behind, their mean seconds."""
+    """Sampled steps on a GPU: their number, how often the GPU was the bottleneck, mean seconds."""
 
-    value: Any = None  # whatever the runner returned
-    """What the runner returned: the outputs, after ``predict``."""
+    value: Any = None  # a runner may return any object
+    """What the runner returned; after ``predict`` the outputs."""
 
     @property
     def ok(self) -> bool:
-        """Whether the run came to an end of its own."""
+        """Whether the run finished or was stopped, without an error or interruption."""
         return self.status in ("finished", "stopped")

@@ -1,4 +1,4 @@
-"""A run put back to where one of its checkpoints was made."""
+"""Resuming: restores a run to the state of one of its checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def set_resume_position(run: Run) -> None:
-    """Let a run know from its very beginning at which step it will go on."""
+    """Set step and epoch of a run that will resume, before anything is restored."""
     if run.resume is not None:
         data = run.resume.state["data"]
         run.step = run.first_step = data["step"]
@@ -27,7 +27,7 @@ def is_inside_epoch(point: ResumePoint) -> bool:
 
 
 def resume_from(run: Run, point: ResumePoint) -> None:
-    """Put every part back, tell the hooks, and let nothing that they do count.
+    """Restore every part and fire ``checkpoint_loaded``; random numbers drawn there do not count.
 
     Raises:
         CheckpointError: The parts of the run are not those of the checkpoint.
@@ -40,6 +40,7 @@ def resume_from(run: Run, point: ResumePoint) -> None:
     run.fire("checkpoint_loaded", point.path)
     restore_generators(state["random"])
     stop = state.get("stop", {})
-    is_wish = stop.get("status") in EXTERNAL_STOPS or stop.get("reason") in LIMIT_REASONS.values()
-    if stop.get("reason") and not is_wish and not point.has_ended:
+    is_external = stop.get("status") in EXTERNAL_STOPS
+    is_limit = stop.get("reason") in LIMIT_REASONS.values()
+    if stop.get("reason") and not (is_external or is_limit or point.has_ended):
         run.stop(stop["reason"], status=stop["status"])

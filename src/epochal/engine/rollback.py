@@ -1,4 +1,4 @@
-"""Going back: a run whose gradients are not finite goes on from an earlier state, on other data."""
+"""Rollback: after gradients that are not finite, continues from an earlier state on later data."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_ROLLBACKS = 3
-"""How often one run goes back; after that it ends as diverged."""
+"""Rollbacks of one run; after them it ends as diverged."""
 
 
 def roll_back(run: Run, epoch_means: Window, start_epoch: Callable[[Run], object]) -> bool:
-    """Look at the last steps, and go back if one of them asks for it; whether the run did.
+    """Roll back if one of the last steps was bad; returns whether the run did.
 
-    Weights and everything else become what they were at the newest state before the first bad
-    step. The data does not go back: the run goes on behind the bad batch, so that all batches
-    since that state are left out. On disk nothing changes but the list of attempts: a run that
-    is killed before it saves again goes on from the same state, and comes to the same bits.
+    Everything is restored to the newest state before the first bad step, except the data
+    position: the run continues after the bad batch and skips all batches since that state. On
+    disk only the list of attempts changes: a run that is killed before it saves again resumes
+    from the same state and computes the same bits.
 
     Args:
         run: Between two steps, or at the end of an epoch that is not finished yet.
-        epoch_means: The means of its epoch.
-        start_epoch: Begins an epoch.
+        epoch_means: The means of the epoch.
+        start_epoch: Starts an epoch.
     """
     if run.watch is not None:
         run.watch.check_now(run)
     place = run.diverged_at
     if place is None or is_interrupted_or_preempted(run):
         return False
-    # Only what was asked for before: a signal may come while the state is read.
-    run.diverged_at, run.stop_reason, run.stop_status, run.requests_save = None, "", "", ""
+    # Reset before reading the state: a signal that comes while it is read must count.
+    run.diverged_at, run.stop_reason, run.stop_status, run.save_reasons = None, "", "", ""
     point = _find_point(run, place)
     if point is None:
         stop_diverged(run)
@@ -63,21 +63,21 @@ def roll_back(run: Run, epoch_means: Window, start_epoch: Callable[[Run], object
 
 
 def _find_point(run: Run, place: BadStep) -> ResumePoint | None:
-    """The newest state that is worth going back to; None if going back does not help."""
+    """The newest usable state; None if there is none or the run rolled back too often."""
     if len(run.rollbacks) >= MAX_ROLLBACKS:
-        why = f"the run went back {MAX_ROLLBACKS} times already"
+        why = f"the run rolled back {MAX_ROLLBACKS} times already"
     elif run.saver is None:
-        why = "the run keeps no states"
+        why = "the run saves no checkpoints"
     else:
         for point in _iter_resume_points(run, run.saver, place):
             if not run.course.matches_checkpoint(point.state["stage"]):
-                continue  # its parts may be others
+                continue  # its parts may differ
             if _is_finite(run, point.state):
                 return point
-            logger.warning("%s: its own weights are not finite", point.path.name)
+            logger.warning("%s: its weights are not finite", point.path.name)
         why = "there is no earlier state of this stage whose weights are finite"
     logger.error(
-        "the gradient of step %d is not finite, and %s: the run ends, with the weights from before "
+        "the gradient of step %d is not finite, and %s: the run ends with the weights before "
         "that step; try a smaller optim.lr, or optim.clip=1.0",
         place.step,
         why,
@@ -86,7 +86,7 @@ def _find_point(run: Run, place: BadStep) -> ResumePoint | None:
 
 
 def _iter_resume_points(run: Run, saver: Saver, place: BadStep) -> Iterator[ResumePoint]:
-    """States before a step, the newest first; those last that only an interruption made."""
+    """States before a step, the newest first; checkpoints of interruptions come last."""
     if saver.folder is None:
         for manifest, taken in reversed(saver.states_in_memory):
             copies = {name: tensor.clone() for name, tensor in taken.tensors.items()}
@@ -110,7 +110,7 @@ def _iter_resume_points(run: Run, saver: Saver, place: BadStep) -> Iterator[Resu
 
 
 def _is_of_this_run(run: Run, saver: Saver, manifest: CheckpointManifest) -> bool:
-    """Whether a checkpoint lies on the way to here, not on one that was left."""
+    """Whether a checkpoint belongs to this attempt or to one that it continues."""
     if manifest.attempt == run.facts.get("attempt", 0):
         return True
     origin = saver.resumed_from
@@ -126,7 +126,7 @@ def _is_finite(run: Run, state: Mapping[str, Any]) -> bool:
 
 
 def _begin_attempt(run: Run, point: ResumePoint) -> None:
-    """Let whatever is recorded from here on count instead of what came after the state."""
+    """Start a new attempt in the record, which replaces everything after the state."""
     manifest = point.manifest
     number = run.writer.go_back(
         checkpoint=manifest.name,
@@ -140,7 +140,7 @@ def _begin_attempt(run: Run, point: ResumePoint) -> None:
 
 
 def _note(run: Run, place: BadStep, point: ResumePoint) -> dict[str, Any]:
-    """What was left out, for the record and for the run itself."""
+    """Report which batches are skipped; returns the entry for ``run.rollbacks``."""
     data = point.state["data"]
     last = place.batches.stop - 1
     note = {
@@ -153,7 +153,7 @@ def _note(run: Run, place: BadStep, point: ResumePoint) -> dict[str, Any]:
     }
     run.writer.event("rollback", checkpoint=point.path.name, **note)
     logger.warning(
-        "going back from step %d to step %d (%s), and on after batch %d of epoch %d: "
+        "rolling back from step %d to step %d (%s), continuing after batch %d of epoch %d: "
         "rollback %d of at most %d",
         place.step,
         data["step"],
@@ -175,8 +175,8 @@ def _restore(
 ) -> None:
     data = point.state["data"]
     is_within = data["is_in_epoch"] and data["epoch"] == place.epoch
-    # The time that has passed has passed.
-    run.clock.times.go_back(parse_time_spent(point.state["clock"].get("spent", {})))
+    # The clock does not go back.
+    run.clock.times.count_redone(parse_time_spent(point.state["clock"].get("spent", {})))
     state = {**point.state, "clock": run.clock.state_dict()}
     run.latest.clear()
     run.evaluated_at.clear()

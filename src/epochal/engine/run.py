@@ -152,7 +152,7 @@ class Run:
 
     has_started: bool = False
 
-    requests_save: str = ""
+    save_reasons: str = ""
     """Reasons to save at the next step boundary, joined by commas."""
 
     saver: Saver | None = None
@@ -359,9 +359,9 @@ class Run:
         """Count the FLOPs of a forward pass of one sample, and write them into every checkpoint.
 
         Args:
-            data: Tensors or lists of samples by name, of which the first sample counts; by
-                default the first sample of the training data, through the task.
-            keys: Which of them the model takes, in this order; empty is all.
+            data: Tensors or lists of samples by name; only the first sample is used. By default
+                the first sample of the training data, through the task.
+            keys: The names that the model takes, in this order; empty is all.
         """
         from epochal.engine.analysis.model_summary import register_flops  # rarely needed
 
@@ -398,7 +398,7 @@ class Run:
 
 
 def _rebuild_batch_functions(run: Run) -> None:
-    """Choose again what is done with each batch and between steps."""
+    """Build the functions for each batch again, and restart the plan."""
     functions = BatchFunctions(run)
     run.train_batch = functions.train
     run.finish_batch = functions.finish
@@ -423,5 +423,5 @@ def _require_objects(parts: Parts) -> None:
         if isinstance(part, type):
             raise TaskError(
                 f"{name}: is the class {part.__name__}, not an object\n"
-                f"  make one: {name}={part.__name__}(...)"
+                f"  create one: {name}={part.__name__}(...)"
             )

@@ -1,4 +1,4 @@
-"""Runners: what a run does with its parts - train, test, predict, or what a user writes."""
+"""Runners: train, test, predict, or what a user writes."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _logger = logging.getLogger(__name__)
 class Runner(ABC):
     """What a run does; subclass it, or override single steps of ``Train``.
 
-    Steps are looked up once, before the run starts.
+    Step methods are looked up once, before the run starts.
     """
 
     needs_optimizer: bool = False
-    """Whether the run must have an optimizer; a ``Train`` that brings its own ones says False."""
+    """Whether the run must have an optimizer; False in a ``Train`` with its own optimizers."""
 
     @abstractmethod
     def run(self, run: Run) -> object:
-        """Do all the work; what is returned becomes the result's ``value``."""
+        """Do all the work; the return value becomes the ``value`` of the result."""
 
     def prepare(self, run: Run) -> None:
-        """Decide what can be decided before the run; called after ``assembled``."""
+        """Prepare the run; called after ``assembled`` and before ``run_start``."""
         run.take_step = partial(self.train_step, run)
         run.eval_steps = {
             "val": self.eval_step,
@@ -64,19 +64,19 @@ class Runner(ABC):
         }
 
     def train_step(self, run: Run, microbatches: Microbatches) -> None:
-        """Take one optimizer step; the learning rate is moved on afterwards."""
+        """Take one optimizer step; the engine updates the learning rate afterwards."""
         run.updater.update(run, microbatches)
 
     def eval_step(self, run: Run, batch: Batch) -> object:
-        """Bring one validation batch through the model; return the output, or an Outcome."""
+        """Compute one validation batch; returns the output or an Outcome."""
         return run.calls.forward(batch)
 
     def test_step(self, run: Run, batch: Batch) -> object:
-        """Bring one test batch through the model; the same as in validation by default."""
+        """Compute one test batch; the same as in validation by default."""
         return self.eval_step(run, batch)
 
     def predict_step(self, run: Run, batch: Batch) -> object:
-        """Bring one batch to predict through the model."""
+        """Compute one batch of ``predict``."""
         return run.calls.forward(batch)
 
 
@@ -93,7 +93,7 @@ class Train(Runner):
                 "optim: training needs an optimizer\n  write for example optim: {type: AdamW}"
             )
         _refuse_shared_workers(run)
-        # Before run_start, so that hooks can put parts back into eval mode there.
+        # Before run_start, where hooks can set modules to eval mode.
         run.model.train()
         options = run.options.train
         enter.prepare_stages(run)
@@ -103,7 +103,7 @@ class Train(Runner):
             warn_of_custom_train_step(run, type(self).__name__)
         run.choose_step = partial(self._choose_step, run)
         run.choose_step()
-        add_averaging(run)  # before evaluations of the same moment
+        add_averaging(run)  # before evaluations at the same step
         for split, every in options.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not every.is_never
             if is_asked_for or named_loaders(run.task, split):
@@ -137,13 +137,13 @@ class Train(Runner):
 
 
 class Test(Runner):
-    """Evaluates one split with the model as it is; needs no optimizer.
+    """Evaluates one split; needs no optimizer.
 
     Args:
-        split: What to evaluate.
+        split: The split to evaluate.
     """
 
-    __test__ = False  # pytest would take a class of this name for a test
+    __test__ = False  # else pytest collects a class of this name
 
     def __init__(self, *, split: str = "test") -> None:
         self.split = split_name(split)
@@ -162,38 +162,38 @@ class Predict(Runner):
 
 
 def _takes_usual_steps(runner: Runner, run: Run) -> bool:
-    """Whether nobody replaced the step that uses the run's one optimizer."""
+    """Whether neither the updater nor the runner replaces the usual step."""
     is_usual = type(run.updater).update is Updater.update
     return is_usual and type(runner).train_step is Runner.train_step
 
 
 def _refuse_shared_workers(run: Run) -> None:
-    """Refuse a loader whose evaluation would take batches out of the epoch in progress."""
+    """Refuse to evaluate the train loader if its persistent workers cannot serve two passes."""
     loader = run.feed.loader
     if not getattr(loader, "persistent_workers", False):
         return
     for split in ("val", *run.options.train.eval_periods):
         if any(one is loader for one in named_loaders(run.task, split).values()):
             raise DataError(
-                f"{split}_loader: is the train_loader itself, whose persistent workers can serve "
-                "one pass at a time\n"
+                f"{split}_loader: is the train_loader itself, but persistent workers can serve "
+                "only one pass at a time\n"
                 "  make a second DataLoader of the same dataset, or use persistent_workers=False"
             )
 
 
 def _warn_of_unmeasured(run: Run) -> None:
     until, monitor = run.options.train.until, run.monitor
-    text = "%s: %s is never measured, since %s is never evaluated: %s; set train.eval_every"
+    text = "%s: %s is never measured because %s is never evaluated: %s; set train.eval_every"
     if until is not None and (split := _unevaluated(run, until.metric)):
         _logger.warning(text, "train.until", until.metric, split, "it cannot end the run")
     is_default = run.calls.has_error and monitor is not None and monitor.metric.endswith("/err")
     if monitor is not None and not is_default and (split := _unevaluated(run, monitor.metric)):
-        effect = "no model will be the best, and nothing stops early"
+        effect = "there is no best model and no early stopping"
         _logger.warning(text, "monitor", monitor.metric, split, effect)
 
 
 def _unevaluated(run: Run, metric: str) -> str:
-    """The split that a metric is of, if that is never evaluated; else nothing."""
+    """The split of a metric if it is never evaluated, else an empty string."""
     options = run.options.train
     split = metric.split("/")[0]
     split = "val" if split == AVERAGED_SPLIT else split
@@ -205,14 +205,14 @@ def _unevaluated(run: Run, metric: str) -> str:
 
 def _evaluate_due(split: str, run: Run) -> None:
     if is_interrupted_or_preempted(run):
-        # Asked in this order, since a signal may come between the two.
+        # In this order, because a signal may come between the two checks.
         if run.stop_status == PREEMPTED and run.plan.is_running_due:
             raise EvaluationInterrupted
         return
     try:
         evaluate(run, split)
     except KeyboardInterrupt:
-        # An evaluation that was cut short is worth nothing, but the training before it is.
+        # Drop an evaluation that was cut short, but keep the training before it.
         if run.stop_status != "interrupted":
             raise
 

@@ -21,14 +21,15 @@ from epochal.experiment.resume.resume_plan import (
     get_expanded_config,
     get_training_record,
     last_overrides,
+    project_dir,
     require_project_dir,
     split_checkpoint_name,
 )
 from epochal.records import RunRecord, find_runs, read_run
-from epochal.text.escape import decode_typed, to_openable_path
+from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from epochal.engine import RunResult
     from epochal.experiment.config.choices import Choices
@@ -103,7 +104,6 @@ def evaluate_run(
         CheckpointError: It left no weights.
     """
     record = _read_finished(run_name, runs_dir)
-    overrides = [decode_typed(one) for one in overrides]
     weights = record.path / FINAL_WEIGHTS
     if not weights.is_file():
         raise CheckpointError(
@@ -112,23 +112,11 @@ def evaluate_run(
             "`epochal runs` lists other runs"
         )
     _require_configured(record, runner)
-    expanded = next(iter(sorted((record.path / "config").glob("expanded.*"))), None)
-    if expanded is None:
-        raise CheckpointError(
-            f"{record.path}: has no expanded config to {runner} it with\n"
-            f"  name the config yourself: epochal run FILE runner={runner} init_from={weights}"
-        )
+    config = get_expanded_config(record, f"runner={runner} init_from={weights}")
     if choices.get("user_dir") is None:
-        folder = record.run.get("project_dir")
-        choices["user_dir"] = to_openable_path(folder) if isinstance(folder, str) else None
+        choices["user_dir"] = project_dir(record)
     changes = _changes(record, runner) | {"init_from": str(weights)}
-    typed = {one.partition("=")[0].strip() for one in overrides}
-    before = [one for one in last_overrides(record) if one.partition("=")[0] not in typed]
-    kept = [to_override(key, value) for key, value in changes.items() if key not in typed]
-    changed = [*before, *kept, *overrides]
-    return _run_one(
-        expanded, [*changed, *find_withheld_secrets(record, expanded, changed)], choices
-    )
+    return _run_recorded(record, config, changes, overrides, choices)
 
 
 def resume(
@@ -160,14 +148,26 @@ def resume(
         choices["resume_from"] = checkpoint
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_project_dir(record)
-    typed = [decode_typed(one) for one in overrides]
-    again = {one.partition("=")[0].strip() for one in typed}
-    again |= {"train.for"} if choices.get("epochs") is not None else set()
-    kept = [one for one in last_overrides(record) if one.partition("=")[0] not in again]
-    if record.expanded.get("init_from") is not None:
-        kept.append(to_override("init_from", None))  # the file may be gone, and is not needed
     choices["resume"] = record.path
-    config, changed = get_expanded_config(record), [*kept, *typed]
+    has_weights = record.expanded.get("init_from") is not None  # that file may be gone by now
+    changes = {"init_from": None} if has_weights else {}
+    return _run_recorded(record, get_expanded_config(record), changes, overrides, choices)
+
+
+def _run_recorded(
+    record: RunRecord,
+    config: Path,
+    changes: Mapping[str, object],
+    overrides: Sequence[str],
+    choices: Choices,
+) -> RunResult:
+    """Run a recorded config with the changes of its last attempt, ``changes`` and ``overrides``."""
+    typed = [decode_typed(one) for one in overrides]
+    keys = {one.partition("=")[0].strip() for one in typed}
+    keys |= {"train.for"} if choices.get("epochs") is not None else set()
+    changed = [one for one in last_overrides(record) if one.partition("=")[0] not in keys]
+    changed += [to_override(key, value) for key, value in changes.items() if key not in keys]
+    changed += typed
     return _run_one(config, [*changed, *find_withheld_secrets(record, config, changed)], choices)
 
 

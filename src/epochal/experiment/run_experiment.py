@@ -17,7 +17,7 @@ from epochal.experiment.build.build_run import build_monitor, build_run
 from epochal.experiment.build.builder import Builder
 from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
 from epochal.experiment.config.arguments import to_args
-from epochal.experiment.config.check_file import split_problems
+from epochal.experiment.config.check_file import find_blocking_problems
 from epochal.experiment.config.check_inputs import check_inputs
 from epochal.experiment.cross_validation import CrossValidation, count_folds
 from epochal.experiment.record.failure import show_failure
@@ -76,7 +76,7 @@ def _run(
     try:
         checked = check_inputs(inputs, runner)
         report = checked.report
-        problems, _ = split_problems(inputs.choices, report.problems)
+        problems = find_blocking_problems(inputs.choices, report.problems)
         if problems:
             raise ConfigError(*problems)
         with raising_on_preemption(), Notifier(report, is_part=is_part) as notifier:

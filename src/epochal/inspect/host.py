@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.inspect.diagnostic import Diagnostic
+from epochal.records.layout.process import read_text
 from epochal.text.formatting import format_bytes
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _version(name: str) -> str:
 def _check_cores() -> Diagnostic:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     what = f"{usable} of {os.cpu_count()} can be used"
-    quota, _, period = _read(_CPU_QUOTA).partition(" ")
+    quota, _, period = read_text(_CPU_QUOTA).partition(" ")
     if quota.isdigit() and period.strip().isdigit():
         what += f", a container may use {int(quota) / int(period):.1f}"
     return Diagnostic("cores", "ok", what)
@@ -85,7 +86,7 @@ def _check_cores() -> Diagnostic:
 
 def _check_memory() -> Diagnostic:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = _read(_MEMORY_LIMIT).strip()
+    limit = read_text(_MEMORY_LIMIT).strip()
     what = format_bytes(total)
     if limit.isdigit() and int(limit) < total:
         what = f"{format_bytes(int(limit))} for this container, of {what}"
@@ -113,10 +114,3 @@ def check_open_files() -> Diagnostic:
         return Diagnostic("open files", "warn", f"at most {soft} at a time", hint)
     shown = "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft} at a time"
     return Diagnostic("open files", "ok", shown)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.inspect.diagnostic import Diagnostic
+from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.machine.mounts import find_file_system, is_network_file_system
 from epochal.text.formatting import format_bytes
 
@@ -66,7 +67,7 @@ def _check_operations(folder: Path) -> Diagnostic:
         try:
             attempt(folder)
         except OSError as error:
-            missing.append(f"{name} ({(error.strerror or str(error)).lower()})")
+            missing.append(f"{name} ({describe_os_error(error)})")
     if missing:
         what = f"cannot do: {', '.join(missing)}"
         if missing[0].startswith("link"):

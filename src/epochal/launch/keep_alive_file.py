@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -13,7 +12,7 @@ from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.folder import slugify
-from epochal.records.layout.process import host_name, is_process_gone, process_token
+from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,25 +56,20 @@ class KeepAliveFile:
             RecordError: Another living process supervises it.
         """
         owner = durable.find_object(self.path)
-        pid, host = owner.get("pid"), owner.get("host")
-        if isinstance(pid, int) and isinstance(host, str) and pid != os.getpid():
-            token = owner.get("process")
-            if not is_process_gone(pid, host=host, token=token if isinstance(token, str) else ""):
-                raise RecordError(
-                    f"keep-alive: process {pid} on {host} supervises this command already\n"
-                    f"  stop it first, or delete {self.path} if it is surely gone"
-                )
-        facts = {"command": list(command), "time": _now(), "host": host_name()}
+        if owner.get("pid") != os.getpid() and not is_owner_gone(owner):
+            raise RecordError(
+                f"keep-alive: process {owner['pid']} on {owner['host']} supervises this command "
+                f"already\n  stop it first, or delete {self.path} if it is surely gone"
+            )
         self._make_folder()
-        clean.write_json(
-            self.path, {**facts, "pid": os.getpid(), "process": process_token(os.getpid())}
-        )
+        facts = {"command": list(command), "time": utc_now()}
+        clean.write_json(self.path, facts | describe_process(os.getpid()))
 
     def create(self, command: Sequence[str]) -> None:
         """Note that there is work for a later supervisor."""
         if not self.exists:
             self._make_folder()
-            clean.write_json(self.path, {"command": list(command), "time": _now()})
+            clean.write_json(self.path, {"command": list(command), "time": utc_now()})
 
     def remove(self) -> None:
         """Remove it: the work is done or given up."""
@@ -93,7 +87,3 @@ def find_keep_alive_file(name: str, command: Sequence[str]) -> KeepAliveFile:
     digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     stem = f"{slugify(name, default='run')}-{digest}"
     return KeepAliveFile(_FOLDER.absolute() / "keep-alive" / f"{stem}.json")
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -7,7 +7,6 @@ import select
 import signal
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import RecordError
@@ -27,6 +26,7 @@ from epochal.records.folder.derived_fields import describe_error, step_of
 from epochal.records.folder.folder import FOLDS_DIR
 from epochal.records.folder.parent import Parent
 from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.layout.process import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -198,8 +198,7 @@ def _stop(end: ProcessExit, file: KeepAliveFile, stop: StopRequest) -> int:
 def _add_event(folder: Path | None, kind: str, end: ProcessExit, *, why: str) -> None:
     """Add an event to the record; no other process writes there between two of the run's."""
     if folder is not None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        event = {"time": now, "kind": kind, "step": end.step, "code": end.code}
+        event = {"time": utc_now(), "kind": kind, "step": end.step, "code": end.code}
         with suppress(OSError):  # a full disk must not end the supervisor
             clean.append_line(folder / "events.jsonl", {**event, "error": end.error, "why": why})
 

@@ -27,8 +27,8 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """A number with its noun: ``1 step``, ``12 steps``, ``2 batches``."""
-    ending = "" if count == 1 else "es" if noun.endswith("ch") else "s"
+    """A number with its noun: ``1 step``, ``12 steps``, ``2 batches``, ``3 epochs``."""
+    ending = "" if count == 1 else "es" if noun.endswith("tch") else "s"
     return f"{count:,} {noun}{ending}"
 
 

@@ -39,20 +39,15 @@ def raw(tensor: Tensor) -> list[int]:
     return list(get_tensor_bytes(tensor))
 
 
-def test_every_element_type_keeps_its_bits() -> None:
+def test_all_dtypes_keep_their_bits_in_a_supported_dtype() -> None:
     for dtype in ALL_DTYPES:
         data = torch.arange(64, dtype=torch.uint8) % (2 if dtype == torch.bool else 251)
         tensor = data.view(dtype)
+        _, tensors = serialize_tree(tensor, "x")
+        assert all(stored.dtype in SAFETENSORS_DTYPES for stored in tensors.values()), dtype
         back = again(tensor)
-        assert back.dtype == dtype
-        assert back.shape == tensor.shape
-        assert raw(back) == raw(tensor)
-
-
-def test_stored_types_are_those_that_the_format_knows() -> None:
-    for dtype in ALL_DTYPES:
-        _, tensors = serialize_tree(torch.zeros(16, dtype=torch.uint8).view(dtype), "x")
-        assert all(tensor.dtype in SAFETENSORS_DTYPES for tensor in tensors.values())
+        assert (back.dtype, back.shape) == (dtype, tensor.shape)
+        assert raw(back) == raw(tensor), dtype
 
 
 STRIDED = {
@@ -75,7 +70,7 @@ STRIDED = {
 }
 
 
-def test_strides_come_back_exactly() -> None:
+def test_strides_are_restored() -> None:
     for tensor in STRIDED.values():
         back = again(tensor)
         assert back.stride() == tensor.stride()
@@ -83,19 +78,18 @@ def test_strides_come_back_exactly() -> None:
         assert raw(back) == raw(tensor)
 
 
-def test_bytes_of_a_tensor_are_those_of_its_values_in_order() -> None:
+def test_bytes_of_a_tensor_are_in_row_major_order() -> None:
     values = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)
     assert bytes(get_tensor_bytes(values)) == b"\1\2\3\4"
     assert bytes(get_tensor_bytes(values.t())) == b"\1\3\2\4"
     assert bytes(get_tensor_bytes(values[:0])) == b""
-    assert bytes(get_tensor_bytes(torch.zeros(4)[::2][:1])) == bytes(
-        4
-    )  # one element, and a stride of 2
+    single = torch.zeros(4)[::2][:1]  # one element with a stride of 2
+    assert bytes(get_tensor_bytes(single)) == bytes(4)
 
 
-def test_slice_of_a_large_tensor_is_stored_alone() -> None:
-    _, tensors = serialize_tree(torch.zeros(1000)[5:8], "x")
-    assert tensors["x"].shape == (3,)
+def test_only_the_used_memory_is_stored() -> None:
+    assert serialize_tree(torch.zeros(1000)[5:8], "x").tensors["x"].shape == (3,)
+    assert serialize_tree(torch.ones(1).expand(1000), "x").tensors["x"].numel() == 1
 
 
 def test_tied_tensors_are_stored_once_and_stay_tied() -> None:
@@ -106,7 +100,7 @@ def test_tied_tensors_are_stored_once_and_stay_tied() -> None:
     assert back["encoder"].data_ptr() == back["decoder"].data_ptr()
 
 
-def test_view_of_another_tensor_keeps_sharing() -> None:
+def test_views_share_memory_again() -> None:
     whole = torch.arange(12.0)
     tree = {"whole": whole, "part": whole[2:5], "turned": whole.view(3, 4).t()}
     back = again(tree)
@@ -116,7 +110,7 @@ def test_view_of_another_tensor_keeps_sharing() -> None:
     assert back["turned"].stride() == (1, 4)
 
 
-def test_views_of_other_types_keep_sharing() -> None:
+def test_views_of_other_dtypes_share_memory_again() -> None:
     whole = torch.arange(4.0)
     back = again(
         {
@@ -131,18 +125,13 @@ def test_views_of_other_types_keep_sharing() -> None:
     assert back["bytes"].dtype == torch.uint8
 
 
-def test_neighbours_in_one_memory_keep_their_own_names() -> None:
+def test_adjacent_tensors_are_stored_separately() -> None:
     memory = torch.arange(6.0)
     _, tensors = serialize_tree({"a": memory[:3], "b": memory[3:]}, "rnn")
     assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
         "rnn/a": [0, 1, 2],
         "rnn/b": [3, 4, 5],
     }
-
-
-def test_expanded_tensor_takes_the_room_of_its_memory_only() -> None:
-    _, tensors = serialize_tree(torch.ones(1).expand(1000), "x")
-    assert tensors["x"].numel() == 1
 
 
 def test_conjugates_are_stored_by_value() -> None:
@@ -152,7 +141,7 @@ def test_conjugates_are_stored_by_value() -> None:
     assert back["c"].tolist() == [-2]
 
 
-def test_names_that_would_collide_are_told_apart() -> None:
+def test_colliding_names_are_made_unique() -> None:
     back = again(
         {1: torch.zeros(1), "1": torch.ones(1), "a/b": torch.ones(2), "a": {"b": torch.zeros(2)}}
     )
@@ -165,35 +154,25 @@ class Own(Tensor):
     pass
 
 
-@pytest.mark.parametrize(
-    ("tensor", "what"),
-    [
+@pytest.mark.filterwarnings("ignore")  # of quantisation
+def test_unsupported_tensors_are_refused_with_their_names() -> None:
+    quantised = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+    for tensor, what in (
         (torch.eye(2).to_sparse(), "layout torch.sparse_coo\n  convert it first, such as with"),
         (torch.ones(2).as_subclass(Own), r"test_tensor_storage\.Own\n  keep a plain tensor"),
         (nn.parameter.UninitializedParameter(), "no size yet\n  run one batch"),
-    ],
-)
-def test_tensors_that_cannot_be_stored_are_refused_by_name(tensor: Tensor, what: str) -> None:
-    with pytest.raises(CheckpointError, match=f"^optim: 0.exp_avg: cannot be kept .*{what}"):
-        serialize_tree({0: {"exp_avg": tensor}}, "optim")
+        (quantised, r"a quantised tensor \(torch\.qint8"),
+    ):
+        with pytest.raises(CheckpointError, match=f"^optim: 0.exp_avg: cannot be kept .*{what}"):
+            serialize_tree({0: {"exp_avg": tensor}}, "optim")
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_quantised_tensors_are_refused_by_name() -> None:
-    tensor = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
-    with pytest.raises(CheckpointError, match=r"^model: w: .*: a quantised tensor \(torch\.qint8"):
-        serialize_tree({"w": tensor}, "model")
-
-
-def test_copies_in_host_memory_are_apart_from_their_origin() -> None:
+def test_copies_are_independent_and_have_no_gradients() -> None:
     tensor = torch.randn(2, 3).t()
     copy = copy_to_host({"a": tensor})["a"]
     before = copy.clone()
     tensor.zero_()
     assert torch.equal(copy, before)
-
-
-def test_gradients_are_not_asked_of_what_comes_back() -> None:
     assert not again(nn.Parameter(torch.ones(2))).requires_grad
 
 
@@ -215,7 +194,7 @@ def views(draw: st.DrawFn) -> list[Tensor]:
 
 @settings(max_examples=150, deadline=None)
 @given(views())
-def test_any_views_of_one_memory_come_back_and_share_what_they_shared(found: list[Tensor]) -> None:
+def test_any_views_share_memory_again(found: list[Tensor]) -> None:
     back = again(found)
     for tensor, other in zip(found, back, strict=True):
         assert (other.dtype, other.shape) == (tensor.dtype, tensor.shape)

@@ -64,7 +64,7 @@ class RecordedGraph:
             for function, args, kwargs, noted in self._operations:
                 if not function.is_view:
                     _write(noted, function(*args, **kwargs))
-        self._run.meter.count(self._notes)
+        self._run.meter.replay_additions(self._notes)
 
     def show_gradients(self) -> None:
         pass

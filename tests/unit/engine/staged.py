@@ -30,7 +30,7 @@ def stages(*given: tuple[str, dict[str, Any]]) -> tuple[Stage, ...]:
 def staged(
     *given: tuple[str, dict[str, Any]], task: object = None, model: Any = None, **more: Any
 ) -> Run:
-    """A run of five steps per epoch, with AdamW and a rate of 0.01 that can be made anew."""
+    """A run of five steps per epoch, with AdamW and a rate of 0.01 that a config describes."""
     model = adder() if model is None else model
     parts = {
         "optimizer": torch.optim.AdamW(model.parameters(), lr=0.01),
@@ -43,16 +43,16 @@ def staged(
 
 
 class Mixing(Sums):
-    """Is told how to mix when a stage begins."""
+    """Gets an argument when a stage starts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.mix = -1.0
-        self.told: list[tuple[str, float, str]] = []
+        self.calls: list[tuple[str, float, str]] = []
 
     def on_stage_start(self, run: Run, name: str, *, mix: float = 0.0, mode: str = "") -> None:
         self.mix = mix
-        self.told.append((name, mix, mode))
+        self.calls.append((name, mix, mode))
 
     def batch_loss(self, out: dict[str, Any], batch: list[Any]) -> dict[str, Any]:
         loss, count = super().batch_loss(out, batch)["loss"]

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.durable import WriteError
-from epochal.engine import Hook, Run, RunResult, TorchSchedule, Train, current_run
+from epochal.engine import Hook, Run, RunResult, Train, current_run
 from epochal.engine.execute import describe_plan, execute, result_of_error
 from epochal.engine.measure.meter import Meter
 from epochal.errors import ConfigError, DataError, Problem, TaskError
@@ -43,7 +43,7 @@ def test_events_around_a_run_come_in_order() -> None:
     assert result.status == "finished"
 
 
-def test_an_error_is_told_and_everything_is_closed_in_order() -> None:
+def test_after_an_error_the_last_events_come_in_order() -> None:
     diary = Diary(*EDGES)
     result = execute(make_run(hooks=(diary, Broken("step_end")), for_="1ep"), Train())
     assert diary.entries[3:] == ["error ValueError", "run_end", "teardown"]
@@ -53,7 +53,7 @@ def test_an_error_is_told_and_everything_is_closed_in_order() -> None:
     assert (result.ok, result.exit_code) == (False, 1)
 
 
-def test_a_run_that_is_torn_apart_leaves_gradients_on() -> None:
+def test_gradients_are_enabled_again_after_a_run() -> None:
     run = make_run(for_="1ep")
     run.on("step_end", lambda: torch.set_grad_enabled(False))
     execute(run, Train())
@@ -86,16 +86,15 @@ class Telling(Hook):
         raise RuntimeError("the teller fell silent")
 
 
-def test_errors_are_raised_by_choice_after_everything_was_closed() -> None:
+def test_errors_can_be_raised_after_teardown() -> None:
     diary = Diary("teardown")
     with pytest.raises(ValueError, match="broken at run_start"):
         execute(make_run(hooks=(diary, Broken("run_start"))), Train(), raise_errors=True)
     assert diary.entries == ["teardown"]
 
 
-@pytest.mark.parametrize(
-    ("error", "reason", "exit_code"),
-    [
+def test_every_kind_of_error_has_its_reason_and_exit_code() -> None:
+    table = [
         (TaskError("x"), "exception", 70),
         (DataError("x"), "exception", 65),
         (ConfigError(Problem("a", "b")), "config", 78),
@@ -105,18 +104,16 @@ def test_errors_are_raised_by_choice_after_everything_was_closed() -> None:
         (MemoryError(), "oom", 71),
         (torch.OutOfMemoryError("full"), "oom", 71),
         (RuntimeError("mine"), "exception", 1),
-    ],
-)
-def test_every_kind_of_error_has_its_exit_code(
-    error: Exception, reason: str, exit_code: int
-) -> None:
-    result = execute(make_run(hooks=(Broken("run_start", error),)), Train())
-    assert (result.reason, result.exit_code) == (reason, exit_code)
-    described = result_of_error(error)
-    assert (described.reason, described.exit_code) == (reason, exit_code)
+        (KeyboardInterrupt(), "user_interrupt", 130),
+    ]
+    for error, reason, exit_code in table:
+        result = execute(make_run(hooks=(Broken("run_start", error),)), Train())
+        assert (result.reason, result.exit_code) == (reason, exit_code), error
+        described = result_of_error(error)
+        assert (described.reason, described.exit_code) == (reason, exit_code), error
 
 
-def test_a_request_to_leave_python_is_obeyed_after_closing() -> None:
+def test_system_exit_is_raised_after_teardown() -> None:
     diary = Diary("teardown")
     with pytest.raises(SystemExit):
         execute(make_run(hooks=(diary, Broken("run_start", SystemExit(3)))), Train())
@@ -125,7 +122,7 @@ def test_a_request_to_leave_python_is_obeyed_after_closing() -> None:
 
 @pytest.mark.parametrize("event", ["run_end", "teardown"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(4)])
-def test_whatever_leaves_an_ending_hook_the_others_are_told_and_all_is_released(
+def test_hooks_that_raise_at_the_end_do_not_stop_the_teardown(
     event: str, error: BaseException
 ) -> None:
     diary = Diary("run_end", "teardown")
@@ -139,19 +136,15 @@ def test_whatever_leaves_an_ending_hook_the_others_are_told_and_all_is_released(
     assert not hasattr(run, "model")
 
 
-def test_an_interrupt_while_the_run_ends_is_told_by_the_result() -> None:
+def test_an_interrupt_at_run_end_is_the_result() -> None:
     run = make_run(hooks=(Broken("run_end", KeyboardInterrupt()),), for_="1st")
     result = execute(run, Train())
     assert (result.status, result.reason, result.steps) == ("interrupted", "user_interrupt", 1)
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"), [(3, 3), (None, 0), (0, 0), (True, 1), (-1, 255), (256, 0), ("no", 1)]
-)
-def test_a_request_to_leave_python_has_the_exit_code_of_the_process(
-    code: Any, expected: int
-) -> None:
-    assert result_of_error(SystemExit(code)).exit_code == expected
+def test_system_exit_has_the_exit_code_of_the_process() -> None:
+    for code, expected in ((3, 3), (None, 0), (0, 0), (True, 1), (-1, 255), (256, 0), ("no", 1)):
+        assert result_of_error(SystemExit(code)).exit_code == expected, code
 
 
 def press(times: int) -> Any:
@@ -194,7 +187,7 @@ def in_fork(work: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_forked_process_reacts_to_an_interrupt_as_it_did_before_the_run() -> None:
+def test_forked_processes_keep_the_interrupt_handler() -> None:
     codes: list[int] = []
     run = make_run(for_="1st")
     run.on("step_end", lambda: codes.append(in_fork(press(1))))
@@ -216,7 +209,7 @@ class Asking(Dataset[list[torch.Tensor]]):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_current_run_is_found_in_its_own_process_only(workers: int) -> None:
+def test_the_current_run_is_known_in_its_own_process_only(workers: int) -> None:
     seen: list[float] = []
     task = Sums(val=0)
     task.train_loader = DataLoader(Asking(), batch_size=2, num_workers=workers)
@@ -236,7 +229,7 @@ class Interrupted(Dataset[list[torch.Tensor]]):
         return [torch.ones(3), torch.ones(1)]
 
 
-def test_workers_of_a_loader_leave_an_interrupt_to_the_run(
+def test_loader_workers_ignore_interrupts(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     task = Sums(val=0)
@@ -256,54 +249,23 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
         signal.signal(signal.SIGINT, handler)
 
 
-def test_other_threads_run_without_touching_signals() -> None:
-    results: list[RunResult] = []
-    thread = threading.Thread(target=lambda: results.append(fit(make_run(for_="1st"))))
-    thread.start()
-    thread.join()
-    assert results[0].steps == 1
-
-
 def parts_in_use(*, fails: bool) -> tuple[RunResult, list[weakref.ref[Any]]]:
-    model, task = adder(), Sums()
-    optimizer = torch.optim.AdamW(model.parameters())
-    schedule = TorchSchedule(torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9))
-    hooks = (Broken("step_end"),) if fails else ()
-    run = make_run(
-        task, model, hooks=hooks, parts={"optimizer": optimizer, "schedule": schedule}, for_="1ep"
-    )
-    run.on("run_start", lambda run: run.store.set("kept", run.model))
-    result = execute(run, Train())
-    return result, [weakref.ref(part) for part in (model, task, optimizer)]
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_after_a_run_no_part_stays_in_memory_while_its_result_does(fails: bool) -> None:
-    result, parts = parts_in_use(fails=fails)
-    gc.collect()
-    assert result.status == ("failed" if fails else "finished")
-    assert [part() for part in parts] == [None, None, None]
-
-
-def fail_at_once(run: Run) -> None:
-    raise ValueError(f"at step {run.step}")
-
-
-def used_model_and_task(*, fails: bool) -> list[weakref.ref[Any]]:
     model, task = adder(), Sums()
     run = make_run(task, model, for_="1ep")
     if fails:
-        run.on("step_end", fail_at_once)
-    execute(run, Train())
-    return [weakref.ref(model), weakref.ref(task)]
+        run.on("step_end", lambda: 1 / 0)
+    run.on("run_start", lambda run: run.store.set("kept", run.model))
+    result = execute(run, Train())
+    return result, [weakref.ref(model), weakref.ref(task)]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_parts_are_freed_at_once_without_a_pass_of_the_garbage_collector(fails: bool) -> None:
-    used_model_and_task(fails=fails)  # torch itself keeps a frame of the first optimizer made
+def test_parts_are_freed_at_the_end_without_garbage_collection(fails: bool) -> None:
+    parts_in_use(fails=fails)  # torch itself keeps a frame of the first optimizer made
     gc.disable()
     try:
-        parts = used_model_and_task(fails=fails)
+        result, parts = parts_in_use(fails=fails)
+        assert result.status == ("failed" if fails else "finished")
         assert [part() for part in parts] == [None, None]
     finally:
         gc.enable()
@@ -316,7 +278,7 @@ def test_the_store_is_empty_after_a_run() -> None:
     assert "kept" not in run.store
 
 
-def test_random_numbers_of_the_caller_are_not_disturbed() -> None:
+def test_random_generators_of_the_caller_do_not_change() -> None:
     random.seed(1)
     expected = random.random()
     random.seed(1)
@@ -324,7 +286,7 @@ def test_random_numbers_of_the_caller_are_not_disturbed() -> None:
     assert random.random() == expected
 
 
-def test_options_of_the_machine_hold_for_the_run_only() -> None:
+def test_engine_options_are_restored_after_the_run() -> None:
     seen: list[bool] = []
     run = make_run(for_="1st", engine={"deterministic": True})
     run.on("step_end", lambda: seen.append(torch.are_deterministic_algorithms_enabled()))
@@ -343,16 +305,6 @@ def test_the_result_has_all_numbers() -> None:
     assert result.exception_type is None
 
 
-def test_an_interrupt_before_the_start_is_described_as_one() -> None:
-    result = result_of_error(KeyboardInterrupt(), config={"a": 1})
-    assert (result.status, result.reason, result.exit_code) == (
-        "interrupted",
-        "user_interrupt",
-        130,
-    )
-    assert result.config == {"a": 1}
-
-
 def test_the_plan_can_be_shown_without_running() -> None:
     diary = Diary()
     rows = describe_plan(make_run(hooks=(diary,), for_="3ep", max_time="1h"), Train())
@@ -367,7 +319,7 @@ def test_the_plan_can_be_shown_without_running() -> None:
 
 
 @pytest.mark.parametrize("is_failing", [False, True])
-def test_means_that_cannot_be_delivered_at_the_end_do_not_hide_what_happened(
+def test_means_that_cannot_be_delivered_at_the_end_do_not_hide_the_error(
     is_failing: bool,
 ) -> None:
     run = make_run(for_="1st")
@@ -389,3 +341,43 @@ def test_means_that_cannot_be_delivered_at_the_end_do_not_hide_what_happened(
         fit(run)
     notes = getattr(caught.value, "__notes__", [])
     assert any("the device is gone" in note for note in notes) == is_failing
+
+
+def test_current_run_returns_the_run_in_progress() -> None:
+    found: list[Run] = []
+    run = make_run(for_="1st")
+    run.on("step_end", lambda: found.append(current_run()))
+    fit(run)
+    assert found == [run]
+    with pytest.raises(TaskError, match="current_run: no run is in progress here"):
+        current_run()
+
+
+def test_runs_may_be_nested_in_one_thread() -> None:
+    inner: list[str] = []
+    run = make_run(for_="2st")
+    run.on("step_end", lambda: inner.append(fit(make_run(for_="1st")).status))
+    assert fit(run).steps == 2
+    assert inner == ["finished", "finished"]
+
+
+def test_a_run_is_refused_while_another_thread_has_one() -> None:
+    refused: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            fit(make_run(for_="1st"))
+        except TaskError as error:
+            refused.append(error)
+
+    def start_in_thread() -> None:
+        thread = threading.Thread(target=start)
+        thread.start()
+        thread.join()
+
+    run = make_run(for_="1st")
+    run.on("step_end", start_in_thread)
+    assert fit(run).steps == 1
+    assert "another thread has a run in progress" in str(refused[0])
+    start_in_thread()
+    assert len(refused) == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from engine.parts import Diary, Points, Sums, adder, fit, make_run, weights
 from epochal.engine import Every, Hook, Monitor, Run
@@ -15,17 +15,17 @@ from epochal.engine.loop import take_steps
 from epochal.engine.measure.clock import Clock
 
 
-@pytest.mark.parametrize("batches", [1, 2, 5, 10])
-def test_epochs_are_exact_and_do_not_drift_with_few_batches_defect_10(batches: int) -> None:
-    diary = Diary("epoch_start", "step_end")
-    diary.on = ("train",)
-    result = fit(make_run(Sums(batches * 2, batch_size=2), hooks=(diary,), for_="7ep"))
-    assert (result.epochs, result.steps, result.reason) == (7, 7 * batches, "max_epochs")
-    assert diary.entries.count("epoch_start train") == 7
-    assert result.samples == 14 * batches
+def test_epochs_are_exact_and_do_not_drift_with_few_batches_defect_10() -> None:
+    for batches in (1, 2, 5, 10):
+        diary = Diary("epoch_start", "step_end")
+        diary.on = ("train",)
+        result = fit(make_run(Sums(batches * 2, batch_size=2), hooks=(diary,), for_="7ep"))
+        assert (result.epochs, result.steps, result.reason) == (7, 7 * batches, "max_epochs")
+        assert diary.entries.count("epoch_start train") == 7
+        assert result.samples == 14 * batches
 
 
-def test_events_of_training_come_in_order() -> None:
+def test_training_events_come_in_order() -> None:
     diary = Diary()
     fit(make_run(Sums(8, val=0), hooks=(diary,), for_="2ep"))
     epoch = ["epoch_start train", "loop_start train", "{}", "loop_end train", "epoch_end train"]
@@ -49,7 +49,7 @@ def test_events_of_training_come_in_order() -> None:
     ]
 
 
-def test_evaluations_come_after_the_epoch_of_training() -> None:
+def test_evaluations_come_after_the_training_epoch() -> None:
     diary = Diary("epoch_end", "eval_start", "eval_end", "step_end")
     fit(make_run(Sums(8), hooks=(diary,), for_="1ep", eval_every={"val": "1ep", "test": "1st"}))
     evaluation = ["eval_start test", "epoch_end test", "eval_end test"]
@@ -59,7 +59,7 @@ def test_evaluations_come_after_the_epoch_of_training() -> None:
     ]
 
 
-def test_an_ordinary_step_is_one_batch_one_step_and_one_comparison() -> None:
+def test_an_ordinary_step_makes_no_further_calls() -> None:
     calls: list[str] = []
     run = make_run(Sums(40, batch_size=2))
     batches = iter([("a",), ("b",), ("c",)])
@@ -93,7 +93,7 @@ def test_an_ordinary_step_is_one_batch_one_step_and_one_comparison() -> None:
     assert calls == ["take_steps", "epoch", "step", "step", "step", "setprofile"]
 
 
-def test_a_run_without_hooks_asks_its_plan_only_at_the_end() -> None:
+def test_without_hooks_only_the_end_is_due() -> None:
     asked: list[int] = []
     run = make_run(Sums(40, batch_size=2, val=0), for_="3ep")
     original = run.plan.run_due
@@ -102,20 +102,15 @@ def test_a_run_without_hooks_asks_its_plan_only_at_the_end() -> None:
     assert asked == [60]
 
 
-def test_stopping_in_the_middle_of_an_epoch_closes_it_without_counting_it() -> None:
+def test_an_epoch_that_is_stopped_ends_but_does_not_count() -> None:
     diary = Diary("loop_end", "epoch_end", "stage_end", "eval_start")
     result = fit(make_run(hooks=(diary,), for_="7st"))
     assert (result.steps, result.epochs) == (7, 1)
     assert diary.entries.count("epoch_end train") == 2
     assert diary.entries.count("eval_start val") == 1
     assert diary.entries[-1] == "stage_end main"
-
-
-def test_steps_that_end_with_the_epoch_complete_it() -> None:
-    diary = Diary("eval_start")
-    result = fit(make_run(hooks=(diary,), for_="10st"))
-    assert (result.epochs, result.reason) == (2, "max_steps")
-    assert len(diary.entries) == 2
+    completed = fit(make_run(for_="10st"))
+    assert (completed.epochs, completed.reason) == (2, "max_steps")
 
 
 def test_a_stream_without_a_length_trains_for_steps_or_epochs() -> None:
@@ -151,9 +146,7 @@ def test_a_hook_stops_the_run_after_its_step() -> None:
 
 @pytest.mark.parametrize("event", ["epoch_start", "loop_start"])
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_a_stop_before_the_first_step_of_an_epoch_is_heard_before_it(
-    event: str, epoch: int
-) -> None:
+def test_a_stop_before_the_first_step_of_an_epoch_takes_no_step(event: str, epoch: int) -> None:
     diary = Diary("epoch_end", "better_model")
     run = make_run(
         hooks=(diary,), eval_every=0, for_="3ep", parts={"monitor": Monitor.parse("-train/loss")}
@@ -165,7 +158,7 @@ def test_a_stop_before_the_first_step_of_an_epoch_is_heard_before_it(
     assert diary.entries == ["better_model", "epoch_end train"] * epoch + ["epoch_end train"]
 
 
-def test_a_part_in_eval_mode_stays_so_through_all_epochs_if_set_when_the_run_starts() -> None:
+def test_modules_keep_the_mode_that_is_set_at_run_start() -> None:
     model, seen = adder(dropout=0.5), []
     run = make_run(Sums(), model.eval(), for_="2ep", eval_every="1st", eval_at_start=True)
     run.on("run_start", lambda run: run.model[2].eval())
@@ -174,13 +167,7 @@ def test_a_part_in_eval_mode_stays_so_through_all_epochs_if_set_when_the_run_sta
     assert seen == [(True, False)] * 10
 
 
-def test_a_hook_stops_the_run_at_an_evaluation() -> None:
-    run = make_run(for_="10ep")
-    run.on("eval_end", lambda run: run.stop("early_stop"))
-    assert fit(run).epochs == 1
-
-
-def test_the_first_reason_stays() -> None:
+def test_the_first_reason_to_stop_counts() -> None:
     run = make_run(for_="10ep")
     run.on("step_end", lambda run: run.stop("first"), priority=1)
     run.on("step_end", lambda run: run.stop("second"), priority=2)
@@ -213,7 +200,7 @@ def test_time_ends_the_run_after_a_step(options: dict[str, Any], status: str) ->
     assert (result.status, result.reason, result.steps) == (status, "max_time", 3)
 
 
-def test_evaluation_at_start_and_end_on_request_and_never_twice_for_one_step() -> None:
+def test_evaluations_at_start_and_end_never_repeat_a_step() -> None:
     def evaluated(**options: Any) -> list[int]:
         points = Points()
         fit(make_run(setting={"writer": points}, for_="2ep", **options))
@@ -226,7 +213,7 @@ def test_evaluation_at_start_and_end_on_request_and_never_twice_for_one_step() -
     assert evaluated(eval_every="4st", eval_at_end=True) == [4, 8, 10]
 
 
-def test_a_hook_with_a_period_in_epochs_speaks_before_the_evaluation() -> None:
+def test_hooks_with_a_period_in_epochs_are_called_before_evaluations() -> None:
     order: list[str] = []
 
     class Speaking(Hook):
@@ -241,7 +228,7 @@ def test_a_hook_with_a_period_in_epochs_speaks_before_the_evaluation() -> None:
     assert order == ["epoch 1", "evaluation 1", "epoch 2", "evaluation 2"]
 
 
-def test_epoch_means_are_recorded_apart_from_the_windows_of_others() -> None:
+def test_epoch_means_are_independent_of_other_windows() -> None:
     points = Points()
     windows: list[float] = []
 
@@ -282,7 +269,7 @@ def test_the_order_of_samples_differs_between_epochs_defect_24() -> None:
     assert seen[:5] != seen[5:]
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
+def test_the_seed_determines_the_weights() -> None:
     def trained(seed: int) -> torch.Tensor:
         torch.rand(seed + 1)
         model = adder(dropout=0.5)
@@ -291,15 +278,6 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others() -> None:
 
     assert torch.equal(trained(3), trained(3))
     assert not torch.equal(trained(3), trained(4))
-
-
-def test_a_model_in_eval_mode_is_trained_in_training_mode() -> None:
-    model = adder(dropout=0.5).eval()
-    modes: list[bool] = []
-    run = make_run(Sums(), model, for_="1st")
-    run.on("onTrainBatchEnd", lambda run: modes.append(run.model.training))
-    fit(run)
-    assert modes == [True]
 
 
 def test_better_models_are_announced_with_their_value() -> None:
@@ -344,3 +322,52 @@ def test_no_step_waits_for_the_device() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert {"train/loss", "train/grad_norm", "val/mae"} <= set(metrics)
+
+
+class Broken(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 6:
+            raise ArithmeticError("a sample")
+        return torch.zeros(3), torch.zeros(1)
+
+
+class FailingLoss(Sums):
+    def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:
+        raise ArithmeticError
+
+
+def fails_between_steps(task: Any = None, *hooks: object, **options: Any) -> bool:
+    """Whether the run that fails with ArithmeticError says that it was between two steps."""
+    run = make_run(task, hooks=hooks, for_="1ep", **options)
+    with pytest.raises(ArithmeticError):
+        fit(run)
+    return run.is_between_steps
+
+
+def with_broken(split: str) -> Sums:
+    task = Sums()
+    setattr(task, f"{split}_loader", DataLoader(Broken(), batch_size=4))
+    return task
+
+
+def hook_at(event: str) -> Hook:
+    def fail(*_: object) -> None:
+        raise ArithmeticError
+
+    return type("Failing", (Hook,), {event: fail})()
+
+
+def test_errors_of_data_and_due_calls_are_between_steps() -> None:
+    assert fails_between_steps(with_broken("train"))
+    assert fails_between_steps(with_broken("val"), eval_every="2st", sanity_batches=0)
+    assert fails_between_steps(with_broken("val"), eval_every="1ep", sanity_batches=0)
+    assert fails_between_steps(None, hook_at("step_end"))
+
+
+def test_other_errors_are_not_between_steps() -> None:
+    assert not fails_between_steps(FailingLoss())
+    assert not fails_between_steps(None, hook_at("run_start"))
+    assert not fails_between_steps(None, hook_at("epoch_end"), eval_every=0)

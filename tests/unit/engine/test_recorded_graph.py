@@ -122,20 +122,20 @@ WITHOUT_A_COPY = [OwnIterator, OwnGlobal]
 HOST_DECIDES = "something on the host changes from step to step"
 
 
-@pytest.mark.parametrize("step", ["graph", "compile"])
-@pytest.mark.parametrize("task", FROM_STEP_TO_STEP)
-def test_what_python_changes_from_step_to_step_is_refused(task: type[Scaled], step: str) -> None:
-    _, _, choices = trained(task(), step=step)
-    assert choices["step"] == "eager"
-    wanted = HOST_DECIDES if task in WITHOUT_A_COPY else "changes in the step"
-    assert wanted in choices["step_reason"]
+def test_values_that_python_changes_in_steps_are_refused() -> None:
+    for task in FROM_STEP_TO_STEP:
+        for step in ["graph", "compile"]:
+            _, _, choices = trained(task(), step=step)
+            assert choices["step"] == "eager", step
+            wanted = HOST_DECIDES if task in WITHOUT_A_COPY else "changes in the step"
+            assert wanted in choices["step_reason"], step
 
 
-@pytest.mark.parametrize("task", [OwnNumpy, OwnPython, OwnTorch, OwnObject])
-def test_a_refusal_gives_back_what_the_trial_drew(task: type[Scaled]) -> None:
-    _, expected, _ = trained(task(), step="eager")
-    _, ended, _ = trained(task())
-    assert torch.equal(ended, expected)
+def test_a_refused_trial_restores_generators() -> None:
+    for task in [OwnNumpy, OwnPython, OwnTorch, OwnObject]:
+        _, expected, _ = trained(task(), step="eager")
+        _, ended, _ = trained(task())
+        assert torch.equal(ended, expected), task
 
 
 class Settings(Scaled):
@@ -204,13 +204,14 @@ class Given(Scaled):
             self.loss_fn.eps = 0.5
 
 
-@pytest.mark.parametrize("task", [Settings, Stored, Arrayed, Listed, Given])
-def test_what_changes_between_steps_captures_anew(task: type[Scaled]) -> None:
-    _, expected, _ = trained(task(), step="eager")
-    _, ended, choices = trained(task())
-    assert torch.equal(ended, expected)
-    assert choices["step"] == "graph"
-    assert RecordedGraph.captures == 2
+def test_what_changes_between_steps_is_captured_again() -> None:
+    for task in [Settings, Stored, Arrayed, Listed, Given]:
+        RecordedGraph.captures = 0
+        _, expected, _ = trained(task(), step="eager")
+        _, ended, choices = trained(task())
+        assert torch.equal(ended, expected), task
+        assert choices["step"] == "graph", task
+        assert RecordedGraph.captures == 2, task
 
 
 class Positioned(Scaled):
@@ -223,10 +224,10 @@ class Rated(Scaled):
         return current_run().learning_rates["lr"]
 
 
-@pytest.mark.parametrize(("task", "name"), [(Positioned, "feed"), (Rated, "learning_rates")])
-def test_parts_of_the_run_that_move_may_not_be_read(task: type[Scaled], name: str) -> None:
-    _, _, choices = trained(task())
-    assert f"run.{name} is read in " in choices["step_reason"]
+def test_a_step_that_reads_the_position_of_the_run_is_refused() -> None:
+    for task, name in [(Positioned, "feed"), (Rated, "learning_rates")]:
+        _, _, choices = trained(task())
+        assert f"run.{name} is read in " in choices["step_reason"], task
 
 
 class Counting(Scaled):
@@ -373,27 +374,24 @@ class Deep(nn.Module):
         return self.last(self.first(features))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_microbatches_and_clipping_are_captured_and_train_the_same() -> None:
+    for options in [
         {"optim": {"clip": {"value": 0.01}}},
         {"optim": {"clip": {"norm": 0.01}, "accumulate": 2}},
         {"engine": {"microbatch": 2}},
         {"engine": {"microbatch": "auto"}},
         {"engine": {"microbatch": 3, "recompute": ["first"]}},
-    ],
-)
-def test_what_makes_steps_smaller_is_captured_and_trains_the_same(options: Any) -> None:
-    found = []
-    for step in ("eager", "graph"):
-        model = Deep()
-        engine = {"step": step, **options.get("engine", {})}
-        fixed = {"for_": "6ep", "eval_every": 0, "optim": options.get("optim", {})}
-        run = make_run(Sums(20, val=0), model, engine=engine, **fixed)
-        fit(run)
-        found.append([*map(torch.clone, model.state_dict().values())])
-    assert RecordedGraph.replays > 10
-    assert all(map(torch.equal, *found))
+    ]:
+        found, RecordedGraph.replays = [], 0
+        for step in ("eager", "graph"):
+            model = Deep()
+            engine = {"step": step, **options.get("engine", {})}
+            fixed = {"for_": "6ep", "eval_every": 0, "optim": options.get("optim", {})}
+            run = make_run(Sums(20, val=0), model, engine=engine, **fixed)
+            fit(run)
+            found.append([*map(torch.clone, model.state_dict().values())])
+        assert RecordedGraph.replays > 10, options
+        assert all(map(torch.equal, *found)), options
 
 
 class Bare(Sums):
@@ -411,7 +409,7 @@ def test_terms_of_a_config_are_captured_as_they_are() -> None:
     assert ends[1][2]["step"] == "graph"
 
 
-def test_another_weight_of_a_term_is_captured_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_another_weight_of_a_term_is_captured_again(caplog: pytest.LogCaptureFixture) -> None:
     class Heavier(Hook):
         def epoch_start(self, run: Run, split: str) -> None:
             if run.epoch == 3:
@@ -427,22 +425,19 @@ def test_another_weight_of_a_term_is_captured_anew(caplog: pytest.LogCaptureFixt
     assert "captured again, since loss.weights changed" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "average",
-    [
+def test_averages_move_the_same_in_captured_steps() -> None:
+    for average in [
         lambda: Ema(decay=0.9, warmup=True),
         lambda: Ema(decay=0.5, every="3st"),
         lambda: Swa(start="2ep", every="7st"),
-    ],
-)
-def test_averages_move_the_same_in_captured_steps(average: Any) -> None:
-    ends = []
-    for step in ("eager", "graph"):
-        one = average()
-        _, _, choices = trained(Sums(40), step=step, parts={"average": one})
-        ends.append({name: tensor.clone() for name, tensor in one.state_tensors().items()})
-    assert choices["step"] == "graph"
-    assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items())
+    ]:
+        ends = []
+        for step in ("eager", "graph"):
+            one = average()
+            _, _, choices = trained(Sums(40), step=step, parts={"average": one})
+            ends.append({name: tensor.clone() for name, tensor in one.state_tensors().items()})
+        assert choices["step"] == "graph", average
+        assert all(torch.equal(tensor, ends[1][name]) for name, tensor in ends[0].items()), average
 
 
 @pytest.mark.parametrize("guard", ["warn", "skip"])
@@ -481,12 +476,12 @@ def parts_of_a_run(step: str) -> list[weakref.ref[Any]]:
     return parts
 
 
-@pytest.mark.parametrize("step", ["eager", "graph", "compile"])
-def test_what_a_run_held_is_free_at_once_and_not_when_garbage_is_collected(step: str) -> None:
-    parts_of_a_run(step)  # what libraries keep from their first time
-    gc.collect()
-    gc.disable()
-    try:
-        assert [part() for part in parts_of_a_run(step)] == [None] * 4
-    finally:
-        gc.enable()
+def test_memory_of_a_run_is_free_without_garbage_collection() -> None:
+    for step in ["eager", "graph", "compile"]:
+        parts_of_a_run(step)  # what libraries keep from their first time
+        gc.collect()
+        gc.disable()
+        try:
+            assert [part() for part in parts_of_a_run(step)] == [None] * 4
+        finally:
+            gc.enable()

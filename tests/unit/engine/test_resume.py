@@ -1,4 +1,4 @@
-"""Tests of a run put back to where one of its checkpoints was made."""
+"""Tests of resuming from a checkpoint."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Listening(Hook):
         self.heard.append((path, run.step, run.samples))
 
 
-def test_events_of_a_run_that_goes_on_within_an_epoch(tmp_path: Path) -> None:
+def test_events_of_a_run_that_resumes_inside_an_epoch(tmp_path: Path) -> None:
     state = follow(build).states[0]
     point = point_of(state, tmp_path)
     assert is_inside_epoch(point)
@@ -52,7 +52,7 @@ def test_events_of_a_run_that_goes_on_within_an_epoch(tmp_path: Path) -> None:
     assert diary.entries[4:6] == ["epoch_start val", "eval_start val"][::-1]
 
 
-def test_a_run_that_goes_on_between_epochs_begins_the_next_one(tmp_path: Path) -> None:
+def test_a_run_that_resumes_between_epochs_starts_the_next_one(tmp_path: Path) -> None:
     states = follow(build).states
     state = next(one for one in states if not one["data"]["is_in_epoch"])
     assert (state["data"]["step"], state["data"]["epoch"]) == (3, 1)
@@ -62,7 +62,7 @@ def test_a_run_that_goes_on_between_epochs_begins_the_next_one(tmp_path: Path) -
     assert diary.entries == ["epoch_start train", "step_end 4", "step_end 5", "step_end 6"]
 
 
-def test_a_run_that_had_reached_its_end_takes_no_step_more(tmp_path: Path) -> None:
+def test_a_resumed_run_that_had_reached_its_end_takes_no_step(tmp_path: Path) -> None:
     state = follow(build).states[-1]
     result = fit(build({"resume": point_of(state, tmp_path)}))
     assert (result.steps, result.epochs, result.reason) == (6, 2, "max_epochs")
@@ -74,24 +74,15 @@ class Stopping(Hook):
             run.stop("enough")
 
 
-def test_a_stop_that_training_came_to_is_kept_unless_the_run_is_to_go_on(tmp_path: Path) -> None:
+def test_a_stop_is_restored_unless_the_run_is_continued(tmp_path: Path) -> None:
     state = follow(lambda setting: build(setting, Stopping())).states[-1]
     kept = fit(build({"resume": point_of(state, tmp_path)}))
     assert (kept.steps, kept.reason, kept.status) == (2, "enough", "stopped")
-    wished = fit(build({"resume": point_of(state, tmp_path, has_ended=True)}))
-    assert (wished.steps, wished.reason) == (6, "max_epochs")
+    continued = fit(build({"resume": point_of(state, tmp_path, has_ended=True)}))
+    assert (continued.steps, continued.reason) == (6, "max_epochs")
 
 
-def test_the_memory_of_the_state_is_given_back(tmp_path: Path) -> None:
-    class Looking(Hook):
-        def step_end(self, run: Run) -> None:
-            assert run.resume is None
-
-    state = follow(build).states[0]
-    fit(build({"resume": point_of(state, tmp_path)}, Looking()))
-
-
-def test_a_resumed_run_counts_the_seconds_of_the_one_before(tmp_path: Path) -> None:
+def test_a_resumed_run_counts_earlier_seconds(tmp_path: Path) -> None:
     state = follow(build).states[0]
     state["clock"] |= {"seconds": 1000.0, "spent": {"times": {"steps": 1001.0}}}
     result = fit(build({"resume": point_of(state, tmp_path)}, max_time="500s"))

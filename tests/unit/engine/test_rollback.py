@@ -1,4 +1,4 @@
-"""Tests of going back to an earlier state after a gradient that is not finite."""
+"""Tests of rollbacks to an earlier state after a nonfinite gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.step.test_nonfinite_watch import Poisoned
 from epochal.checkpoint import read_checkpoint
 from epochal.components.average import Ema, Swa
 from epochal.config.duration import parse_duration
-from epochal.engine import Hook, Monitor, rollback
+from epochal.engine import Hook, rollback
 from epochal.engine.interfaces.options import CheckpointOptions
 from epochal.engine.measure.meter import Meter
 from epochal.engine.stages.stage import Stage
@@ -82,7 +82,7 @@ def saved(folder: Path) -> list[tuple[int, int]]:
     return [(one.attempt, one.step) for one in find_checkpoints(folder)]
 
 
-def test_a_run_goes_back_to_the_newest_state_and_leaves_the_batches_since_out(
+def test_a_run_rolls_back_to_the_newest_state_and_skips_the_batches_since(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, diary = rolling(Poisoned((0, 6)), tmp_path)
@@ -104,12 +104,12 @@ def test_a_run_goes_back_to_the_newest_state_and_leaves_the_batches_since_out(
     ]
     assert saved(tmp_path) == [(0, 0), (0, 4), (1, 8), (1, 12), (1, 16), (1, 20), (1, 21)]
     assert (
-        "going back from step 7 to step 4 (step-4), and on after batch 6 of epoch 1: rollback 1 of "
-        "at most 3" in caplog.text
+        "rolling back from step 7 to step 4 (step-4), continuing after batch 6 of epoch 1: "
+        "rollback 1 of at most 3" in caplog.text
     )
 
 
-def test_the_steps_after_it_are_those_of_a_run_that_never_saw_the_batches(tmp_path: Path) -> None:
+def test_steps_after_a_rollback_equal_a_run_without_the_batches(tmp_path: Path) -> None:
     class Choosing(Poisoned):
         """Gives the batches of a list, and nothing else."""
 
@@ -127,7 +127,7 @@ def test_the_steps_after_it_are_those_of_a_run_that_never_saw_the_batches(tmp_pa
     assert torch.equal(weights(model), weights(expected))
 
 
-def test_the_fourth_time_is_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_fourth_rollback_ends_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run, diary = rolling(Poisoned(*FIRST_EPOCH[4:]), tmp_path)
     model, at_four = run.model, []
     run.on("step_end", lambda run: at_four.append(weights(run.model)) if run.step == 4 else None)
@@ -136,15 +136,13 @@ def test_the_fourth_time_is_the_end(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [one["to"] for one in diary.of("rollback")] == [4, 4, 4]
     assert torch.equal(weights(model), at_four[0])
     assert (
-        "the gradient of step 5 is not finite, and the run went back 3 times already: the run "
-        "ends, with the weights from before that step; try a smaller optim.lr, or optim.clip=1.0"
+        "the gradient of step 5 is not finite, and the run rolled back 3 times already: the run "
+        "ends with the weights before that step; try a smaller optim.lr, or optim.clip=1.0"
         in caplog.text
     )
 
 
-def test_a_state_that_is_frozen_is_never_saved(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_diverged_state_is_never_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         run, _ = rolling(Poisoned(*FIRST_EPOCH[5:]), tmp_path, checkpoint={"every": "1st"})
         fit(run)
@@ -155,7 +153,7 @@ def test_a_state_that_is_frozen_is_never_saved(
     assert caplog.text.count("is not saved: its updates were left out") == 1
 
 
-def test_a_state_whose_own_weights_are_not_finite_is_passed_over(
+def test_a_state_with_nonfinite_weights_is_skipped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Breaking(Hook):
@@ -172,10 +170,10 @@ def test_a_state_whose_own_weights_are_not_finite_is_passed_over(
     run, diary = rolling(Poisoned(), tmp_path, Breaking())
     assert fit(run).status == "finished"
     assert [(one["step"], one["to"]) for one in diary.of("rollback")] == [(9, 4)]
-    assert "step-8: its own weights are not finite" in caplog.text
+    assert "step-8: its weights are not finite" in caplog.text
 
 
-def test_without_any_good_state_the_run_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_finite_state_the_run_ends(caplog: pytest.LogCaptureFixture) -> None:
     model = adder()
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
@@ -191,10 +189,10 @@ def test_without_any_good_state_the_run_ends(caplog: pytest.LogCaptureFixture) -
     )
 
 
-def test_a_run_that_keeps_no_states_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_checkpoints_the_run_ends(caplog: pytest.LogCaptureFixture) -> None:
     run = make_run(Poisoned((0, 2)), engine={"on_nonfinite": "rollback"}, for_="1ep")
     assert fit(run).reason == "diverged"
-    assert "and the run keeps no states: the run ends" in caplog.text
+    assert "and the run saves no checkpoints: the run ends" in caplog.text
 
 
 def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
@@ -231,7 +229,7 @@ def test_a_state_may_be_epochs_away(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["loss", "gradient", "weights"])
 @pytest.mark.parametrize("action", ["skip", "stop", "rollback"])
-def test_whatever_is_not_finite_never_reaches_weights_or_checkpoints(
+def test_nonfinite_values_never_reach_weights_or_checkpoints(
     tmp_path: Path, where: str, action: str
 ) -> None:
     class Spoiling(Sums):
@@ -270,7 +268,7 @@ def test_whatever_is_not_finite_never_reaches_weights_or_checkpoints(
 
 
 class Stopping(Hook):
-    """Has enough just when the bad step was taken and nobody knows it yet."""
+    """Stops the run after the bad step, before it is detected."""
 
     def __init__(self, status: str) -> None:
         self.status, self.count = status, 0
@@ -281,19 +279,19 @@ class Stopping(Hook):
             run.stop("enough", status=self.status)
 
 
-def test_a_stop_after_the_bad_step_was_none_of_the_training(tmp_path: Path) -> None:
+def test_a_stop_after_the_bad_step_is_undone(tmp_path: Path) -> None:
     run, diary = rolling(Poisoned((0, 6)), tmp_path, Stopping("stopped"))
     assert (fit(run).reason, len(diary.attempts)) == ("max_epochs", 1)
 
 
-def test_a_wish_to_end_is_heard_before_going_back(tmp_path: Path) -> None:
+def test_an_interrupt_prevents_a_rollback(tmp_path: Path) -> None:
     run, diary = rolling(Poisoned((0, 6)), tmp_path, Stopping("interrupted"))
     result = fit(run)
     assert (result.status, result.reason, diary.attempts) == ("interrupted", "enough", [])
     assert saved(tmp_path)[-1] == (0, 4)
 
 
-def test_a_signal_that_comes_while_the_state_is_read_is_heard(tmp_path: Path) -> None:
+def test_a_signal_during_a_rollback_ends_the_run(tmp_path: Path) -> None:
     run, diary = rolling(Poisoned((0, 6)), tmp_path)
     go_back = diary.go_back
 
@@ -322,29 +320,16 @@ class Late(Hook):
         run.bind()
 
 
-def test_nothing_happens_between_steps_once_it_is_known(tmp_path: Path) -> None:
+def test_due_calls_do_not_run_once_divergence_is_known(tmp_path: Path) -> None:
     seen: list[int] = []
     run, _ = rolling(Poisoned((0, 6)), tmp_path, Late(), checkpoint={"every": 0}, for_="1ep")
     run.on("step_end", lambda run: seen.append(run.step))
     fit(run)
-    # Asked after step 10, answered after step 11, at which nobody is called any more.
+    # Requested after step 10, known after step 11, after which no hook is called.
     assert seen == [*range(1, 11), *range(1, 6)]
 
 
-def test_values_that_were_measured_since_are_forgotten(tmp_path: Path) -> None:
-    parts = {"monitor": Monitor("val/mae")}
-    task = Poisoned((0, 6), val=6)
-    none_best = {"keep_best": 0}
-    run, _ = rolling(
-        task, tmp_path, parts=parts, checkpoint=none_best, eval_every="6st", for_="7st"
-    )
-    latest: list[dict[str, float]] = []
-    run.on("checkpoint_loaded", lambda run: latest.append(dict(run.latest)))
-    fit(run)
-    assert "val/mae" not in latest[0]
-
-
-def test_attributes_of_task_and_model_go_back_too(tmp_path: Path) -> None:
+def test_attributes_of_task_and_model_are_restored(tmp_path: Path) -> None:
     class Counting(Poisoned):
         def __init__(self) -> None:
             super().__init__((0, 6))
@@ -368,7 +353,7 @@ def test_attributes_of_task_and_model_go_back_too(tmp_path: Path) -> None:
     assert task.batches == 5
 
 
-def test_the_time_that_has_passed_has_passed(tmp_path: Path) -> None:
+def test_a_rollback_does_not_turn_back_the_clock(tmp_path: Path) -> None:
     hands = Hands()
     run, _ = rolling(Poisoned((0, 6)), tmp_path)
     run.clock.now = run.clock.times._now = hands
@@ -384,7 +369,7 @@ def test_the_time_that_has_passed_has_passed(tmp_path: Path) -> None:
     assert (result.steps, result.seconds, result.redone_seconds) == (21, 25, 4)
 
 
-def test_checkpoints_of_a_way_that_was_left_are_not_gone_back_to(tmp_path: Path) -> None:
+def test_checkpoints_of_abandoned_attempts_are_not_used(tmp_path: Path) -> None:
     first, _ = rolling(Poisoned(), tmp_path, for_="1ep")
     fit(first)
     (four,) = [one for one in find_checkpoints(tmp_path) if one.step == 4]
@@ -419,7 +404,7 @@ class Rotten(Sums):
 
 @pytest.mark.parametrize("every", [0, "4st"])
 @pytest.mark.parametrize("sample", [1, 26, 47])
-def test_captured_steps_go_back_like_eager_ones(
+def test_captured_steps_roll_back_like_eager_ones(
     sample: int,
     every: object,
     monkeypatch: pytest.MonkeyPatch,
@@ -449,7 +434,7 @@ def test_captured_steps_go_back_like_eager_ones(
     "average", [lambda: Ema(decay=0.5, warmup=True), lambda: Swa(start="3st", every="2st")]
 )
 @pytest.mark.parametrize("sample", [26, 46])
-def test_captured_steps_go_back_within_their_stage_with_their_average(
+def test_captured_steps_roll_back_within_their_stage_with_their_average(
     average: Callable[[], Average], sample: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record_graphs(monkeypatch)
@@ -478,7 +463,7 @@ def test_captured_steps_go_back_within_their_stage_with_their_average(
     assert RecordedGraph.replays
 
 
-def test_a_run_goes_back_within_its_stage_only(tmp_path: Path) -> None:
+def test_a_run_rolls_back_only_within_its_stage(tmp_path: Path) -> None:
     stages = (
         Stage(name="first", length=parse_duration("6st")),
         Stage(name="second", length=parse_duration("10st"), optim={"lr": 0.01}),
@@ -493,7 +478,7 @@ def test_a_run_goes_back_within_its_stage_only(tmp_path: Path) -> None:
     assert set(rates[6:]) == {0.01}
 
 
-def test_what_a_hook_changes_again_on_the_way_back_does_not_count(tmp_path: Path) -> None:
+def test_changes_of_hooks_during_a_rollback_do_not_count(tmp_path: Path) -> None:
     run, diary = rolling(Poisoned((0, 6)), tmp_path, for_="1ep")
     clips = iter([1.0, 0.001])
     found: list[object] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from typing import Any, ClassVar
 
@@ -10,11 +11,11 @@ import torch
 from torch import nn
 
 from engine.parts import Diary, Points, Sums, fit, make_run
-from epochal.engine import Metric, Parts, Run
+from epochal.engine import Environment, Metric, Options, Parts, Run, RunResult
 from epochal.errors import ConfigError, TaskError
 
 
-def test_values_are_logged_at_the_current_step_unless_told_otherwise() -> None:
+def test_values_are_logged_at_the_current_step_by_default() -> None:
     points = Points()
     run = make_run(setting={"writer": points})
     run.step = 4
@@ -41,7 +42,7 @@ def test_an_attached_function_may_have_a_period() -> None:
     assert heard == [4, 8]
 
 
-def test_a_function_attached_during_the_run_is_heard_from_then_on() -> None:
+def test_a_function_attached_during_the_run_is_called_from_then_on() -> None:
     heard: list[int] = []
     run = make_run(for_="2ep")
 
@@ -54,26 +55,22 @@ def test_a_function_attached_during_the_run_is_heard_from_then_on() -> None:
     assert heard == [4, 6, 8, 10]
 
 
-@pytest.mark.parametrize("change", ["on", "replace_task_method", "bind"])
-def test_changes_at_a_step_leave_its_evaluation_due(change: str) -> None:
-    evaluated: list[int] = []
-    run = make_run(for_="6st", eval_every="2st")
-
-    def do(run: Run) -> None:
-        if run.step == 2 and change == "on":
-            run.on("step_end", lambda: None)
-        elif run.step == 2 and change == "replace_task_method":
-            run.replace_task_method("batch_metric", lambda out, batch: {})
-        elif run.step == 2:
-            run.bind()
-
-    run.on("step_end", do)
-    run.on("eval_end", lambda run: evaluated.append(run.step))
-    fit(run)
-    assert evaluated == [2, 4, 6]
+def test_changes_at_a_step_leave_its_evaluation_due() -> None:
+    changes = (
+        lambda run: run.on("step_end", lambda: None),
+        lambda run: run.replace_task_method("batch_metric", lambda out, batch: {}),
+        lambda run: run.bind(),
+    )
+    for change in changes:
+        evaluated: list[int] = []
+        run = make_run(for_="6st", eval_every="2st")
+        run.on("step_end", lambda run, change=change: change(run) if run.step == 2 else None)
+        run.on("eval_end", lambda run, evaluated=evaluated: evaluated.append(run.step))
+        fit(run)
+        assert evaluated == [2, 4, 6]
 
 
-def test_a_step_that_binds_the_task_anew_is_heard_once_by_it() -> None:
+def test_binding_inside_step_end_calls_the_task_once() -> None:
     class Listening(Sums):
         def step_end(self, run: Run) -> None:
             heard.append(run.step)
@@ -86,7 +83,7 @@ def test_a_step_that_binds_the_task_anew_is_heard_once_by_it() -> None:
     assert heard == [1, 2, 3]
 
 
-def test_the_epoch_is_counted_as_people_do() -> None:
+def test_the_epoch_number_counts_from_one() -> None:
     seen: list[tuple[str, int]] = []
     run = make_run(for_="2ep", eval_at_start=True)
     for event in ("epoch_start", "epoch_end", "eval_end"):
@@ -100,7 +97,7 @@ def test_the_epoch_is_counted_as_people_do() -> None:
     assert [number for name, number in seen if name == "eval_end val"] == [0, 1, 2]
 
 
-def test_a_middleware_that_replaces_a_method_is_heeded_from_the_first_batch() -> None:
+def test_methods_replaced_at_assembled_are_used_from_the_first_batch() -> None:
     run = make_run(for_="1ep", sanity_batches=0)
 
     def middleware(run: Run) -> None:
@@ -119,7 +116,7 @@ def test_a_middleware_that_replaces_a_method_is_heeded_from_the_first_batch() ->
     assert len(seen) == 5 + 2
 
 
-def test_a_method_replaced_during_the_run_takes_effect_for_the_next_batch() -> None:
+def test_a_method_replaced_during_the_run_is_used_from_the_next_batch() -> None:
     sizes: list[int] = []
 
     def pre(batch: Any) -> Any:
@@ -140,7 +137,7 @@ def test_an_event_method_of_the_task_can_be_replaced_too() -> None:
     assert heard == ["train", "val"]
 
 
-def test_a_task_that_is_replaced_as_a_whole_brings_its_data_and_facts() -> None:
+def test_a_replaced_task_brings_its_data_and_meta() -> None:
     losses: list[int] = []
 
     class Other(Sums):
@@ -188,7 +185,7 @@ def test_a_metric_that_is_added_at_setup_measures_training_too() -> None:
     assert (metrics["train/count"], metrics["val/count"]) == (5, 2)
 
 
-def test_facts_of_the_task_that_fail_are_not_taken_for_missing_ones() -> None:
+def test_errors_in_the_meta_of_a_task_are_raised() -> None:
     class Lazy(Sums):
         @property
         def meta(self) -> dict[str, Any]:
@@ -213,7 +210,7 @@ def test_event_methods_of_the_task_come_before_hooks() -> None:
     assert diary.entries == ["task", "run_start"]
 
 
-def test_modules_are_placed_where_the_run_is() -> None:
+def test_modules_are_placed_on_device_and_dtype_of_the_run() -> None:
     run = make_run(setting={"dtype": "float64"})
     assert run.place(nn.Linear(1, 1)).weight.dtype == torch.float64
     with pytest.raises(ConfigError, match=r"model\.dtype: unknown dtype 'int8'"):
@@ -227,7 +224,7 @@ def test_caches_for_checkpoints_are_merged() -> None:
     assert run.caches == {"mean": 1.0, "std": 2.0}
 
 
-def test_rates_and_facts_of_the_task_can_be_asked_for() -> None:
+def test_a_run_has_learning_rates_and_the_meta_of_the_task() -> None:
     task = Sums()
     task.meta["classes"] = ["a", "b"]
     run = make_run(task, lr=0.5)
@@ -235,28 +232,25 @@ def test_rates_and_facts_of_the_task_can_be_asked_for() -> None:
     assert run.meta == {"classes": ["a", "b"]}
 
 
-def test_facts_that_the_task_finds_later_are_known_to_the_run() -> None:
-    task = Sums()
-    run = make_run(task)
-    task.meta["vocabulary"] = 7
-    assert run.meta == {"vocabulary": 7}
-
-
-def test_a_run_cannot_be_sent_to_a_worker() -> None:
+def test_a_run_cannot_be_pickled() -> None:
     with pytest.raises((TaskError, AttributeError, TypeError)):
         pickle.dumps(make_run())
 
 
-def test_a_released_run_keeps_plain_facts_only() -> None:
-    run = make_run()
-    run.step = 3
-    run.release()
-    assert run.step == 3
-    assert not hasattr(run, "model")
-
-
-def test_classes_in_the_place_of_objects_are_refused() -> None:
-    with pytest.raises(TaskError, match=r"task: is the class Sums, .*\n  make one: task=Sums\("):
+def test_classes_instead_of_objects_are_refused() -> None:
+    with pytest.raises(TaskError, match=r"task: is the class Sums, .*\n  create one: task=Sums\("):
         make_run(Sums)
     with pytest.raises(TaskError, match=r"model: is the class Linear, not an object"):
         Run(Parts(task=Sums(), model=nn.Linear))
+
+
+def test_parts_options_and_environment_are_frozen() -> None:
+    for part in (Options(), Environment(), Parts(task=None, model=None)):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(part, dataclasses.fields(part)[0].name, None)
+
+
+def test_only_finished_and_stopped_runs_are_ok() -> None:
+    statuses = ("finished", "stopped", "failed", "interrupted")
+    found = [RunResult(status=status, reason="any").ok for status in statuses]
+    assert found == [True, True, False, False]

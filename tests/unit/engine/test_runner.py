@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from engine.parts import Diary, Sums, adder, fit, make_run, numbers, weights
+from engine.parts import Diary, Sums, adder, make_run, numbers, weights
 from epochal.engine import Monitor, Predict, Run, Runner, Test, Train
-from epochal.engine.execute import describe_plan, execute
+from epochal.engine.execute import execute
 from epochal.errors import ConfigError, DataError, TaskError
 
 
@@ -19,20 +18,12 @@ def run_with(runner: Runner, run: Run) -> Any:
     return execute(run, runner, raise_errors=True)
 
 
-def test_the_interface_itself_cannot_be_made() -> None:
+def test_the_interface_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError, match="abstract"):
         Runner()
 
 
-def test_without_an_own_step_the_updater_is_called_directly() -> None:
-    run = make_run()
-    run.bind()
-    Train().prepare(run)
-    assert isinstance(run.take_step, partial)
-    assert run.take_step.func == run.updater.update
-
-
-def test_the_training_step_can_be_replaced_alone() -> None:
+def test_the_training_step_can_be_overridden() -> None:
     class Careful(Train):
         taken = 0
 
@@ -63,27 +54,25 @@ class Shifted(Train):
         return "seen"
 
 
-def test_steps_of_evaluation_can_be_replaced_alone() -> None:
+def test_evaluation_steps_can_be_overridden() -> None:
     run = make_run(for_="1ep", eval_every={"val": "1ep", "test": "1ep"})
     metrics = run_with(Shifted(), run).metrics
     assert metrics["val/mae"] == pytest.approx(1.0)
     assert metrics["test/mae"] == pytest.approx(2.0)
 
 
-def test_the_test_step_is_the_evaluation_step_unless_replaced() -> None:
+def test_test_and_prediction_steps_can_be_overridden() -> None:
     class Own(Test):
         def eval_step(self, run: Run, batch: Any) -> dict[str, Any]:
             return {"sum": batch[1] + 1}
 
     assert run_with(Own(), make_run()).value == {"test/mae": pytest.approx(1.0)}
 
-
-def test_the_step_of_prediction_can_be_replaced_alone() -> None:
-    class Own(Predict):
+    class Seen(Predict):
         def predict_step(self, run: Run, batch: Any) -> str:
             return "seen"
 
-    assert run_with(Own(), make_run()).value == ["seen", "seen"]
+    assert run_with(Seen(), make_run()).value == ["seen", "seen"]
 
 
 def test_testing_needs_neither_optimizer_nor_schedule_nor_training_data() -> None:
@@ -101,7 +90,7 @@ def test_another_split_can_be_tested() -> None:
         Test(split="tset")
 
 
-def test_a_runner_of_ones_own_does_what_it_likes() -> None:
+def test_a_custom_runner_can_evaluate() -> None:
     class Twice(Runner):
         def run(self, run: Run) -> str:
             first, second = run.evaluate("val"), run.evaluate("val")
@@ -126,37 +115,28 @@ def test_training_and_evaluation_cannot_share_a_loader_with_persistent_workers(s
         run_with(Train(), make_run(task, eval_every={"test": "1ep"}))
 
 
-def test_a_loader_without_persistent_workers_serves_training_and_evaluation() -> None:
-    task = Sums()
-    task.val_loader = task.train_loader
-    assert run_with(Train(), make_run(task, for_="2ep", eval_every="2st")).steps == 10
-
-
-@pytest.mark.parametrize(
-    ("monitor", "options", "is_told"),
-    [
+def test_a_monitor_or_target_that_is_never_measured_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table: list[tuple[str, dict[str, Any], bool]] = [
         ("-val/mae", {"eval_every": 0}, True),
         ("-test/mae", {}, True),
         ("-val/mae", {"eval_every": 0, "eval_at_end": True}, False),
         ("-val/mae", {}, False),
         ("-train/mae", {"eval_every": 0}, False),
-    ],
-)
-def test_a_monitor_that_nothing_measures_is_told_at_the_start(
-    monitor: str, options: Any, is_told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    parts = {"monitor": Monitor.parse(monitor)}
-    run_with(Train(), make_run(for_="1ep", parts=parts, **options))
-    assert (f"monitor: {monitor[1:]} is never measured" in caplog.text) is is_told
+    ]
+    for monitor, options, is_warned in table:
+        caplog.clear()
+        metric = monitor[1:]
+        parts = {"monitor": Monitor.parse(monitor)}
+        run_with(Train(), make_run(for_="1ep", parts=parts, until=f"{metric} <= 0", **options))
+        assert (f"monitor: {metric} is never measured" in caplog.text) is is_warned, options
+        target = f"train.until: {metric} is never measured"
+        assert (target in caplog.text) is is_warned, options
+        assert ("it cannot end the run; set train.eval_every" in caplog.text) is is_warned
 
 
-def test_a_plan_leaves_the_mode_of_the_model_alone() -> None:
-    model = adder().eval()
-    describe_plan(make_run(Sums(), model), Train())
-    assert not any(module.training for module in model.modules())
-
-
-def test_validation_is_left_out_where_there_is_no_loader_for_it() -> None:
+def test_validation_is_skipped_without_a_loader() -> None:
     diary = Diary("eval_start")
     run_with(Train(), make_run(Sums(val=0), hooks=(diary,), for_="2ep", eval_at_end=True))
     assert diary.entries == []
@@ -185,11 +165,7 @@ class Alone(Train):
             run.finish_batch(outcome)
 
 
-def test_only_training_needs_an_optimizer() -> None:
-    assert [kind.needs_optimizer for kind in (Train, Test, Predict)] == [True, False, False]
-
-
-def test_a_training_with_own_optimizers_needs_none_of_the_run() -> None:
+def test_a_runner_with_its_own_optimizers_needs_none_of_the_run() -> None:
     model, usual = adder(), adder()
     run = make_run(Sums(), model, parts={"optimizer": None}, for_="2ep", log={"grad_norm": True})
     assert run_with(Alone(), run).steps == 10
@@ -197,19 +173,9 @@ def test_a_training_with_own_optimizers_needs_none_of_the_run() -> None:
     assert torch.equal(weights(model), weights(usual))
 
 
-def test_a_training_that_takes_the_usual_steps_needs_an_optimizer_whatever_it_says() -> None:
+def test_the_usual_step_always_needs_an_optimizer() -> None:
     class Wrong(Train):
         needs_optimizer = False
 
     with pytest.raises(TaskError, match="optim: training needs an optimizer"):
         run_with(Wrong(), make_run(parts={"optimizer": None}))
-
-
-def test_a_target_that_is_never_measured_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    fit(make_run(for_="1ep", until="val/mae <= 0", eval_every=0))
-    assert "train.until: val/mae is never measured" in caplog.text
-    assert "it cannot end the run; set train.eval_every" in caplog.text
-    caplog.clear()
-    fit(make_run(for_="1ep", until="val/mae <= 0"))
-    fit(make_run(for_="1ep", until="train/loss <= 0", eval_every=0))
-    assert "never measured" not in caplog.text

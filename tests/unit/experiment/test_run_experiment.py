@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 import epochal as ep
 from epochal.errors import ConfigError, TaskError
+from looking import look
 from small_project import run_folders, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def status(folder: Path) -> dict[str, object]:
@@ -28,37 +32,22 @@ def test_mistakes_of_the_config_leave_no_folder(shop: Path) -> None:
 
 
 def test_seeds_of_parts_do_not_depend_on_each_other(shop: Path) -> None:
-    """A bigger task must not change how the model starts."""
-    starts = []
-
-    class Look(ep.Hook):
-        def run_start(self, run: ep.Run) -> None:
-            starts.append(run.model.linear.weight.clone())
-
-    for samples in (24, 48):
-        experiment = ep.Experiment(
-            "config.yaml",
-            overrides=[f"task.num_samples={samples}"],
-            choices={"no_file": True, "fast": True},
-            hooks=[Look()],
-        )
-        assert experiment.fit().ok
-    assert torch.equal(*starts)
+    """A bigger task must not change the first weights of the model."""
+    small, large = (
+        look(lambda run: run.model.linear.weight.clone(), f"task.num_samples={samples}")
+        for samples in (24, 48)
+    )
+    assert torch.equal(small, large)
 
 
 def test_errors_are_raised_by_choice_and_still_recorded(shop: Path) -> None:
-    choices = {"raise_errors": True}
-    changes = ["task.type=shop.parts.FloatLoss"]
+    with pytest.raises(ConfigError, match="tagg"):
+        ep.run("config.yaml", overrides=["tagg=2"], raise_errors=True)
     with pytest.raises(TaskError, match="not a tensor"):
-        ep.Experiment("config.yaml", overrides=changes, choices=choices).fit()  # type: ignore[arg-type]
+        ep.run("config.yaml", overrides=["task.type=shop.parts.FloatLoss"], raise_errors=True)
     (folder,) = run_folders(shop)
     assert status(folder)["status"] == "failed"
     assert "Traceback" in (folder / "logs" / "run.log").read_text()
-
-
-def test_mistakes_are_raised_by_choice(shop: Path) -> None:
-    with pytest.raises(ConfigError, match="tagg"):
-        ep.Experiment("config.yaml", overrides=["tagg=2"], choices={"raise_errors": True}).fit()
 
 
 def test_the_step_is_recorded_when_an_error_is_raised(shop: Path) -> None:
@@ -82,21 +71,13 @@ def test_a_run_that_user_code_ends_by_sys_exit_has_failed(shop: Path) -> None:
 
 
 def test_hooks_can_read_the_folders_of_the_record(shop: Path) -> None:
-    seen = []
+    def find(run: ep.Run) -> tuple[Path | None, Path | None]:
+        return run.dir, run.checkpoint_dir
 
-    class Look(ep.Hook):
-        def setup(self, run: ep.Run) -> None:
-            seen.append((run.dir, run.checkpoint_dir))
-
-    for no_file in (False, True):
-        experiment = ep.Experiment("config.yaml", hooks=[Look()], choices={"no_file": no_file})
-        assert experiment.fit(epochs=1).ok
-    (folder, checkpoints), nothing = seen
-    assert isinstance(folder, Path)
-    assert isinstance(checkpoints, Path)
+    folder, checkpoints = look(find, choices={"no_file": False})
     assert checkpoints.is_dir()
     assert checkpoints.parent == folder
-    assert nothing == (None, None)
+    assert look(find) == (None, None)
 
 
 def test_facts_of_the_run_are_recorded(shop: Path) -> None:

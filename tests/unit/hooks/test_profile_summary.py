@@ -45,7 +45,7 @@ def test_step_marks_count_as_python_between_operators() -> None:
 
 def test_python_lines_are_left_out() -> None:
     rows = [
-        Average("epochal/engine/plan.py(163): _happen", 2, 10.0),
+        Average("epochal/engine/plan.py(163): _run_due_calls", 2, 10.0),
         Average("<built-in function fsync>", 2, 10.0),
         Average("aten::add", 2, 10.0),
     ]

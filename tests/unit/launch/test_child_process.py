@@ -48,7 +48,7 @@ def test_a_child_gets_signals() -> None:
     child.send_signal(signal.SIGTERM)  # it has ended, so nothing happens
 
 
-def test_a_child_whose_parent_is_killed_is_told_to_end(tmp_path: Path) -> None:
+def test_a_child_whose_parent_is_killed_gets_sigterm(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     parent = subprocess.Popen(

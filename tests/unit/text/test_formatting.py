@@ -23,6 +23,8 @@ def test_numbers_are_formatted_for_people() -> None:
         (format_count(0, "step"), "0 steps"),
         (format_count(1, "step"), "1 step"),
         (format_count(12345, "step"), "12,345 steps"),
+        (format_count(2, "batch"), "2 batches"),
+        (format_count(2, "epoch"), "2 epochs"),
         (format_bytes(0), "0 B"),
         (format_bytes(999), "999 B"),
         (format_bytes(1500), "1.5 kB"),

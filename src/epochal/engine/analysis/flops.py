@@ -1,4 +1,4 @@
-"""How many floating-point operations a call takes, in all and in each module of a model."""
+"""Counts the FLOPs of a call, in total and per module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Operations of torch that multiply, as far as their names tell; others are too cheap to count.
+# Names of torch operations that multiply; others are too cheap to count.
 _HEAVY = re.compile(r"mm$|mv$|dot$|conv|fft|linalg|cdist|rnn|attention|transformer|trilinear")
 _ATTENTIONS = (
     "flash_attention_for_cpu",
@@ -31,23 +31,23 @@ _OF_TORCH = ("aten.", "prim.", "prims.")
 @final
 @dataclass(frozen=True)
 class Flops:
-    """What a call took; a multiplication and an addition are two operations."""
+    """The FLOPs of a call; a multiplication and an addition count as two."""
 
     total: int
     modules: dict[str, int] = field(default_factory=dict)
-    """Of each module that was called, by name, with what it calls in turn."""
+    """FLOPs of each called module by name, its submodules included."""
 
     calls: dict[str, int] = field(default_factory=dict)
     """How often each module was called."""
 
     uncounted: tuple[str, ...] = ()
-    """Operations that nobody knows the cost of: they count as nothing."""
+    """Operations of unknown cost, which count as 0."""
 
 
 def count_flops(call: Callable[[], object], model: nn.Module) -> Flops:
-    """Count the products and convolutions of a call; cheaper operations are left out.
+    """Count the FLOPs of matrix products and convolutions in a call; ignores cheaper operations.
 
-    Fused operations whose parts cannot be seen are taken apart for this one call.
+    Fused operations are disabled during the call, because their parts cannot be counted.
     """
     registry = _FormulaRegistry()
     counter = FlopCounterMode(display=False)
@@ -63,7 +63,7 @@ def count_flops(call: Callable[[], object], model: nn.Module) -> Flops:
 
 @final
 class _ModuleFlops:
-    """Notes what is counted between the begin and the end of each module's calls."""
+    """Attributes the counted FLOPs to the modules that were called."""
 
     def __init__(self, model: nn.Module, read: Callable[[], int]) -> None:
         self._names = {id(module): name for name, module in model.named_modules()}
@@ -94,13 +94,13 @@ class _ModuleFlops:
             return
         begun = self._open[name].pop()
         self.calls[name] += 1
-        if not self._open[name]:  # a module that calls itself has all of it in its first call
+        if not self._open[name]:  # the outermost call of a module that calls itself
             self.flops[name] += self._read() - begun
 
 
 @final
 class _FormulaRegistry(dict[Any, Any]):  # torch has no types for its formulas
-    """The formulas by operation; remembers which ones it was asked for in vain."""
+    """The formulas by operation; remembers the operations without a formula."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def _is_notable(name: str) -> bool:
 
 
 def _attention_formulas() -> dict[object, Callable[..., int]]:
-    """Formulas for the forms of attention that torch's counter passes over."""
+    """Formulas for the kinds of attention that torch's counter does not count."""
     found = (getattr(torch.ops.aten, f"_scaled_dot_product_{name}", None) for name in _ATTENTIONS)
     return {one: _attention for one in found if one is not None}
 
@@ -137,16 +137,16 @@ def _attention(
 
 @contextmanager
 def _unfused(model: nn.Module) -> Iterator[None]:
-    """Have fused layers and compiled modules do their work operation by operation."""
+    """Run fused layers and compiled modules operation by operation."""
     is_fast: bool = torch.backends.mha.get_fastpath_enabled()
     with warnings.catch_warnings(), ExitStack() as stack:
-        # Torch's counter has hooks on modules, which compiled ones warn of.
+        # The module hooks of torch's counter cause this warning for compiled modules.
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)`")
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(torch.backends.mha.set_fastpath_enabled, is_fast)
         torch.backends.mha.set_fastpath_enabled(False)
         if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-            # Through these, since the public flags touch other settings too.
+            # The public flags would change other settings too.
             stack.callback(torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled())
             stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
             torch._C._set_cudnn_enabled(False)

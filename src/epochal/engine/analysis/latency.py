@@ -1,4 +1,4 @@
-"""How long a call takes: mean and deviation over some repetitions, after a few to warm up."""
+"""Measures the latency of a call: mean and standard deviation after a warm-up."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     Call = Callable[[], object]
 
-_MOST_RUNS = 30
-_FEWEST_RUNS = 2
+_MAX_RUNS = 30
+_MIN_RUNS = 2
 _WARMUP_RUNS = 3
-_LONGEST_SECONDS = 1.0
+_MAX_SECONDS = 1.0
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Time from the start of a call until the device is done with it."""
+    """Time from the start of a call until the device has finished it."""
 
     mean_seconds: float
     std_seconds: float
@@ -36,24 +36,22 @@ def measure_latency(
     *,
     now: Callable[[], float] = time.perf_counter,
 ) -> Latency:
-    """Repeat a call as often as a second allows, but at least twice.
+    """Repeat a call for up to a second, at least twice.
 
     Args:
-        prepare: Makes what is called once; not part of the time.
-        device: Where the call works; each one is waited for.
-        now: Seconds on a clock that never goes back.
+        prepare: Returns a function for one call; its own time does not count.
+        device: The device of the call; it is synchronized after each call.
+        now: Returns seconds of a monotonic clock.
     """
     begun = now()
     for _ in range(_WARMUP_RUNS):
         prepare()()
-        if now() - begun > _LONGEST_SECONDS / 2:
+        if now() - begun > _MAX_SECONDS / 2:
             break
     time_one = _timer(device, now)
     seconds: list[float] = []
     begun = now()
-    while len(seconds) < _FEWEST_RUNS or (
-        len(seconds) < _MOST_RUNS and now() - begun < _LONGEST_SECONDS
-    ):
+    while len(seconds) < _MIN_RUNS or (len(seconds) < _MAX_RUNS and now() - begun < _MAX_SECONDS):
         seconds.append(time_one(prepare()))
     return Latency(fmean(seconds), stdev(seconds), len(seconds))
 
@@ -77,7 +75,7 @@ def _timer(device: torch.device, now: Callable[[], float]) -> Callable[[Call], f
 
 def _time_on_cuda(call: Call) -> float:
     begin, end = (_event() for _ in range(2))
-    torch.cuda.synchronize()  # what came before, such as copies of inputs, is not part of it
+    torch.cuda.synchronize()  # earlier work, such as copies of inputs, does not count
     begin.record()
     call()
     end.record()

@@ -1,4 +1,4 @@
-"""The layers of a model with their parameters and FLOPs, and the same as a short table."""
+"""The layers of a model with their parameters and FLOPs, also as a table."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-_LONGEST_NAME = 32
+_MAX_NAME = 32
 
 
 @final
 @dataclass(frozen=True)
 class Layer:
-    """One module and all below it."""
+    """A module with its submodules."""
 
     name: str
     """As in ``named_modules``; empty for the model itself."""
 
     kind: str
     parameters: int
-    """What is tied counts where it comes first."""
+    """Tied parameters count in the first layer that has them."""
 
     trained: int
     tied: int
-    """Parameters that another layer has too, and that count there."""
+    """Parameters that are shared with an earlier layer and count there."""
 
     flops: int
     calls: int
@@ -39,21 +39,21 @@ class Layer:
 
     children: tuple[Layer, ...] = ()
     repeats: int = 1
-    """How many equal layers in a row this one stands for."""
+    """How many equal layers in a row this one represents."""
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Layer]]:
-        """This layer and all below, each with its depth, in order."""
+        """This layer and all layers below it with their depths, in order."""
         yield depth, self
         for child in self.children:
             yield from child.walk(depth + 1)
 
 
 def find_layers(model: nn.Module, flops: Flops | None = None) -> Layer:
-    """The model as a tree of layers; a module that is there twice appears once.
+    """The model as a tree of layers; a module that occurs twice appears once.
 
     Args:
-        model: With or without parameters; sizes that are still open count as nothing.
-        flops: What a forward pass took.
+        model: Any model; uninitialized parameters count as 0.
+        flops: The FLOPs of a forward pass.
     """
     return _find("", model, flops or Flops(0), set(), set())
 
@@ -78,7 +78,7 @@ def _find(name: str, module: nn.Module, flops: Flops, seen: set[int], modules: s
         tied=sum(one.tied for one in (*own, *below)),
         flops=flops.modules.get(name, 0) if name else flops.total,
         calls=flops.calls.get(name, 0),
-        # Next to layers, so that they sum to the whole; alone they are the layer.
+        # Own parameters are listed beside sublayers, so that the children sum to the total.
         children=(*own, *below) if below else (),
     )
 
@@ -97,9 +97,9 @@ def _full(name: str, key: str) -> str:
 
 
 def fold_layers(layer: Layer) -> Layer:
-    """The same without layers that neither know nor do anything, and equal ones in a row as one."""
-    kept = [fold_layers(one) for one in layer.children if one.parameters or one.flops or one.tied]
-    groups = [list(group) for _, group in groupby(kept, key=_shape)]
+    """The tree without layers that have no parameters and FLOPs; equal layers in a row as one."""
+    used = [fold_layers(one) for one in layer.children if one.parameters or one.flops or one.tied]
+    groups = [list(group) for _, group in groupby(used, key=_shape)]
     return replace(layer, children=tuple(map(_join, groups)))
 
 
@@ -107,8 +107,8 @@ def layer_lines(model: Layer, *, rows: int | None = None) -> list[str]:
     """A table of the layers below a model, in order.
 
     Args:
-        model: The model itself, as ``find_layers`` gives it.
-        rows: Fold the table, and end it at the depth at which it has about this many rows.
+        model: The result of ``find_layers``.
+        rows: Fold the table, and limit its depth so that it has about this many rows.
     """
     shown = model if rows is None else fold_layers(model)
     found = [(depth - 1, one) for depth, one in shown.walk() if depth]
@@ -123,7 +123,7 @@ def layer_lines(model: Layer, *, rows: int | None = None) -> list[str]:
 
 
 def format_amount(amount: float, unit: str = "") -> str:
-    """A large number in three digits: ``950``, ``1.23 k``, ``45.6 MB``."""
+    """A large number with three digits: ``950``, ``1.23 k``, ``45.6 MB``."""
     for letter, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if amount >= size:
             return f"{_digits(amount / size)} {letter}{unit}"
@@ -139,7 +139,7 @@ def _cells(depth: int, layer: Layer, model: Layer) -> tuple[str, ...]:
     times = f" x {layer.repeats}" if layer.repeats > 1 else ""
     is_tied = layer.tied and not layer.parameters
     return (
-        "  " * depth + name[:_LONGEST_NAME],
+        "  " * depth + name[:_MAX_NAME],
         layer.kind + times,
         "tied" if is_tied else f"{layer.parameters:,}",
         _percent(layer.parameters, model.parameters),
@@ -153,7 +153,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _rest(layers: Sequence[tuple[int, Layer]]) -> list[tuple[int, Layer]]:
-    """One row in the place of those that are too many."""
+    """One row that sums up the rows beyond the limit."""
     tops = [one for depth, one in layers if not depth]
     if not tops:
         return []
@@ -174,7 +174,7 @@ def _rest(layers: Sequence[tuple[int, Layer]]) -> list[tuple[int, Layer]]:
 
 
 def _shape(layer: Layer) -> tuple[object, ...]:
-    """What makes two layers equal: everything but their names, all the way down."""
+    """The properties that equal layers share: everything but the names, recursively."""
     figures = layer.parameters, layer.trained, layer.tied, layer.flops, layer.calls
     return layer.kind, figures, layer.repeats, tuple(map(_shape, layer.children))
 
@@ -202,7 +202,7 @@ def _range(first: str, last: str) -> str:
 
 
 def _align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with names and kinds on the left of their columns, and numbers on the right."""
+    """Table lines with names and kinds aligned left, and numbers aligned right."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     return [
         "  ".join(

@@ -1,4 +1,4 @@
-"""What a model is made of and what it costs: layers, FLOPs, latency, memory."""
+"""The summary of a model: layers, parameters, FLOPs, latency and memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from epochal.engine.analysis.layers import Layer, find_layers, format_amount, la
 from epochal.engine.analysis.sample import copy_batch, first_of_columns, first_sample
 from epochal.engine.device.move import choose_mover
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.evaluate import keeping_training_modes, working_on_split
 from epochal.engine.optim.parameter_count import has_uninitialized
+from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
 from epochal.errors import TaskError
 from epochal.records.metrics.time_spent import format_precise_time
 
@@ -43,41 +43,41 @@ _PASSES_PER_STEP = 3
 @final
 @dataclass(frozen=True)
 class ModelSummary:
-    """A model looked at closely; ``str`` of it is a table."""
+    """Layers, FLOPs, latency and memory of a model; ``str`` formats them as a table."""
 
     model: Layer
-    """The model itself, with its layers as ``children``."""
+    """The model, with its layers as ``children``."""
 
     flops: int | None
-    """Of a forward pass of one sample; None where they cannot be counted."""
+    """FLOPs of a forward pass of one sample; None if they cannot be counted."""
 
     latency: Latency
-    """Of a forward pass of one sample."""
+    """Latency of a forward pass of one sample."""
 
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Of parameters, buffers, gradients and, where they are known, the optimizer's state."""
+    """Bytes of parameters, buffers, gradients and, if known, optimizer state."""
 
     uncounted: tuple[str, ...] = ()
-    """Operations without a known cost: they count as nothing."""
+    """Operations of unknown cost, which count as 0."""
 
     samples_per_step: int | None = None
 
     @property
     def step_flops(self) -> int | None:
-        """Of a training step, by the rule that a backward pass takes two forward passes."""
+        """FLOPs of a training step, if a backward pass costs two forward passes."""
         if self.flops is None or self.samples_per_step is None:
             return None
         return _PASSES_PER_STEP * self.flops * self.samples_per_step
 
     def lines(self, *, rows: int | None = _ROWS) -> list[str]:
-        """Totals, then a table of layers; with None for ``rows`` one for each layer there is."""
+        """Totals, then a table of layers; ``rows=None`` lists every layer."""
         totals = _totals(self)
         width = max(map(len, totals))
         head = [f"{name:<{width}}  {text}" for name, text in totals.items()]
         return [*head, "", *layer_lines(self.model, rows=rows)] if self.model.children else head
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain values, with every layer."""
+        """The summary as plain values, with every layer."""
         return {
             "kind": self.model.kind,
             "parameters": self.model.parameters,
@@ -97,13 +97,13 @@ class ModelSummary:
 
 
 def analyze(model: nn.Module, *inputs: object, **named: object) -> ModelSummary:
-    """Parameters, FLOPs, latency and memory of a model that is called with these inputs.
+    """The summary of a model that is called with these inputs.
 
-    The inputs are one sample, as a batch of one. They are copied, the model works in eval
-    mode, and afterwards its modes and all random generators are as before.
+    The inputs are one sample, as a batch of one. They are copied, the model runs in eval mode,
+    and its modes and all random generators are restored.
 
     Raises:
-        TaskError: Some sizes of the model are not known yet.
+        TaskError: The model has uninitialized lazy modules.
     """
     _require_sizes(model)
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
@@ -116,7 +116,7 @@ def analyze(model: nn.Module, *inputs: object, **named: object) -> ModelSummary:
 
 
 def analyze_run(run: Run) -> ModelSummary:
-    """The same of a run's model, with the first training sample through the task."""
+    """The summary of a run's model, with the first training sample, through the task."""
     _require_sizes(run.model)
     with _without_side_effects(run):
         found = _analyze(run.model, _sample_calls(run), run.device, optimizer=run.optimizer)
@@ -124,20 +124,20 @@ def analyze_run(run: Run) -> ModelSummary:
 
 
 def register_flops(run: Run, data: Mapping[str, Any] | None, keys: Sequence[str]) -> int:
-    """Count the FLOPs of one sample, and have them written into every checkpoint.
+    """Count the FLOPs of one sample, and write them into every checkpoint.
 
     Raises:
-        TaskError: They cannot be counted, or the data lack a key.
+        TaskError: They cannot be counted, or a key is missing in the data.
     """
     _require_sizes(run.model)
     with _without_side_effects(run):
         prepare = _sample_calls(run) if data is None else _data_calls(run, data, keys)
-        prepare()()  # what is wrong with model or data shows here, without the counter
+        prepare()()  # errors of model or data are raised here, without the counter
         flops = _count(prepare(), run.model)
     if flops is None:
         raise TaskError(
             f"register_flops: torch's counter fails with {type(run.model).__name__}\n"
-            "  the log has the reason; register_caches takes a number that you know"
+            "  see the log for the reason; register_caches accepts a known number"
         )
     run.register_caches({"flops": flops.total})
     return flops.total
@@ -177,7 +177,7 @@ def _analyze(
 
 
 def _count(call: Call, model: nn.Module) -> Flops | None:
-    """The FLOPs of a call that works, or None if the counter gets in its way."""
+    """The FLOPs of a call, or None if the counter makes it fail."""
     try:
         return count_flops(call, model)
     except Exception as error:
@@ -208,14 +208,14 @@ def _sum_bytes(tensors: Iterable[Tensor]) -> int:
 def _require_sizes(model: nn.Module) -> None:
     if has_uninitialized(model):
         raise TaskError(
-            f"{type(model).__name__}: some sizes are set by the first batch, and there was none\n"
-            "  bring a batch through the model first; in a run, run_start comes after that"
+            f"{type(model).__name__}: its lazy modules are not initialized\n"
+            "  run a forward pass first; in a run, they are initialized before run_start"
         )
 
 
 @contextmanager
 def _without_side_effects(run: Run) -> Iterator[None]:
-    """Use a run's model and task without a trace in the training."""
+    """Use a run's model and task without affecting training."""
     needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
     with working_on_split(run, "train"), _evaluating(run.model, needs_grad=needs_grad):
         yield
@@ -238,7 +238,7 @@ def _keeping_generators() -> Iterator[None]:
 
 
 def _totals(found: ModelSummary) -> dict[str, str]:
-    """What a person wants to know first, by name."""
+    """The lines above the table, by name."""
     model, latency = found.model, found.latency
     frozen = model.parameters - model.trained
     lines = {
@@ -269,6 +269,6 @@ def _describe_flops(found: ModelSummary) -> str:
 
 
 def _layer_to_json(layer: Layer) -> dict[str, Any]:
-    """A layer without those below it."""
+    """A layer as plain values, without its children."""
     names = ("name", "kind", "parameters", "trained", "tied", "flops", "calls")
     return {name: getattr(layer, name) for name in names}

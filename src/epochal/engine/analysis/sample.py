@@ -1,4 +1,4 @@
-"""One sample as a batch of its own, and copies of batches that may be changed."""
+"""The first sample of data as a batch of one, and copies of batches."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 def first_sample(loader: Loader) -> Batch:
     """The first sample of a loader's data, as a batch of one.
 
-    The loader itself is not read, so that nobody misses what it would give next.
+    Does not iterate a ``DataLoader``, so that its state does not change.
 
     Raises:
-        DataError: There is none that could be had without reading the loader.
+        DataError: There is no sample that can be read without using the loader up.
     """
     if isinstance(loader, Iterator):
         raise DataError(
-            "train_loader: an iterator can be read once only, and training needs all of it\n"
+            "train_loader: an iterator can be read only once, and training needs all of it\n"
             "  give a sample as data"
         )
     if not isinstance(loader, DataLoader):
@@ -56,7 +56,7 @@ def first_sample(loader: Loader) -> Batch:
 
 
 def first_of_batch(batch: Batch) -> Batch:
-    """The first sample of a batch, as a batch of one; what has no rows stays whole."""
+    """The first sample of a batch, as a batch of one; values without rows stay the same."""
     size = batch_size(batch)
     return batch if size is None else _narrow(batch, size)
 
@@ -65,11 +65,11 @@ def first_of_columns(data: Mapping[str, Any], keys: Sequence[str]) -> list[Batch
     """The first sample of some columns, each as a batch of one, in the order of ``keys``.
 
     Args:
-        data: Tensors or lists by name; nothing in it is changed.
-        keys: What the model takes, in this order; empty takes all.
+        data: Tensors or lists by name.
+        keys: The names to use, in this order; empty uses all.
 
     Raises:
-        TaskError: A key is missing, or has no samples.
+        TaskError: A key is missing or has no samples.
     """
     inputs = []
     for key in keys or data:
@@ -85,7 +85,7 @@ def first_of_columns(data: Mapping[str, Any], keys: Sequence[str]) -> list[Batch
 
 
 def copy_batch(batch: Batch) -> Batch:
-    """A copy whose tensors can be changed, in containers that can be changed."""
+    """A copy with new tensors and containers."""
     if isinstance(batch, Tensor):
         return batch.detach().clone()
     if isinstance(batch, list | tuple) and not hasattr(batch, "_fields"):
@@ -98,7 +98,7 @@ def copy_batch(batch: Batch) -> Batch:
 def _first(source: Any) -> Batch:  # noqa: ANN401 - anything that can be iterated over
     found = list(islice(iter(source), 1))
     if not found:
-        raise DataError("train_loader: gave no sample\n  give a sample as data")
+        raise DataError("train_loader: has no sample\n  give a sample as data")
     return found[0]
 
 

@@ -107,7 +107,7 @@ class StepGraph:
         if tensors[0] is not self.inputs[0]:
             torch._foreach_copy_(self.inputs, tensors, non_blocking=True)
         self._graph.replay()
-        self._run.meter.count(self._notes)
+        self._run.meter.replay_additions(self._notes)
         for outcome in self._outcomes:
             self._run.measure_batch(outcome)
 

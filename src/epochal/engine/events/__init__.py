@@ -1,1 +1,1 @@
-"""Which hook is called when."""
+"""Events: which listeners are called, and what is due between steps."""

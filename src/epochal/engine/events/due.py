@@ -1,4 +1,4 @@
-"""Things to do between two steps, and when each comes next."""
+"""Periodic calls between steps, and the time at which each is due next."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ if TYPE_CHECKING:
     from epochal.engine.run import Run
 
 END_PRIORITY = 20_000
-"""Of what ends a run: the very last thing at a position."""
+"""Priority of calls that end the run: after everything else at a position."""
 
 
 @final
 @dataclass(slots=True)
 class Due:
-    """Something that is to happen each time a position of the run is passed."""
+    """A call that is due periodically, or once at a position."""
 
     name: str
     priority: int
     every: Every
     call: Callable[[Run], object]
     at: float = math.inf
-    """The position, in units of ``every``, at which it happens next."""
+    """The next position at which it is due, in units of ``every``."""
 
     is_once: bool = False
 
-    def aim(self, run: Run) -> None:
-        """Look for the next time after the run's position."""
+    def set_next_time(self, run: Run) -> None:
+        """Set the first time after the position of the run."""
         if self.is_once:
             self.at = self.every.amount
         else:
             self.at = self.every.after(run_position(run, self.every.unit))
 
     def is_due(self, run: Run) -> bool:
-        """Whether its time has come."""
+        """Whether the run has reached its next time."""
         return run_position(run, self.every.unit) >= self.at
 
     def run_and_reschedule(self, run: Run) -> None:
-        """Do it, and look for the next time; what is abandoned or fails stays due."""
+        """Call it and set the next time; it stays due if it is interrupted or fails."""
         before = self.at
         if self.is_once:
             self.at = math.inf
@@ -60,7 +60,7 @@ class Due:
             raise
 
     def earliest_step(self, run: Run) -> float:
-        """A step that is not later than the one at which it is due."""
+        """A lower bound of the step at which it is due."""
         if self.every.unit == "st" or self.at == math.inf:
             return self.at
         if self.every.unit == "sa":
@@ -72,7 +72,7 @@ class Due:
 
 
 def run_position(run: Run, unit: str) -> float:
-    """How far the run is, in epochs, steps, samples or seconds."""
+    """The position of a run in epochs, steps, samples or seconds."""
     if unit == "st":
         return run.step
     if unit == "ep":
@@ -81,25 +81,25 @@ def run_position(run: Run, unit: str) -> float:
 
 
 def list_due_times(dues: Iterable[Due]) -> list[tuple[Any, ...]]:
-    """What a checkpoint keeps of dues: when each comes next."""
+    """The next time of each call, for a checkpoint."""
     return [(*_key(due), due.at) for due in dues]
 
 
 def restore_due_times(dues: Iterable[Due], times: Iterable[tuple[Any, ...]], run: Run) -> None:
-    """Let dues go on from a checkpoint, at the run's position.
+    """Restore the next times from a checkpoint.
 
-    What it does not know is counted from here, and so is each end of the run: one that was
-    reached is reached still.
+    Calls that it does not have count from the position of the run, and so do the limits of the
+    run: a limit that was reached is reached again.
     """
     known: dict[tuple[Any, ...], list[float]] = {}
     for *key, at in times:
         known.setdefault(tuple(key), []).append(at)
     for due in dues:
-        left = known.get(_key(due))
-        if left and not (due.is_once and due.priority == END_PRIORITY):
-            due.at = left.pop(0)
+        saved = known.get(_key(due))
+        if saved and not (due.is_once and due.priority == END_PRIORITY):
+            due.at = saved.pop(0)
         else:
-            due.aim(run)
+            due.set_next_time(run)
 
 
 def _key(due: Due) -> tuple[Any, ...]:
@@ -108,21 +108,21 @@ def _key(due: Due) -> tuple[Any, ...]:
 
 @final
 class Alarm:
-    """Calls a function once after some seconds, from a thread that never keeps Python alive."""
+    """Calls a function once after some seconds, from a daemon thread."""
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
 
     def set(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call later, instead of what was set before."""
+        """Call a function later, instead of the one set before."""
         self.cancel()
-        # The longest wait that threads accept; waking early only costs one look at the clock.
+        # Limited because threads refuse longer waits; an early call is harmless.
         self._timer = threading.Timer(min(max(seconds, 0.0), 1e6), function)
         self._timer.daemon = True
         self._timer.start()
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the call."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

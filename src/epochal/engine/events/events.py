@@ -1,4 +1,4 @@
-"""Everyone who listens, in flat tuples per event and split, compiled before the run."""
+"""The listeners of a run, compiled into one tuple per event and split."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ class Events:
     """The listeners of a run, called in order of priority, low first.
 
     Args:
-        hooks: Objects whose methods listen.
-        task: Its event methods listen too.
+        hooks: Objects whose event methods are called.
+        task: Its event methods are called too.
     """
 
     def __init__(self, hooks: Iterable[object] = (), *, task: object = None) -> None:
         self.hooks = list(hooks)
-        """The objects among them, in the order in which they came."""
+        """The hooks, in the order in which they were added."""
 
         self._listeners = [listener for hook in self.hooks for listener in hook_listeners(hook)]
         self._task_listeners: list[Listener] = []
         self._table: dict[tuple[str, str], tuple[Listener, ...]] = {}
 
         self.has_run_user_code = False
-        """Whether code that is not Epochal's own was called; who looks at it resets it."""
+        """Whether user code was called; reset by its reader."""
 
         self.set_task(task)
 
     def set_task(self, task: object) -> None:
-        """Find the task's event methods, instead of those found before."""
+        """Listen with the event methods of another task instead."""
         self._task_listeners = [] if task is None else task_listeners(task)
         self._compile()
 
     def add_hook(self, hook: object) -> None:
-        """Add a hook; it hears what happens from now on."""
+        """Add a hook, called from the next event on."""
         self._listeners.extend(hook_listeners(hook))
         self.hooks.append(hook)
         self._compile()
@@ -62,17 +62,17 @@ class Events:
         self._compile()
 
     def clear(self) -> None:
-        """Let go of everyone."""
+        """Remove all listeners."""
         self._listeners.clear()
         self.hooks.clear()
         self.set_task(None)
 
     def listeners(self, event: str, split: str = "") -> tuple[Listener, ...]:
-        """Who hears an event, in order; events with a split are asked for one split."""
+        """The listeners of an event in order; ``split`` is needed for events that have one."""
         return self._table[event, split]
 
     def fire(self, event: str, run: Run, *values: object) -> None:
-        """Tell everyone who listens; an exception names who raised it."""
+        """Call all listeners of an event; an exception gets a note with the listener's name."""
         split = str(values[0]) if event in SPLIT_EVENTS else ""
         for listener in self._table[event, split]:
             if event == "epoch_end" and split == "train" and _skips(listener, run):
@@ -80,7 +80,7 @@ class Events:
             call_listener(listener, run, *values)
 
     def fire_and_collect_errors(self, event: str, run: Run, *values: object) -> list[BaseException]:
-        """Tell everyone whatever some of them raise, Ctrl-C too; all of it comes back."""
+        """Call all listeners of an event even if some fail; returns all exceptions."""
         errors: list[BaseException] = []
         for listener in self._table[event, ""]:
             try:
@@ -90,21 +90,21 @@ class Events:
         return errors
 
     def _compile(self) -> None:
-        everyone = [*self._task_listeners, *self._listeners]
-        ordered = sorted(everyone, key=lambda listener: listener.priority)
+        unordered = [*self._task_listeners, *self._listeners]
+        ordered = sorted(unordered, key=lambda listener: listener.priority)
         for event in EVENTS:
-            heard = [listener for listener in ordered if listener.event == event]
+            called = [listener for listener in ordered if listener.event == event]
             if event == "teardown":
-                heard.reverse()
+                called.reverse()
             for split in SPLITS if event in SPLIT_EVENTS else ("",):
                 self._table[event, split] = tuple(
-                    listener for listener in heard if not split or listener.accepts_split(split)
+                    listener for listener in called if not split or listener.accepts_split(split)
                 )
 
 
 def call_listener(listener: Listener, run: Run, *values: object) -> None:
-    """Call a listener; an exception gets a note that names it."""
-    if not listener.is_own:
+    """Call a listener; an exception gets a note with its name."""
+    if not listener.is_builtin:
         run.events.has_run_user_code = True
     times = run.clock.times
     before = times.switch(listener.part)

@@ -1,4 +1,4 @@
-"""Who listens to which event: methods of hooks and tasks found and checked by name."""
+"""Finds the event methods of hooks and tasks by name, and checks them."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-# Who asks for one split hears its events before who asks for all of them.
+# Methods for one split come before methods for all splits.
 _NAMES = sorted((*EVENTS, *ALIASES), key=lambda name: ":" not in ALIASES.get(name, ""))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One function that hears one event."""
+    """A function that is called at one event."""
 
     event: str
     call: Callable[..., Any]
     """Takes all arguments of the event, in order."""
 
     owner: str
-    """What users call it, such as ``EarlyStopping.eval_end``."""
+    """Its name in messages, such as ``EarlyStopping.eval_end``."""
 
     priority: int = USER_PRIORITY
     every: Every | None = None
     on: tuple[str, ...] | None = None
-    """Splits whose events it hears; all when None."""
+    """The splits at whose events it is called; None is all."""
 
-    is_own: bool = False
-    """Whether the function is Epochal's own, which changes nothing behind the engine's back."""
+    is_builtin: bool = False
+    """Whether the function is part of Epochal; user code may change parts of the run."""
 
     part: str = HOOKS_PREFIX
-    """What its time counts as."""
+    """The part of the run's time that it counts as."""
 
     def accepts_split(self, split: str) -> bool:
-        """Whether it wants events of this split."""
+        """Whether it is called at events of this split."""
         return self.on is None or split in self.on
 
 
@@ -59,8 +59,8 @@ def hook_listeners(hook: object) -> list[Listener]:
     """The listeners of a hook: its overridden methods, by name or alias.
 
     Raises:
-        TaskError: A method is misspelt, wants an argument that its event does not have, or
-            ``every`` would have no effect.
+        TaskError: A method is misspelt, has an argument that its event does not have, or
+            ``every`` has no effect.
     """
     _refuse_misspelt(hook, (*EVENTS, *ALIASES))
     priority = getattr(hook, "priority", USER_PRIORITY)
@@ -73,20 +73,20 @@ def hook_listeners(hook: object) -> list[Listener]:
 
 
 def task_listeners(task: object) -> list[Listener]:
-    """The listeners of a task: its methods that bear the name of an event or an alias.
+    """The listeners of a task: its methods named like an event or an alias.
 
     Raises:
-        TaskError: A method is misspelt, or wants an argument that its event does not have.
+        TaskError: A method is misspelt, or has an argument that its event does not have.
     """
     _refuse_misspelt(task, (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES))
-    found = _listeners(task, TASK_PRIORITY, None, None, but=("on_stage_start",))
-    return list(found)  # but those that are called with more than an event has
+    # The stage calls on_stage_start of a task itself, with more arguments than the event has.
+    return list(_listeners(task, TASK_PRIORITY, None, None, exclude=("on_stage_start",)))
 
 
 def function_listener(
     event: str, function: Callable[..., Any], *, priority: int, every: object
 ) -> Listener:
-    """The listener of a plain function, attached by event name or alias."""
+    """The listener of a function, for an event name or alias."""
     name, split = _resolve(event)
     owner = getattr(function, "__qualname__", type(function).__name__)
     call = bind_by_name(function, EVENTS[name], owner=owner)
@@ -107,7 +107,7 @@ def _period(every: object, owner: str) -> Every | None:
 
 
 def _resolve(event: str) -> tuple[str, str | None]:
-    """The event behind a name or alias, and the split that an alias fixes."""
+    """The event of a name or alias, and the split of an alias."""
     if event in EVENTS:
         return event, None
     if event not in ALIASES:
@@ -123,38 +123,38 @@ def _listeners(
     every: Every | None,
     on: tuple[str, ...] | None,
     *,
-    but: tuple[str, ...] = (),
+    exclude: tuple[str, ...] = (),
 ) -> Iterator[Listener]:
     part = getattr(owner, "counts_as", None) or f"{HOOKS_PREFIX}{type(owner).__name__}"
-    for written in _NAMES:
-        method = getattr(owner, written, None)
-        if written in but or not _is_function(method) or _is_inherited(owner, written):
+    for name in _NAMES:
+        method = getattr(owner, name, None)
+        if name in exclude or not _is_function(method) or _is_inherited(owner, name):
             continue
-        event, split = _resolve(written)
-        name = f"{type(owner).__name__}.{written}"
-        heard = on if split is None else (split,)
+        event, split = _resolve(name)
+        full_name = f"{type(owner).__name__}.{name}"
+        splits = on if split is None else (split,)
         if split is not None and on is not None and split not in on:
             continue
-        call = bind_by_name(method, EVENTS[event], owner=name)
-        yield Listener(event, call, name, priority, every, heard, _is_builtin(method), part)
+        call = bind_by_name(method, EVENTS[event], owner=full_name)
+        yield Listener(event, call, full_name, priority, every, splits, _is_builtin(method), part)
 
 
 def _is_function(value: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether somebody wrote it to be called; a module named like an event is just a part."""
+    """Whether it is a function or method; a module named like an event is not."""
     return isroutine(value) or isinstance(value, partial) or hasattr(value, "__wrapped__")
 
 
 def _is_builtin(function: Callable[..., Any]) -> bool:
-    """Whether the code that runs is part of Epochal, also behind a method or a partial."""
+    """Whether the called code is part of Epochal, also behind a method or a partial."""
     while isinstance(function, partial):
         function = function.func
-    # Not __module__, which a wrapper copies from what it wraps.
+    # Not __module__, which a wrapper copies from the wrapped function.
     scope = getattr(getattr(function, "__func__", function), "__globals__", {})
     return str(scope.get("__name__", "")).split(".")[0] == "epochal"
 
 
 def _is_inherited(owner: object, name: str) -> bool:
-    """Whether this is the empty method of the interface itself."""
+    """Whether this is the empty method of ``Hook``."""
     own = getattr(owner, "__dict__", {})
     return name not in own and getattr(type(owner), name, None) is getattr(Hook, name, owner)
 
@@ -165,13 +165,13 @@ def _splits(on: object, owner: str) -> tuple[str, ...] | None:
     names = (on,) if isinstance(on, str) else on
     if not isinstance(names, Iterable):
         hint = f"write the names of splits, such as {SPLITS[:2]!r}"
-        raise TaskError(f"{owner}: on: {on!r} names no splits\n  {hint}")
+        raise TaskError(f"{owner}: on: {on!r} is not a list of splits\n  {hint}")
     wanted = {split_name(str(name)) for name in names}
     return tuple(split for split in SPLITS if split in wanted)
 
 
 def _refuse_misspelt(owner: object, known: tuple[str, ...]) -> None:
-    """Refuse what the check of a config refuses too, for those who came without one."""
+    """Refuse misspelt event methods, as ``epochal check`` does for a config."""
     own = [kind for kind in type(owner).__mro__ if not _is_library(kind)]
     for kind in own:
         for name, method in vars(kind).items():
@@ -183,7 +183,7 @@ def _refuse_misspelt(owner: object, known: tuple[str, ...]) -> None:
                 raise TaskError(
                     f"{type(owner).__name__}.{name}: nothing calls a method of this name\n"
                     f"  did you mean {close!r}?\n"
-                    f"  a method of your own may be named _{name}"
+                    f"  if it is a helper method, name it _{name}"
                 )
 
 
@@ -197,7 +197,7 @@ def _refuse_unused_period(listeners: list[Listener], every: Every, owner: str) -
         return
     raise TaskError(
         f"{owner}: every={str(every)!r} has no effect on {', '.join(sorted(events))}\n"
-        "  a period is for step_end, or in epochs for epoch_end"
+        "  use it with step_end, or in epochs with epoch_end"
     )
 
 
@@ -205,7 +205,7 @@ _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def find_used_attributes(*kinds: type) -> set[str]:
-    """Every attribute that is read in these classes and in the modules where they stand."""
+    """All attributes that are read in these classes and in their modules."""
     names: set[str] = set()
     for kind in kinds:
         module = sys.modules.get(kind.__module__)

@@ -1,4 +1,4 @@
-"""The plan: what happens between which steps, decided before the run."""
+"""The plan: what is due between steps, and the next step at which anything is due."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class PlanRow:
     priority: int
     hook: str
     cadence: str
-    """``each``, a period such as ``50st``, or ``once at 500st``; with splits where limited."""
+    """``each``, a period such as ``50st``, or ``once at 500st``; with its splits, if limited."""
 
 
 @final
 class Plan:
-    """Knows the next step at which anything is due, so that other steps need not ask.
+    """Knows the next step at which anything is due, so that other steps cost one comparison.
 
     Args:
-        events: Listeners of ``step_end`` are due by their period.
-        at_boundary: Called after everything due at a position is done; saves the run.
-        alarm: Wakes the plan when something is due by the clock.
+        events: Its listeners of ``step_end`` are due by their periods.
+        at_boundary: Called after everything due at a position; saves the run.
+        alarm: Wakes the plan when something is due by time.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Plan:
         alarm: Alarm | None = None,
     ) -> None:
         self.next_due = 0
-        """The step after which ``run_due`` must be called; 0 is the current one."""
+        """The step after which ``run_due`` must be called; 0 means after the current step."""
 
         self.is_started = False
         self._events = events
@@ -68,10 +68,10 @@ class Plan:
         self._alarm = alarm or Alarm()
         self._own_dues: list[Due] = []
         self.dues: list[Due] = []
-        """Everything that will happen, each knowing when."""
+        """All periodic and single calls, with their next times."""
 
         self.is_running_due = False
-        """Whether something happens now that would happen again if it were abandoned."""
+        """Whether a due call is running; it stays due if it is interrupted."""
 
         self._is_woken = False
         self._has_new = False
@@ -85,7 +85,7 @@ class Plan:
         *,
         priority: int = EVAL_PRIORITY,
     ) -> Due:
-        """Add something the engine does every so often, by default after the hooks of that step."""
+        """Add a periodic call of the engine, by default after the hooks of the same step."""
         due = Due(name, priority, every, call)
         if not every.is_never:
             self._add(due)
@@ -99,14 +99,14 @@ class Plan:
         *,
         priority: int = END_PRIORITY,
     ) -> None:
-        """Add something that happens once at a position, by default as the last thing there."""
+        """Add a single call at a position, by default after everything else there."""
         self._add(Due(name, priority, at, call, is_once=True))
 
     def start(self, run: Run) -> None:
-        """Count all periods from the run's position; call again when something was added.
+        """Count all periods from the position of the run; call again when something was added.
 
-        What was there before keeps its next time, also in the midst of ``run_due``: nothing
-        that is due gets lost, and nothing that happened once happens again.
+        Known calls keep their next times, also inside ``run_due``: no due call is lost, and no
+        single call runs again.
         """
         self.is_started = True
         self._has_new = False
@@ -114,16 +114,16 @@ class Plan:
         self.find_next_due(run)
 
     def run_due(self, run: Run) -> None:
-        """Do all that is due after this step, low priorities first.
+        """Run everything that is due after this step, low priorities first.
 
-        Whoever asked for means after an earlier step gets them before.
+        Means that were requested after an earlier step are delivered before.
         """
         self._is_woken = False
         if run.meter.deliver():
             run.events.has_run_user_code = True
         if self._has_new:
             self.start(run)
-        self._happen(run, _WITHIN_EPOCHS)
+        self._run_due_calls(run, _WITHIN_EPOCHS)
         if self._has_new:
             self.start(run)
         run.updater.rate.adopt()
@@ -131,34 +131,34 @@ class Plan:
         self._at_boundary(run)
 
     def run_due_between_epochs(self, run: Run) -> None:
-        """Do all that is due after this many epochs, and what the clock made due meanwhile."""
-        self._happen(run, _BETWEEN_EPOCHS)
+        """Run everything that is due after this epoch, and what is due by time meanwhile."""
+        self._run_due_calls(run, _BETWEEN_EPOCHS)
         if self._is_woken:
             self.run_due(run)
         self._at_boundary(run)
 
     def catch_up(self, run: Run) -> None:
-        """Do what was still due at this position when the run was preempted; after a resume."""
+        """After a resume, run what was still due when the run was preempted."""
         units = _WITHIN_EPOCHS if run.is_in_epoch else _WITHIN_EPOCHS | _BETWEEN_EPOCHS
         if any(due.is_due(run) for due in self.dues if due.every.unit in units):
             if not run.is_in_epoch:
-                self._happen(run, _BETWEEN_EPOCHS)
+                self._run_due_calls(run, _BETWEEN_EPOCHS)
             self.run_due(run)
 
     def wake(self) -> None:
-        """Have ``run_due`` called after the current step; safe from threads and signals."""
+        """Have ``run_due`` called after the current step; safe in threads and signal handlers."""
         self._is_woken = True
         self.next_due = 0
 
     def close(self) -> None:
-        """Stop the clock and forget what was due."""
+        """Cancel the alarm and remove all calls."""
         self._alarm.cancel()
         self._rings_at = math.inf
         self._own_dues.clear()
         self.dues.clear()
 
     def describe(self) -> list[PlanRow]:
-        """Every listener and every due thing, in the order of events and priorities."""
+        """All listeners and due calls, in the order of events and priorities."""
         rows = []
         for event in EVENTS:
             if event == "step_end":
@@ -168,12 +168,12 @@ class Plan:
                 ]
                 continue
             splits = SPLITS if event in SPLIT_EVENTS else ("",)
-            heard = {
+            listeners = {
                 id(one): one for split in splits for one in self._events.listeners(event, split)
             }
             rows += [
                 PlanRow(event, one.priority, one.owner, _listener_cadence(one))
-                for one in heard.values()
+                for one in listeners.values()
             ]
         return rows
 
@@ -196,56 +196,56 @@ class Plan:
         ]
         return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
 
-    def _happen(self, run: Run, units: frozenset[str]) -> None:
+    def _run_due_calls(self, run: Run, units: frozenset[str]) -> None:
         self.is_running_due = True
         try:
             for due in self.dues:
                 if run.stop_status == PREEMPTED or run.diverged_at is not None:
-                    return  # the rest happens when the run goes on, or never
+                    return  # the rest runs after a resume, or never after a rollback
                 if due.every.unit in units and due.is_due(run):
                     due.run_and_reschedule(run)
         finally:
             self.is_running_due = False
 
     def find_next_due(self, run: Run) -> None:
-        """Find the step at which something is due next, and set the alarm for what goes by time."""
+        """Find the next step at which something is due, and set the alarm for periods in time."""
         soonest = min((due.earliest_step(run) for due in self.dues), default=math.inf)
         soonest_time = min((due.at for due in self.dues if due.every.unit == "s"), default=math.inf)
-        if soonest_time != self._rings_at:  # an alarm costs a thread
+        if soonest_time != self._rings_at:  # a new alarm needs a new thread
             self._rings_at = soonest_time
             self._alarm.cancel()
             if soonest_time < math.inf:
                 self._alarm.set(soonest_time - run.clock.seconds, self._ring)
         self.next_due = sys.maxsize if soonest == math.inf else math.ceil(soonest)
-        # A thread or a signal may have woken the plan while the line above was overtaking it.
+        # A thread or a signal may have called wake() just before the line above.
         if self._is_woken:
             self.next_due = 0
 
     def _ring(self) -> None:
-        self._rings_at = math.inf  # should it have rung too early, it is set again
+        self._rings_at = math.inf  # if it was too early, find_next_due sets it again
         self.wake()
 
 
 def _keep_known(before: list[Due], dues: list[Due], run: Run) -> list[Due]:
-    """The dues, those known before in the shape that knows when they come next."""
+    """The dues; those known before keep their next times."""
     known: dict[Key, list[Due]] = {}
     for due in before:
         known.setdefault(_key(due), []).append(due)
-    return [_renew(known.get(_key(due), []), due, run) for due in dues]
+    return [_keep_next_time(known.get(_key(due), []), due, run) for due in dues]
 
 
 def _key(due: Due) -> Key:
     return due.name, due.priority, due.every, due.is_once
 
 
-def _renew(known: list[Due], due: Due, run: Run) -> Due:
-    """The first of those known under the same key, doing what this one does; else this one.
+def _keep_next_time(known: list[Due], due: Due, run: Run) -> Due:
+    """The first known due of the same key, with the call of this one; else this one.
 
-    Listeners of a task are made anew each time it is bound, so they are known by name alone;
-    equal names are told apart by their order, which stays.
+    Binding a task creates new listeners, so they are identified by name; equal names are
+    distinguished by their order.
     """
     if not known:
-        due.aim(run)
+        due.set_next_time(run)
         return due
     old = known.pop(0)
     old.call = due.call

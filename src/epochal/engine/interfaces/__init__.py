@@ -1,1 +1,1 @@
-"""What users implement or write in a config: tasks, hooks, metrics, schedules, options."""
+"""Interfaces for users: tasks, hooks, metrics, schedules, and the options of a config."""

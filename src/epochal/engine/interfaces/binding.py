@@ -1,4 +1,4 @@
-"""User functions that take any of some arguments, by name, called with all of them."""
+"""Adapts user functions that take only some of the available arguments, by name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def bind_by_name(function: Function, available: tuple[str, ...], *, owner: str) -> Function:
-    """A function of all ``available`` arguments that passes on those ``function`` names.
+    """A function of all ``available`` arguments that passes on those that ``function`` takes.
 
-    The function itself comes back if it takes exactly these, in this order.
+    Returns the function itself if it takes exactly these, in this order.
 
     Raises:
         TaskError: It needs an argument that is not available.
     """
-    names = _wanted(function, available, owner)
+    names = _accepted_names(function, available, owner)
     if names == available:
         return function
     places = {name: available.index(name) for name in names}
@@ -34,15 +34,15 @@ def bind_by_name(function: Function, available: tuple[str, ...], *, owner: str) 
 
 
 def parameter_names(function: Function) -> tuple[str, ...]:
-    """The names of the parameters that a caller can give by name."""
+    """The names of the parameters that can be passed by name."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind in _BY_NAME)
 
 
-def _wanted(function: Function, available: tuple[str, ...], owner: str) -> tuple[str, ...]:
+def _accepted_names(function: Function, available: tuple[str, ...], owner: str) -> tuple[str, ...]:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # some built-in functions do not tell; they get everything
+    except ValueError:  # some built-in functions have no signature; they get all arguments
         return available
     names = []
     for parameter in parameters:

@@ -1,4 +1,4 @@
-"""How often something happens: every so many epochs, steps, samples or minutes, or never."""
+"""A period in epochs, steps, samples or time, or never."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from epochal.config.duration import Duration, parse_duration
 @final
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A period; ``Every.parse("50st")`` is every fiftieth optimizer step."""
+    """A period; ``Every.parse("50st")`` is every 50 optimizer steps."""
 
     amount: float
-    """How many units lie between two times; 0 is never."""
+    """The length of the period in units; 0 is never."""
 
     unit: str
-    """``ep``, ``st``, ``sa`` or ``s``; empty when never."""
+    """``ep``, ``st``, ``sa`` or ``s``; empty if never."""
 
     NEVER: ClassVar[Every]
 
     @classmethod
     def parse(cls, value: object) -> Every:
-        """The period that ``50st``, ``1ep``, ``1e6sa``, ``10min`` or 0 (never) stands for.
+        """The period of ``50st``, ``1ep``, ``1e6sa``, ``10min`` or 0 (never).
 
         Raises:
-            ValueError: The value is none of these; the text says what is accepted.
+            ValueError: The value is invalid; the text says what is accepted.
         """
         if isinstance(value, Every):
             return value
@@ -44,11 +44,11 @@ class Every:
 
     @property
     def is_never(self) -> bool:
-        """Whether it has no time at all."""
+        """Whether it never comes."""
         return not self.amount
 
     def after(self, position: float) -> float:
-        """The first time later than ``position``; times are multiples of the amount."""
+        """The first multiple of the amount that is larger than ``position``."""
         if self.is_never:
             return math.inf
         return (position // self.amount + 1) * self.amount

@@ -1,4 +1,4 @@
-"""The interface of hooks: objects that are called at fixed points of a run."""
+"""The interface of hooks: objects that are called at the events of a run."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ ALIASES: dict[str, str] = {
     "on_exception": "error",
     "on_error": "error",
 }
-"""Names that users know from elsewhere; ``event:split`` hears that split alone."""
+"""Names of events in other frameworks; ``event:split`` is the event of one split only."""
 
 TASK_PRIORITY = 80
 LOG_PRIORITY = 100
@@ -131,37 +131,37 @@ USER_PRIORITY = 500
 
 
 class Hook:
-    """Called at the events of a run; override those that matter and leave the others.
+    """Called at the events of a run; override the methods that you need.
 
-    Hooks act between steps, in order of ``priority``, low first; ``teardown`` runs in reverse.
-    An exception ends the run and names the hook. Methods may also bear one of the ``ALIASES``;
-    such a method takes any of the event's arguments, by name.
+    Hooks are called in order of ``priority``, low first; ``teardown`` runs in reverse. An
+    exception ends the run and names the hook. Methods may also be named like one of the
+    ``ALIASES``; such a method takes any of the event's arguments, by name.
     """
 
     priority: int = USER_PRIORITY
-    """Its place among the hooks of one event, low first."""
+    """The order among the hooks of one event, low first."""
 
     every: Every | None = None
     """Period of ``step_end`` (steps, samples, time) or of the training's ``epoch_end`` (epochs).
 
-    With a period in epochs ``step_end`` is called between two epochs, before evaluations.
-    Without one both are called each time; ``Every.NEVER`` leaves ``step_end`` out.
+    With a period in epochs, ``step_end`` is called between two epochs, before evaluations.
+    Without a period, both are called each time; ``Every.NEVER`` disables ``step_end``.
     """
 
     on: tuple[str, ...] | None = None
-    """Splits whose events it hears, for events that have a split; ``step_end`` is training."""
+    """The splits at whose events it is called; ``step_end`` belongs to ``train``."""
 
     counts_as: str | None = None
-    """What the time it takes counts as, such as ``saving``; by default as a part of its own."""
+    """The part of the run's time that it counts as, such as ``saving``; by default its own."""
 
     def setup(self, run: Run) -> None:
-        """First of all events; parts exist, none was used; may change the task's methods."""
+        """The first event; all parts exist, and none was used; may change the task's methods."""
 
     def assembled(self, run: Run) -> None:
-        """Last moment to change parts or task methods; they are bound right after this."""
+        """The last event at which to change parts or task methods; they are bound after it."""
 
     def run_start(self, run: Run) -> None:
-        """Before the runner starts; the run's generators are seeded."""
+        """Before the runner starts; random generators are seeded."""
 
     def stage_start(self, run: Run, name: str) -> None:
         """Before the first step of a stage; a run without stages has one named ``main``."""
@@ -176,40 +176,40 @@ class Hook:
         """Before a batch is moved to the device; in training, once per microbatch."""
 
     def batch_end(self, run: Run, split: str, index: int, batch: Batch, out: Output) -> None:
-        """After a batch entered the averages; ``out`` is the task's output for it."""
+        """After a batch was added to the means; ``out`` is the task's output for it."""
 
     def step_end(self, run: Run) -> None:
-        """After an optimizer update; ``run.step`` counts it already."""
+        """After an optimizer update; ``run.step`` already counts it."""
 
     def loop_end(self, run: Run, split: str) -> None:
         """After the last batch of one loader."""
 
     def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-        """After a pass over ``split``, with its means, such as ``train/loss``."""
+        """After a pass over ``split``, with its metrics, such as ``train/loss``."""
 
     def eval_start(self, run: Run, split: str) -> None:
-        """Before an evaluation; the model is in eval mode after this."""
+        """Before an evaluation sets the model to eval mode."""
 
     def eval_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
-        """After an evaluation; metrics are recorded and the monitor knows them already."""
+        """After an evaluation; its metrics are recorded and the monitor is updated."""
 
     def better_model(self, run: Run, value: float) -> None:
-        """The monitored metric reached its best value so far; comes before ``eval_end``."""
+        """The monitored metric reached its best value so far; before ``eval_end``."""
 
     def stage_end(self, run: Run, name: str) -> None:
         """After the last step of a stage."""
 
     def checkpoint_saved(self, run: Run, path: Path) -> None:
-        """A complete checkpoint lies at ``path``."""
+        """After a checkpoint was written to ``path``."""
 
     def checkpoint_loaded(self, run: Run, path: Path) -> None:
-        """Every part has the state that was found at ``path``."""
+        """After all parts were restored from the checkpoint at ``path``."""
 
     def error(self, run: Run, error: BaseException) -> None:
         """The run failed; ``run_end`` and ``teardown`` follow."""
 
     def run_end(self, run: Run) -> None:
-        """After the runner, also after an error; the model is still there."""
+        """After the runner, also after an error; all parts still exist."""
 
     def teardown(self, run: Run) -> None:
-        """Last of all events, in reverse order; every hook is called even if one raises."""
+        """The last event, in reverse order; all hooks are called even if one raises."""

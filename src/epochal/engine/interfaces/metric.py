@@ -1,4 +1,4 @@
-"""The interface of metrics that need more than an average over batches."""
+"""The interface of metrics that are not means over batches."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 
 class Metric(ABC):
-    """A number, or several, computed over all batches of one split.
+    """One or more numbers, computed over all batches of a split.
 
     The engine calls ``reset`` before a loader, ``update`` after each of its batches and
-    ``compute`` at its end. The name comes from the config, or from the mapping that was given.
+    ``compute`` at its end. The name comes from the config, or from ``Parts.metrics``.
     """
 
     on: tuple[str, ...] = ("val", "test")
-    """Splits it is computed on."""
+    """The splits on which it is computed."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget all batches."""
+        """Remove all batches."""
 
     @abstractmethod
     def update(self, out: Output, batch: Batch) -> None:
-        """Take in one batch and what the task made of it; called without gradients."""
+        """Add a batch and the task's output for it; called without gradients."""
 
     @abstractmethod
     def compute(self) -> float | dict[str, float]:
-        """The value over all batches since ``reset``; the keys of a mapping join the name."""
+        """The value over all batches since ``reset``; keys of a dict are appended to the name."""

@@ -1,4 +1,4 @@
-"""The one metric by which models of a run are compared."""
+"""The monitor: the metric that decides which model of a run is best."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MODES = ("min", "max")
 
 @final
 class Monitor:
-    """Knows the best value so far; the first value always wins, one that is NaN never does.
+    """Tracks the best value of a metric; the first value is the best one, and NaN never is.
 
     Args:
         metric: Full name of the metric, such as ``val/acc``.
-        mode: ``min`` if smaller is better, ``max`` if larger is.
-        min_delta: By how much a value must be better to count.
+        mode: ``min`` if smaller is better, ``max`` if larger is better.
+        min_delta: The minimal improvement that counts.
     """
 
     def __init__(self, metric: str, mode: str = "min", *, min_delta: float = 0.0) -> None:
@@ -35,29 +35,29 @@ class Monitor:
         """Whether the latest value was the best."""
 
         self.misses = 0
-        """How many values in a row, up to the latest, were not the best."""
+        """Number of values since the best one."""
 
     @classmethod
     def parse(cls, spec: Monitor | str | dict[str, Any]) -> Monitor:
-        """The monitor that ``+val/acc``, ``-val/loss`` or ``{metric, mode, min_delta}`` means."""
+        """The monitor of ``+val/acc``, ``-val/loss`` or ``{metric, mode, min_delta}``."""
         if isinstance(spec, Monitor):
             return spec
         plain = {"metric": spec} if isinstance(spec, str) else dict(spec)
         text, mode = str(plain.pop("metric", "")), plain.pop("mode", None)
         signed = {"+": "max", "-": "min"}.get(text[:1])
         metric = text[1:] if signed else text
-        wanted = signed or mode
-        if not metric or wanted is None:
-            hint = f"write '+{metric}' if larger is better, '-{metric}' if smaller is"
+        direction = signed or mode
+        if not metric or direction is None:
+            hint = f"write '+{metric}' if larger is better, '-{metric}' if smaller is better"
             what = f"does not say which way is better: {text!r}"
             raise ConfigError(Problem("monitor", what, hint=hint))
         if signed and mode and signed != mode:
             what = f"{mode!r} contradicts the sign of {text!r}"
-            raise ConfigError(Problem("monitor.mode", what, hint="leave out one of them"))
-        return cls(metric, wanted, **plain)
+            raise ConfigError(Problem("monitor.mode", what, hint="remove one of them"))
+        return cls(metric, direction, **plain)
 
     def update(self, value: float) -> bool:
-        """Take in a value; True if it is the best so far."""
+        """Add a value; returns whether it is the best so far."""
         self.last = value
         self.improved = self._is_better(value)
         self.misses = 0 if self.improved else self.misses + 1
@@ -75,7 +75,7 @@ class Monitor:
         return value < self.best - self.min_delta
 
     def state_dict(self) -> dict[str, float | None]:
-        """What a checkpoint keeps."""
+        """The state for a checkpoint."""
         return {
             "best": self.best,
             "last": self.last,
@@ -84,7 +84,7 @@ class Monitor:
         }
 
     def load_state_dict(self, state: dict[str, float | None]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self.best = state["best"]
         self.last = state["last"]
         self.improved = bool(state.get("improved"))

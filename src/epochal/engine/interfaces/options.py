@@ -1,4 +1,4 @@
-"""What a config may say about the run itself: durations, cadences, the update, the log."""
+"""The options of the sections train, engine, optim, log and checkpoint of a config."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import split_name
 from epochal.errors import ConfigError, Problem
 
-# Defaults stand as the text a user would type, because this file is also read without
-# being imported; `__post_init__` turns text into values, so that code never meets text.
+# Defaults are the text that a user would type, because this file is also parsed without
+# being imported; `__post_init__` converts text to values.
 
 
 @final
@@ -32,13 +32,13 @@ class TrainOptions:
     """Stop as soon as a metric is good enough, such as ``val/acc >= 0.95``."""
 
     folds: Annotated[int, AtLeast(2)] | None = None
-    """Cross validation: so many runs, each of which validates another part of the training data."""
+    """Cross validation: the number of runs, each with another part of the training data as val."""
 
     fold: Annotated[int, AtLeast(1)] | None = None
-    """Train this one of the folds alone, counted from 1."""
+    """Train only this fold, counted from 1."""
 
     stratify: str | int | None = None
-    """Spread labels evenly over folds: where the label is in a sample, or in the dataset."""
+    """Spread labels evenly over folds: the key of the label in a sample or in the dataset."""
 
     eval_every: Every | dict[str, Every] = "1ep"  # type: ignore[assignment]  # see for_
     """How often to evaluate ``val``, or a mapping of split to period; 0 is never."""
@@ -47,13 +47,13 @@ class TrainOptions:
     """Evaluate before the first step."""
 
     eval_at_end: bool = False
-    """Evaluate after the last step, unless that very step was evaluated already."""
+    """Evaluate after the last step, unless that step was already evaluated."""
 
     eval_loss: bool = False
-    """Compute the loss in evaluation too, under the same random numbers each time."""
+    """Compute the loss in evaluation too, with the same random numbers each time."""
 
     sanity_batches: Annotated[int, AtLeast(0)] = 2
-    """Validation batches to try before the first step, to fail early; 0 is none."""
+    """Validation batches to try before the first step, to find errors early; 0 is none."""
 
     limit_batches: Annotated[int, AtLeast(1)] | None = None
     """Read at most this many batches of every loader."""
@@ -95,53 +95,53 @@ class EngineOptions:
     """How the machine is used: the section ``engine``."""
 
     step: Literal["auto", "eager", "compile", "graph"] = "auto"
-    """How steps are taken: as written, compiled, as one CUDA graph, or the best of them."""
+    """How steps run: as written, compiled, as one CUDA graph, or the best of them."""
 
     precision: Literal["fp32", "tf32", "bf16", "fp16", "fp64"] = "fp32"
     """Number format of the computation; weights stay ``model.dtype``, and fp16 scales the loss."""
 
     on_nonfinite: Literal["warn", "skip", "stop", "rollback"] = "warn"
-    """What to do when a gradient is not finite: only tell, skip that update, end the run, or go
-    back to the newest checkpoint and leave out the batches since."""
+    """What to do when a gradient is not finite: only warn, skip that update, end the run, or roll
+    back to the newest checkpoint and skip the batches since."""
 
     microbatch: Annotated[int, AtLeast(1)] | Literal["auto"] | None = None
-    """Most samples that go through the model at once; ``auto`` finds how many fit into memory."""
+    """Maximal number of samples in one forward pass; ``auto`` finds how many fit into memory."""
 
     recompute: list[str] = field(default_factory=list)
     """Modules, such as ``encoder.layers.*``, whose activations are computed twice, not kept."""
 
     channels_last: bool = False
-    """Keep images and the weights of convolutions with their channels last."""
+    """Use the channels-last memory format for images and convolution weights."""
 
     sync_batchnorm: bool = False
-    """Let batch norm count the samples of all processes; with one process it changes nothing."""
+    """Batch norm uses the samples of all processes; no effect with one process."""
 
     compile_backend: str = "inductor"
-    """Backend of torch.compile, where steps are compiled."""
+    """Backend of torch.compile, for compiled steps."""
 
     compile_mode: Literal["default", "max-autotune"] = "default"
-    """``max-autotune`` looks longer for faster kernels; only for the backend ``inductor``."""
+    """``max-autotune`` searches longer for faster kernels; only for the backend ``inductor``."""
 
     compile_dynamic: bool | None = None
-    """Compile for sizes that vary; null finds out, and a captured step always has its own."""
+    """Compile for varying sizes; null decides automatically; captured steps have fixed sizes."""
 
     compile_fullgraph: bool = False
-    """Fail if a step cannot be compiled as a whole, instead of leaving parts to Python."""
+    """Fail if a step cannot be compiled as a whole, instead of running parts in Python."""
 
     compile_options: dict[str, Any] = field(default_factory=dict)
     """Further options of the backend, such as ``{epilogue_fusion: true}``."""
 
     deterministic: bool = False
-    """Use only kernels that give the same bits each time; an operation without one fails."""
+    """Use only deterministic kernels; operations without one fail."""
 
     num_threads: Annotated[int, AtLeast(1)] | None = None
-    """CPU threads of one operation; by default torch's own choice."""
+    """CPU threads of one operation; by default chosen by torch."""
 
     empty_cache_every: Every = 0  # type: ignore[assignment]  # the schema shows what users type
-    """How often the device's cached memory is given back, which waits for it; 0 is never."""
+    """How often the device's cached memory is released, which costs a sync; 0 is never."""
 
     hang_after: Every = "30min"  # type: ignore[assignment]  # the schema shows what users type
-    """How long nothing may happen before the stacks of all threads are written; 0 is for ever."""
+    """Without progress for this time, write the stacks of all threads; 0 is never."""
 
     def __post_init__(self) -> None:
         every = _every("engine.empty_cache_every", self.empty_cache_every)
@@ -155,7 +155,7 @@ class EngineOptions:
 
 
 CLIPS = ("norm", "value")
-"""What gradients can be clipped by."""
+"""The kinds of gradient clipping."""
 
 
 @final
@@ -164,29 +164,29 @@ class OptimOptions:
     """How gradients become an update: extra keys of the section ``optim``."""
 
     accumulate: Annotated[int, AtLeast(1)] = 1
-    """Batches whose gradients are added up, weighted by their counts, for one step."""
+    """Batches whose gradients are accumulated for one step, weighted by their counts."""
 
     clip: Annotated[float, Above(0)] | dict[str, float] | None = None
-    """Largest norm of the gradient of all parameters together, or ``{value: 0.5}`` for the largest
-    single number in it; null does not clip."""
+    """Maximal norm of the gradient of all parameters, or ``{value: 0.5}`` for the maximal absolute
+    value of its elements; null does not clip."""
 
     noise: Annotated[float, Above(0)] | None = None
-    """Variance of normal noise that is added to gradients at first; null adds none."""
+    """Initial variance of normal noise that is added to gradients; null adds none."""
 
     noise_decay: Annotated[float, AtLeast(0)] = 0.55
-    """How that variance fades: after t steps it is ``noise / (1 + t) ** noise_decay``."""
+    """How that variance decreases: after t steps it is ``noise / (1 + t) ** noise_decay``."""
 
     groups: list[dict[str, Any]] = field(default_factory=list)
-    """Rules for some parameters: ``{match: "*.bias", weight_decay: 0}``; later ones refine."""
+    """Options for some parameters: ``{match: "*.bias", weight_decay: 0}``; later rules win."""
 
     no_decay: Literal["auto"] | None = None
-    """``auto``: no weight decay for biases, vectors, norms and what modules declare."""
+    """``auto``: no weight decay for biases, vectors, norms and parameters that modules declare."""
 
     layer_decay: Annotated[float, Above(0), AtMost(1)] | None = None
     """Factor of the learning rate from each layer to the one below it."""
 
     freeze: list[str] = field(default_factory=list)
-    """Patterns of parameters that stay as they are, such as ``encoder.*``."""
+    """Patterns of parameters that are not trained, such as ``encoder.*``."""
 
     def __post_init__(self) -> None:
         guard(self, "optim")
@@ -197,7 +197,7 @@ class OptimOptions:
                 _refuse("optim.clip", f"cannot clip by {self.clip!r}", hint)
 
     def clip_limit(self, kind: Literal["norm", "value"]) -> float | None:
-        """What gradients are clipped to by their norm or value; None where they are not."""
+        """The limit for clipping by norm or value; None if gradients are not clipped so."""
         if isinstance(self.clip, dict):
             return self.clip.get(kind)
         return self.clip if kind == "norm" else None
@@ -221,13 +221,13 @@ class LogOptions:
     """Show how long a step waits for its data."""
 
     memory: bool = True
-    """Show the most device memory used so far."""
+    """Show the peak device memory."""
 
     tensorboard: bool = True
     """Write event files for TensorBoard, if it is installed."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe message of the log."""
+    """The minimal level of log messages."""
 
     def __post_init__(self) -> None:
         _set(self, "console_every", _every("log.console_every", self.console_every))
@@ -237,28 +237,28 @@ class LogOptions:
 @final
 @dataclass(frozen=True, kw_only=True)
 class CheckpointOptions:
-    """When the whole state of a run is saved, and what is kept: the section ``checkpoint``."""
+    """When the state of a run is saved, and which checkpoints are kept: section ``checkpoint``."""
 
     every: Every | list[Every] = "1ep"  # type: ignore[assignment]  # the schema shows what users type
-    """How often to save: ``1ep``, ``500st``, ``10min``, or a list of them; 0 saves the end only."""
+    """How often to save: ``1ep``, ``500st``, ``10min``, or a list; 0 saves only at the end."""
 
     keep_last: Annotated[int, AtLeast(1)] | None = 1
-    """How many of the newest checkpoints are kept; null keeps all."""
+    """How many of the newest checkpoints to keep; null keeps all."""
 
     keep_best: Annotated[int, AtLeast(0)] = 1
-    """How many of the best by ``monitor`` are kept; unless 0, each better model is saved."""
+    """How many of the best by ``monitor`` to keep; unless 0, each better model is saved."""
 
     on_error: bool = True
-    """Save when an error comes between two steps, such as in an evaluation or from the data."""
+    """Save after an error between two steps, such as in an evaluation or in the data."""
 
     on_failure: Literal["warn", "stop"] = "warn"
-    """When a checkpoint cannot be written: tell and try the next one, or end the run."""
+    """When a checkpoint cannot be written: warn and try the next one, or end the run."""
 
     name: str = "{tag}-{step}"
     """Names of checkpoints: {tag}, {step}, {epoch}, {samples} and metrics, as {val/acc:.3f}."""
 
     dir: str | None = None
-    """Where the folder with a run's checkpoints is made; in its own folder if null."""
+    """Where to create the folder of a run's checkpoints; null is the folder of the run."""
 
     def __post_init__(self) -> None:
         written = self.every if isinstance(self.every, list | tuple) else [self.every]
@@ -272,7 +272,7 @@ class CheckpointOptions:
 
     @property
     def periods(self) -> list[Every]:
-        """How often to save, without those that never come."""
+        """The periods of saving, without those that are never."""
         periods: list[Every] = self.every  # type: ignore[assignment]  # made one above
         return [every for every in periods if not every.is_never]
 
@@ -280,13 +280,13 @@ class CheckpointOptions:
 @final
 @dataclass(frozen=True, kw_only=True)
 class HookOptions:
-    """When a hook acts: extra keys of every entry of ``hooks``."""
+    """When a hook is called: extra keys of every entry of ``hooks``."""
 
     on: tuple[str, ...] | None = None
-    """Splits whose events it hears; all when left out."""
+    """The splits at whose events it is called; all by default."""
 
     priority: int | None = None
-    """Its place among the hooks of an event, low first; the hook's own when left out."""
+    """The order among the hooks of an event, low first; by default the hook's own."""
 
     every: Every | None = None
     """Period of its ``step_end`` (``50st``, ``10min``) or ``epoch_end`` (``2ep``)."""

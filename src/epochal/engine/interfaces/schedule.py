@@ -1,4 +1,4 @@
-"""The interface of learning-rate schedules, the warm-up before any, and the adapter of torch's."""
+"""The interface of learning-rate schedules, the warm-up, and the adapter for torch's."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ UNITS = ("step", "epoch", "eval")
 
 
 class Schedule(ABC):
-    """A factor on the learning rate that depends on the step alone.
+    """A factor on the learning rate that depends only on the step.
 
-    It multiplies the base rate of each parameter group, so ratios between groups stay, and
-    since it has no memory a resumed run needs none of its state.
+    It multiplies the base rate of each parameter group, so ratios between groups stay the same.
+    It has no state, so checkpoints need none.
     """
 
     unit: str = "step"
-    """When its factor is looked up: before each ``step``, or each ``epoch`` only."""
+    """When its factor is updated: before each ``step`` or each ``epoch``."""
 
     counts_warmup: bool = False
-    """Whether its steps are those of the whole run; else the first one follows the warm-up."""
+    """Whether it counts the steps of the warm-up; else its first step follows the warm-up."""
 
     has_own_warmup: bool = False
-    """Whether the warm-up is part of its factor, and nothing else warms up."""
+    """Whether its factor includes the warm-up, so that the engine adds none."""
 
     steps_per_epoch: int | None = None
-    """Of the run, if that is known; set before the first step."""
+    """Steps per epoch of the run, if known; set before the first step."""
 
     warmup_steps: int = 0
     """Length of the warm-up; set before the first step."""
 
     @abstractmethod
     def factor(self, step: int, total_steps: int | None) -> float:
-        """The factor of the update that follows ``step`` finished ones.
+        """The factor of the update after ``step`` finished ones.
 
         Args:
-            step: Updates done so far; 0 for the first update, and after a warm-up again.
-            total_steps: Updates of the whole run, without the warm-up, if that is known.
+            step: Updates done so far; starts at 0 again after a warm-up.
+            total_steps: Updates of the run without the warm-up, if known.
         """
 
 
 @final
 class TorchSchedule:
-    """A scheduler of ``torch.optim.lr_scheduler``, advanced once per unit by the engine alone.
+    """A scheduler of ``torch.optim.lr_scheduler``, stepped only by the engine.
 
     Args:
-        scheduler: Built around the optimizer of the run.
-        unit: When it advances: after each ``step``, each ``epoch`` or each ``eval``uation.
-            ``ReduceLROnPlateau`` always advances when the monitored metric has a new value.
+        scheduler: Built with the optimizer of the run.
+        unit: When it steps: after each ``step``, each ``epoch`` or each ``eval``uation.
+            ``ReduceLROnPlateau`` always steps when the monitored metric has a new value.
     """
 
     def __init__(self, scheduler: LRScheduler, *, unit: str = "step") -> None:
@@ -75,12 +75,12 @@ class TorchSchedule:
 
 @final
 class Warmup:
-    """A straight line up to the first rate of a schedule, which begins when the line ends.
+    """A linear warm-up to the first rate of a schedule, which starts afterwards.
 
     Args:
-        schedule: What follows: one of ours, or any scheduler of torch.
+        schedule: The schedule after the warm-up, also a scheduler of torch.
         length: In steps (``500``, ``500st``) or epochs (``1ep``).
-        start: Factor of the first rate at the first step.
+        start: The factor at the first step.
     """
 
     def __init__(
@@ -105,20 +105,20 @@ class OptimizerSchedules:
     """A schedule for each of several optimizers."""
 
     members: Mapping[str, tuple[Optimizer, OneSchedule | None]]
-    """By the name of the optimizer: itself, and what moves its rates, if anything does."""
+    """The optimizer and its schedule, if any, by the name of the optimizer."""
 
 
 @final
 class ScheduleLength:
-    """A part of a run in steps or epochs.
+    """A length in steps or epochs.
 
     Args:
-        key: The argument that gives it, for messages.
+        key: Its key in the section ``schedule``, for messages.
         length: A number of steps, or a duration such as ``500st`` or ``1ep``.
-        least: The fewest steps that make sense.
+        least: The minimal number of units.
 
     Raises:
-        ConfigError: It is none, negative, or measured in something else.
+        ConfigError: It is invalid, too small, or in another unit.
     """
 
     def __init__(self, key: str, length: int | str | Duration, *, least: int = 0) -> None:
@@ -133,29 +133,29 @@ class ScheduleLength:
             what = f"must be in steps or epochs, got {str(length)!r}"
             raise schedule_error(key, what, hint=f"{key}: 500st")
         if self.amount < least:
-            wish = "not be negative" if not least else f"be at least {least}"
-            raise schedule_error(key, f"must {wish}, got {length!r}", hint=f"{key}: 500st")
+            rule = "not be negative" if not least else f"be at least {least}"
+            raise schedule_error(key, f"must {rule}, got {length!r}", hint=f"{key}: 500st")
 
     @override
     def __str__(self) -> str:
         return f"{self.amount}{self.unit}"
 
     def steps(self, per_epoch: int | None) -> int:
-        """The number of steps, in a run whose epochs have so many."""
+        """The number of steps; ``per_epoch`` are the steps of an epoch, if known."""
         if self.unit == "st":
             return self.amount
         if per_epoch is None:
-            what = f"cannot be {str(self)!r}: nobody knows how many steps an epoch has"
+            what = f"cannot be {str(self)!r}: the number of steps per epoch is unknown"
             raise schedule_error(self._key, what, hint=f"write it in steps: `{self._key}: 500st`")
         return self.amount * per_epoch
 
 
 def check_unit(unit: str, known: tuple[str, ...]) -> None:
-    """Refuse a unit that is none of the known ones."""
+    """Refuse an unknown unit."""
     if unit not in known:
         raise schedule_error("unit", f"unknown unit {unit!r}", hint=suggest(unit, known))
 
 
 def schedule_error(key: str, what: str, *, hint: str = "") -> ConfigError:
-    """What is wrong with a key of the section ``schedule``."""
+    """The error about a key of the section ``schedule``."""
     return ConfigError(Problem(f"schedule.{key}", what, hint=hint))

@@ -1,4 +1,4 @@
-"""Named values that parts of a run share, with scopes, gone at the end of the run."""
+"""The store: named values that parts of a run share, with scopes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from epochal.errors import TaskError, suggest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Value = Any  # users keep whatever they like here
+Value = Any  # users may store any object
 
 
 class MissingKeyError(KeyError):
-    """A name that nobody has set."""
+    """A name that is not set."""
 
     @override
     def __str__(self) -> str:
@@ -25,9 +25,9 @@ class MissingKeyError(KeyError):
 
 @final
 class Store:
-    """A table of names; inside ``scope()`` new names live in a frame that ends with it.
+    """A table of names, cleared at the end of the run; ``scope()`` adds a temporary frame.
 
-    A look-up tries the innermost frame and then the global table, never the frames between.
+    A look-up reads the innermost frame and then the global table, never the frames between.
     """
 
     def __init__(self) -> None:
@@ -38,16 +38,16 @@ class Store:
         """Set a new name.
 
         Raises:
-            TaskError: The name is taken.
+            TaskError: The name is already set.
         """
         if not self.try_set(name, value):
             raise TaskError(
-                f"store: {name!r} is set already\n"
-                f"  overwrite it with force_set({name!r}, ...), or ask with try_set"
+                f"store: {name!r} is already set\n"
+                f"  overwrite it with force_set({name!r}, ...), or use try_set"
             )
 
     def try_set(self, name: str, value: Value) -> bool:
-        """Set a new name and say True, or leave a taken one and say False."""
+        """Set a name unless it is already set; returns whether it was set."""
         table = self._table
         if name in table:
             return False
@@ -55,14 +55,14 @@ class Store:
         return True
 
     def force_set(self, name: str, value: Value) -> None:
-        """Set a name, new or not."""
+        """Set or overwrite a name."""
         self._table[name] = value
 
     def get(self, name: str) -> Value:
         """The value of a name.
 
         Raises:
-            MissingKeyError: Nobody has set it.
+            MissingKeyError: The name is not set.
         """
         for table in (self._table, self._globals):
             if name in table:
@@ -75,7 +75,7 @@ class Store:
         return self._table.get(name, self._globals.get(name, default))
 
     def pop(self, name: str) -> Value:
-        """Remove a name and give its value, as ``get`` finds it."""
+        """Remove a name and return its value."""
         value = self.get(name)
         del (self._table if name in self._table else self._globals)[name]
         return value
@@ -85,7 +85,7 @@ class Store:
 
     @contextmanager
     def scope(self) -> Iterator[Store]:
-        """A frame for names that end with the ``with`` block."""
+        """A frame for names that exist only in the ``with`` block."""
         self._frames.append({})
         try:
             yield self
@@ -94,23 +94,23 @@ class Store:
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """Put every name back afterwards as it was before the ``with`` block."""
-        kept = dict(self._globals), [dict(frame) for frame in self._frames]
+        """Restore all names after the ``with`` block."""
+        before = dict(self._globals), [dict(frame) for frame in self._frames]
         try:
             yield
         finally:
-            self._globals, self._frames = kept
+            self._globals, self._frames = before
 
     def clear(self) -> None:
-        """Forget every name."""
+        """Remove all names."""
         self._globals.clear()
         self._frames.clear()
 
     @override
     def __reduce__(self) -> NoReturn:
         raise TaskError(
-            "store: a run's store cannot be sent to another process, such as a loader's worker\n"
-            "  read what the worker needs before, and keep only that value"
+            "store: a run's store cannot be sent to another process, such as a loader worker\n"
+            "  read the value that the worker needs before, and send only that value"
         )
 
     @property

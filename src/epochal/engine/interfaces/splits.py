@@ -1,4 +1,4 @@
-"""The four splits of the data and the other names people have for them."""
+"""The four splits of the data and their aliases."""
 
 from __future__ import annotations
 

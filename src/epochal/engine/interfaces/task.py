@@ -1,4 +1,4 @@
-"""The task: what users write to tell the engine what one batch means."""
+"""The interface of tasks, which users write: loaders, forward pass, losses and metrics."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from epochal.engine.run import Run
 
-Batch = Any  # whatever the user's loader gives
-Output = Any  # whatever the user's task makes of a batch
-Loader = Iterable[Batch]  # a DataLoader, or anything that gives batches when iterated
+Batch = Any  # any object that the user's loader yields
+Output = Any  # any object that the user's task returns
+Loader = Iterable[Batch]  # a DataLoader, or any other iterable of batches
 
 REQUIRED_METHODS: tuple[str, ...] = ("batch_forward", "batch_loss")
-"""Methods a task must have; ``batch_loss`` only to train or with ``train.eval_loss``."""
+"""Methods a task must have; ``batch_loss`` only for training or ``train.eval_loss``."""
 
 OPTIONAL_METHODS: tuple[str, ...] = (
     "pre_batch_forward",
@@ -34,61 +34,63 @@ OPTIONAL_METHODS: tuple[str, ...] = (
     "load_state_dict",
     "render_sample",
 )
-"""Methods a task may have, besides any event of a hook by its name or alias."""
+"""Methods a task may have, besides the events of hooks and their aliases."""
 
 
 class Task:
-    """What a batch means: subclass it, set loaders, write ``batch_forward`` and ``batch_loss``.
+    """Subclass it, set loaders, and write ``batch_forward`` and ``batch_loss``.
 
     - ``batch_forward(model, batch)`` returns the output, usually a dict.
     - ``batch_loss(out, batch)`` returns ``{"loss": (tensor, count), ...}``; ``loss`` is
       back-propagated, the others are logged. A third parameter receives ``loss_fn``.
 
-    Everything else is optional and found by its name, once, before the run:
+    All other methods are optional and looked up by name once, before the run:
 
     - ``pre_batch_forward(batch)`` returns the batch, ``post_batch_forward(out, batch)`` the output.
-    - ``batch_metric(out, batch)`` returns ``{name: (value, count)}``; averages are weighted.
-    - ``extra_batch_metrics(out, batch, losses, model, run)``, any of these, returns the same.
+    - ``batch_metric(out, batch)`` returns ``{name: (value, count)}``; means are weighted.
+    - ``extra_batch_metrics(out, batch, losses, model, run)``, with any of these arguments,
+      returns the same.
     - ``epoch_metric(run)`` returns ``{name: value}`` at the end of an evaluation.
-    - ``post_metric_to_err(result)`` turns an evaluation's means into one error to be small.
-    - ``postprocess(out, batch)`` returns what a prediction keeps of a batch.
-    - ``to(device)`` is called once, before the first event after ``setup``.
-    - ``optim_groups(model, optim)`` returns the groups of parameters that the optimizer gets.
-    - ``on_stage_start(run, name, ...)`` is told what holds for it when a stage begins.
-    - ``state_dict()`` and ``load_state_dict(state)`` carry what a checkpoint must keep.
+    - ``post_metric_to_err(result)`` returns one error of an evaluation; smaller is better.
+    - ``postprocess(out, batch)`` returns the part of the output that a prediction keeps.
+    - ``to(device)`` is called once, between ``setup`` and ``assembled``.
+    - ``optim_groups(model, optim)`` returns the parameter groups of the optimizer.
+    - ``on_stage_start(run, name, ...)`` gets the parameters of a stage when it starts.
+    - ``state_dict()`` and ``load_state_dict(state)`` save and restore state in checkpoints.
     - any event of a hook, such as ``epoch_end(run, split)`` or ``onBatchEnd(index)``.
     """
 
     train_loader: Loader | None = None
     val_loader: Loader | Mapping[str, Loader] | None = None
-    """One loader, or several by name; read anew at each evaluation."""
+    """One loader, or several by name; the attribute is read at each evaluation."""
 
     test_loader: Loader | Mapping[str, Loader] | None = None
     predict_loader: Loader | Mapping[str, Loader] | None = None
 
     eval_needs_grad: bool = False
-    """Whether evaluation must record gradients, as for forces that are derivatives."""
+    """Whether evaluation needs gradients, such as for forces that are derivatives."""
 
     @cached_property
     def meta(self) -> dict[str, Any]:
-        """Facts about the data that other code may read, such as the names of classes."""
+        """Facts about the data for other code, such as the names of classes."""
         return {}
 
 
 class ModuleTask(Task):
     """The task of a model that computes its own loss, or whose loss the config describes.
 
-    In training the model is called as ``model.train_forward(batch)`` if it has that, in
-    evaluation as ``model.infer_forward(batch)`` followed by ``model.postprocess(out)``; else
-    as ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` by the kind of batch, with as
-    much of the batch as ``forward`` takes. It returns ``{"loss": ..., ...}`` or ``(outputs,
-    losses)``; the count is the batch size. What else it returns is called ``outputs``.
+    In training the model is called as ``model.train_forward(batch)`` if it has that method, in
+    evaluation as ``model.infer_forward(batch)`` followed by ``model.postprocess(out)``. Otherwise
+    it is called as ``model(**batch)``, ``model(*batch)`` or ``model(batch)``, depending on the
+    type of the batch, with the parts of the batch that ``forward`` takes. It returns ``{"loss":
+    ..., ...}`` or ``(outputs, losses)``; the count is the batch size. Any other return value is
+    called ``outputs``.
     """
 
     _taken: tuple[str, ...] | None = None
 
     def assembled(self, run: Run) -> None:
-        """Look at what the model takes of a batch; None is everything."""
+        """Find the parts of a batch that ``forward`` takes; None is all."""
         parameters = inspect.signature(run.model.forward).parameters.values()
         is_open = any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters)
         self._taken = None if is_open else tuple(one.name for one in parameters)
@@ -108,7 +110,7 @@ class ModuleTask(Task):
     def batch_loss(
         self, out: Mapping[str, Any], batch: Batch, loss_fn: Callable[..., Any] | None = None
     ) -> dict[str, Any]:
-        """The loss of the config, or else the entries of the output that are losses."""
+        """The loss of the config, or the entries of the output that are losses."""
         if loss_fn is not None:
             losses: dict[str, Any] = loss_fn(out, batch)
             return losses

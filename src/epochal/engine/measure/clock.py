@@ -1,4 +1,4 @@
-"""What time it is for the run: speed, waiting for data, time left, memory; never a sync."""
+"""The clock of a run: speed, time left, peak memory; never a sync."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast steps went; all zero if there were none."""
+    """The speed of steps; all zero if there were none."""
 
     steps: int
     step_seconds: float
-    """Mean time of a step, its waiting for data included, evaluations not."""
+    """Mean time of a step, with the wait for data but without evaluations."""
 
     data_seconds: float
     """Mean time a step waited for its data."""
@@ -35,11 +35,11 @@ class Speed:
 
 @final
 class Clock:
-    """The time since the run started, and how much of it was training.
+    """The time since the run started, and the training time in it.
 
     Args:
-        now: Seconds on a clock that never goes back.
-        times: Where the time went so far; by default it counts from the start.
+        now: Returns seconds of a monotonic clock.
+        times: Times of each part so far; by default counted from the start.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class Clock:
         self.now = now
         self._is_begun = times is not None
         self.times = times or PhaseTimer(now)
-        """Where the time went."""
+        """The time of each part of the run."""
 
         self.first_seconds = 0.0
-        """What it showed when this process began."""
+        """Its ``seconds`` when this process started."""
 
         self._started = now()
         self._paused_seconds = 0.0
         self._is_paused = False
 
     def start(self) -> None:
-        """Count from here; what had begun before the run was built goes on."""
+        """Start the clock; times that were counted before the run was built continue."""
         if not self._is_begun:
             self.times = PhaseTimer(self.now)
         self._started = self.now()
@@ -75,12 +75,12 @@ class Clock:
         return self.seconds - self._paused_seconds
 
     def state_dict(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
+        """The state for a checkpoint."""
         return {"seconds": self.seconds, "paused_seconds": self._paused_seconds}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint; the time between is nobody's."""
-        if "spent" in state and not self.times.before.times:  # else the record knew, and better
+        """Continue from a checkpoint; the time since it was saved does not count."""
+        if "spent" in state and not self.times.before.times:  # the record is more exact
             self.times.before = parse_time_spent(state["spent"])
         self.first_seconds = state["seconds"]
         self._started = self.now() - state["seconds"]
@@ -88,7 +88,7 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not count a block as training; used for evaluations."""
+        """Count a block as evaluation, not as training."""
         with self.times.measuring(EVALUATION):
             if self._is_paused:
                 yield
@@ -104,10 +104,10 @@ class Clock:
 
 @final
 class SpeedMeter:
-    """Speeds between one read and the next; each reader makes its own.
+    """The speed between one read and the next; each reader needs its own.
 
     Args:
-        run: The run to watch, from now on.
+        run: The run to measure, from now on.
     """
 
     def __init__(self, run: Run) -> None:
@@ -130,7 +130,7 @@ class SpeedMeter:
 
 
 def seconds_left(run: Run) -> float | None:
-    """How long the run will still take at its pace so far, or None if nobody can say."""
+    """The remaining seconds of the run at its speed so far, or None if unknown."""
     guesses = []
     if run.limits.steps is not None and run.step > run.first_step:
         seconds = run.clock.seconds - run.clock.first_seconds
@@ -142,5 +142,5 @@ def seconds_left(run: Run) -> float | None:
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:
-    """The most memory that tensors took on the device so far; None on the CPU."""
+    """The peak memory of tensors on the device; None on the CPU."""
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

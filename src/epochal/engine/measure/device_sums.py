@@ -1,4 +1,4 @@
-"""Sums of values times counts that stay on a device, and copies of them on their way."""
+"""Sums of values times counts on a device, and their asynchronous copies to the host."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
     from epochal.engine.measure.sums import HostAdditions, Number, State, Totals, Weighted
 
-_CHUNK = 32  # names that one vector has room for
+_CHUNK = 32  # elements of one vector
 
 
 @final
 class DeviceSums(Sums):
-    """For values on a device: one vector there, whose elements are added to in place.
+    """Sums of values on a device: vectors there, whose elements are updated in place.
 
-    Elements keep their addresses for ever, so that a captured step can add to them. Counts
-    that are plain numbers are summed on the host.
+    Elements never move, so that a captured step can add to them. Counts that are plain numbers
+    are summed on the host.
 
     Args:
         device: Where the values are.
@@ -33,14 +33,14 @@ class DeviceSums(Sums):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        # Apple's devices have no float64 at all.
+        # MPS has no float64.
         self._dtype = torch.float32 if device.type == "mps" else torch.float64
         self._chunks: list[Tensor] = []
         self._size = 0
         self._sums: dict[str, _Element] = {}
         self._counts: dict[str, _Element] = {}
         self._hosts: dict[str, list[float]] = {}
-        self._notes: HostAdditions | None = None
+        self._additions: HostAdditions | None = None
         self._spare: list[Tensor] = []
 
     @property
@@ -69,22 +69,22 @@ class DeviceSums(Sums):
         hosts, self._hosts = self._hosts, {}
         copies = [AsyncCopy(chunk, self._spare) for chunk in self._chunks]
         for chunk in self._chunks:
-            chunk.zero_()  # comes after the copy, as both are the device's own work
+            chunk.zero_()  # runs after the copy, in the same stream
         return _PendingVector(copies, dict(self._sums), dict(self._counts), hosts)
 
     @override
-    def count(self, notes: HostAdditions) -> None:
-        for name, total, count in notes:
+    def replay_additions(self, additions: HostAdditions) -> None:
+        for name, total, count in additions:
             self._add_on_host(name, total, count)
 
     @override
     @contextmanager
     def capture_additions(self) -> Iterator[HostAdditions]:
-        outer, self._notes = self._notes, []
+        outer, self._additions = self._additions, []
         try:
-            yield self._notes
+            yield self._additions
         finally:
-            self._notes = outer
+            self._additions = outer
 
     @override
     def state_tensors(self) -> dict[str, Tensor]:
@@ -105,20 +105,20 @@ class DeviceSums(Sums):
             chunk.zero_()
         self._hosts = {}
         if "chunks" not in state:
-            self.count(sum_saved_state(state))
+            self.replay_additions(sum_saved_state(state))
             return
         kinds = ((self._sums, state["sums"]), (self._counts, state["counts"]))
         saved = [
             (place, name, elements) for elements, places in kinds for name, place in places.items()
         ]
-        for place, name, elements in sorted(saved, key=itemgetter(0)):  # new ones as they were
+        for place, name, elements in sorted(saved, key=itemgetter(0)):  # new ones in saved order
             if name not in elements:
                 elements[name] = self._new_element()
             elements[name].view.copy_(state["chunks"][place // _CHUNK][place % _CHUNK])
         self._hosts = {name: list(host) for name, host in state["hosts"].items()}
 
     def _add_product(self, name: str, value: Number, count: Tensor) -> None:
-        """Count in a value whose count is on the device too."""
+        """Add a value whose count is on the device too."""
         product, count = multiply_by_count(value, count, self._dtype)
         for elements, number in ((self._sums, product), (self._counts, count)):
             if name not in elements:
@@ -127,8 +127,8 @@ class DeviceSums(Sums):
         self._add_on_host(name, 0.0, 0.0)
 
     def _add_on_host(self, name: str, total: float, count: float) -> None:
-        if self._notes is not None:
-            self._notes.append((name, total, count))
+        if self._additions is not None:
+            self._additions.append((name, total, count))
             return
         host = self._hosts.get(name)
         if host is None:
@@ -147,7 +147,7 @@ class DeviceSums(Sums):
 
 @final
 class _Element:
-    """One number on a device."""
+    """One element of a vector on a device."""
 
     __slots__ = ("place", "view")
 
@@ -164,7 +164,7 @@ class _Element:
 
 @final
 class _PendingVector(PendingSums):
-    """What was in the elements of a vector, and what the host knew of them."""
+    """Taken sums: copies of the vectors, and the sums of the host."""
 
     def __init__(
         self,
@@ -193,11 +193,11 @@ class _PendingVector(PendingSums):
 
 @final
 class AsyncCopy:
-    """A tensor's contents at one moment; the host need not wait before it reads them.
+    """An asynchronous copy of a tensor to the host; only ``read`` waits.
 
     Args:
-        source: Copied in the order of the device's work, so it may be changed at once.
-        spare: Host memory of earlier copies; this one goes there when it was read.
+        source: Copied in stream order, so that it may be changed at once.
+        spare: Pinned buffers of earlier copies; this one is added after its read.
     """
 
     def __init__(self, source: Tensor, spare: list[Tensor]) -> None:
@@ -212,12 +212,12 @@ class AsyncCopy:
             self._copied = source.clone()
 
     def read(self) -> list[float]:
-        """Its numbers; waits if they have not arrived."""
-        if self._event is None:
-            return [float(number) for number in self._copied.reshape(-1).tolist()]
-        self._event.synchronize()
-        numbers: list[float] = self._copied.reshape(-1).tolist()
-        self._spare.append(self._copied)
+        """The numbers; waits until they have arrived."""
+        if self._event is not None:
+            self._event.synchronize()
+        numbers: list[float] = self._copied.reshape(-1).tolist()  # integers stay integers
+        if self._event is not None:
+            self._spare.append(self._copied)
         return numbers
 
 

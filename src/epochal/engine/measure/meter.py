@@ -1,7 +1,7 @@
-"""Weighted means of what steps produce, each reader with a window of its own.
+"""Weighted means of the values of steps; each reader has its own window.
 
-Steps add ``(value, count)`` pairs to the run's ``Meter``; nothing is read from the device
-then. Whoever wants means asks for a window once and reads it whenever it likes::
+Steps add ``(value, count)`` pairs to the run's ``Meter``, without reading from the device. A
+reader opens a window once and reads it at any time::
 
     def run_start(self, run):
         self._window = run.meter.window()
@@ -10,17 +10,17 @@ then. Whoever wants means asks for a window once and reads it whenever it likes:
         step = run.step
         self._window.read_later(lambda means: print(step, means["loss"]))
 
-``read_later`` waits for nothing: on a device the means since the last read come one step later,
-when they have arrived. ``read`` gives them at once, and waits.
+``read_later`` does not wait: on a device it delivers the means since the last read one step later,
+when they have arrived. ``read`` waits and returns them at once.
 
-Windows do not disturb each other: the console may read every 50 steps and the record every
-10. Reading moves everything since anybody's last read in one packed transfer and adds it to
-all windows, so the cost of a step does not grow with the number of readers, and a value that
-is not finite spoils only the windows that contain it.
+Windows are independent: the console may read every 50 steps and the record every 10. Each read
+moves everything since the last read of any window in one transfer and adds it to all windows, so
+the cost of a step does not depend on the number of readers, and a value that is not finite
+affects only the windows that contain it.
 
-Names are bare here. A reader that records them writes ``train/<name>``. Means of a whole
-epoch are recorded by the engine as ``train/epoch/<name>`` and handed to ``epoch_end`` as
-``train/<name>``; values of evaluations are recorded by the engine too.
+Names have no prefix here. Readers record them as ``train/<name>``. The engine records the means
+of an epoch as ``train/epoch/<name>`` and passes them to ``epoch_end`` as ``train/<name>``; it also
+records the values of evaluations.
 """
 
 from __future__ import annotations
@@ -44,82 +44,82 @@ if TYPE_CHECKING:
     from epochal.engine.measure.sums import HostAdditions, Number, State, Totals
 
     Means = dict[str, float]
-    Take = Callable[[Means], object]
+    Receive = Callable[[Means], object]
 
 EMPTY_BATCH_LOSS = "loss of a batch without items"
-"""Its values enter no mean, but ``notice`` is told of those that are not finite."""
+"""Excluded from all means, but ``notice`` gets its values that are not finite."""
 
 
 @final
 class Window:
-    """Means since this reader's last read; made by ``Meter.window``."""
+    """The means since the last read of this window; made by ``Meter.window``."""
 
     def __init__(self, meter: Meter, name: str = "") -> None:
         self.name = name
-        """What a checkpoint calls it; windows of one name are told apart by their order."""
+        """Its name in checkpoints; windows of the same name are distinguished by their order."""
 
         self._meter = meter
         self._sums: dict[str, float] = {}
         self._counts: dict[str, float] = {}
 
     def read(self) -> Means:
-        """The means since the last read, and begin anew."""
-        self._meter.fold()
+        """The means since the last read; empties the window."""
+        self._meter.flush()
         return self.empty()
 
     def peek(self) -> Means:
-        """The means since the last read, which stay in the window."""
-        self._meter.fold()
+        """The means since the last read, without emptying the window."""
+        self._meter.flush()
         return self.means()
 
-    def read_later(self, take: Take) -> None:
-        """Begin anew, and have the means until now given to ``take`` when they have arrived.
+    def read_later(self, receive: Receive) -> None:
+        """Empty the window, and call ``receive`` with its means when they have arrived.
 
-        That is at once on the CPU, and after the next step elsewhere. Whatever reads before
-        then has to wait, and ``take`` gets its means first.
+        That is at once on the CPU, and after the next step on a device. A ``read`` before that
+        waits, and calls ``receive`` first.
         """
-        self._meter.request(self.empty, take)
+        self._meter.request(self.empty, receive)
 
-    def peek_later(self, take: Take) -> None:
-        """The same, but what is in the window stays there."""
-        self._meter.request(self.means, take)
+    def peek_later(self, receive: Receive) -> None:
+        """Like ``read_later``, without emptying the window."""
+        self._meter.request(self.means, receive)
 
     def close(self) -> None:
         """Stop collecting."""
         self._meter.forget(self)
 
     def means(self) -> Means:
-        """The means of what has arrived."""
+        """The means of the values that have arrived."""
         return {name: self._sums[name] / count for name, count in self._counts.items() if count > 0}
 
     def empty(self) -> Means:
-        """The means of what has arrived, which the window then has no more."""
+        """The means of the values that have arrived; empties the window."""
         means = self.means()
         self._sums.clear()
         self._counts.clear()
         return means
 
-    def take(self, name: str, total: float, count: float) -> None:
+    def add(self, name: str, total: float, count: float) -> None:
         """Add a sum of values times counts, and the sum of the counts."""
         self._sums[name] = self._sums.get(name, 0.0) + total
         self._counts[name] = self._counts.get(name, 0.0) + count
 
     def state_dict(self) -> State:
-        """What a checkpoint keeps."""
+        """The state for a checkpoint."""
         return {"name": self.name, "sums": dict(self._sums), "counts": dict(self._counts)}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
 
 
 @final
 @dataclass(slots=True)
 class _Request:
-    """Sums on their way, and who waits for them."""
+    """Pending sums, and the readers that wait for them."""
 
-    taken: PendingSums
-    takers: list[tuple[Callable[[], Means], Take]] = field(default_factory=list)
+    sums: PendingSums
+    readers: list[tuple[Callable[[], Means], Receive]] = field(default_factory=list)
 
 
 @final
@@ -127,10 +127,10 @@ class Meter:
     """Sums of values times counts, and the windows through which they are read.
 
     Args:
-        device: Where values come from.
-        notice: Told the name and the mean of what was read and is not finite.
-        wake: Told that ``deliver`` should be called after the next step.
-        is_async: Whether reading takes a while; by default it does on any device but the CPU.
+        device: The device of the values.
+        notice: Called with name and mean of values that are not finite.
+        wake: Called when ``deliver`` should be called after the next step.
+        is_async: Whether sums arrive later; by default on any device but the CPU.
     """
 
     def __init__(
@@ -149,52 +149,53 @@ class Meter:
         self._windows: list[Window] = []
         self._requests: list[_Request] = []
         self.add = self._sums.add
-        """Counts in one batch's values, each with its count."""
+        """Adds the values of one batch, each with its count."""
 
     def window(self, name: str = "") -> Window:
-        """A new reader, whose first window begins now; a checkpoint knows it by its name."""
-        self.fold()
+        """A new window that starts now; checkpoints identify it by its name."""
+        self.flush()
         window = Window(self, name)
         self._windows.append(window)
         return window
 
     def forget(self, window: Window | None = None) -> None:
-        """Take no more notice of a reader, or of any: they know the meter, which is free then."""
+        """Remove a window, or all, which also breaks the reference cycle with the meter."""
         self._windows = [one for one in self._windows if window is not None and one is not window]
 
     def add_one(self, name: str, value: Number, count: Number) -> None:
-        """Count in one value; counts that are not positive are left out."""
+        """Add one value; counts that are not positive are ignored."""
         self.add({name: (value, count)})
 
-    def request(self, read: Callable[[], Means], take: Take) -> None:
-        """Call ``take`` with what ``read`` gives, as soon as all that was added has arrived."""
+    def request(self, read: Callable[[], Means], receive: Receive) -> None:
+        """Call ``receive`` with the result of ``read`` when all added values have arrived."""
         if not self.is_async:
-            self.fold()
-            take(read())
+            self.flush()
+            receive(read())
             return
         if self._sums.has_new or not self._requests:
             self._requests.append(_Request(self._sums.take()))
-        self._requests[-1].takers.append((read, take))
+        self._requests[-1].readers.append((read, receive))
         if self._wake is not None:
             self._wake()
 
     def deliver(self) -> bool:
-        """Give those who asked what they wait for; whether code of others was called.
+        """Deliver all requested means; returns whether user code was called.
 
-        Everybody gets theirs, also if one of them raises, which is passed on then.
+        All readers are called, even if one raises; the first error is raised at the end.
         """
         has_run_user_code = False
         errors: list[Exception] = []
         while self._requests:
             request = self._requests.pop(0)
-            self._spread(request.taken.read())
-            for read, take in request.takers:
-                has_run_user_code |= not str(getattr(take, "__module__", "")).startswith("epochal.")
+            self._add_to_windows(request.sums.read())
+            for read, receive in request.readers:
+                module = str(getattr(receive, "__module__", ""))
+                has_run_user_code |= not module.startswith("epochal.")
                 means = read()
                 try:
-                    take(means)
+                    receive(means)
                 except Exception as error:
-                    error.add_note(f"raised in {_name(take)}, given means that it asked for")
+                    error.add_note(f"raised in {_name(receive)}, which received requested means")
                     errors.append(error)
         for another in errors[1:]:
             errors[0].add_note(f"after that: {another!r}")
@@ -202,61 +203,61 @@ class Meter:
             raise errors[0]
         return has_run_user_code
 
-    def fold(self) -> None:
-        """Move what was added since the last time into every window, in one transfer."""
+    def flush(self) -> None:
+        """Add all new values to every window, in one transfer; waits for the device."""
         self.deliver()
         if self._sums.has_new:
-            self._spread(self._sums.take().read())
+            self._add_to_windows(self._sums.take().read())
 
     def capture_additions(self) -> AbstractContextManager[HostAdditions]:
-        """Note what a block adds on the host, instead of adding it; for a step not taken."""
+        """Collect the host additions of a block instead of adding them; for a captured step."""
         return self._sums.capture_additions()
 
-    def count(self, notes: HostAdditions) -> None:
-        """Add what was noted: the device's part of the step was taken again by itself."""
-        self._sums.count(notes)
+    def replay_additions(self, additions: HostAdditions) -> None:
+        """Add collected host additions; the replayed graph adds those of the device."""
+        self._sums.replay_additions(additions)
 
     def save_sums(self) -> State:
-        """What was added and not read yet, to be recalled when a step is undone."""
+        """A copy of the values that were not read yet, to undo a step."""
         return copy.deepcopy(self._sums.state_dict())
 
     def restore_sums(self, state: State) -> None:
-        """Forget what was added since; nobody has read it."""
+        """Restore ``save_sums``; nothing may have been read since."""
         self._sums.load_state_dict(state)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """The tensors that a step adds to, always the same ones."""
+        """The tensors that a step adds to; they are never replaced."""
         return self._sums.state_tensors()
 
     def state_dict(self) -> State:
-        """What a checkpoint keeps; everybody has got what was on its way."""
+        """The state for a checkpoint; requires that all requests are delivered."""
         assert not self._requests
         windows = [window.state_dict() for window in self._windows]
         return {"sums": self._sums.state_dict(), "windows": windows}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from a checkpoint; a window that it does not know begins empty."""
+        """Continue from a checkpoint; windows that it does not have become empty."""
         self._requests.clear()
         self._sums.load_state_dict(state["sums"])
         known: dict[str, list[State]] = {}
         for one in state["windows"]:
             known.setdefault(one["name"], []).append(one)
         for window in self._windows:
-            named = known.get(window.name)
-            if named:
-                window.load_state_dict(named.pop(0))
+            saved = known.get(window.name)
+            if saved:
+                window.load_state_dict(saved.pop(0))
             else:
                 window.empty()
 
-    def _spread(self, totals: Totals) -> None:
+    def _add_to_windows(self, totals: Totals) -> None:
         for name, (total, count) in totals.items():
             for window in self._windows if name != EMPTY_BATCH_LOSS else ():
-                window.take(name, total, count)
+                window.add(name, total, count)
             if self._notice is not None and count > 0 and not math.isfinite(total):
                 self._notice(name, total / count)
 
 
-def _name(take: Take) -> str:
-    """What people know a function by."""
-    owner = getattr(take, "__qualname__", type(take).__qualname__)
-    return f"{getattr(take, '__module__', type(take).__module__)}.{owner}"
+def _name(function: Receive) -> str:
+    """The full name of a function or callable object."""
+    owner = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{getattr(function, '__module__', type(function).__module__)}.{owner}"

@@ -1,4 +1,4 @@
-"""Where the time goes: parts of the host's time line that sum to the whole, without a sync."""
+"""Measures the time of each part of a run on the host; the parts sum to the total."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 @final
 class PhaseTimer:
-    """Counts each moment of a run into exactly one part: the one that is open just then.
+    """Counts the time of a run into parts; exactly one part is open at a time.
 
-    A part that is opened within another one interrupts it, so nothing is counted twice, and
-    the parts always sum to the time that has passed.
+    Opening a part inside another one interrupts it, so nothing is counted twice, and the parts
+    always sum to the elapsed time.
 
     Args:
-        now: Seconds on a clock that never goes back.
-        begun: When the first part began, on that clock; now by default.
-        part: What comes first.
+        now: Returns seconds of a monotonic clock.
+        begun: Start of the first part on that clock; now by default.
+        part: The first part.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class PhaseTimer:
         self._since = now() if begun is None else begun
         self._waits = (0.0, 0.0)
         self.before = TimeSpent()
-        """What earlier processes of the run took; grows when the run goes back."""
+        """The time of earlier processes of the run; ``count_redone`` adds to it."""
 
     def switch(self, part: str) -> str:
-        """Count into ``part`` from now on; gives the part that was open before."""
+        """Count into ``part`` from now on; returns the part that was open before."""
         now, before = self._now(), self._open
         self._seconds[before] += now - self._since
         self._since, self._open = now, part
@@ -62,7 +62,7 @@ class PhaseTimer:
 
     @contextmanager
     def measuring(self, part: str) -> Iterator[None]:
-        """Count a block into ``part``, but for the parts within it that count for themselves."""
+        """Count a block into ``part``, except the parts that are opened inside it."""
         before = self.switch(part)
         try:
             yield
@@ -71,7 +71,7 @@ class PhaseTimer:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Count a block as steps; the first one ends the start-up."""
+        """Count a block as steps; the first such block ends the start-up."""
         before = self.switch(STEPS)
         try:
             yield
@@ -79,7 +79,7 @@ class PhaseTimer:
             self.switch(OTHER if is_startup_part(before) else before)
 
     def add(self, part: str, seconds: float) -> None:
-        """Count seconds that passed just now into ``part``, and not into the open one."""
+        """Move seconds of the open part that just passed to ``part``."""
         self._seconds[part] += seconds
         self._seconds[self._open] -= seconds
 
@@ -87,7 +87,7 @@ class PhaseTimer:
         """Seconds of each part so far in this process, the largest first.
 
         Args:
-            waits: How much of the steps was waiting for data, and how much of that for the very
+            waits: Seconds of the steps that were waits for data, and how many of them for the
                 first batch; as in the last call by default.
         """
         self.switch(self._open)
@@ -100,30 +100,30 @@ class PhaseTimer:
         return add_times({part: max(0.0, seconds) for part, seconds in parts.items() if seconds})
 
     def read_spent(self, waits: tuple[float, float] | None = None) -> TimeSpent:
-        """What the run took so far, in all its processes."""
+        """The time of the run so far, in all its processes."""
         return replace(self.before, times=add_times(self.before.times, self.read(waits)))
 
-    def go_back(self, at: TimeSpent) -> None:
-        """Note that the run goes on from a state that was taken when it had spent ``at``."""
+    def count_redone(self, at: TimeSpent) -> None:
+        """Count the time since the run had spent ``at`` as redone, after a rollback to there."""
         redone = self.read_spent().go_back(at).redone_seconds
         self.before = replace(self.before, redone_seconds=redone)
 
 
 def read_spent(run: Run) -> TimeSpent:
-    """What a run took so far, in all its processes; also of one that is released."""
+    """The time of a run so far, in all its processes; also of a released run."""
     feed = getattr(run, "feed", None)
     waits = None if feed is None else (feed.wait_seconds, feed.first_wait_seconds)
     return run.clock.times.read_spent(waits)
 
 
 def read_times(run: Run) -> dict[str, float]:
-    """Seconds of each part of a run so far, the largest first; also of one that is released."""
+    """Seconds of each part of a run so far, the largest first; also of a released run."""
     return dict(read_spent(run).times)
 
 
 def read_device_time(run: Run) -> dict[str, float]:
-    """What was seen of the device, and whether it got whole steps; empty if nothing was seen."""
-    seen = dict(run.device_time.read())
-    if seen and run.choices.get("step", "eager") != "eager":
-        seen["captured"] = 1.0
-    return seen
+    """Measured step times of the device, and whether steps are captured; empty if not measured."""
+    times = dict(run.device_time.read())
+    if times and run.choices.get("step", "eager") != "eager":
+        times["captured"] = 1.0
+    return times

@@ -1,4 +1,4 @@
-"""Sums of values times counts that nobody looks at before they are asked for."""
+"""Sums of values times counts, read only on request; on the host or on a device."""
 
 from __future__ import annotations
 
@@ -18,61 +18,61 @@ if TYPE_CHECKING:
 Weighted = tuple["Number", "Number"]  # value and count
 Totals = dict[str, tuple[float, float]]  # sum of values times counts, and sum of counts
 State = dict[str, Any]  # a tree of plain data and tensors
-HostAdditions = list[tuple[str, float, float]]  # what a step adds on the host: name, sum, count
+HostAdditions = list[tuple[str, float, float]]  # additions of a step on the host: name, sum, count
 
 MAX_KEPT_VALUES = 256
-"""Values of one name that the host keeps one by one."""
+"""Values of one name that the host keeps before it adds them up."""
 
 
 class Sums(ABC):
-    """What was added since the last time somebody took it."""
+    """The sums of all values since the last ``take``."""
 
     @property
     @abstractmethod
     def has_new(self) -> bool:
-        """Whether anything was added since."""
+        """Whether anything was added since the last ``take``."""
 
     @abstractmethod
     def add(self, values: Mapping[str, Weighted]) -> None:
-        """Count in one batch's values."""
+        """Add the values of one batch."""
 
     @abstractmethod
     def take(self) -> PendingSums:
-        """Begin anew; gives what there was, which may still be on its way."""
+        """Start from zero; returns the sums so far, which may not have arrived yet."""
 
     @abstractmethod
-    def count(self, notes: HostAdditions) -> None:
-        """Add what was noted, as if the step were taken again."""
+    def replay_additions(self, additions: HostAdditions) -> None:
+        """Add what ``capture_additions`` collected, as if the step were taken again."""
 
     @abstractmethod
     @contextmanager
     def capture_additions(self) -> Iterator[HostAdditions]:
-        """Note what a block adds on the host, instead of adding it."""
+        """Collect the host additions of a block instead of adding them."""
 
     @abstractmethod
     def state_tensors(self) -> dict[str, Tensor]:
-        """The tensors that steps add to, always the same ones."""
+        """The tensors that steps add to; they are never replaced."""
 
     @abstractmethod
     def state_dict(self) -> State:
-        """What a checkpoint keeps: nothing is added up for it, since that would round."""
+        """The state for a checkpoint, without adding values up, since that would round."""
 
     @abstractmethod
     def load_state_dict(self, state: State) -> None:
-        """Go on from a checkpoint, in the same tensors; it may be of the other kind of sums."""
+        """Load a checkpoint of either kind of sums into the existing tensors."""
 
 
 class PendingSums(ABC):
-    """Sums that were taken."""
+    """Sums that were taken and may not have arrived yet."""
 
     @abstractmethod
     def read(self) -> Totals:
-        """All of them; waits if they have not arrived."""
+        """All sums; waits until they have arrived."""
 
 
 @final
 class HostSums(Sums):
-    """For values in the host's memory: kept in lists, since to add one up takes longer."""
+    """Sums of values in host memory: kept in lists, since adding up at each step is slower."""
 
     def __init__(self) -> None:
         self._series: dict[str, _Series] = {}
@@ -99,7 +99,7 @@ class HostSums(Sums):
             series.weights.append(count)
             series.count += count
             if len(series.values) >= MAX_KEPT_VALUES:
-                series.shorten()
+                series.add_up()
 
     @override
     def take(self) -> PendingSums:
@@ -107,8 +107,8 @@ class HostSums(Sums):
         return _PendingSeries(taken)
 
     @override
-    def count(self, notes: HostAdditions) -> None:
-        for name, total, count in notes:
+    def replay_additions(self, additions: HostAdditions) -> None:
+        for name, total, count in additions:
             series = self._series.setdefault(name, _Series())
             series.total += total
             series.count += count
@@ -116,13 +116,13 @@ class HostSums(Sums):
     @override
     @contextmanager
     def capture_additions(self) -> Iterator[HostAdditions]:
-        kept, self._series = self._series, {}
-        notes: HostAdditions = []
+        outer, self._series = self._series, {}
+        additions: HostAdditions = []
         try:
-            yield notes
+            yield additions
         finally:
-            notes += [(name, one.total, one.count) for name, one in self._series.items()]
-            self._series = kept
+            additions += [(name, one.total, one.count) for name, one in self._series.items()]
+            self._series = outer
 
     @override
     def state_tensors(self) -> dict[str, Tensor]:
@@ -136,14 +136,14 @@ class HostSums(Sums):
     def load_state_dict(self, state: State) -> None:
         self._series.clear()
         if "series" not in state:
-            self.count(sum_saved_state(state))
+            self.replay_additions(sum_saved_state(state))
         for name, one in state.get("series", {}).items():
             self._series[name] = _Series.from_state(one)
 
 
 @final
 class _Series:
-    """The values of one name, and what they are multiplied with."""
+    """The values of one name and their weights."""
 
     __slots__ = ("count", "counts", "total", "values", "weights")
 
@@ -155,7 +155,7 @@ class _Series:
         self.count = 0.0
 
     def add_other(self, value: Number, count: Number) -> None:
-        """Count in a value of any kind; counts that are not positive are left out."""
+        """Add a value of any kind; counts that are not positive are ignored."""
         if isinstance(count, Tensor):
             product, count = multiply_by_count(value, count, torch.float64)
             self.values.append(product)
@@ -169,10 +169,10 @@ class _Series:
             else:
                 self.total += value * count
         if len(self.values) >= MAX_KEPT_VALUES:
-            self.shorten()
+            self.add_up()
 
-    def shorten(self) -> None:
-        """Add the values up, without looking at the sum."""
+    def add_up(self) -> None:
+        """Replace the values by their sum, without reading it."""
         weights = torch.tensor(self.weights, dtype=torch.float64)
         self.values = [torch.dot(_join(self.values), weights)]
         self.weights = [1.0]
@@ -180,7 +180,7 @@ class _Series:
             self.counts = [_join(self.counts).sum()]
 
     def state_dict(self) -> State:
-        """Every value as it came."""
+        """All values, not added up."""
         return {
             "values": _pack(self.values),
             "weights": list(self.weights),
@@ -191,7 +191,7 @@ class _Series:
 
     @classmethod
     def from_state(cls, state: State) -> _Series:
-        """The series that gave this state."""
+        """The series with this state."""
         series = cls()
         series.values, series.counts = list(state["values"]), list(state["counts"])
         series.weights = list(state["weights"])
@@ -216,7 +216,7 @@ class _PendingSeries(PendingSums):
 
 
 def multiply_by_count(value: Number, count: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """A value times its count, and the count; both 0 where there are no items at all."""
+    """A value times its count, and the count; both 0 if there are no items."""
     count = count.detach().reshape(()).to(dtype).clamp(min=0)
     if isinstance(value, Tensor):
         value = value.detach().reshape(()).to(count.device, dtype)
@@ -224,28 +224,28 @@ def multiply_by_count(value: Number, count: Tensor, dtype: torch.dtype) -> tuple
 
 
 def sum_saved_state(state: State) -> HostAdditions:
-    """What the state of either kind of sums comes to."""
+    """The total of each name in the state of either kind of sums."""
     if "series" in state:
         read = {name: _Series.from_state(one).read() for name, one in state["series"].items()}
         return [(name, total, count) for name, (total, count) in read.items()]
     numbers = [number for chunk in state["chunks"] for number in chunk.tolist()]
-    notes: HostAdditions = []
+    additions: HostAdditions = []
     for name, (total, count) in state["hosts"].items():
         total += numbers[state["sums"][name]] if name in state["sums"] else 0.0
         count += numbers[state["counts"][name]] if name in state["counts"] else 0.0
-        notes.append((name, total, count))
-    return notes
+        additions.append((name, total, count))
+    return additions
 
 
 def _pack(numbers: list[Tensor]) -> Tensor | list[Tensor]:
-    """Numbers as one vector where they are all alike; either can be made a list again."""
+    """Numbers as one vector if they have the same dtype; ``list`` restores them."""
     if not numbers or any(one.dtype != numbers[0].dtype or one.dim() for one in numbers):
         return list(numbers)
     return torch.stack(numbers)
 
 
 def _join(numbers: list[Tensor]) -> Tensor:
-    """Single numbers as one vector of float64."""
+    """Numbers as one float64 vector."""
     if any(one.dtype != numbers[0].dtype or one.dim() for one in numbers):
         numbers = [one.reshape(()).double() for one in numbers]
     return torch.stack(numbers).double()

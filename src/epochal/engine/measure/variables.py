@@ -1,11 +1,11 @@
-"""Variables: numbers that somebody wants in the record beside the means of training.
+"""Variables: numbers that are recorded together with the training means.
 
-Task, hooks and components name them once, with a function that gives their value::
+Task, hooks and components register them once, with a function that returns the value::
 
     run.variables["temperature"] = lambda: self.temperature
 
-The function is asked whenever the record takes a point of training, and at no other step. It may
-give a tensor on the device, which is read when it has arrived, so that nobody waits for it.
+The function is called only when training points are recorded. It may return a tensor on the
+device, which is read asynchronously.
 """
 
 from __future__ import annotations
@@ -26,37 +26,36 @@ if TYPE_CHECKING:
     Variable = Callable[[], float | Tensor]
 
 LOSS_SCALE = "loss_scale"
-"""What fp16 multiplies losses with."""
+"""The factor of losses with fp16."""
 
 
 def request_variables(run: Run) -> Callable[[], dict[str, float]]:
-    """Ask for every variable and every learning rate; gives what reads them later.
+    """Read all variables and learning rates asynchronously; returns a function for their values.
 
     Raises:
-        TaskError: A variable is no number.
+        TaskError: A variable is not a number.
     """
     known: dict[str, float] = dict(run.learning_rates)
-    coming: dict[str, Tensor] = {}
-    for name, value in _ask(run).items():
+    copies: dict[str, AsyncCopy] = {}
+    for name, value in _call_variables(run).items():
         if isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "cpu":
-            coming[name] = value
+            copies[name] = AsyncCopy(value, [])
         else:
             known[name] = _read(name, value)
-    if not coming:
+    if not copies:
         return lambda: known
-    copies = {name: AsyncCopy(value, []) for name, value in coming.items()}
     return lambda: known | {name: float(copy.read()[0]) for name, copy in copies.items()}
 
 
-def _ask(run: Run) -> dict[str, float | Tensor]:
+def _call_variables(run: Run) -> dict[str, float | Tensor]:
     variables: Mapping[str, Variable] = run.variables
     values: dict[str, float | Tensor] = {}
-    for name, ask in variables.items():
-        if not str(getattr(ask, "__module__", "")).startswith("epochal."):
+    for name, variable in variables.items():
+        if not str(getattr(variable, "__module__", "")).startswith("epochal."):
             run.events.has_run_user_code = True
         try:
             with torch.no_grad():
-                value = ask()
+                value = variable()
         except Exception as error:
             error.add_note(f"raised by run.variables[{name!r}]")
             raise
@@ -71,8 +70,8 @@ def _read(name: str, value: object) -> float:
         except (RuntimeError, ValueError):  # a tensor of several numbers
             pass
     raise TaskError(
-        f"run.variables[{name!r}]: gives {_shown(value)}, which is not a number\n"
-        "  give a float or a tensor with one element"
+        f"run.variables[{name!r}]: returned {_shown(value)}, not a number\n"
+        "  return a float or a tensor with one element"
     )
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGUSR1: the run saves at the next step boundary and ends, with no step lost."""
+"""SIGTERM and SIGUSR1: the run saves at the next step boundary and ends."""
 
 from __future__ import annotations
 
@@ -32,65 +32,65 @@ _logger = logging.getLogger(__name__)
 
 
 class EvaluationInterrupted(KeyboardInterrupt):
-    """An evaluation was given up since the run is to end; it is due again when that goes on."""
+    """An evaluation was interrupted because the run ends; it is due again after a resume."""
 
 
 def is_interrupted_or_preempted(run: Run) -> bool:
-    """Whether somebody outside wants the run to end, so that nothing long may begin."""
+    """Whether Ctrl-C or a signal ends the run, so that nothing long should start."""
     return run.stop_status in ("interrupted", PREEMPTED)
 
 
 @final
 class SignalSafeLog:
-    """Warns from handlers of signals, in threads: what they interrupt may be writing just then."""
+    """Logs warnings from signal handlers, in threads: the interrupted code may hold log locks."""
 
     def __init__(self) -> None:
         self._pending: list[_thread.LockType] = []
 
     def warn(self, text: str, *values: object) -> None:
-        """Have a warning logged as soon as that is possible."""
-        spoken = _thread.allocate_lock()
-        spoken.acquire()
-        self._pending.append(spoken)
+        """Log a warning as soon as possible."""
+        is_logged = _thread.allocate_lock()
+        is_logged.acquire()
+        self._pending.append(is_logged)
 
-        def speak() -> None:
+        def log() -> None:
             try:
                 _logger.warning(text, *values)
             finally:
-                spoken.release()
+                is_logged.release()
 
-        # Not a Thread: to start one waits for a lock that the interrupted code may hold.
-        _thread.start_new_thread(speak, ())
+        # Not a Thread: starting one waits for a lock that the interrupted code may hold.
+        _thread.start_new_thread(log, ())
 
     def finish(self) -> None:
-        """Wait until all was said; not from within a handler."""
+        """Wait until all warnings are logged; must not be called in a signal handler."""
         while self._pending:
             self._pending.pop().acquire()
 
 
 @final
 class Preemption:
-    """What a run does about signals that ask for the machine back.
+    """Handles the signals with which a scheduler preempts a run.
 
     Args:
-        run: Ends at its next step boundary, after a save; before its first step at once.
-        request_save: Has the run saved at its next step boundary.
+        run: Saves and ends at its next step boundary; ends at once before its first step.
+        request_save: Requests a save at the next step boundary.
     """
 
     def __init__(self, run: Run, request_save: Callable[[Run, str], object]) -> None:
         self.is_ending = False
-        """Whether the run is over and only its last events are left."""
+        """Whether only the last events of the run are left."""
 
-        self.voice = SignalSafeLog()
+        self.signal_log = SignalSafeLog()
         self._run = run
         self._request_save = request_save
         self._num_terms = 0
 
-    def take(self, number: int) -> None:
-        """React to a signal; the second SIGTERM ends the run wherever it is.
+    def handle_signal(self, number: int) -> None:
+        """Request a save and the end of the run; the second SIGTERM ends it at once.
 
         Raises:
-            Preempted: There is nothing to wait for.
+            Preempted: The run must end at once.
         """
         run, name = self._run, signal.Signals(number).name
         self._num_terms += number == signal.SIGTERM
@@ -103,19 +103,17 @@ class Preemption:
                 self._request_save(run, PREEMPTED)
         if is_urgent or not (is_over or has_steps):
             raise Preempted(f"{name} ended the run at once")
-        what = (
-            "the run is about to end anyway" if is_over else "saving after this step, then ending"
-        )
-        self.voice.warn("%s: %s; SIGTERM again ends it at once", name, what)
+        what = "the run is already ending" if is_over else "saving after this step, then ending"
+        self.signal_log.warn("%s: %s; SIGTERM again ends it at once", name, what)
 
 
 @contextmanager
 def handling_preemption(
     run: Run, request_save: Callable[[Run, str], object]
 ) -> Iterator[Preemption]:
-    """React to SIGTERM and SIGUSR1 in a block; handlers are as before when it is over.
+    """Handle SIGTERM and SIGUSR1 in a block, then restore the handlers.
 
-    Only the main thread can; a signal that is ignored stays so.
+    Does nothing outside the main thread; ignored signals stay ignored.
     """
     preemption = Preemption(run, request_save)
     if threading.current_thread() is not threading.main_thread():
@@ -129,24 +127,24 @@ def handling_preemption(
         if handler not in (None, signal.SIG_IGN)
     }
 
-    def take(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         if os.getpid() == owner:
-            preemption.take(number)
+            preemption.handle_signal(number)
         else:
             handle_in_child(before[number], number, frame)
 
     for number in before:
-        signal.signal(number, take)
+        signal.signal(number, handle)
     try:
         yield preemption
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        preemption.voice.finish()
+        preemption.signal_log.finish()
 
 
 def handle_in_child(before: Handler, number: int, frame: FrameType | None) -> None:
-    """React in a process that was forked off as it would have before the run."""
+    """Handle a signal in a forked process with the handler from before the run."""
     if callable(before):
         before(number, frame)
     elif before == signal.SIG_DFL:
@@ -156,35 +154,35 @@ def handle_in_child(before: Handler, number: int, frame: FrameType | None) -> No
 
 @final
 class SignalTolerantWorker:
-    """Starts a loader's worker such that it leaves signals for its whole group to the run.
+    """A ``worker_init_fn`` with which loader workers survive the first SIGTERM.
 
-    Schedulers tell every process of a job to end, but a loader without workers would fail where
-    the run can still save. Who wants to end a worker, as torch does in the end, insists.
+    Schedulers signal all processes of a job, but the run needs its workers until it has saved.
+    The second SIGTERM, which torch sends at the end, ends the worker.
 
     Args:
-        then: The ``worker_init_fn`` that the loader had.
+        init: The ``worker_init_fn`` that the loader had.
     """
 
-    def __init__(self, then: Callable[[int], None] | None) -> None:
-        self._then = then
-        self._is_told = False
+    def __init__(self, init: Callable[[int], None] | None) -> None:
+        self._init = init
+        self._was_terminated = False
 
     def __call__(self, worker: int) -> None:
-        """Start worker number so and so."""
+        """Set the signal handlers of a worker, then call the original function."""
         for number in PREEMPTION_SIGNALS:
-            signal.signal(number, self._hear)
-        if self._then is not None:
-            self._then(worker)
+            signal.signal(number, self._handle_signal)
+        if self._init is not None:
+            self._init(worker)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM and self._is_told:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM and self._was_terminated:
             os._exit(0)
-        self._is_told |= number == signal.SIGTERM
+        self._was_terminated |= number == signal.SIGTERM
 
 
 def protect_workers_from_signals(loader: object) -> None:
-    """Have the workers of a loader outlive the first signal to their whole group."""
+    """Let the workers of a loader survive the first signal to their process group."""
     if isinstance(loader, DataLoader) and loader.num_workers > 0:
-        start = loader.worker_init_fn
-        if not isinstance(start, SignalTolerantWorker):
-            loader.worker_init_fn = SignalTolerantWorker(start)
+        init = loader.worker_init_fn
+        if not isinstance(init, SignalTolerantWorker):
+            loader.worker_init_fn = SignalTolerantWorker(init)

@@ -52,6 +52,7 @@ class Snapshot:
         run: Between two steps.
         tensors: Those to copy, by name; by default all that a step changes in place.
         has_objects: False for a snapshot that is only compared with others.
+        is_on_host: Copy tensors to the host even if the device has free memory.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class Snapshot:
         tensors: Mapping[str, Tensor] | None = None,
         *,
         has_objects: bool = True,
+        is_on_host: bool = False,
     ) -> None:
         self._restorers: list[Restore] = []
         for _, value in walk_run_objects(run) if has_objects else ():
             self.keep(value, is_plain=value is run.task)
         self._tensors = find_state_tensors(run) if tensors is None else dict(tensors)
-        place = run.device if _has_room(self._tensors, run.device) else torch.device("cpu")
+        is_on_host = is_on_host or not _has_room(self._tensors, run.device)
+        place = torch.device("cpu") if is_on_host else run.device
         self._copies = {
             name: tensor.detach().to(place, copy=True) for name, tensor in self._tensors.items()
         }
@@ -131,8 +134,8 @@ class Snapshot:
 
 
 def take_whole_snapshot(run: Run) -> Snapshot:
-    """A snapshot that also has gradients, optimizer, hooks and data of a run not started yet."""
-    snapshot = Snapshot(run)
+    """A snapshot on the host that also has gradients, optimizer, hooks and the training data."""
+    snapshot = Snapshot(run, is_on_host=True)
     for parameter in run.model.parameters():
         snapshot.add(partial(setattr, parameter, "grad", parameter.grad))
         snapshot.add(partial(parameter.requires_grad_, parameter.requires_grad))

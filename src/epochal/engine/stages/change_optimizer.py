@@ -13,6 +13,7 @@ from epochal.engine.interfaces.options import OptimOptions
 from epochal.engine.interfaces.schedule import OptimizerSchedules, TorchSchedule, Warmup
 from epochal.engine.optim.group_rates import read_rate
 from epochal.engine.optim.multi_optimizer import Optimizers, list_optimizers
+from epochal.engine.state.optimizer_state import IMPLEMENTATION_OPTIONS
 from epochal.engine.step.updater import ClosureUpdater, Updater, choose_updater
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
@@ -32,8 +33,6 @@ _CONFIG_ONLY_KEYS = ("type", "groups", "layer_decay", "no_decay", "freeze")
 
 _UPDATE_KEYS = frozenset(one.name for one in fields(OptimOptions)) - {*_CONFIG_ONLY_KEYS}
 """Keys that say how updates are made, with any optimizer."""
-
-_IMPLEMENTATION_OPTIONS = ("params", "fused", "foreach", "capturable", "differentiable")
 
 
 class MakeOptimizer(Protocol):
@@ -267,7 +266,7 @@ def _copy_options(run: Run, made: Optimizer) -> None:
     assert run.optimizer is not None
     rates = [read_rate(group["lr"]) for group in made.param_groups]
     has_other_rates = rates != _read_base_rates(run)
-    left_out = (*_IMPLEMENTATION_OPTIONS, "lr")
+    left_out = (*IMPLEMENTATION_OPTIONS, "lr")
     for group, other, rate in zip(
         run.optimizer.param_groups, made.param_groups, rates, strict=True
     ):

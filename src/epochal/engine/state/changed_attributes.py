@@ -12,7 +12,11 @@ from torch import Tensor, nn
 
 from epochal.checkpoint import serialize_tree
 from epochal.engine.device.seeding import read_generator_state, set_generator_state
-from epochal.engine.snapshot.run_objects import RUN_OWNED_SUFFIXES, fingerprint_value
+from epochal.engine.snapshot.run_objects import (
+    MODULE_ATTRIBUTES,
+    RUN_OWNED_SUFFIXES,
+    fingerprint_value,
+)
 from epochal.engine.state.optimizer_state import restore_in_place
 from epochal.errors import CheckpointError
 
@@ -27,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTRIBUTE_BYTES = 2**20
 """Of one attribute; larger ones are results, such as outputs, and not saved."""
-
-_MODULE_NAMES = frozenset(vars(nn.Module()))
 
 
 @final
@@ -110,7 +112,7 @@ class ChangedAttributes:
     def _all(self) -> Iterator[tuple[str, object, str, object]]:
         for prefix, owner in self._owners():
             for attribute, value in list(vars(owner).items()):
-                is_part = isinstance(value, nn.Module) or attribute in _MODULE_NAMES
+                is_part = isinstance(value, nn.Module) or attribute in MODULE_ATTRIBUTES
                 is_of_the_run = owner is self._run.task and attribute.endswith(RUN_OWNED_SUFFIXES)
                 if not is_part and not is_of_the_run and not callable(value):
                     yield f"{prefix}.{attribute}", owner, attribute, value

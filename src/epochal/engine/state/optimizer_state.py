@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
+from epochal.engine.optim.optim_groups import task_parameters
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -17,17 +18,13 @@ if TYPE_CHECKING:
 
     State = dict[str, Any]  # a tree of plain data and tensors
 
-# They change how a step is computed, not its result: the new optimizer keeps its own.
-_IMPLEMENTATION_OPTIONS = frozenset({"params", "fused", "foreach", "capturable", "differentiable"})
+IMPLEMENTATION_OPTIONS = frozenset({"params", "fused", "foreach", "capturable", "differentiable"})
+"""Keys of groups that change how a step is computed, not its result: an optimizer keeps its own."""
 
 
 def name_all_parameters(run: Run) -> dict[str, Tensor]:
     """Every parameter by its first name: of the model, the task, the loss, or the optimizer."""
-    found: dict[str, Tensor] = dict(run.model.named_parameters())
-    for attribute, part in getattr(run.task, "__dict__", {}).items():
-        if isinstance(part, nn.Module):
-            for name, parameter in part.named_parameters():
-                found[f"task.{attribute}.{name}"] = parameter
+    found: dict[str, Tensor] = {**dict(run.model.named_parameters()), **task_parameters(run.task)}
     for name, parameter in run.loss.named_parameters() if run.loss is not None else ():
         found[f"loss.{name}"] = parameter
     groups = [] if run.optimizer is None else run.optimizer.param_groups
@@ -47,7 +44,7 @@ def collect_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) ->
         {
             "params": [names[id(parameter)] for parameter in group["params"]],
             "options": {
-                name: value for name, value in group.items() if name not in _IMPLEMENTATION_OPTIONS
+                name: value for name, value in group.items() if name not in IMPLEMENTATION_OPTIONS
             },
         }
         for group in optimizer.param_groups
@@ -55,8 +52,8 @@ def collect_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) ->
     states: State = {}
     others: State = {}
     on_host: dict[str, list[str]] = {}
-    kept: dict[Any, Any] = optimizer.state  # torch declares tensors, but takes other keys too
-    for key, state in kept.items():
+    current: dict[Any, Any] = optimizer.state  # torch declares tensors, but takes other keys too
+    for key, state in current.items():
         if not isinstance(key, Tensor):
             others[str(key)] = state
             continue
@@ -79,19 +76,19 @@ def restore_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor], st
         return
     names = _names(parameters)
     _restore_groups(optimizer, parameters, state["groups"])
-    kept: dict[Any, Any] = optimizer.state
-    for key in [key for key in kept if names.get(id(key)) not in state["state"]]:
-        del kept[key]
+    current: dict[Any, Any] = optimizer.state
+    for key in [key for key in current if names.get(id(key)) not in state["state"]]:
+        del current[key]
     for name, saved in state["state"].items():
         parameter = parameters[name]
-        own = kept[parameter]
+        own = current[parameter]
         for part in own.keys() - saved.keys():
             del own[part]
         for part, value in saved.items():
-            is_beside = part in state["on_host"].get(name, ())
-            device = torch.device("cpu") if is_beside else parameter.device
+            is_on_host = part in state["on_host"].get(name, ())
+            device = torch.device("cpu") if is_on_host else parameter.device
             own[part] = restore_in_place(own.get(part), value, device)
-    kept.update(state["others"])
+    current.update(state["others"])
 
 
 def restore_in_place(existing: object, value: Any, device: torch.device) -> Any:  # noqa: ANN401 - any tree

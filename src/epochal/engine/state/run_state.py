@@ -149,16 +149,16 @@ def _collect_object(part: Any) -> State:  # noqa: ANN401 - a metric of the user
     """The ``state_dict`` of an object, or its attributes that can be saved."""
     if hasattr(part, "state_dict"):
         return {"own": part.state_dict()}
-    kept, on_host = {}, []
+    attributes, on_host = {}, []
     for name, value in vars(part).items():
         try:
             serialize_tree(value, name)
         except CheckpointError:
             continue
-        kept[name] = value
+        attributes[name] = value
         if isinstance(value, Tensor) and value.device.type == "cpu":
             on_host.append(name)
-    return {"attributes": kept, "on_host": on_host}
+    return {"attributes": attributes, "on_host": on_host}
 
 
 def _restore_object(part: Any, state: State, device: torch.device) -> None:  # noqa: ANN401 - same

@@ -41,9 +41,9 @@ _REPORTED_SECONDS = 1.0
 
 def request_save(run: Run, reason: str) -> None:
     """Save the run at its next step boundary, or at this one; safe in signal handlers."""
-    reasons = [*filter(None, run.requests_save.split(", "))]
+    reasons = [*filter(None, run.save_reasons.split(", "))]
     if reason not in reasons:
-        run.requests_save = ", ".join([*reasons, reason])
+        run.save_reasons = ", ".join([*reasons, reason])
     run.plan.wake()
 
 
@@ -54,19 +54,19 @@ def save_if_requested(run: Run) -> None:
     """
     saver = run.saver
     if saver is None:
-        run.requests_save = ""
+        run.save_reasons = ""
         return
     saver.report_finished_write(run)
     if run.diverged_at is not None:
-        run.requests_save = ""  # the run leaves this state
+        run.save_reasons = ""  # the run leaves this state
         return
     if run.stop_reason and saver.saved_at != _position(run):
         request_save(run, END_REASON)
     ends_epoch_next = (
         run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
     )
-    if run.requests_save and not ends_epoch_next:
-        reason, run.requests_save = run.requests_save, ""
+    if run.save_reasons and not ends_epoch_next:
+        reason, run.save_reasons = run.save_reasons, ""
         saver.save(run, reason)
 
 

@@ -1,4 +1,4 @@
-"""What became of a batch, and whether the task's numbers can be used."""
+"""The outcome of a batch, and the checks of the losses and metrics that a task returns."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch, Output
     from epochal.engine.measure.sums import Number, Weighted
 
-# The usual types first: asking an abstract one takes several times as long.
+# The usual types first: isinstance of an abstract class is several times slower.
 _MAPPINGS = (dict, Mapping)
 _NUMBERS = (int, float, numbers.Real)
 
-Fail = Callable[[str, str], NoReturn]  # what is wrong, and what to do
+Fail = Callable[[str, str], NoReturn]  # takes what is wrong and a hint
 
 
 @final
 @dataclass(slots=True)
 class Outcome:
-    """What became of one batch."""
+    """One batch with its output, losses and metrics."""
 
     batch: Batch
-    """As the model saw it: moved, cast and through ``pre_batch_forward``."""
+    """The batch that the model got: moved, cast and after ``pre_batch_forward``."""
 
     out: Output
     losses: dict[str, Weighted] = field(default_factory=dict)
@@ -43,13 +43,13 @@ class Outcome:
 
     @property
     def count(self) -> Number:
-        """How many items the loss is a mean of."""
+        """The number of items over which the loss is a mean."""
         return self.losses["loss"][1]
 
 
 def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
     """The losses of a batch, each with a count; a bare value gets the batch size."""
-    # What tasks usually return is known by exact types, without a call, at each step.
+    # Fast path at each step: exact types, no function calls.
     if type(losses) is dict and "loss" in losses:
         for entry in losses.values():
             if type(entry) is not tuple or len(entry) != 2:
@@ -84,15 +84,15 @@ def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
 
 
 def check_number(name: str, value: object, fail: Fail) -> float:
-    """One value of a whole pass as a float."""
+    """A metric of a whole pass as a float."""
     try:
-        return float(value)  # type: ignore[arg-type]  # tensors and arrays of one number too
+        return float(value)  # type: ignore[arg-type]  # also tensors and arrays of one number
     except (TypeError, ValueError, RuntimeError):
         fail(f"{name!r} is {value!r}, not a number", "return a number or a tensor of one number")
 
 
 def _check_all(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
-    """The losses in any structure that can be understood, or an error that helps."""
+    """The losses from any supported structure, or an error with a hint."""
     if isinstance(losses, Tensor):
         losses = {"loss": losses}
     if not isinstance(losses, _MAPPINGS):
@@ -110,12 +110,12 @@ def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail) -> Weighted:
     if not isinstance(entry, tuple | list):
         size = batch_size(batch)
         if size is None:
-            what = f"{name!r} has no count, and the batch shows no size"
+            what = f"{name!r} has no count, and the batch has no known size"
             fail(what, f'return {{"{name}": (value, count)}}')
         entry = (entry, size)
     value, count = _pair(name, entry, fail)
     if not isinstance(count, Tensor) and count <= 0:
-        fail(f"{name!r} has the count {count!r}", "return how many items the loss is a mean of")
+        fail(f"{name!r} has the count {count!r}", "return the number of items of the mean")
     return value, count
 
 

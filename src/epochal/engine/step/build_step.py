@@ -1,4 +1,4 @@
-"""What a step is made of: a microbatch's two halves, the update, and the learning rate after it."""
+"""Builds the functions of a step: before backward, after backward, and the learning rate."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def build_step(run: Run, take_step: TakeStep) -> TakeStep:
-    """The step that the loop takes: an update, and then the learning rate of the next one.
+    """The step of the loop: an update, then the learning rate of the next step.
 
     Args:
-        run: Its updater is bound already.
-        take_step: Makes one update out of microbatches.
+        run: With a bound updater.
+        take_step: Takes one optimizer step from microbatches.
     """
     rate = run.updater.rate
     if not rate.is_moved_by_steps:
@@ -45,34 +45,34 @@ def build_step(run: Run, take_step: TakeStep) -> TakeStep:
 
 @final
 class BatchFunctions:
-    """What comes before a microbatch's backward pass, and what comes after it.
+    """The functions called before and after the backward pass of a microbatch.
 
-    Nothing is asked per batch that is known when these are made.
+    Decides everything in advance that does not depend on the batch.
 
     Args:
-        run: With the listeners, metrics and task calls of this moment.
+        run: Its current listeners, metrics and task calls are used.
     """
 
     def __init__(self, run: Run) -> None:
         train = check_each_loss(run, run.calls.train) if run.is_debug else run.calls.train
         self.train = _with_batch_start(run, train)
-        """Moves a batch and goes as far as the loss."""
+        """Moves a batch and computes its losses."""
 
         self.report = _build_report(run)
-        """Computes extra metrics and counts the batch into the averages."""
+        """Computes extra metrics and adds the batch to the means."""
 
         self.measure = _build_measure(run)
-        """Shows the batch to the metric objects that training has."""
+        """Updates the metric objects of training."""
 
         finish = self.report
         if run.train_metrics:
             finish = _chain(finish, self.measure)
         self.finish = _with_batch_end(run, finish)
-        """All that comes after: ``report``, ``measure``, and the listeners of ``batch_end``."""
+        """Calls ``report``, ``measure`` and the listeners of ``batch_end``."""
 
 
 def unprepared_step(*_: object) -> NoReturn:
-    """Stand in for the step of a run that is not prepared to train."""
+    """The step of a run that is not prepared to train: it fails."""
     raise AssertionError("the run was not prepared to train")
 
 
@@ -116,12 +116,12 @@ def _with_batch_start(run: Run, train: TrainBatch) -> TrainBatch:
     if not listeners:
         return train
 
-    def tell_and_train(batch: Batch) -> Outcome:
+    def notify_and_train(batch: Batch) -> Outcome:
         for listener in listeners:
             call_listener(listener, run, "train", run.batch_index, batch)
         return train(batch)
 
-    return tell_and_train
+    return notify_and_train
 
 
 def _with_batch_end(run: Run, finish: FinishBatch) -> FinishBatch:
@@ -129,9 +129,9 @@ def _with_batch_end(run: Run, finish: FinishBatch) -> FinishBatch:
     if not listeners:
         return finish
 
-    def finish_and_tell(outcome: Outcome) -> None:
+    def finish_and_notify(outcome: Outcome) -> None:
         finish(outcome)
         for listener in listeners:
             call_listener(listener, run, "train", run.batch_index, outcome.batch, outcome.out)
 
-    return finish_and_tell
+    return finish_and_notify

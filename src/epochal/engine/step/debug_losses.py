@@ -1,4 +1,4 @@
-"""Whose fault it is: each named loss back-propagated alone, while debugging."""
+"""Debug mode: checks the gradient of each named loss separately."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 def check_each_loss(run: Run, train: TrainBatch) -> TrainBatch:
-    """What ``train`` does, and then the gradient of each named loss by itself.
+    """A function that calls ``train`` and then checks the gradient of each named loss.
 
-    One whose backward pass fails is an error with its name; one that is not finite, or has
-    gradients that are not, is told the first time. The update itself stays the same.
+    A loss whose backward pass fails raises an error with its name. The first time that a loss or
+    its gradients are not finite, that is logged. The update does not change.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
 
-    def train_and_blame(batch: Batch) -> Outcome:
+    def train_and_check(batch: Batch) -> Outcome:
         outcome = train(batch)
         names = sorted(outcome.losses, key=lambda name: name == TOTAL_LOSS)  # the sum comes last
         has_found = False
         for name in names:
             if name == TOTAL_LOSS and has_found:
                 break
-            complaint = _find_problem(run, name, outcome)
-            if complaint:
+            problem = _find_problem(run, name, outcome)
+            if problem:
                 has_found = True
-                if name not in told:
-                    told.add(name)
-                    logger.error("%s", complaint)
+                if name not in reported:
+                    reported.add(name)
+                    logger.error("%s", problem)
         return outcome
 
-    return train_and_blame
+    return train_and_check
 
 
 def _find_problem(run: Run, name: str, outcome: Outcome) -> str:
-    """What is wrong with one loss, in words; empty if nothing is."""
+    """A description of what is wrong with one loss; empty if nothing is."""
     value = outcome.losses[name][0]
     if not isinstance(value, Tensor) or not value.requires_grad:
         return ""
@@ -66,7 +66,7 @@ def _find_problem(run: Run, name: str, outcome: Outcome) -> str:
             f"loss {name!r}: its backward pass fails: {what}\n  {_describe(run, name, outcome)}"
         ) from error
     bad = [
-        named.get(id(parameter), "a parameter outside of the model")
+        named.get(id(parameter), "a parameter outside the model")
         for parameter, gradient in zip(parameters, found, strict=True)
         if gradient is not None and not bool(torch.isfinite(gradient).all())
     ]
@@ -77,14 +77,14 @@ def _find_problem(run: Run, name: str, outcome: Outcome) -> str:
 
 
 def _describe(run: Run, name: str, outcome: Outcome) -> str:
-    """Where it happened, and what the loss could see."""
+    """Epoch, batch, and the ranges of the tensors in output and batch."""
     place = f"in epoch {run.epoch_number}, batch {run.batch_index + 1}"
     parts = [f"its value is {float(torch.as_tensor(outcome.losses[name][0]).detach())}"]
-    for source, whole in (("out", outcome.out), ("batch", outcome.batch)):
-        if isinstance(whole, Tensor):
-            parts.append(f"{source} {_range(whole)}")
-        for key in known_names(whole)[:_MOST_SHOWN]:
-            part = find_by_path(whole, (key,))
+    for source, value in (("out", outcome.out), ("batch", outcome.batch)):
+        if isinstance(value, Tensor):
+            parts.append(f"{source} {_range(value)}")
+        for key in known_names(value)[:_MAX_SHOWN]:
+            part = find_by_path(value, (key,))
             if isinstance(part, Tensor) and part.numel():
                 parts.append(f"{source}.{key} {_range(part)}")
     return f"{place}: {', '.join(parts)}"
@@ -100,5 +100,5 @@ def _range(tensor: Tensor) -> str:
 
 
 def _listing(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(names[:_MOST_SHOWN]) + more
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return ", ".join(names[:_MAX_SHOWN]) + more

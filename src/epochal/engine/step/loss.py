@@ -1,4 +1,4 @@
-"""The loss of a run: named terms, each with a weight and fed with parts of output and batch."""
+"""The loss of a config: a weighted sum of named terms over parts of output and batch."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from epochal.engine.measure.sums import Number, Weighted
 
 TOTAL_LOSS = "loss"
-"""The name of the weighted sum; a term cannot have it, unless it is the only one."""
+"""The name of the weighted sum; a term may have it only if it is the only term."""
 
 
 @final
 class LossTerm:
-    """One summand: a function of parts of output and batch, which gives a mean over its items.
+    """One term: a function of parts of output and batch that returns a mean over items.
 
     Args:
-        function: A module or a function; it gives a tensor of one number, or that and a count.
-        name: What its value is called; that of the sum if it is the only term.
-        weight: Its share of the sum.
-        inputs: What each argument is: ``out.logits``, ``batch.label``, ``batch.1``, or all of
-            ``out`` or ``batch``. What is left out is found by its name, if there is no doubt.
-        key: Where it stands in the config, for messages.
-        place: The same in its file.
+        function: A module or a function; returns a tensor of one number, or that and a count.
+        name: The name of its value; that of the sum if it is the only term.
+        weight: Its factor in the sum.
+        inputs: The path of each argument: ``out.logits``, ``batch.label``, ``batch.1``, or all of
+            ``out`` or ``batch``. Missing arguments are found by name, if that is unambiguous.
+        key: Its key in the config, for messages.
+        place: Its place in the config file, for messages.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LossTerm:
         self._sized = find_count_argument(self._routes)
 
     def compute(self, out: Output, batch: Batch) -> tuple[Tensor, Number]:
-        """The value for a batch, and how many items it is a mean of."""
+        """The value for a batch, and the number of items over which it is a mean."""
         if not self.is_complete:
             self._complete(out, batch)
         arguments = {
@@ -84,7 +84,7 @@ class LossTerm:
 
     @property
     def kind(self) -> str:
-        """What its function is called."""
+        """The name of its function."""
         return _function_name(self.function)
 
     def _count(self, arguments: Mapping[str, Any], batch: Batch) -> int:
@@ -93,7 +93,7 @@ class LossTerm:
             return len(sized)
         size = batch_size(batch)
         if size is None:
-            what = "the batch shows no size, so nobody knows how many items this is a mean of"
+            what = "returned no count, and the batch has no known size"
             self._fail(what, "return (value, count)")
         return size
 
@@ -105,10 +105,10 @@ class LossTerm:
         if isinstance(result, tuple) and len(result) == 2:
             value, count = result
         if not isinstance(value, Tensor):
-            what = f"gave {value!r}, not a tensor"
+            what = f"returned {value!r}, not a tensor"
             self._fail(what, "return a tensor of one number, or (tensor, count)")
         if value.numel() != 1:
-            what = f"gave a tensor of shape {tuple(value.shape)}, not one number"
+            what = f"returned a tensor of shape {tuple(value.shape)}, not one number"
             self._fail(what, "reduce it, for example with .mean() or `reduction: mean`")
         return value, self._count(arguments, batch) if count is None else count
 
@@ -124,7 +124,7 @@ class LossTerm:
         return source == "out", tuple(names)
 
     def _complete(self, out: Output, batch: Batch) -> None:
-        """Find what the config does not say, by the names in the first batch."""
+        """Find the inputs that the config does not give, by the names in the first batch."""
         for position, argument in enumerate(self._needed):
             if argument not in self._routes:
                 route = guess_route(argument, position, len(self._needed), out, batch)
@@ -160,15 +160,15 @@ class LossTerm:
 
 @final
 class Loss(nn.Module):
-    """A weighted sum of terms; called with output and batch it gives all of them by name.
+    """A weighted sum of terms; called with output and batch, it returns all terms by name.
 
-    Parameters and buffers of terms are its own, so that they move, train and are saved with it.
+    Terms that are modules are its submodules, so that they move, train and are saved with it.
 
     Args:
-        terms: With names that differ.
+        terms: With unique names.
 
     Raises:
-        ConfigError: Two terms have one name, or one has that of the sum.
+        ConfigError: Two terms have the same name, or one has the name of the sum.
     """
 
     def __init__(self, terms: Sequence[LossTerm]) -> None:
@@ -177,7 +177,7 @@ class Loss(nn.Module):
         self._terms = tuple(terms)
         self._is_named = [term.name for term in terms] != [TOTAL_LOSS]
         self.weights = {term.name: term.weight for term in terms}
-        """The weight of each term; a term without any is neither computed nor logged."""
+        """The weight of each term; a term with weight 0 is neither computed nor logged."""
 
         modules = {term.name: one for term in terms if (one := _module_of(term)) is not None}
         self.terms = nn.ModuleDict(modules)
@@ -195,10 +195,10 @@ class Loss(nn.Module):
             value, items = term.compute(out, batch)
             terms[term.name] = value, items
             weighted = value if weight == 1 else value * weight
-            # The first term's items weigh the batch against others of the same step.
+            # The count of the first term is the weight of the batch among microbatches.
             total, count = (weighted, items) if total is None else (total + weighted, count)
         if total is None:
-            hint = "give at least one of them another weight"
+            hint = "give at least one term another weight"
             raise TaskError(f"loss: every term has the weight 0\n  {hint}")
         return (
             {TOTAL_LOSS: (total, count), **terms}
@@ -207,15 +207,17 @@ class Loss(nn.Module):
         )
 
     def describe(self) -> str:
-        """The sum in words, such as ``ce + 0.3 aux``."""
-        shares = {name: weight for name, weight in self.weights.items() if weight}
+        """The sum as text, such as ``ce + 0.3 aux``."""
         kinds = {term.name: term.name if self._is_named else term.kind for term in self._terms}
-        words = [kinds[n] if one == 1 else f"{one:g} {kinds[n]}" for n, one in shares.items()]
-        return " + ".join(words)
+        return " + ".join(
+            kinds[name] if weight == 1 else f"{weight:g} {kinds[name]}"
+            for name, weight in self.weights.items()
+            if weight
+        )
 
     @property
     def is_complete(self) -> bool:
-        """Whether the inputs of all terms are known, as they are after the first batch."""
+        """Whether the inputs of all terms are known; true after the first batch."""
         return all(term.is_complete for term in self._terms)
 
     @property
@@ -224,15 +226,15 @@ class Loss(nn.Module):
         return tuple(term.name for term in self._terms)
 
     def trained_parameters(self) -> dict[str, nn.Parameter]:
-        """What its terms learn, by the names that a run knows it by."""
+        """The trained parameters of its terms, named ``loss.<name>``."""
         named = self.named_parameters()
         return {f"loss.{name}": one for name, one in named if one.requires_grad}
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Give some terms another weight, from the next batch on.
+        """Change the weights of some terms, from the next batch on.
 
         Raises:
-            ConfigError: There is no term of such a name.
+            ConfigError: There is no term of this name.
         """
         for name in weights:
             if name not in self.weights:

@@ -1,4 +1,4 @@
-"""Which parts of output and batch a function is fed with: written, or found by its arguments."""
+"""Finds the parts of output and batch that the arguments of a loss function refer to."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Route = tuple[bool, tuple[str, ...]]  # whether it starts at the output, and the
 
 
 def read_parameters(function: Function) -> tuple[list[str], list[str | None]]:
-    """The arguments that a function needs, and those it knows; None among these: any."""
+    """The arguments that a function needs, and all that it accepts; None there means any."""
     called = function.forward if isinstance(function, nn.Module) else function
     try:
         parameters = inspect.signature(called).parameters.values()
-    except ValueError:  # built-in functions may not tell
+    except ValueError:  # some built-in functions have no signature
         return [], [None]
     named = [one for one in parameters if one.kind in _BY_NAME]
     known: list[str | None] = [one.name for one in named]
@@ -33,7 +33,7 @@ def read_parameters(function: Function) -> tuple[list[str], list[str | None]]:
 
 
 def find_count_argument(routes: Mapping[str, Route]) -> str:
-    """The argument whose length is the number of items: the target, or the first of the batch."""
+    """The argument whose length is the item count: ``target``, or the first from the batch."""
     of_batch = [name for name, (is_out, path) in routes.items() if not is_out and path]
     return "target" if "target" in of_batch else next(iter(of_batch), "")
 
@@ -41,18 +41,19 @@ def find_count_argument(routes: Mapping[str, Route]) -> str:
 def guess_route(
     argument: str, position: int, count: int, out: Output, batch: Batch
 ) -> Route | None:
-    """Where an argument comes from, if only one answer is possible.
+    """The route to an argument, or None if it is ambiguous or missing.
 
     Args:
         argument: Its name.
-        position: Its place among those that are needed.
-        count: How many these are.
-        out: What a task made of a batch.
-        batch: That batch.
+        position: Its position among the needed arguments.
+        count: The number of needed arguments.
+        out: The output of the task.
+        batch: The batch of that output.
     """
     if argument in ("out", "batch"):
         return argument == "out", ()
-    named = [is_out for is_out, one in ((True, out), (False, batch)) if _has(one, argument)]
+    sources = ((True, out), (False, batch))
+    named = [is_out for is_out, source in sources if argument in known_names(source)]
     if named:
         return (named[0], (argument,)) if len(named) == 1 else None
     if position == 0:
@@ -68,18 +69,14 @@ def _only_tensor(out: Output) -> Route | None:
     return (True, (tensors[0],)) if len(tensors) == 1 else None
 
 
-def _has(source: object, name: str) -> bool:
-    return name in known_names(source)
-
-
 def list_names(source: object) -> str:
-    """What an output or a batch has, in words."""
+    """The names in an output or a batch, for messages."""
     names = known_names(source)
     return ", ".join(names[:12]) if names else f"no names, it is a {type(source).__name__}"
 
 
 def example_route(argument: str, sources: Mapping[str, object]) -> str:
-    """A path that could be meant, to show how one is written."""
+    """An example of a path for an argument, for messages."""
     if argument in sources:
         return argument
     order = ("batch", "out") if argument in ("target", "label", "y") else ("out", "batch")
@@ -88,12 +85,12 @@ def example_route(argument: str, sources: Mapping[str, object]) -> str:
     return ".".join((first, *(names[-1:] if first == "batch" else names[:1])))
 
 
-_MAPPINGS = (dict, Mapping)  # the usual type first: to ask an abstract one takes longer
-Value = Any  # outputs and batches are whatever users make of them
+_MAPPINGS = (dict, Mapping)  # the usual type first: isinstance of an abstract class is slower
+Value = Any  # outputs and batches are any user objects
 
 
 def find_by_path(source: Value, names: Sequence[str]) -> Value:
-    """What keys, attributes and positions lead to, one after the other; None if nothing.
+    """The value at a path of keys, attributes and positions; None if there is none.
 
     Args:
         source: An output, or a batch.
@@ -113,7 +110,7 @@ def find_by_path(source: Value, names: Sequence[str]) -> Value:
 
 
 def known_names(source: Value) -> list[str]:
-    """The names that lead somewhere in an output or a batch."""
+    """The keys, positions or attributes of an output or a batch."""
     if isinstance(source, Mapping):
         return [str(key) for key in source]
     if isinstance(source, Sequence) and not isinstance(source, str):
@@ -123,7 +120,7 @@ def known_names(source: Value) -> list[str]:
 
 
 def find_missing_name(source: Value, names: Sequence[str]) -> tuple[str, list[str]]:
-    """The first name of a path that leads nowhere, and those that would at its place."""
+    """The first name of a path that does not exist, and the names that exist there."""
     value = source
     for index, name in enumerate(names):
         found = find_by_path(source, names[: index + 1])

@@ -1,4 +1,4 @@
-"""Steps whose batches are split so that they fit into memory, with the gradient of the whole."""
+"""Splits batches into microbatches that fit into memory, with the gradient of the whole batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OOM_RETRY_STEPS = 10
-"""Steps that may fail for lack of memory, and are then taken again with smaller microbatches."""
+"""Steps at which a lack of memory leads to a retry with smaller microbatches."""
 
 _KEY = "engine.microbatch"
 _CHOICE = "microbatch"
@@ -34,23 +34,24 @@ _UPDATED = ("optim.", "average.")  # what only an update changes
 
 
 def wrap_microbatching(run: Run, update: Update) -> Update:
-    """What takes steps as ``engine.microbatch`` asks for.
+    """An update that splits batches as ``engine.microbatch`` says.
 
     Raises:
-        ConfigError: The optimizer changes the weights before memory could run out.
+        ConfigError: ``auto`` is not possible with this optimizer.
     """
-    wish = run.options.engine.microbatch
-    if wish is None:
+    size = run.options.engine.microbatch
+    if size is None:
         return update
-    if wish == "auto" and isinstance(run.updater, ClosureUpdater):
-        what = f"{type(run.optimizer).__name__} evaluates the loss by itself, so none can be found"
+    if size == "auto" and isinstance(run.updater, ClosureUpdater):
+        name = type(run.optimizer).__name__
+        what = f"{name} evaluates the loss several times per step, so no size can be found"
         raise ConfigError(Problem(_KEY, what, hint="write a number of samples"))
-    return MicrobatchedUpdate(update, wish)
+    return MicrobatchedUpdate(update, size)
 
 
 def without_oom_retry(update: Update) -> Update:
-    """The same steps, but for those that are taken again when memory runs out."""
-    return update.take if isinstance(update, MicrobatchedUpdate) else update
+    """The same update without the retry when memory runs out."""
+    return update.take_once if isinstance(update, MicrobatchedUpdate) else update
 
 
 @final
@@ -59,29 +60,29 @@ class MicrobatchedUpdate:
 
     Args:
         update: Takes a step.
-        wish: The most samples of a microbatch, or ``auto``.
+        size: The maximal number of samples of a microbatch, or ``auto``.
     """
 
-    def __init__(self, update: Update, wish: int | Literal["auto"]) -> None:
+    def __init__(self, update: Update, size: int | Literal["auto"]) -> None:
         self._update = update
-        self._most = None if wish == "auto" else wish
-        self._left = OOM_RETRY_STEPS if wish == "auto" else 0
+        self._most = None if size == "auto" else size
+        self._left = OOM_RETRY_STEPS if size == "auto" else 0
         self._has_warned = False
         self._is_updating = False  # then nothing can be restored any more
 
     def __call__(self, run: Run, microbatches: Microbatches) -> None:
-        """Take one step; one that fails for lack of memory leaves no trace and is taken anew."""
+        """Take one step; undo and repeat it if memory runs out."""
         if self._left:
             self._take_with_oom_retry(run, microbatches)
         else:
-            self.take(run, microbatches)
+            self.take_once(run, microbatches)
 
-    def take(self, run: Run, microbatches: Microbatches) -> None:
-        """Take one step, whatever becomes of it."""
+    def take_once(self, run: Run, microbatches: Microbatches) -> None:
+        """Take one step, without a retry."""
         self._update(run, self._split(run, microbatches))
 
     def _split(self, run: Run, microbatches: Microbatches) -> Microbatches:
-        # Kept with the run: one that goes on has its choice only when its state is back.
+        # In run.choices, so that a resumed run has it once its state is restored.
         most: Any = self._most or run.choices.get(_CHOICE)
         if most is None:
             return microbatches
@@ -122,9 +123,9 @@ class MicrobatchedUpdate:
         self._is_updating = True
 
     def _try_step(self, run: Run, microbatches: Microbatches) -> bool:
-        """Whether a step could be taken; else the next try has smaller microbatches.
+        """Whether a step could be taken; if not, sets smaller microbatches for the next try.
 
-        What failed is let go of when this returns: it would keep its memory.
+        A function of its own, so that the exception and its memory are freed on return.
         """
         parts = self._split(run, microbatches)
         try:
@@ -143,9 +144,9 @@ class MicrobatchedUpdate:
 
 def _why_not_halved(microbatches: Microbatches, largest: int, *, is_updating: bool) -> str:
     if is_updating:
-        return "memory ran out in the update of the weights, which smaller parts do not help"
+        return "memory ran out in the update of the weights, where smaller microbatches do not help"
     if largest <= 1:
-        return "not even a single sample fits"
+        return "not even a single sample fits into memory"
     try:
         split_batches(microbatches, (largest + 1) // 2)
     except UnsplittableError as error:
@@ -179,7 +180,7 @@ def _warn_of_batchnorm(run: Run, most: int) -> None:
     norm = next(norms, None)
     if norm is not None:
         logger.warning(
-            "microbatch: %s sees parts of %d samples, not whole batches: its statistics are theirs",
+            "microbatch: %s computes its statistics over %d samples instead of whole batches",
             type(norm).__name__,
             most,
         )

@@ -1,4 +1,4 @@
-"""One step of several optimizers: each descends its own loss with its own parameters."""
+"""One step of several optimizers, each with its own loss and parameters."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from typing_extensions import override
 
 from epochal.engine.feed.split_batch import get_batch_index
-from epochal.engine.step.updater import Updater, one_if_zero
+from epochal.engine.step.updater import Updater, divide_gradients, one_if_zero
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Hashable, Mapping
 
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.measure.sums import Number
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @final
 class MultiOptimizerUpdater(Updater):
-    """Takes steps in which each optimizer that is due descends the loss that it names.
+    """Takes steps in which each due optimizer minimizes its own loss.
 
-    All losses come from one pass through the task. The gradient of a loss reaches only the
-    parameters of its own optimizers, and nobody steps before every gradient is there.
+    All losses come from one forward pass. The gradient of a loss reaches only the parameters of
+    its optimizers, and all gradients are computed before the first optimizer steps.
     """
 
-    is_capturable = True  # steps of different optimizers are different kinds of steps
+    is_capturable = True  # kind_of distinguishes steps with different optimizers
 
     @override
     def bind(self, run: Run) -> None:
@@ -53,7 +53,7 @@ class MultiOptimizerUpdater(Updater):
     @override
     def update(self, run: Run, microbatches: Microbatches) -> None:
         if self.guard is not None:
-            self.guard.keep()
+            self.guard.save_buffers()
         self._optimizers.choose_due(run.step)
         last = len(microbatches) - 1
         self._firsts, self._totals = {}, {}
@@ -72,9 +72,9 @@ class MultiOptimizerUpdater(Updater):
         due: dict[str, list[Member]] = {}
         for member in self._optimizers.due:
             due.setdefault(member.options.loss, []).append(member)
-        left = len(due)
+        num_left = len(due)
         for name, members in due.items():
-            left -= 1
+            num_left -= 1
             loss, count = _find_loss(run, outcome, name, members[0])
             if not is_only:  # relative to the first count, which cannot overflow
                 share = count / self._firsts.setdefault(name, one_if_zero(count))
@@ -84,22 +84,24 @@ class MultiOptimizerUpdater(Updater):
                 loss = self.guard.scale(loss)
             parts = [self._parts[member.name] for member in members]
             parameters = [one for part in parts for one in part if one.requires_grad]
-            if parameters:  # else a stage froze all of them
-                torch.autograd.backward(loss, inputs=parameters, retain_graph=left > 0)
+            if parameters:  # empty if a stage froze all of them
+                torch.autograd.backward(loss, inputs=parameters, retain_graph=num_left > 0)
 
     @override
     def finish_gradients(self, total: Number | None) -> None:
         due = self._optimizers.due
         for member in due:
             if member.options.loss in self._totals:
-                _divide(self._parts[member.name], self._totals[member.options.loss])
-        guard, everything = self.guard, self._gradients()
+                parameters = self._parts[member.name]
+                gradients = [one.grad for one in parameters if one.grad is not None]
+                divide_gradients(gradients, self._totals[member.options.loss])
+        guard, gradients = self.guard, self._gradients()
         if guard is not None:
-            guard.unscale(everything)
+            guard.unscale(gradients)
         if self._is_norm_logged:
-            self.grad_norm = get_total_norm(everything)
+            self.grad_norm = get_total_norm(gradients)
         if guard is not None:
-            guard.check(everything)
+            guard.check(gradients)
         for member in due:
             norm, value = self._limits[member.name]
             if norm is not None:
@@ -107,7 +109,7 @@ class MultiOptimizerUpdater(Updater):
             if value is not None:
                 clip_grad_value_(self._parts[member.name], value)
         if self.noise is not None:
-            self.noise.add_to(everything)
+            self.noise.add_to(gradients)
 
 
 def _find_loss(run: Run, outcome: Outcome, name: str, member: Member) -> tuple[Tensor, Number]:
@@ -115,22 +117,13 @@ def _find_loss(run: Run, outcome: Outcome, name: str, member: Member) -> tuple[T
     found: Mapping[str, Any] = outcome.losses
     if name not in found:
         raise TaskError(
-            f"{where}: returned no {name!r}, which optim.{member.name} descends\n"
+            f"{where}: returned no {name!r}, the loss of optim.{member.name}\n"
             f"  it returned: {', '.join(sorted(found))}"
         )
     loss, count = found[name]
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         raise TaskError(
-            f"{where}: {name!r} does not depend on any parameter that is trained\n"
+            f"{where}: {name!r} does not depend on any trained parameter\n"
             f"  compute it from parameters of optim.{member.name}, without detach() or no_grad()"
         )
     return loss, count
-
-
-def _divide(parameters: Iterable[Tensor], total: Number) -> None:
-    gradients = [one.grad for one in parameters if one.grad is not None]
-    if isinstance(total, Tensor):
-        for gradient in gradients:
-            gradient.div_(one_if_zero(total))
-    elif gradients:
-        torch._foreach_div_(gradients, float(total))

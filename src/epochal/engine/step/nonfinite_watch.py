@@ -1,4 +1,4 @@
-"""Finds out which steps had gradients that are not finite, and records what they were made of."""
+"""Finds the steps whose gradients were not finite, and reports their batches and samples."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 from weakref import ref
 
-import torch
-
 from epochal.engine.interfaces.every import Every
+from epochal.engine.measure.device_sums import AsyncCopy
 from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
 
 if TYPE_CHECKING:
@@ -21,21 +20,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DIVERGED = "diverged"
-"""Why a run ends whose updates are left out for good."""
+"""The reason of a run that ends because its gradients are not finite."""
 
-_SOON = Every(10, "st")  # each step until somebody looks is lost
-_SELDOM = Every(50, "st")  # nothing is lost, but the bits would be
-_FIRST = 0  # of all that is due at a boundary
+_SOON = Every(10, "st")  # all steps until the check are lost
+_SELDOM = Every(50, "st")  # no step is lost, but the history has only 62 bits
+_FIRST = 0  # priority: before everything else that is due
 _BITS = 62
-_MOST_TOLD = 100
-_MOST_INDICES = 1000
-_MOST_SHOWN = 8
+_MAX_REPORTED = 100
+_MAX_INDICES = 1000
+_MAX_SHOWN = 8
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class BadStep:
-    """One step, and which batches of its epoch it took."""
+    """A step, and the batches of its epoch that it used."""
 
     step: int
     epoch: int
@@ -44,59 +43,61 @@ class BadStep:
 
 @final
 class NonfiniteWatch:
-    """Looks at what a guard noted: every few steps, at the end of each epoch, and before a save.
+    """Reads the history of a guard every few steps, at the end of each epoch, and before a save.
 
     Args:
-        run: Told what to do about it, by ``engine.on_nonfinite``.
+        run: Stops or rolls back, as ``engine.on_nonfinite`` says.
         history: One bit for each of the latest steps, the last one lowest.
     """
 
     def __init__(self, run: Run, history: Tensor) -> None:
         self.has_diverged = False
-        """Whether updates are left out for good, as far as that is known."""
+        """Whether all further updates are known to be skipped."""
 
         self._history = history
         self._seen_step = run.step
-        self._num_told = 0
+        self._num_reported = 0
         every = _SELDOM if run.options.engine.on_nonfinite == "skip" else _SOON
-        run.plan.add_period("watch gradients", every, self.look, priority=_FIRST)
+        run.plan.add_period("watch gradients", every, self.request_check, priority=_FIRST)
 
-    def look(self, run: Run) -> None:
-        """Ask for what was noted since the last time; on a device the answer comes a step later."""
-        stretch = self._recent_steps(run)
+    def request_check(self, run: Run) -> None:
+        """Check the steps since the last check; on a device the answer comes one step later."""
+        steps = self._recent_steps(run)
         if not run.meter.is_async:
-            self._judge(run, stretch, int(self._history))
+            self._handle_bad_steps(run, steps, int(self._history))
             return
-        reading = _AsyncNumber(self._history)
-        run.meter.request(dict, lambda _: self._judge(run, stretch, reading.read()))
+        history = AsyncCopy(self._history, [])
+        run.meter.request(
+            dict, lambda _: self._handle_bad_steps(run, steps, int(history.read()[0]))
+        )
 
     def check_now(self, run: Run) -> None:
-        """Judge every step until now, which waits for the device."""
+        """Check all steps until now; waits for the device."""
         run.meter.deliver()
         if run.step > self._seen_step:
-            self._judge(run, self._recent_steps(run), int(self._history))
+            self._handle_bad_steps(run, self._recent_steps(run), int(self._history))
 
     def restart(self, run: Run) -> None:
-        """Look at steps from here on: everything is as it was before any gradient was bad."""
+        """Watch from the current step on, after a rollback."""
         self.has_diverged = False
         self._seen_step = run.step
 
     def _recent_steps(self, run: Run) -> list[BadStep]:
-        """The steps since the last time, the latest first; all of them are of this epoch."""
+        """The steps since the last check, the latest first; all are in this epoch."""
         count = min(run.step - self._seen_step, _BITS)
         self._seen_step = run.step
         steps = enumerate(run.feed.latest_steps(count))
         return [BadStep(run.step - back, run.epoch, batches) for back, batches in steps]
 
-    def _judge(self, run: Run, stretch: list[BadStep], bits: int) -> None:
-        bad = [place for back, place in enumerate(stretch) if bits >> back & 1]
+    def _handle_bad_steps(self, run: Run, steps: list[BadStep], bits: int) -> None:
+        bad = [place for back, place in enumerate(steps) if bits >> back & 1]
         if not bad or self.has_diverged:
             return
-        is_final = run.options.engine.on_nonfinite != "skip"
+        is_skipping = run.options.engine.on_nonfinite == "skip"
         for place in reversed(bad):
-            # With the weights from before the first one, those after it say little.
-            self._tell(run, place, is_shown=not is_final or place is bad[-1])
-        if not is_final:
+            # Steps after the first bad one did not change the weights: show only the first.
+            self._report(run, place, is_shown=is_skipping or place is bad[-1])
+        if is_skipping:
             return
         self.has_diverged = True
         if run.options.engine.on_nonfinite == "rollback":
@@ -105,9 +106,9 @@ class NonfiniteWatch:
         else:
             report_divergence(run, bad[-1].step)
 
-    def _tell(self, run: Run, place: BadStep, *, is_shown: bool) -> None:
-        self._num_told += 1
-        if self._num_told > _MOST_TOLD:
+    def _report(self, run: Run, place: BadStep, *, is_shown: bool) -> None:
+        self._num_reported += 1
+        if self._num_reported > _MAX_REPORTED:
             return
         samples = run.feed.samples_at(place.epoch, place.batches)
         facts, shown = _describe(place, samples)
@@ -115,14 +116,16 @@ class NonfiniteWatch:
         run.writer.event("nonfinite", step=place.step, action=action, **facts)
         if is_shown:
             logger.warning("step %d: its gradient is not finite; %s", place.step, shown)
-        if self._num_told == _MOST_TOLD:
-            logger.warning("that was the %dth such step; no more are listed", _MOST_TOLD)
+        if self._num_reported == _MAX_REPORTED:
+            logger.warning(
+                "step %d is the %dth such step; no more are reported", place.step, _MAX_REPORTED
+            )
 
 
 def report_divergence(run: Run, step: int) -> None:
-    """End a run whose updates are left out since a step."""
+    """Log which step diverged, and stop the run."""
     logger.error(
-        "the gradient of step %d is not finite: the run ends, with the weights from before "
+        "the gradient of step %d is not finite: the run ends with the weights before "
         "that step; try a smaller optim.lr, or optim.clip=1.0",
         step,
     )
@@ -130,21 +133,21 @@ def report_divergence(run: Run, step: int) -> None:
 
 
 def stop_diverged(run: Run) -> None:
-    """Stop a run as diverged, unless a person ends it anyway."""
+    """Stop a run as diverged, unless it was interrupted."""
     if run.stop_status != "interrupted":
-        run.stop_reason = ""  # steps that changed nothing were not the end of the training
+        run.stop_reason = ""  # a limit does not count if its last steps changed nothing
         run.stop(DIVERGED)
 
 
 def _describe(place: BadStep, samples: list[list[Any]] | None) -> tuple[dict[str, Any], str]:
-    """What an event says of a step, and what a line of the log does."""
+    """The data of the event of a bad step, and the text for the log."""
     batches = list(place.batches)
     facts: dict[str, Any] = {"epoch": place.epoch + 1, "batches": batches}
     named = "batch" if len(batches) == 1 else "batches"
     shown = f"epoch {place.epoch + 1}, {named} {_list(batches)}"
     if samples is None:
         return facts, shown
-    facts["samples"], room = [], _MOST_INDICES
+    facts["samples"], room = [], _MAX_INDICES
     for part in samples:
         facts["samples"].append(part[: max(room, 0)])
         room -= len(part)
@@ -154,59 +157,38 @@ def _describe(place: BadStep, samples: list[list[Any]] | None) -> tuple[dict[str
 
 
 def _list(values: list[Any]) -> str:
-    text = ", ".join(map(str, values[:_MOST_SHOWN]))
-    more = len(values) - _MOST_SHOWN
+    text = ", ".join(map(str, values[:_MAX_SHOWN]))
+    more = len(values) - _MAX_SHOWN
     return f"{text} and {more} more" if more > 0 else text
 
 
 @final
-class _AsyncNumber:
-    """A number on a device as it is now, on its way to the host."""
-
-    def __init__(self, number: Tensor) -> None:
-        self._event: torch.cuda.Event | None = None
-        if not number.is_cuda:
-            self._copied = number.clone()
-            return
-        self._copied = torch.empty((), dtype=number.dtype, pin_memory=True)
-        self._copied.copy_(number, non_blocking=True)
-        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch has no types here
-        self._event.record(torch.cuda.current_stream(number.device))
-
-    def read(self) -> int:
-        """Waits if it has not arrived."""
-        if self._event is not None:
-            self._event.synchronize()
-        return int(self._copied)
-
-
-@final
 class NonfiniteLossWarner:
-    """Hears of means that are not finite, when somebody reads them anyway.
+    """Warns once of losses that are not finite, when their means are read.
 
     Args:
-        run: The run whose position the warning names.
+        run: The warning names its step.
     """
 
     def __init__(self, run: Run) -> None:
-        self._run = ref(run)  # whose meter holds this
+        self._run = ref(run)  # the meter of the run holds this object
         self._warned: set[bool] = set()
 
     def __call__(self, name: str, mean: float) -> None:
-        """Warn of the first loss among such means, and of the first one of an empty batch."""
+        """Warn of the first loss that is not finite, and of the first one of an empty batch."""
         is_empty = name == EMPTY_BATCH_LOSS
         if is_empty in self._warned or "loss" not in name:
             return
         self._warned.add(is_empty)
         run = self._run()
-        assert run is not None, "its meter is read"
+        assert run is not None, "its meter is in use"
         if run.updater.guard is not None:
-            what = "such updates are left out, and train/skipped is their share"
+            what = "such updates are skipped; train/skipped is their share"
         elif is_empty:
             what = "its gradient may be so too; divide by count.clamp(min=1)"
         else:
             what = (
-                "the run goes on, but hardly learns any more; "
+                "the run continues, but will hardly learn; "
                 "try a smaller optim.lr, or optim.clip=1.0"
             )
         logger.warning("train/%s is %s since about step %d: %s", name, mean, run.step, what)

@@ -1,4 +1,4 @@
-"""Modules whose activations are computed again in the backward pass instead of being kept."""
+"""Activation checkpointing: recomputes activations of modules in the backward pass."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _KEY = "engine.recompute"
 
 
 def enable_recompute(run: Run) -> None:
-    """Do what ``engine.recompute`` asks for, until the run is torn down.
+    """Recompute the modules of ``engine.recompute`` until the run is torn down.
 
     Raises:
-        ConfigError: A pattern means no module that could be computed again.
+        ConfigError: A pattern matches no module that can be recomputed.
     """
     modules = find_modules_to_recompute(run.model, run.options.engine.recompute)
     if not modules:
@@ -36,25 +36,25 @@ def enable_recompute(run: Run) -> None:
     wrapped = [_RecomputedForward(module, run.device) for module in modules.values()]
     run.on("teardown", partial(_unwrap, wrapped))
     names = [*modules][:3] + ["..."] * (len(modules) > 3)
-    logger.info("recompute: what %s need is computed twice, not kept", ", ".join(names))
+    logger.info("recompute: activations of %s are computed twice, not kept", ", ".join(names))
 
 
 def find_modules_to_recompute(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
-    """The outermost modules that patterns of names mean, each by its name.
+    """The outermost modules whose names match the patterns, by name.
 
     Raises:
-        ConfigError: A pattern means none.
+        ConfigError: A pattern matches none.
     """
     known = {name: module for name, module in model.named_modules() if name and _computes(module)}
     found: dict[str, nn.Module] = {}
     for pattern in patterns:
-        meant = [name for name in known if matches_pattern(name, pattern)]
-        if not meant:
+        matching = [name for name in known if matches_pattern(name, pattern)]
+        if not matching:
             close = nearest_few(pattern.removesuffix(".*"), known, 3, cutoff=0.5)
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
             hint = hint or f"modules are, for example, {', '.join([*known][:5]) or 'none'}"
             raise ConfigError(Problem(_KEY, f"no module is named {pattern!r}", hint=hint))
-        found |= {name: known[name] for name in meant}
+        found |= {name: known[name] for name in matching}
     return {
         name: module
         for name, module in found.items()
@@ -69,11 +69,11 @@ def _computes(module: nn.Module) -> bool:
 
 @final
 class _RecomputedForward:
-    """Stands for the ``forward`` of a module, and has torch forget what happens in it.
+    """Replaces the ``forward`` of a module, and recomputes it in the backward pass.
 
     Args:
-        module: Calls this one instead, until ``undo``.
-        device: Where it works.
+        module: Its ``forward`` is replaced until ``undo``.
+        device: The device of the run.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
@@ -86,15 +86,15 @@ class _RecomputedForward:
         ]
         module.forward = self
 
-    def __call__(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever a module takes
+    def __call__(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - any arguments of a module
         if not torch.is_grad_enabled():
             return self._forward(*args, **named)
         options: dict[str, Any] = {"use_reentrant": False}
-        if self._norms and not torch.compiler.is_compiling():  # a compiler counts them once
+        if self._norms and not torch.compiler.is_compiling():  # compiled code updates them once
             options["context_fn"] = self._contexts
         if self._is_on_cuda and torch.cuda.is_current_stream_capturing():
-            # A graph cannot ask a generator for its state. One whose numbers would then be others
-            # is found out when it is compared with eager steps.
+            # A graph cannot read the state of a generator. If the random numbers then differ,
+            # the comparison with eager steps finds it.
             options["preserve_rng_state"] = False
         return checkpoint(partial(self._forward, **named), *args, **options)
 
@@ -102,7 +102,7 @@ class _RecomputedForward:
         return nullcontext(), _with_copied_buffers(self._norms)
 
     def undo(self) -> None:
-        """Give the module its own ``forward`` back."""
+        """Restore the ``forward`` of the module."""
         if self._own is not None:
             self._module.forward = self._own
         else:
@@ -111,16 +111,16 @@ class _RecomputedForward:
 
 @contextmanager
 def _with_copied_buffers(norms: list[nn.Module]) -> Iterator[None]:
-    """Let norms that see a batch for the second time count it into copies of their statistics."""
-    kept = [dict(norm._buffers) for norm in norms]
-    for norm, buffers in zip(norms, kept, strict=True):
+    """Let the recomputation update copies of the running statistics, not the statistics."""
+    originals = [dict(norm._buffers) for norm in norms]
+    for norm, buffers in zip(norms, originals, strict=True):
         norm._buffers.update(
             {name: None if one is None else one.clone() for name, one in buffers.items()}
         )
     try:
         yield
     finally:
-        for norm, buffers in zip(norms, kept, strict=True):
+        for norm, buffers in zip(norms, originals, strict=True):
             norm._buffers.update(buffers)
 
 

@@ -1,4 +1,4 @@
-"""One batch through the task: the only caller of task methods."""
+"""Calls the methods of a task for a batch; nothing else calls them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from epochal.engine.measure.meter import Meter
     from epochal.engine.run import Run
 
-    _Computed = tuple[Batch, Output, Any, Any]  # the last two are whatever the task returned
+    _Computed = tuple[Batch, Output, Any, Any]  # the last two are unchecked values of the task
     Compute = Callable[[Batch], _Computed]
 
 
@@ -33,10 +33,10 @@ _EXTRA = ("out", "batch", "losses", "model", "run")
 
 @final
 class TaskCalls:
-    """The methods of a run's task, found once and bound to what they ask for.
+    """The methods of a run's task, looked up once and bound to their arguments.
 
     Args:
-        run: Its task and model are used as they are now; make new calls after a change.
+        run: Its current task and model are used; make new calls after a change.
     """
 
     def __init__(self, run: Run) -> None:
@@ -50,7 +50,7 @@ class TaskCalls:
         self._epoch_metric = self._bind("epoch_metric", ("run", "split"))
         self._error = self._find("post_metric_to_err")
         self._postprocess = self._find("postprocess") or _return_output
-        # Not bound to these calls: they would keep themselves, and the model, alive.
+        # Not bound methods: a reference cycle would keep the model alive.
         self._fail = partial(_fail, run)
         self._fail_metric = partial(_fail, run, "batch_metric")
         self._fail_loss = partial(_fail, run, "batch_loss" if self._find("batch_loss") else "")
@@ -60,26 +60,26 @@ class TaskCalls:
             self._loss = add_total_loss(self._loss, run.optimizer.losses)
         self._compute = self._build_compute()
         self.compute: Compute = self._compute
-        """Forward pass, metrics and losses of a moved batch, all as the task returns them."""
+        """Forward pass, metrics and losses of a moved batch, as the task returns them."""
 
     @property
     def has_extra_metrics(self) -> bool:
-        """Whether the task computes metrics after the update, from all there is."""
+        """Whether the task has ``extra_batch_metrics``, computed after the update."""
         return self._extra is not None
 
     @property
     def has_error(self) -> bool:
-        """Whether the task reduces an evaluation to one error."""
+        """Whether the task has ``post_metric_to_err``, one error for an evaluation."""
         return self._error is not None
 
     def move_task(self) -> None:
-        """Bring the task itself to the device, if it can be moved."""
+        """Move the task to the device, if it has the method ``to``."""
         to = self._find("to")
         if to is not None:
             to(self._run.device)
 
     def forward(self, batch: Batch) -> Outcome:
-        """Bring a batch to the device and through the model."""
+        """Move a batch to the device and compute its output."""
         batch, out, _, _ = self._compute(self._move(batch), is_training=False)
         return Outcome(batch, out)
 
@@ -97,21 +97,21 @@ class TaskCalls:
         outcome.losses = check_losses(losses, outcome.batch, self._fail_loss)
 
     def train(self, batch: Batch) -> Outcome:
-        """Everything in training up to the backward pass."""
+        """Everything in training before the backward pass."""
         if self._move is not keep_batch:
             batch = self._move(batch)
         batch, out, values, losses = self.compute(batch)
         metrics = {} if values is None else check_metrics(values, self._fail_metric)
         checked = check_losses(losses, batch, self._fail_loss)
-        loss: Any = checked["loss"][0]  # a tensor, as was checked
+        loss: Any = checked["loss"][0]  # a tensor
         if not loss.requires_grad:
-            what = "the loss does not depend on any parameter that is trained"
+            what = "the loss does not depend on any trained parameter"
             hint = "compute it from the model's output, without detach() or no_grad()"
             self._fail_loss(what, hint)
         return Outcome(batch, out, checked, metrics)
 
     def report(self, outcome: Outcome, meter: Meter) -> None:
-        """Compute extra metrics and count the batch into the averages."""
+        """Compute extra metrics and add the batch to the means."""
         if self._extra is not None:
             with torch.no_grad():
                 values = self._extra(
@@ -121,12 +121,12 @@ class TaskCalls:
         if outcome.metrics:
             for name in outcome.metrics.keys() & outcome.losses.keys():
                 what = f"returns {name!r}, which batch_loss returns too"
-                self._fail_metric(what, "give one of them another name")
+                self._fail_metric(what, "rename one of them")
             meter.add(outcome.metrics)
         meter.add(outcome.losses)
 
     def finish(self, means: dict[str, float], split: str) -> dict[str, float]:
-        """Add the metrics of a whole pass, and the task's one error, to its means."""
+        """The means of a pass together with the task's epoch metrics and its error."""
         result = dict(means)
         if self._epoch_metric is not None:
             values = self._epoch_metric(self._run, split)
@@ -140,11 +140,11 @@ class TaskCalls:
         return result
 
     def postprocess(self, outcome: Outcome) -> Output:
-        """What a prediction keeps of a batch."""
+        """The part of the output that a prediction keeps."""
         return self._postprocess(outcome.out, outcome.batch)
 
     def _build_compute(self) -> _Compute:
-        """One function for a batch, with those methods that the task has."""
+        """One function for a batch, with the methods that the task has."""
         model, fail, loss, metric = self._model, self._fail, self._loss, self._metric
         pre, post = self._find("pre_batch_forward"), self._find("post_batch_forward")
         forward = self._find("batch_forward") or _missing(self._run, "batch_forward")
@@ -156,7 +156,7 @@ class TaskCalls:
                     fail("pre_batch_forward", "returned None", "return the batch")
             out = forward(model, batch)
             if out is None:
-                hint = 'return what the model made of the batch, such as {"logits": ...}'
+                hint = 'return the output of the model, such as {"logits": ...}'
                 fail("batch_forward", "returned None", hint)
             if post is not None:
                 out = post(out, batch)
@@ -190,14 +190,14 @@ class TaskCalls:
             loss_fn = getattr(self._run.task, "loss_fn", None) if loss is None else loss
             return lambda out, batch: method(out, batch, loss_fn)
         if loss is not None:
-            what = f"{type(self._run.task).__name__}.batch_loss gives the loss already"
+            what = f"{type(self._run.task).__name__}.batch_loss already computes the loss"
             hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
             raise ConfigError(Problem("loss", what, hint=hint))
         return method
 
 
 def _missing(run: Run, name: str) -> Callable[..., NoReturn]:
-    what, hint = "the task has no such method", f"write def {name}(self, ...) in it"
+    what, hint = "the task has no such method", f"write def {name}(self, ...) in the task"
     if name == "batch_loss":
         hint += ", or a section loss"
     return lambda *_: _fail(run, name, what, hint)

@@ -1,4 +1,4 @@
-"""From microbatches to one optimizer update: backward, accumulate, clip, step, average."""
+"""One optimizer step from microbatches: backward, accumulate, clip, step, average."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ logger = logging.getLogger(__name__)
 
 
 class Updater:
-    """Takes one optimizer step; subclass it and override ``update`` to take another kind.
+    """Takes one optimizer step; subclass it and override ``update`` for another kind of step.
 
-    A step of several microbatches gives the gradient of the mean over all their items: each
-    loss is weighted by its count, and gradients are divided by the total. The learning rate is
-    moved on elsewhere, after the step.
+    A step of several microbatches uses the gradient of the mean over all their items: each loss
+    is weighted by its count, and gradients are divided by the total. The engine updates the
+    learning rate after the step.
     """
 
     is_capturable: bool = False
-    """Whether an ``update`` or ``apply`` of one's own does nothing that a CUDA graph would freeze:
-    no number of the host changes from step to step, and none is read from the device."""
+    """Whether an overridden ``update`` or ``apply`` can be captured in a CUDA graph: it uses no
+    host number that changes from step to step, and reads none from the device."""
 
     kind_of: Callable[[int], Hashable] | None = None
-    """What kind of step follows so many finished ones, where a graph of one is none of another."""
+    """The kind of the step after a number of finished ones; each kind needs its own graph."""
 
     optimizer: Optimizer
     parameters: list[nn.Parameter]
     rate: Rate = FixedRate()
     grad_norm: Tensor | None = None
-    """Norm of the last gradient before clipping, if anybody asked for it."""
+    """Norm of the last gradient before clipping, if it is logged or clipped."""
 
     guard: NonfiniteGuard | None = None
-    """What holds updates back, if anything does."""
+    """Skips updates whose gradients are not finite, if the options ask for it."""
 
     noise: GradientNoise | None = None
-    """What is added to gradients before each update, if anything."""
+    """Noise that is added to the gradients before each update, if any."""
 
     average: Average | None = None
 
     def bind(self, run: Run) -> None:
-        """Take what is needed from the run; called before its first step, and after a change.
+        """Read optimizer and options of the run; called before its first step and after changes.
 
-        A run without an optimizer leaves nothing to take: its runner has own ones.
+        A run without an optimizer has a runner with its own optimizers.
         """
         self._largest_norm = run.options.optim.clip_limit("norm")
         self._largest_value = run.options.optim.clip_limit("value")
@@ -101,18 +101,18 @@ class Updater:
         if self.guard is None:
             self.guard = build_guard(run, self.optimizer)
         else:
-            self.guard.serve(self.optimizer)
+            self.guard.attach(self.optimizer)
         if self.cost_note(run):
             logger.info("%s", self.cost_note(run))
 
     def cost_note(self, run: Run) -> str:
-        """What the options of the run cost in every step; empty when it is nothing."""
+        """What the options of the run cost in every step, for the log; empty if nothing."""
         return describe_guard_cost(self.guard, run)
 
     def update(self, run: Run, microbatches: Microbatches) -> None:
-        """Take one step: every microbatch through the task and back, then the update."""
+        """Take one step: forward and backward of every microbatch, then the update."""
         if self.guard is not None:
-            self.guard.keep()
+            self.guard.save_buffers()
         if len(microbatches) > 1:
             self._accumulate(run, microbatches)
             return
@@ -124,7 +124,7 @@ class Updater:
         run.finish_batch(outcome)
 
     def zero_grad(self) -> None:
-        """Forget the gradients; parameters that are new to the optimizer are heeded from here."""
+        """Clear the gradients; also registers parameters that were added to the optimizer."""
         count = 0
         for group in self.optimizer.param_groups:
             parameters = group["params"]
@@ -137,13 +137,13 @@ class Updater:
             self._admit()
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a loss, scaled where fp16 needs it, to those of the parameters."""
+        """Accumulate the gradient of a loss, scaled if fp16 needs it."""
         if self.guard is not None:
             loss = self.guard.scale(loss)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
 
     def apply(self, run: Run, total: Number | None = None) -> None:
-        """Turn the gradients, divided by ``total`` items, into an update."""
+        """Divide the gradients by ``total`` items and update the weights."""
         if self._is_plain and total is None:
             self.optimizer.step()
             return
@@ -156,12 +156,12 @@ class Updater:
         self._finish_step(run)
 
     def finish_gradients(self, total: Number | None) -> None:
-        """Divide the gradients by ``total`` items, and clip, measure or check them as asked."""
+        """Divide the gradients by ``total`` items, then check, clip and measure them."""
         groups = self.optimizer.param_groups
         if sum([len(group["params"]) for group in groups]) != len(self.parameters):
             self._admit()
         if total is not None:
-            self._divide(total)
+            divide_gradients(self._gradients(), total)
         guard = self.guard
         if guard is not None:
             guard.unscale(self._gradients())
@@ -171,15 +171,15 @@ class Updater:
         elif self._is_norm_logged:
             self.grad_norm = get_total_norm(self._gradients())
         if guard is not None:
-            # Finite gradients may have a norm that overflows, and no log may change the training.
+            # The norm of finite gradients may overflow, and logging must not change training.
             guard.check(self._gradients(), None if largest is None else self.grad_norm)
-        if self._largest_value is not None:  # after the check: it would make an infinity finite
+        if self._largest_value is not None:  # after the check, since it makes infinities finite
             clip_grad_value_(self.parameters, self._largest_value)
         if self.noise is not None:
             self.noise.add_to(self._gradients())
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """All that a step changes besides model, optimizer, average and meter, by name."""
+        """The tensors that a step changes besides model, optimizer, average and meter, by name."""
         tensors = {} if self.guard is None else self.guard.state_tensors()
         return tensors if self.noise is None else {**tensors, "noise": self.noise.count}
 
@@ -201,7 +201,7 @@ class Updater:
             if index == 0:
                 self.zero_grad()
                 first = one_if_zero(outcome.count)
-            # Relative to the first count: thousands of items would overflow fp16.
+            # Relative to the first count: a factor of thousands could overflow fp16.
             share = outcome.count / first
             self.backward(outcome.loss * share)
             total = total + share
@@ -214,22 +214,13 @@ class Updater:
         self.parameters = [parameter for group in groups for parameter in group["params"]]
 
     def _admit(self) -> None:
-        """Heed parameters that were given to the optimizer during the run."""
+        """Register parameters that were added to the optimizer during the run."""
         self._read_parameters()
         self.rate.admit()
         if self.average is not None:
             self.average.admit(self._model)
         if self.guard is not None:
             self.guard.prepare()
-
-    def _divide(self, total: Number) -> None:
-        gradients = self._gradients()
-        if isinstance(total, Tensor):
-            total = one_if_zero(total)
-            for gradient in gradients:
-                gradient.div_(total)
-        elif gradients:
-            torch._foreach_div_(gradients, float(total))
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
@@ -239,17 +230,15 @@ class Updater:
 class ClosureUpdater(Updater):
     """Takes steps of optimizers that evaluate the loss several times per step, such as LBFGS.
 
-    Only the first evaluation of a step enters averages and events.
+    Only the first evaluation of a step counts in means and events.
     """
 
     @override
     def _bind_guard(self, run: Run) -> None:
         refuse_guard(run, self.optimizer)
         if self.noise is not None:
-            what = (
-                f"{type(self.optimizer).__name__} searches along the gradient, which must be true"
-            )
-            raise ConfigError(Problem("optim.noise", what, hint="leave it out"))
+            what = f"{type(self.optimizer).__name__} needs exact gradients for its line search"
+            raise ConfigError(Problem("optim.noise", what, hint="remove it"))
 
     @override
     def update(self, run: Run, microbatches: Microbatches) -> None:
@@ -271,7 +260,7 @@ class ClosureUpdater(Updater):
             self.finish_gradients(None)
             return outcome.loss.detach()
 
-        self.optimizer.step(evaluate)  # type: ignore[arg-type]  # tensors are taken too
+        self.optimizer.step(evaluate)  # type: ignore[arg-type]  # also accepts tensors
         self._finish_step(run)
         for index, outcome in enumerate(first):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
@@ -280,7 +269,7 @@ class ClosureUpdater(Updater):
     def _evaluate(
         self, forward: Callable[[int], Outcome], count: int, device: torch.device
     ) -> Tensor:
-        """The mean loss of several microbatches, whose gradient the parameters then hold."""
+        """The mean loss of several microbatches; sets its gradient."""
         self.zero_grad()
         loss, total = torch.zeros((), device=device), torch.zeros((), device=device)
         for index in range(count):
@@ -293,8 +282,18 @@ class ClosureUpdater(Updater):
 
 
 def one_if_zero(total: Number) -> Number:
-    """The total, or 1 where it is 0, which a device need not be asked for."""
+    """The total, or 1 if it is 0; without a sync."""
     return total + (total == 0)
+
+
+def divide_gradients(gradients: list[Tensor], total: Number) -> None:
+    """Divide gradients in place by the number of items, on the host or on the device."""
+    if isinstance(total, Tensor):
+        total = one_if_zero(total)
+        for gradient in gradients:
+            gradient.div_(total)
+    elif gradients:
+        torch._foreach_div_(gradients, float(total))
 
 
 def choose_updater(optimizer: Optimizer | None) -> Updater:
@@ -303,7 +302,7 @@ def choose_updater(optimizer: Optimizer | None) -> Updater:
         return Updater()
     if isinstance(optimizer, Optimizers):
         from epochal.engine.step.multi_optimizer_updater import (
-            MultiOptimizerUpdater,  # it is made of what stands here
+            MultiOptimizerUpdater,  # it subclasses Updater
         )
 
         return MultiOptimizerUpdater()
@@ -313,37 +312,34 @@ def choose_updater(optimizer: Optimizer | None) -> Updater:
 
 
 def warn_of_custom_train_step(run: Run, owner: str) -> None:
-    """Say what holds only as far as a ``train_step`` of somebody's own uses the updater."""
+    """Warn of options that have no effect, or none without the updater, in a custom step."""
     engine = run.options.engine
-    promises = {
+    needs_updater = {
         "average": run.average is not None and run.average.every is None,
         "optim.noise": run.options.optim.noise is not None,
         f"engine.on_nonfinite={engine.on_nonfinite}": engine.on_nonfinite != "warn",
         "the scaled loss of engine.precision=fp16": run.precision.is_scaled,
         "optim.clip": run.options.optim.clip is not None,
     }
-    idle = {"step": engine.step in ("graph", "compile"), "microbatch": engine.microbatch}
-    for key in (key for key, is_wished in idle.items() if is_wished):
-        text = "engine.%s=%s: does nothing, since %s.train_step is your own and taken as written"
+    unused = {"step": engine.step in ("graph", "compile"), "microbatch": engine.microbatch}
+    for key in (key for key, is_set in unused.items() if is_set):
+        text = "engine.%s=%s: has no effect, because %s overrides train_step"
         logger.warning(text, key, getattr(engine, key), owner)
-    for promise in (name for name, is_made in promises.items() if is_made):
-        logger.warning(
-            "%s: %s.train_step is your own, and has it only if it calls run.updater.update",
-            promise,
-            owner,
-        )
+    for key in (key for key, is_set in needs_updater.items() if is_set):
+        text = "%s: %s overrides train_step, where it works only through run.updater.update"
+        logger.warning(text, key, owner)
 
 
 @final
 class GradientNoise:
-    """Normal noise of the variance ``eta / (1 + t) ** decay`` after t updates.
+    """Normal noise with the variance ``eta / (1 + t) ** decay`` after t updates.
 
-    How many these are is counted on the device, so that steps can be captured.
+    Updates are counted on the device, so that steps can be captured.
 
     Args:
-        eta: The variance at first.
-        decay: How fast it fades; 0 keeps it.
-        count: A tensor of one number on the device, moved on by each update.
+        eta: The initial variance.
+        decay: How fast the variance decreases; 0 keeps it.
+        count: A tensor of one number on the device, increased by each update.
     """
 
     def __init__(self, *, eta: float, decay: float, count: Tensor) -> None:
@@ -353,7 +349,7 @@ class GradientNoise:
 
     @torch.no_grad()
     def add_to(self, gradients: Sequence[Tensor]) -> None:
-        """Change gradients in place, with numbers of their device's own generator."""
+        """Add noise to gradients in place, from the generator of their device."""
         noise = [torch.randn_like(gradient) for gradient in gradients]
         if noise:
             torch._foreach_mul_(noise, self._scale * (1 + self.count) ** self._power)
@@ -361,10 +357,10 @@ class GradientNoise:
         self.count.add_(1)
 
 
-def build_gradient_noise(run: Run, before: GradientNoise | None) -> GradientNoise | None:
-    """The noise that ``optim.noise`` asks for; it goes on where the one before has come to."""
+def build_gradient_noise(run: Run, previous: GradientNoise | None) -> GradientNoise | None:
+    """The noise of ``optim.noise``; continues the count of the previous one."""
     options = run.options.optim
     if options.noise is None:
         return None
-    count = torch.zeros((), device=run.device) if before is None else before.count
+    count = torch.zeros((), device=run.device) if previous is None else previous.count
     return GradientNoise(eta=options.noise, decay=options.noise_decay, count=count)

@@ -1,1 +1,1 @@
-"""Copies of points and media for other trackers."""
+"""Trackers: copy points and media of a run to other tools."""

@@ -1,4 +1,4 @@
-"""Lines: a sink that writes the points of each step into one file, in any format of lines."""
+"""A sink that writes the points of each step to one file, in a line format."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @final
 class LineFileSink(Sink):
-    """Writes a file anew, and then adds to it; media are not in it.
+    """Writes a new file and appends to it; ignores media.
 
     Args:
         path: The file.
-        encode: Gives the lines of one entry.
-        head: What it begins with.
+        encode: Returns the lines of one entry.
+        head: The first bytes of the file.
     """
 
     def __init__(self, path: Path, encode: Callable[[Entry], bytes], *, head: bytes = b"") -> None:

@@ -1,4 +1,4 @@
-"""A mirror: copies points and media to somewhere else in a thread, so that nobody waits for it."""
+"""A mirror: copies points and media to another tool in a background thread."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.every import Every
 
 MAX_QUEUED = 10_000
-"""What may wait of points and media; further ones are left out."""
+"""Points and media that may wait in the queue; further ones are dropped."""
 
 GATHER_SECONDS = 1.0
-"""How long entries are gathered before they are written together."""
+"""How long entries are collected before they are written together."""
 
 QUIET_SECONDS = 1.0
-"""After how long whoever closes a mirror is told that it takes a while."""
+"""After how long ``close`` reports that it waits."""
 
 
 class Entry(NamedTuple):
@@ -43,63 +43,62 @@ class Entry(NamedTuple):
 
 
 class Sink(ABC):
-    """Where points and media go; only the thread of its mirror uses it."""
+    """The target of points and media; used only by the thread of its mirror."""
 
     @abstractmethod
     def write(self, entries: list[Entry]) -> None:
-        """Take points, in the order in which they were recorded."""
+        """Write points, in the order in which they were recorded."""
 
     @abstractmethod
     def show(self, media: Media) -> None:
-        """Take a file that the run showed, if it can be shown; between points, in their order."""
+        """Show a file of the run, if the tool can; in order with the points."""
 
     @abstractmethod
     def read_known(self, names: Iterable[str]) -> dict[str, int]:
-        """Up to which step it has points of some names already."""
+        """The last step of the points that it already has, for each of these names."""
 
     @abstractmethod
     def has(self, media: Media) -> bool:
-        """Whether it has this file already; asked only of a run that goes on."""
+        """Whether it already has this file; called only for resumed runs."""
 
     @abstractmethod
     def close(self, *, has_failed: bool) -> None:
-        """The run is over, or its points are about to be written anew."""
+        """Close it, at the end of the run or before its points are written again."""
 
 
 @final
 @dataclass(frozen=True)
 class NewAttempt:
-    """The run goes on from an earlier state, as another attempt."""
+    """Marks in the queue that the run continues from an earlier state as a new attempt."""
 
     attempt: int
 
 
 @final
 class Mirror:
-    """Gives points to a sink, one batch after the other; what fails ends it and nothing else.
+    """Copies points and media to a sink; an error ends the mirror, but not the run.
 
-    A file that cannot be shown ends nothing: it is left out.
+    Files that cannot be shown are skipped.
 
     Args:
-        folder: That of the run.
+        folder: The folder of the run.
         open_sink: Called in the thread, when there is something to write.
-        is_rewritten: Whether a new sink holds nothing, so that nothing is left in it of steps
-            that are done again. Otherwise it keeps what it has, and gets no step twice: steps
-            that are done again come to the same values.
-        every: How often it takes points of training.
+        is_rewritten: Whether a new sink is empty, so that all points are written again. Otherwise
+            the sink keeps its points and gets no step twice; repeated steps have equal values.
+        every: The period of training points.
     """
 
     def __init__(
         self, folder: Path, open_sink: Callable[[], Sink], *, is_rewritten: bool, every: Every
     ) -> None:
         self.failure: BaseException | None = None
-        """What ended it."""
+        """The error that ended it."""
 
         self.unshown: tuple[Media, Exception] | None = None
-        """The first file that could not be shown, and why."""
+        """The first file that could not be shown, with its error."""
 
         self.lost = 0
-        """How much was left out since it fell behind."""
+        """Points and files that were dropped because the queue was full."""
 
         self._folder = folder
         self._open_sink = open_sink
@@ -107,22 +106,22 @@ class Mirror:
         self._every = every
         self._sink: Sink | None = None
         self._known: dict[str, int] = {}
-        self._goes_on = False
+        self._is_resumed = False
         self._queue: SimpleQueue[Entry | Media | NewAttempt] = SimpleQueue()
         self._is_closing = threading.Event()
         self._has_failed = False
         self._thread: threading.Thread | None = None
 
     def put(self, points: Mapping[str, float], step: int) -> None:
-        """Take points, to be written soon."""
+        """Queue points."""
         self._put_some(Entry(step, time.time(), points))
 
     def put_media(self, media: Media) -> None:
-        """Take a file, to be read and shown soon."""
+        """Queue a file."""
         self._put_some(media)
 
-    def go_back(self, attempt: int) -> None:
-        """Let what was put until now count only as far as the record says."""
+    def start_attempt(self, attempt: int) -> None:
+        """Start a new attempt: the sink gets what the record has of earlier attempts."""
         self._put(NewAttempt(attempt))
 
     def close(
@@ -132,12 +131,12 @@ class Mirror:
         has_failed: bool = False,
         on_wait: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Write what waits and let go of the sink; whether that was done in time.
+        """Write the queue and close the sink; returns whether that was done in time.
 
         Args:
-            seconds: After how long it is left behind, with what it has not done.
-            has_failed: Whether the run has.
-            on_wait: Called when it takes longer than a moment.
+            seconds: How long to wait.
+            has_failed: Whether the run failed.
+            on_wait: Called if closing takes longer than ``QUIET_SECONDS``.
         """
         self._has_failed = has_failed
         self._is_closing.set()
@@ -169,16 +168,16 @@ class Mirror:
             self._write_waiting()
             if self._sink is not None:
                 self._sink.close(has_failed=self._has_failed)
-        except BaseException as error:  # libraries may even exit
+        except BaseException as error:  # some libraries raise SystemExit
             self.failure = error
 
     def _write_waiting(self) -> None:
         items: list[Entry | Media] = []
-        while not self._queue.empty():  # nobody else takes from it
+        while not self._queue.empty():  # only this thread reads it
             one = self._queue.get()
             if isinstance(one, NewAttempt):
                 self._write(items)
-                items = self._begin_again(one.attempt)
+                items = self._read_earlier_attempts(one.attempt)
             else:
                 items.append(one)
         self._write(items)
@@ -195,17 +194,17 @@ class Mirror:
         self._write_entries(entries)
 
     def _write_entries(self, entries: list[Entry]) -> None:
-        fresh = [one for entry in entries if (one := self._leave_out_known(entry)).values]
-        if fresh:
-            self._get_sink().write(fresh)
+        new = [one for entry in entries if (one := self._without_known(entry)).values]
+        if new:
+            self._get_sink().write(new)
 
     def _show(self, media: Media) -> None:
         sink = self._get_sink()
-        if self._goes_on and sink.has(media):
+        if self._is_resumed and sink.has(media):
             return
         try:
             sink.show(media)
-        except Exception as error:  # of a file that may hold anything
+        except Exception as error:  # the file may have any content
             self.unshown = self.unshown or (media, error)
 
     def _get_sink(self) -> Sink:
@@ -213,7 +212,7 @@ class Mirror:
             self._sink = self._open_sink()
         return self._sink
 
-    def _leave_out_known(self, entry: Entry) -> Entry:
+    def _without_known(self, entry: Entry) -> Entry:
         if not self._known:
             return entry
         values = {
@@ -223,14 +222,14 @@ class Mirror:
         }
         return entry._replace(values=values)
 
-    def _begin_again(self, attempt: int) -> list[Entry | Media]:
-        """Look what the sink has; gives what the record has of earlier attempts."""
+    def _read_earlier_attempts(self, attempt: int) -> list[Entry | Media]:
+        """The points and media that the record has of earlier attempts."""
         if self._sink is not None and self._is_rewritten:
             self._sink.close(has_failed=False)
             self._sink = None
         points = read_metric_points(self._folder)
         self._known = self._get_sink().read_known(points.names.values())
-        self._goes_on = True
+        self._is_resumed = True
         rows = points.rows[(points.rows["attempt"] < attempt) & points.current]
         entries: dict[tuple[int, float], dict[str, float]] = {}
         for number, step, when, value in rows[["series", "step", "time", "value"]].tolist():
@@ -242,12 +241,12 @@ class Mirror:
 
 
 def has_step_means(points: Mapping[str, float]) -> bool:
-    """Whether these are points of training, recorded again and again between epochs."""
+    """Whether these are periodic training points: step means or learning rates."""
     return any(name == "lr" or name.startswith("lr/") or is_step_mean(name) for name in points)
 
 
 def thin_entries(entries: list[Entry], every: Every) -> Iterator[Entry]:
-    """What is taken of points of training, as far as steps alone can tell that."""
+    """The entries without the training points that are not due; periods in time keep all."""
     last = 0
     for entry in entries:
         if has_step_means(entry.values):
@@ -260,7 +259,7 @@ def thin_entries(entries: list[Entry], every: Every) -> Iterator[Entry]:
 
 @contextmanager
 def fork_safe_import() -> Iterator[None]:
-    """Import a package in a thread; no process is forked meanwhile, in which it never ended."""
+    """Block forks while a thread imports a package: a child would inherit a held import lock."""
     with _fork_lock():
         yield
 
@@ -268,7 +267,7 @@ def fork_safe_import() -> Iterator[None]:
 @cache
 def _fork_lock() -> AbstractContextManager[object]:
     lock = threading.RLock()
-    if hasattr(os, "register_at_fork"):  # else nobody forks
+    if hasattr(os, "register_at_fork"):  # absent where fork is
         os.register_at_fork(
             before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
         )

@@ -1,4 +1,4 @@
-"""What a run shows beside numbers: images, figures, sounds and texts go into its record."""
+"""Saves images, figures, audio and texts of a run in its record."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def save_media(
     suffix: str = "",
     step: int | None = None,
 ) -> Path | None:
-    """Keep what the run shows now; see ``epochal.records.folder.media`` for what ``data`` may be.
+    """Save media in the record; returns the file, or None if the run has no record.
 
-    A tensor is an image as an array is. Gives the file, or None when the run records nothing.
+    ``epochal.records.folder.media`` lists what ``data`` may be; tensors are treated as arrays.
     """
     if isinstance(data, torch.Tensor):
         data = data.detach().cpu()

@@ -1,4 +1,4 @@
-"""The interface of trackers: hooks that show elsewhere what a run records."""
+"""The interface of trackers: hooks that copy the record of a run to another tool."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 30.0
-"""How long a run waits in the end for a tracker that has not written all."""
+"""How long a run waits at its end for a tracker to finish."""
 
 CLOSE_SECONDS_PREEMPTED = 3.0
 
@@ -38,7 +38,7 @@ CLOSE_SECONDS_PREEMPTED = 3.0
 @final
 @dataclass(frozen=True)
 class TrackedRun:
-    """The run whose points are shown elsewhere."""
+    """The facts about a run that a tracker shows."""
 
     dir: Path
     tag: str
@@ -46,28 +46,28 @@ class TrackedRun:
     project: str
 
     def read_config(self) -> dict[str, Any]:
-        """The expanded config as the record has it, without secrets."""
+        """The expanded config of the record, without secrets."""
         public: dict[str, Any] = redact_tree(read_folder(self.dir).expanded)
         return public
 
 
 class Tracker(Hook, ABC):
-    """Copies what a run records to somewhere else, from the first rank alone.
+    """Copies the record of a run to another tool, from rank 0 only.
 
-    It is a mirror, and never the truth: whatever fails there is reported once, and the run goes
-    on without it. Of points of training it takes one every so often (``every``), and never more
-    than the record has; means of epochs, evaluations and what is logged by name it takes all, and
-    so it does media, as far as they can be shown there. Without a record it does nothing.
+    The record stays the source of truth: an error of the tracker is reported once, and the run
+    continues without it. Training points are copied with the period ``every``; all epoch means,
+    evaluations and logged values are copied, and media if the tool can show them. Without a
+    record it does nothing.
     """
 
-    priority = LOG_PRIORITY - 10  # before the record takes the point that is due
+    priority = LOG_PRIORITY - 10  # before the record writes the due point
     every = Every(100, "st")
 
     package: ClassVar[str] = ""
-    """What has to be installed; the extra of that name does it."""
+    """The package that must be installed; the extra of the same name installs it."""
 
     is_rewritten: ClassVar[bool] = False
-    """Whether ``open`` begins anew, with an empty sink, each time."""
+    """Whether ``open`` always returns an empty sink."""
 
     _mirror: Mirror | None = None
     _run: Run | None = None
@@ -77,11 +77,11 @@ class Tracker(Hook, ABC):
 
     @abstractmethod
     def open(self, source: TrackedRun) -> Sink:
-        """Begin to copy; called in a thread, and free to take its time."""
+        """Open the sink; called in a background thread, so it may be slow."""
 
     @abstractmethod
     def describe(self, run_dir: Path | None) -> str:
-        """Where points go, in a few words."""
+        """The target of the points, in a few words."""
 
     @override
     def run_start(self, run: Run) -> None:
@@ -106,12 +106,12 @@ class Tracker(Hook, ABC):
         )
         run.trackers.append(self)
         if run.resume is None and run.facts.get("attempt"):
-            self._mirror.go_back(run.facts["attempt"])
+            self._mirror.start_attempt(run.facts["attempt"])
 
     @override
     def checkpoint_loaded(self, run: Run, path: Path) -> None:
         if self._mirror is not None:
-            self._mirror.go_back(run.facts.get("attempt", 0))
+            self._mirror.start_attempt(run.facts.get("attempt", 0))
 
     @override
     def step_end(self, run: Run) -> None:
@@ -129,9 +129,9 @@ class Tracker(Hook, ABC):
         self._run = None
 
     def take_points(self, points: Mapping[str, float], step: int) -> None:
-        """Copy points that were recorded, as far as it shows them."""
+        """Copy recorded points; training points only when due."""
         mirror = self._mirror
-        if mirror is None or not self._hear(mirror):
+        if mirror is None or not self._report_failures(mirror):
             return
         if has_step_means(points):
             if not self._is_due:
@@ -140,31 +140,31 @@ class Tracker(Hook, ABC):
         mirror.put(points, step)
 
     def take_media(self, media: Media) -> None:
-        """Copy a file that the record keeps; it is read later."""
+        """Copy a file of the record; it is read later."""
         mirror = self._mirror
-        if mirror is not None and self._hear(mirror):
+        if mirror is not None and self._report_failures(mirror):
             mirror.put_media(media)
 
     def _close(self, run: Run, mirror: Mirror) -> None:
         is_preempted = run.stop_status == PREEMPTED
         seconds = CLOSE_SECONDS_PREEMPTED if is_preempted else CLOSE_SECONDS
         is_done = mirror.close(
-            seconds, has_failed=self._has_failed, on_wait=lambda: self._say_wait(seconds)
+            seconds, has_failed=self._has_failed, on_wait=lambda: self._report_wait(seconds)
         )
-        self._hear(mirror)
+        self._report_failures(mirror)
         if mirror.failure is not None:
             return
         if not is_done:
-            self._report(f"has not taken all after {seconds:.0f} s")
+            self._report(f"did not finish in {seconds:.0f} s")
         elif mirror.lost:
-            self._report(f"was too slow for {mirror.lost} points or files, which were left out")
+            self._report(f"was too slow and dropped {mirror.lost} points or files")
 
-    def _say_wait(self, seconds: float) -> None:
+    def _report_wait(self, seconds: float) -> None:
         name = type(self).__name__
-        logger.info("%s: takes the rest; the run waits for it up to %.0f s", name, seconds)
+        logger.info("%s: still writing; the run waits up to %.0f s", name, seconds)
 
-    def _hear(self, mirror: Mirror) -> bool:
-        """Report what went wrong meanwhile, once; whether it still copies."""
+    def _report_failures(self, mirror: Mirror) -> bool:
+        """Report new errors of the mirror, once; returns whether it still copies."""
         if mirror.unshown is not None and not self._has_left_out:
             self._has_left_out = True
             self._report_unshown(*mirror.unshown)
@@ -176,24 +176,24 @@ class Tracker(Hook, ABC):
 
     def _report_unshown(self, media: Media, error: Exception) -> None:
         name, what = type(self).__name__, redact(f"{media.title}: {_describe(error)}")
-        logger.warning("%s: cannot show %s; the record has it", name, what)
+        logger.warning("%s: cannot show %s; the record still has it", name, what)
         if self._run is not None:
             self._run.writer.event("media_not_shown", tracker=name, message=what)
 
     def _report(self, what: str, hint: str = "") -> None:
         name, what = type(self).__name__, redact(what)
-        logger.warning("%s: %s; the run goes on without it, and its record has all", name, what)
+        logger.warning("%s: %s; the run continues, and its record is complete", name, what)
         if hint:
             logger.warning("  %s", hint)
         if self._run is not None:
             self._run.writer.event("tracker_failed", tracker=name, message=what)
 
     def _hint(self) -> str:
-        return f"`pip install 'epochal[{self.package}]'`, or leave the hook out"
+        return f"`pip install 'epochal[{self.package}]'`, or remove the hook"
 
 
 def describe_trackers(run: Run) -> str:
-    """Where a run's points are shown besides its record; empty if nowhere."""
+    """The trackers of a run and their targets, as text; empty if there are none."""
     trackers = [hook for hook in run.events.hooks if isinstance(hook, Tracker)]
     return "; ".join(
         f"{type(one).__name__} {_how_often(one)}{one.describe(run.dir)}"
@@ -203,14 +203,14 @@ def describe_trackers(run: Run) -> str:
 
 
 def is_rank_zero() -> bool:
-    """Whether this process is the one of all that shows and writes."""
+    """Whether this process has rank 0, the one that logs and writes."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank() == 0
     return os.environ.get("RANK", "0") == "0"
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package could be imported; nothing is."""
+    """Whether a package is installed, without importing it."""
     return not package or find_spec(package) is not None
 
 

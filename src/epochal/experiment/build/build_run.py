@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from epochal.engine import (
-    Average,
     Environment,
     Monitor,
     Options,
@@ -15,7 +14,6 @@ from epochal.engine import (
     Run,
     Runner,
     Test,
-    Updater,
 )
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.interfaces.options import (
@@ -97,7 +95,7 @@ def build_run(
     step("folds", set_fold_loaders, task)
     model = step("model", steps.build_model)
     model = step("model", steps.place_model, model)
-    runner = _build_runner(assembly)
+    runner: Runner = _build_section(assembly, "runner")
     options = _build_options(assembly)
     if _needs_loss(runner, options):
         assembly = replace(assembly, loss=step("loss", build_loss))
@@ -111,8 +109,8 @@ def build_run(
         model=model,
         optimizer=optimizer,
         schedule=schedule,
-        updater=_build_updater(assembly) if optimizer is not None else None,
-        average=_build_average(assembly) if optimizer is not None else None,
+        updater=_build_section(assembly, "updater") if optimizer is not None else None,
+        average=_build_section(assembly, "average") if optimizer is not None else None,
         loss=assembly.loss,
         metrics=step("metrics", steps.build_metrics),
         hooks=hooks if is_quiet else [*_default_hooks(assembly, options, hooks), *hooks],
@@ -139,9 +137,7 @@ def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
     made |= assembly.given.parts
     observed = assembly.builder.observed
     described = {path.partition(".")[0] for path in observed}
-    if isinstance(
-        parts.schedule, OptimizerSchedules
-    ):  # those of several optimizers stand in `optim`
+    if isinstance(parts.schedule, OptimizerSchedules):  # described in `optim`
         described.add("schedule")
     own = {name: part for name, part in made.items() if part is not None and name not in described}
     own.pop("data", None)  # some of its splits may come from the config
@@ -152,26 +148,10 @@ def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
     return list(own)
 
 
-def _build_runner(assembly: Assembly) -> Runner:
-    given = assembly.given.parts.get("runner")
-    if given is not None:
-        runner: Runner = given
-        return runner
-    spec = assembly.spec("runner")
-    assert spec is not None  # the check fills it in
-    built: Runner = assembly.builder.build(spec)
-    return built
-
-
-def _build_updater(assembly: Assembly) -> Updater | None:
-    given: Updater | None = assembly.given.parts.get("updater")
-    spec = assembly.spec("updater")
-    return given if given is not None or spec is None else assembly.builder.build(spec)
-
-
-def _build_average(assembly: Assembly) -> Average | None:
-    given: Average | None = assembly.given.parts.get("average")
-    spec = assembly.spec("average")
+def _build_section(assembly: Assembly, section: str) -> Any:  # noqa: ANN401 - any kind of part
+    """The part of a section: given, or what the config describes; None if there is neither."""
+    given = assembly.given.parts.get(section)
+    spec = assembly.spec(section)
     return given if given is not None or spec is None else assembly.builder.build(spec)
 
 

@@ -114,7 +114,7 @@ def check_file(
     except ConfigError as error:  # a file that cannot be read at all
         return FileCheck(path, tuple(map(_redact, error.problems)), exit_code=error.exit_code)
     found = dict.fromkeys(problem for one in checked for problem in one.report.problems)
-    problems, _ = split_problems(choices, tuple(found))
+    problems = find_blocking_problems(choices, found)
     if problems:
         with hiding_secrets(
             secret for one in checked for secret in iter_config_secrets(one.config.root)
@@ -130,22 +130,16 @@ def _redact(problem: Problem) -> Problem:
     return replace(problem, what=what, place=place, hint=hint)
 
 
-def split_problems(
-    choices: Choices, problems: Sequence[Problem]
-) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """Mistakes that always matter, and those that matter only to a new run.
+def find_blocking_problems(choices: Choices, problems: Collection[Problem]) -> tuple[Problem, ...]:
+    """The mistakes that prevent a run; some of them do not matter to a resumed one.
 
-    A resumed run has its weights from a checkpoint, not from ``init_from``, and does not wait
-    for a password that only its mail needs.
+    It has its weights from a checkpoint, not from ``init_from``, and does not wait for a
+    password that only its mail needs.
     """
     if choices.get("resume") is None:
-        return tuple(problems), ()
-    beginning = tuple(one for one in problems if _concerns_beginning(one.key))
-    return tuple(one for one in problems if one not in beginning), beginning
-
-
-def _concerns_beginning(key: str) -> bool:
-    return key in ("init_from", "init_from.path") or key.startswith("notify.")
+        return tuple(problems)
+    ignored = ("init_from", "init_from.path")
+    return tuple(one for one in problems if one.key not in ignored and one.key[:7] != "notify.")
 
 
 def _check(

@@ -79,9 +79,8 @@ class CodeCopy:
         except OSError:
             if self._snapshot.home is None:
                 raise
-        self._snapshot = replace(
-            self._snapshot, home=None
-        )  # the shared folder may belong to another user
+        # The shared folder may belong to another user.
+        self._snapshot = replace(self._snapshot, home=None)
         return self._snapshot.take()
 
     def add(self, imported: Mapping[str, str]) -> None:

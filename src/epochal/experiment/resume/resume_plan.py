@@ -213,8 +213,10 @@ def _runs_dir(report: CheckReport) -> Path:
     return Path("runs") if node is None else Path(str(node.value))
 
 
-def get_expanded_config(record: RunRecord) -> Path:
+def get_expanded_config(record: RunRecord, instead: str = "") -> Path:
     """The path of the expanded config in a record.
+
+    ``instead`` is what the user can add to ``epochal run FILE`` if it is missing.
 
     Raises:
         CheckpointError: It is missing.
@@ -222,8 +224,8 @@ def get_expanded_config(record: RunRecord) -> Path:
     found = sorted((record.path / "config").glob("expanded.*"))
     if not found:
         raise CheckpointError(
-            f"{record.path}: has no expanded config to resume with\n"
-            f"  name the config yourself: epochal run FILE --resume {record.path}"
+            f"{record.path}: has no expanded config\n"
+            f"  name the config yourself: epochal run FILE {instead or f'--resume {record.path}'}"
         )
     return found[0]
 

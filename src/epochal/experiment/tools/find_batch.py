@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 from typing_extensions import Unpack, override
 
 from epochal.check import SECTIONS
-from epochal.checkpoint import deserialize_state, snapshot_to_host
 from epochal.engine.device.device_memory import find_empty_cache
 from epochal.engine.device.out_of_memory import is_out_of_memory
 from epochal.engine.execute import execute
 from epochal.engine.feed.split_batch import UnsplittableError, resize_batch
 from epochal.engine.runner import Runner
-from epochal.engine.state.run_state import collect_state, restore_state
+from epochal.engine.snapshot.snapshot import take_whole_snapshot
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
 from epochal.experiment.experiment import Experiment
@@ -169,7 +169,8 @@ class LargestBatchSearch(Runner):
         batch = next(steps)[0]
         del steps
         _require_rows(batch)
-        state = snapshot_to_host(collect_state(run))
+        snapshot = take_whole_snapshot(run)
+        snapshot.add(partial(run.meter.restore_sums, run.meter.save_sums()))
         tries: list[BatchTry] = []
 
         def fits(samples: int) -> bool:
@@ -179,8 +180,7 @@ class LargestBatchSearch(Runner):
         try:
             search_largest(fits, self._limit)
         finally:
-            run.model.zero_grad(set_to_none=True)
-            restore_state(run, deserialize_state(state.plain, state.tensors))
+            snapshot.restore()
         return tries
 
     def _try(self, run: Run, batch: Batch, samples: int) -> BatchTry:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.layout.os_errors import raising_record_errors
-from epochal.records.layout.process import host_name, is_process_gone, process_token
+from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
 
 if sys.platform != "win32":
     import fcntl
@@ -31,7 +31,7 @@ class Lease:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LEASE_FILE
-        self._owner = _describe_self()
+        self._owner = describe_process(os.getpid()) | {"time": utc_now()}
         with _locked_folder(folder), raising_record_errors():
             _require_free(folder, durable.find_object(self._path))
             durable.write_json(self._path, self._owner)
@@ -57,23 +57,14 @@ def holding_lease(folder: Path) -> Iterator[None]:
         lease.release()
 
 
-def _describe_self() -> dict[str, Any]:
-    pid = os.getpid()
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return {"host": host_name(), "pid": pid, "process": process_token(pid), "time": now}
-
-
 def _identity(owner: dict[str, Any]) -> tuple[object, ...]:
     return owner.get("host"), owner.get("pid"), owner.get("process")
 
 
 def _require_free(folder: Path, owner: dict[str, Any]) -> None:
-    host, pid = owner.get("host"), owner.get("pid")
-    if not isinstance(host, str) or not isinstance(pid, int):
-        return  # no owner, or a damaged file
-    token = owner.get("process")
-    if is_process_gone(pid, host=host, token=token if isinstance(token, str) else ""):
+    if is_owner_gone(owner):
         return
+    host, pid = owner["host"], owner["pid"]
     if host != host_name() and _is_stale(folder):
         return
     since = f" since {owner['time']}" if isinstance(owner.get("time"), str) else ""

@@ -29,22 +29,9 @@ _NUMBERS = ("size", "mode", "is_redacted")
 _ALWAYS = ("size", "mode", "version", "digest")
 
 SkipReason = Literal[
-    "link",
-    "fifo",
-    "socket",
-    "device",
-    "submodule",
-    "data",
-    "large",
-    "many",
-    "deep",
-    "secret",
-    "ignored",
-    "records",
-    "unreadable",
-    "unwritten",
-    "odd name",
-]
+    "link", "fifo", "socket", "device", "submodule", "data", "large", "many", "deep", "secret",
+    "ignored", "records", "unreadable", "unwritten", "odd name",
+]  # fmt: skip
 """Why an entry is not copied."""
 
 

@@ -16,6 +16,7 @@ from epochal.records.code.file_content import FileStamp, read_content
 from epochal.records.code.file_selection import CandidateFile, SnapshotLimits, get_data_group
 from epochal.records.code.ignore import IgnoreRules, is_rarely_code
 from epochal.records.layout.epochal_dir import EPOCHAL_DIR
+from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.secrets import is_secret_file
 from epochal.text.formatting import format_count
 
@@ -108,7 +109,7 @@ class ProjectScanner:
             with os.scandir(self.root / folder) as scan:
                 entries = list(islice(scan, self.limits.max_in_folder + 1))
         except OSError as error:
-            self._skip(folder or ".", "unreadable", _reason(error))
+            self._skip(folder or ".", "unreadable", describe_os_error(error))
             return
         self._num_entries += len(entries)
         names = {entry.name for entry in entries}
@@ -132,7 +133,7 @@ class ProjectScanner:
             self._data_folders |= {folder, place.parent} - {""}
 
     def _skip_special_folder(self, folder: str, names: set[str]) -> bool:
-        """Whether its names show that a folder is a submodule, records or an environment."""
+        """Skip a submodule, records or an environment of packages; gives whether it was one."""
         if ".git" in names:
             self._skip(folder, "submodule", _read_submodule_commit(self.root / folder / ".git"))
         elif EPOCHAL_DIR in names or names >= _RECORD_FILES:
@@ -157,7 +158,7 @@ class ProjectScanner:
                 return
             is_folder = entry.is_dir(follow_symlinks=False)
         except OSError as error:
-            self._skip(path, "unreadable", _reason(error))
+            self._skip(path, "unreadable", describe_os_error(error))
             return
         is_included = self._find_rule(path, is_folder=is_folder)
         is_wanted = place.is_wanted or is_included is True
@@ -203,7 +204,7 @@ class ProjectScanner:
             try:
                 self._add_file(path, group, entry.stat(follow_symlinks=False))
             except OSError as error:
-                self._skip(path, "unreadable", _reason(error))
+                self._skip(path, "unreadable", describe_os_error(error))
 
     def _add_file(self, path: str, group: str, status: os.stat_result) -> None:
         kind = next((k for bits, k in _KINDS if stat.S_IFMT(status.st_mode) == bits), None)
@@ -246,7 +247,3 @@ def _read_submodule_commit(git: Path) -> str:
         return head if reference == head else (git / reference).read_text("utf-8").strip()
     except (OSError, ValueError):
         return ""
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -16,6 +16,7 @@ from epochal.records.code.content_store import (
     is_missing_file_error,
 )
 from epochal.records.code.file_content import FileContent, read_content
+from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.secrets import redact_bytes
 from epochal.records.secrets.process_secrets import get_secret_patterns
 
@@ -104,9 +105,7 @@ class CodeReader:
         try:
             content = read_content(self.root / path, max_bytes=max_bytes)
         except OSError as error:
-            self.others.append(
-                SkippedEntry(path, "unreadable", (error.strerror or str(error)).lower())
-            )
+            self.others.append(SkippedEntry(path, "unreadable", describe_os_error(error)))
             return
         if content is None:
             self.others.append(SkippedEntry(path, "large", "it grew, or became another thing"))
@@ -159,7 +158,7 @@ class CodeWriter:
                     placed = self._aside(file)
                     self._place(placed)
             except OSError as error:
-                reason = (error.strerror or str(error)).lower()
+                reason = describe_os_error(error)
                 others.append(SkippedEntry(file.path, "unwritten", reason))
             else:
                 kept.append(placed)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from typing_extensions import override
 
 from epochal.errors import RecordError
+from epochal.records.layout.os_errors import describe_os_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -290,6 +291,4 @@ def _check_file(path: Path, stored: StoredFile) -> str:
 
 
 def _explain(error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "missing"
-    return (error.strerror or str(error)).lower()
+    return "missing" if isinstance(error, FileNotFoundError) else describe_os_error(error)

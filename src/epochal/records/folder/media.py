@@ -20,7 +20,7 @@ from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.folder.folder import slugify
 from epochal.records.layout.attempts import MAX_COUNT, find_valid_ranges, read_attempts
-from epochal.records.layout.os_errors import raising_record_errors
+from epochal.records.layout.os_errors import describe_os_error, raising_record_errors
 from epochal.records.metrics.points import read_json_lines
 from epochal.records.secrets import redact
 
@@ -185,7 +185,7 @@ def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = describe_os_error(error)
         raise RecordError(f"{path}: cannot be read: {reason}\n  name a file that exists") from error
 
 

@@ -14,6 +14,7 @@ from epochal.records.folder.folder import FOLDS_DIR
 from epochal.records.folder.provenance import apply_attempt_overrides
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text
+from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.metrics.dataframe import Library, to_dataframe
 from epochal.records.metrics.points import read_json_lines, read_metric_points, read_series_names
@@ -240,7 +241,7 @@ def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
     except FileNotFoundError:
         damage.append(f"{path.name}: missing")
     except OSError as error:
-        damage.append(f"{path.name}: cannot be read: {(error.strerror or str(error)).lower()}")
+        damage.append(f"{path.name}: cannot be read: {describe_os_error(error)}")
     except (ValueError, RecursionError):
         damage.append(f"{path.name}: not valid JSON")
     else:

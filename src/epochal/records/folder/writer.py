@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
@@ -14,7 +13,7 @@ from epochal.records.folder import redacted as clean
 from epochal.records.folder.provenance import redact_provenance
 from epochal.records.layout import attempts
 from epochal.records.layout.os_errors import raising_record_errors
-from epochal.records.layout.process import host_name, process_token
+from epochal.records.layout.process import describe_process, utc_now
 from epochal.records.metrics.points import MetricWriter
 from epochal.records.metrics.row_format import POINT_FIELDS
 
@@ -170,7 +169,7 @@ class RunWriter(Writer):
     @override
     @raising_record_errors()
     def write_run(self, info: Mapping[str, object]) -> None:
-        always = {"format": RECORD_FORMAT, "id": self.folder.id, "created": _now()}
+        always = {"format": RECORD_FORMAT, "id": self.folder.id, "created": utc_now()}
         clean.write_json(self.path / "run.json", {**always, **info})
 
     @override
@@ -189,12 +188,11 @@ class RunWriter(Writer):
     @override
     @raising_record_errors()
     def write_status(self, status: Status, **fields: object) -> None:
-        now = _now()
+        now = utc_now()
         if not self._status:
             self._status = {"reason": "", "step": 0, "epoch": 0, "started": now}
-        owner = {"pid": os.getpid(), "host": host_name(), "process": process_token(os.getpid())}
+        owner = describe_process(os.getpid()) | {"attempt": self.attempt}
         ended = now if status in ENDED_STATUSES else None
-        owner |= {"attempt": self.attempt}
         self._status |= {"status": status, **owner, "updated": now, "ended": ended, **fields}
         self._metrics.sync()  # readers must find the points of the step in the status
         clean.write_json(self.path / "status.json", self._status)
@@ -223,7 +221,7 @@ class RunWriter(Writer):
         if self._events is None:
             self._events = durable.open_lines(self.path / "events.jsonl")
         attempt = {"attempt": self.attempt} if self.attempt else {}
-        self._events.append(clean.encode_line({"time": _now(), "kind": kind, **attempt, **data}))
+        self._events.append(clean.encode_line({"time": utc_now(), "kind": kind, **attempt, **data}))
 
     @override
     @raising_record_errors()
@@ -305,10 +303,6 @@ def _read_status(folder: Path) -> dict[str, object]:
     """The status of earlier attempts, without the reason for the end of the last one."""
     status = durable.find_object(folder / "status.json")
     return status and {**status, "reason": ""}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _readme(tag: str, desc: str) -> str:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.layout.process import host_name
+from epochal.records.layout.process import host_name, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,8 +70,8 @@ class Attempt:
 
 def begin_attempt(number: int, cause: str = STARTED) -> Attempt:
     """A new attempt of this process, starting now."""
-    started = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return Attempt(attempt=number, started=started, host=host_name(), pid=os.getpid(), cause=cause)
+    host, pid = host_name(), os.getpid()
+    return Attempt(attempt=number, started=utc_now(), host=host, pid=pid, cause=cause)
 
 
 def find_cause(status: str, *, is_supervised: bool) -> str:

@@ -24,6 +24,11 @@ _HINTS = {
 }
 
 
+def describe_os_error(error: OSError) -> str:
+    """The reason of ``error`` in lower case, without its path."""
+    return (error.strerror or str(error)).lower()
+
+
 def explain_os_error(error: OSError) -> str:
     """The text of ``error``, and below it what to do."""
     return f"{error}\n  {_HINTS.get(error.errno or 0, _ELSEWHERE)}"

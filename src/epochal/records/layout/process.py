@@ -1,10 +1,15 @@
-"""Identifies processes, and tells whether one has ended."""
+"""Describes processes and times as records store them, and tells whether a process has ended."""
 
 from __future__ import annotations
 
 import os
 import platform
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _START_FIELD = 19  # of /proc/PID/stat after the name: when it started, in ticks since boot
 
@@ -14,10 +19,30 @@ def host_name() -> str:
     return platform.node()
 
 
+def utc_now() -> str:
+    """The current time in UTC, as records store it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def describe_process(pid: int) -> dict[str, Any]:
+    """The entries in a file that identify a process of this machine."""
+    return {"pid": pid, "host": host_name(), "process": process_token(pid)}
+
+
+def is_owner_gone(owner: Mapping[str, Any]) -> bool:
+    """Whether the process of ``describe_process`` has certainly ended; True for damaged entries."""
+    pid, host, token = (owner.get(name) for name in ("pid", "host", "process"))
+    if not isinstance(pid, int) or not isinstance(host, str):
+        return True
+    return is_process_gone(pid, host=host, token=token if isinstance(token, str) else "")
+
+
 def process_token(pid: int) -> str:
     """Distinguishes a process from a later one with the same pid; empty when unknown."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name may contain spaces
-    boot = _read("/proc/sys/kernel/random/boot_id").strip()
+    fields = (
+        read_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    )  # the name may contain spaces
+    boot = read_text(Path("/proc/sys/kernel/random/boot_id")).strip()
     if not boot or len(fields) <= _START_FIELD or fields[0] in "ZX":  # a zombie has ended
         return ""
     return f"{boot}:{fields[_START_FIELD]}"
@@ -38,8 +63,9 @@ def is_process_gone(pid: int, *, host: str, token: str = "") -> bool:
     return False
 
 
-def _read(name: str) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file; empty if it cannot be read."""
     try:
-        return Path(name).read_text("utf-8", "replace")
+        return path.read_text("utf-8", "replace")
     except OSError:
         return ""

@@ -9,66 +9,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.records.layout.process import host_name
+from epochal.records.layout.process import host_name, read_text
 from epochal.records.machine.repository import describe_repository
 from epochal.records.secrets import is_secret_name, redact
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-_VARIABLES = {
-    "CONDA_DEFAULT_ENV",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "GROUP_RANK",
-    "HIP_VISIBLE_DEVICES",
-    "LANG",
-    "LC_ALL",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MALLOC_ARENA_MAX",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "NODE_RANK",
-    "NVIDIA_TF32_OVERRIDE",
-    "PYTHONHASHSEED",
-    "PYTHONPATH",
-    "RANK",
-    "ROCR_VISIBLE_DEVICES",
-    "SLURM_ARRAY_JOB_ID",
-    "SLURM_ARRAY_TASK_ID",
-    "SLURM_CPUS_PER_TASK",
-    "SLURM_GPUS",
-    "SLURM_JOB_ID",
-    "SLURM_JOB_NAME",
-    "SLURM_JOB_NODELIST",
-    "SLURM_JOB_PARTITION",
-    "SLURM_LOCALID",
-    "SLURM_NNODES",
-    "SLURM_NODEID",
-    "SLURM_NTASKS",
-    "SLURM_PROCID",
-    "SLURM_RESTART_COUNT",
-    "TZ",
-    "VIRTUAL_ENV",
-    "WORLD_SIZE",
-}
+_VARIABLES = frozenset((
+    "CONDA_DEFAULT_ENV", "CUBLAS_WORKSPACE_CONFIG", "GROUP_RANK", "HIP_VISIBLE_DEVICES", "LANG",
+    "LC_ALL", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MALLOC_ARENA_MAX", "MASTER_ADDR", "MASTER_PORT",
+    "NODE_RANK", "NVIDIA_TF32_OVERRIDE", "PYTHONHASHSEED", "PYTHONPATH", "RANK",
+    "ROCR_VISIBLE_DEVICES", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_CPUS_PER_TASK",
+    "SLURM_GPUS", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION",
+    "SLURM_LOCALID", "SLURM_NNODES", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_PROCID",
+    "SLURM_RESTART_COUNT", "TZ", "VIRTUAL_ENV", "WORLD_SIZE",
+))  # fmt: skip
 _VARIABLE_PREFIXES = (
-    "CUDA_",
-    "CUDNN_",
-    "EPOCHAL_",
-    "GLOO_",
-    "KMP_",
-    "MKL_",
-    "NCCL_",
-    "OMP_",
-    "OPENBLAS_",
-    "PYTORCH_",
-    "TORCH_",
-    "TORCHDYNAMO_",
-    "TORCHELASTIC_",
-    "TORCHINDUCTOR_",
-    "TRITON_",
-)
+    "CUDA_", "CUDNN_", "EPOCHAL_", "GLOO_", "KMP_", "MKL_", "NCCL_", "OMP_", "OPENBLAS_",
+    "PYTORCH_", "TORCH_", "TORCHDYNAMO_", "TORCHELASTIC_", "TORCHINDUCTOR_", "TRITON_",
+)  # fmt: skip
 _NVIDIA = Path("/proc/driver/nvidia")
 
 
@@ -96,7 +56,7 @@ def describe_machine(directory: Path | None = None) -> dict[str, object]:
 
 
 def _cpu_name() -> str:
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
+    lines = read_text(Path("/proc/cpuinfo")).splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
 
@@ -150,18 +110,11 @@ def _gpu_names() -> list[str]:
     """The names of the NVIDIA GPUs, from the driver."""
     names = []
     for path in sorted(_NVIDIA.glob("gpus/*/information")):
-        lines = _read(path).splitlines()
+        lines = read_text(path).splitlines()
         found = (line.partition(":")[2].strip() for line in lines if line.startswith("Model"))
         names.append(next(found, "unknown"))
     return names
 
 
 def _driver() -> str:
-    return next(iter(_read(_NVIDIA / "version").splitlines()), "").strip()
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
+    return next(iter(read_text(_NVIDIA / "version").splitlines()), "").strip()

@@ -14,7 +14,8 @@ from epochal.errors import RecordError
 from epochal.records.alive.heartbeat import HEARTBEAT_FILE as HEARTBEAT
 from epochal.records.folder.derived_fields import describe_error, seconds_of, step_of
 from epochal.records.folder.writer import COMPLETED_STATUSES
-from epochal.records.mail.mailbox import Kind, Mail, make_id, utc_now
+from epochal.records.layout.process import utc_now
+from epochal.records.mail.mailbox import Kind, Mail, make_id
 from epochal.records.metrics.points import TRAIN_PREFIX, is_epoch_mean
 from epochal.records.secrets import redact, redact_tree
 from epochal.text.formatting import format_seconds, format_value

@@ -14,9 +14,9 @@ from epochal.records.alive.heartbeat import HEARTBEAT_FILE as HEARTBEAT
 from epochal.records.alive.heartbeat import is_heartbeat_stale
 from epochal.records.alive.lease import STALE_SECONDS
 from epochal.records.find import read_run
-from epochal.records.layout.process import host_name, is_process_gone, process_token
+from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
 from epochal.records.mail.compose import compose, describe_run, mail_kind
-from epochal.records.mail.mailbox import Mailbox, make_id, utc_now
+from epochal.records.mail.mailbox import Mailbox, make_id
 from epochal.records.mail.outbox import locked, queue_mail
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def expect_mail(box: Mailbox, expected: ExpectedMail) -> None:
         "notify": list(expected.specs),
         "monitor": expected.monitor,
         "mode": expected.mode,
-        "owner": {"pid": pid, "host": host_name(), "process": process_token(pid)},
+        "owner": describe_process(pid),
         "supervised": expected.is_supervised,
         "time": utc_now(),
     }
@@ -139,12 +139,11 @@ def _post(box: Mailbox, expected: ExpectedMail, kind: Kind, why: str = "") -> Ma
 
 def _is_owner_alive(box: Mailbox, expected: ExpectedMail) -> bool:
     """Whether the process that reports the end may still do so."""
-    owner, folder = expected.owner, box.root / expected.run
-    pid, host, token = (owner.get(name) for name in ("pid", "host", "process"))
-    if not isinstance(pid, int) or not isinstance(host, str):
+    folder = box.root / expected.run
+    if is_owner_gone(expected.owner):
         return False
-    if host == host_name():
-        return not is_process_gone(pid, host=host, token=token if isinstance(token, str) else "")
+    if expected.owner["host"] == host_name():
+        return True
     if not expected.is_supervised:
         return not is_heartbeat_stale(folder)
     try:  # there is no heartbeat between two processes of a supervised run

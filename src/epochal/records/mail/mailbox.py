@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
@@ -186,11 +185,6 @@ def make_id(*words: object) -> str:
     """The id of the event that these words identify."""
     text = "\0".join(map(str, words))
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:_ID_LENGTH]
-
-
-def utc_now() -> str:
-    """The current time, as mails store it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _matching(word: str, mails: list[Mail]) -> list[Mail]:

@@ -263,16 +263,8 @@ def _summarise_blocks(level: int, rows: NDArray[np.void]) -> Blocks:
     return above
 
 
-BLOCK_DTYPE = np.dtype(
-    [
-        ("step", "<i8"),
-        ("low", "<f8"),
-        ("high", "<f8"),
-        ("total", "<f8"),
-        ("count", "<i8"),
-        ("crc", "<u4"),
-    ]
-)
+_NUMBERS = [(name, "<f8") for name in ("low", "high", "total")]
+BLOCK_DTYPE = np.dtype([("step", "<i8"), *_NUMBERS, ("count", "<i8"), ("crc", "<u4")])
 """A summary of points: the first step; minimum, maximum, sum and number of values without NaN.
 
 If all values are NaN, so are minimum and maximum. ``crc`` is used on disk only.

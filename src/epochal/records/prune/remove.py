@@ -12,6 +12,7 @@ from epochal.errors import RecordError
 from epochal.records.alive.lease import holding_lease
 from epochal.records.folder.record import read_folder
 from epochal.records.layout.epochal_dir import EPOCHAL_DIR
+from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.prune.prune_policy import ACTIVE_STATUSES, CHECKPOINTS_DIR
 
@@ -68,7 +69,7 @@ def _remove(folder: Path, target: Path) -> None:
             if target.is_dir():
                 durable.remove_tree(target, f"prune.{os.getpid()}")
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = describe_os_error(error)
         raise RecordError(
             f"{target}: cannot be deleted: {reason}\n  check its permissions"
         ) from error

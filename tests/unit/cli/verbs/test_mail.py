@@ -224,4 +224,6 @@ def test_try_needs_a_recipient(tmp_path: Path, epochal: Command) -> None:
     done = epochal("mail", "--try", "config.yaml")
     assert (done.code, done.err.splitlines()[0]) == (78, "notify: config.yaml has no recipients")
     write(tmp_path / "config.yaml", "notify: [{type: webhook, url: x}]")
-    assert epochal("mail", "--try", "config.yaml").err.startswith("notify.0.url: is no address")
+    assert epochal("mail", "--try", "config.yaml").err.startswith(
+        "notify.0.url: is not a web address"
+    )

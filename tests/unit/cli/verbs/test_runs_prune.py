@@ -147,7 +147,7 @@ def test_run_that_starts_meanwhile_is_kept(
     monkeypatch.setattr("builtins.input", start)
     done = epochal("runs", "prune", "--where", "val/acc < 0.75 and val/acc != 0.5")
     assert done.code == 74
-    assert "is at work" in done.err
+    assert "is running" in done.err
     assert "deleted 1 run," in done.out
     assert left(made) == [1, 2, 3]
 
@@ -155,7 +155,7 @@ def test_run_that_starts_meanwhile_is_kept(
 def test_json(made: list[Path], epochal: Command) -> None:
     facts = json.loads(epochal("runs", "prune", "--where", "step >= 0", "--json").out)
     assert [one["id"] for one in facts["runs"]] == [made[i].name for i in (0, 1, 3)]
-    assert facts["stays"] == [{"id": made[2].name, "because_it": "is at work"}]
+    assert facts["stays"] == [{"id": made[2].name, "because_it": "is running"}]
     assert facts["bytes"] >= 300_000
     assert facts["deleted"] is False
     assert left(made) == [0, 1, 2, 3]

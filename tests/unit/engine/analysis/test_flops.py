@@ -27,11 +27,11 @@ class Function(nn.Module):
         return self.function(self, x)
 
 
-def test_a_multiplication_and_an_addition_are_two() -> None:
+def test_a_multiplication_and_an_addition_count_as_two() -> None:
     assert count(nn.Linear(3, 8), torch.zeros(1, 3)).total == 2 * 3 * 8
 
 
-def test_each_module_has_what_it_and_those_below_do() -> None:
+def test_each_module_includes_its_submodules() -> None:
     model = nn.Sequential(nn.Linear(3, 8), nn.Sequential(nn.ReLU(), nn.Linear(8, 2)))
     assert count(model, torch.zeros(1, 3)).modules == {
         "": 80,
@@ -62,7 +62,7 @@ def test_attention_counts_on_every_device() -> None:
     assert count(model, torch.zeros(1, 2, 8, 16)).total == 2 * (2 * 8 * 8) * (16 + 16)
 
 
-def test_layers_that_torch_fuses_in_evaluation_are_taken_apart() -> None:
+def test_fused_transformer_layers_are_counted() -> None:
     layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     found = count(
         nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.zeros(1, 5, 16)
@@ -72,7 +72,7 @@ def test_layers_that_torch_fuses_in_evaluation_are_taken_apart() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-def test_recurrent_layers_are_taken_apart() -> None:
+def test_recurrent_layers_are_counted() -> None:
     before = torch._C._get_mkldnn_enabled(), torch._C._get_cudnn_enabled()
     found = count(nn.LSTM(4, 8, batch_first=True), torch.zeros(1, 5, 4))
     assert found.total == 5 * 2 * (4 + 8) * 4 * 8
@@ -90,7 +90,7 @@ def test_heavy_operations_without_a_formula_are_named() -> None:
     assert (found.total, found.uncounted) == (0, ("aten._fft_r2c",))
 
 
-def test_operations_of_others_are_named() -> None:
+def test_custom_operations_are_named() -> None:
     @torch.library.custom_op("epochal_tests::double", mutates_args=())
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -99,7 +99,7 @@ def test_operations_of_others_are_named() -> None:
     assert found.uncounted == ("epochal_tests.double",)
 
 
-def test_an_error_passes_and_leaves_no_hook_behind() -> None:
+def test_an_error_leaves_no_hook_behind() -> None:
     def fail(*_: object) -> Tensor:
         raise ValueError("torn")
 

@@ -30,7 +30,7 @@ def count(shapes: CaptureCandidates, size: int) -> int:
     return 0 if candidate is None else len(candidate.batches)
 
 
-def test_batches_are_kept_as_they_were() -> None:
+def test_batches_are_copied() -> None:
     shapes, batch = CaptureCandidates(max_shapes=2), torch.zeros(3)
     shapes.add(key_of(3), (batch,), RUN)
     batch.fill_(1)  # a loader may fill the same memory again
@@ -39,7 +39,7 @@ def test_batches_are_kept_as_they_were() -> None:
     assert shapes.find(key_of(3)) is None
 
 
-def test_only_so_many_shapes_are_kept_and_all_are_counted() -> None:
+def test_the_number_of_candidates_is_limited_and_all_shapes_are_counted() -> None:
     shapes = CaptureCandidates(max_shapes=2)
     keep(shapes, *range(1, 20))
     assert [count(shapes, size) for size in range(1, 5)] == [1, 1, 0, 0]
@@ -58,7 +58,7 @@ def test_shapes_in_turn_do_not_push_each_other_out() -> None:
     assert [count(shapes, size) for size in (1, 2, 3)] == [3, 3, 0]
 
 
-def test_a_refusal_holds_until_everything_begins_anew() -> None:
+def test_a_refusal_holds_until_clear() -> None:
     shapes = CaptureCandidates(max_shapes=2)
     shapes.refuse(key_of(1))
     assert shapes.is_refused(key_of(1))

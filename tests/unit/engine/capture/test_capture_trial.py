@@ -1,4 +1,4 @@
-"""Tests of a trial: steps taken aside, compared and undone."""
+"""Tests of comparing steps with eager ones, and undoing them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def watched(run: Run) -> CaptureTrial:
 
 def test_a_trial_leaves_no_trace() -> None:
     run = prepared(model=adder())
-    run.meter.fold()
+    run.meter.flush()
     before = weights(run.model).clone()
     trial = watched(run)
     assert not torch.equal(weights(run.model), before)
@@ -109,7 +109,7 @@ def test_compiled_steps_may_differ_by_rounding_and_no_more() -> None:
         trial.compare(scaled(run, 1.5), is_exact=False)
 
 
-def test_weights_and_losses_have_a_limit_each_whatever_eager_steps_do() -> None:
+def test_weights_and_losses_each_have_a_limit() -> None:
     run = prepared(model=adder())
     trial = watched(run)
     with pytest.raises(
@@ -256,21 +256,7 @@ def test_what_a_graph_would_freeze_is_refused(task: Any, model: Any, reason: str
         watched(run)
 
 
-def test_the_attributes_that_steps_read_are_known_afterwards() -> None:
-    class Weighing(Sums):
-        weight = 2.0
-        other = 1.0
-
-        def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
-            return {"sum": model(batch[0]) * self.weight}
-
-    trial = watched(prepared(Weighing(), adder()))
-    assert trial.dependencies.task is not None
-    assert "weight" in trial.dependencies.task
-    assert "other" not in trial.dependencies.task
-
-
-def test_a_wish_to_stop_and_metrics_of_a_trial_are_forgotten() -> None:
+def test_stop_requests_of_a_trial_are_forgotten() -> None:
     class Stopping(Sums):
         def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
             current_run().stop("enough")

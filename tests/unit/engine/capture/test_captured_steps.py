@@ -1,4 +1,4 @@
-"""Tests of when steps are captured, anew or not at all; a fake graph takes the steps again."""
+"""Tests of when steps are captured, with a fake graph that takes eager steps."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_three_steps_are_eager_and_the_rest_are_replayed() -> None:
     assert choices["step"] == "graph"
 
 
-def test_gradients_of_a_graph_take_the_place_of_those_of_the_trial_before_its_first_step() -> None:
+def test_gradients_of_a_graph_are_shown_before_its_first_step() -> None:
     trained()
     assert FakeGraph.shown == 3  # replays of the trial
 
@@ -113,7 +113,7 @@ def test_a_rate_that_moves_needs_no_new_capture(make: Any) -> None:
     assert FakeGraph.captures == 1
 
 
-def test_a_shape_that_comes_back_gets_a_graph_of_its_own() -> None:
+def test_each_repeated_shape_gets_a_graph() -> None:
     _, expected, _ = trained(Sums(22), step="eager")
     _, ended, _ = trained(Sums(22))  # the last batch of an epoch has 2
     assert FakeGraph.captures == 2
@@ -210,7 +210,9 @@ class Factored(Sums):
         return {"loss": (loss * (1 + self.factor), count)}
 
 
-def test_a_change_of_what_the_step_reads_captures_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_of_what_the_step_reads_leads_to_a_new_capture(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     _, expected, _ = trained(Factored(), Doubling(), step="eager")
     _, ended, _ = trained(Factored(), Doubling())
@@ -219,7 +221,7 @@ def test_a_change_of_what_the_step_reads_captures_anew(caplog: pytest.LogCapture
     assert torch.equal(ended, expected)
 
 
-def test_a_change_of_what_no_step_reads_does_not() -> None:
+def test_a_change_of_what_no_step_reads_keeps_the_graph() -> None:
     class Scoring(Hook):
         def epoch_end(self, run: Run, split: str) -> None:
             run.task.score = float(run.epoch)
@@ -228,7 +230,7 @@ def test_a_change_of_what_no_step_reads_does_not() -> None:
     assert FakeGraph.captures == 1
 
 
-def test_a_method_that_is_replaced_captures_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replaced_method_leads_to_a_new_capture(caplog: pytest.LogCaptureFixture) -> None:
     class Replacing(Hook):
         def epoch_end(self, run: Run, split: str) -> None:
             if run.epoch == 2:
@@ -240,7 +242,7 @@ def test_a_method_that_is_replaced_captures_anew(caplog: pytest.LogCaptureFixtur
     assert "since a method of the task changed" in caplog.text
 
 
-def test_what_keeps_changing_is_left_to_eager_steps_in_the_end(
+def test_steps_stay_eager_after_too_many_captures(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Restless(Hook):
@@ -321,7 +323,7 @@ def test_only_a_few_shapes_get_graphs() -> None:
     assert torch.equal(ended, expected)
 
 
-def test_what_the_step_of_any_shape_reads_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_reads_of_all_shapes_count(caplog: pytest.LogCaptureFixture) -> None:
     class Either(Factored):
         other = 0
 

@@ -23,7 +23,7 @@ def chosen(**engine: Any) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("step", ["auto", "eager"])
-def test_steps_on_the_cpu_are_eager_and_nobody_talks_about_it(
+def test_steps_on_the_cpu_are_eager_without_a_message(
     step: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -31,7 +31,7 @@ def test_steps_on_the_cpu_are_eager_and_nobody_talks_about_it(
     assert "step:" not in caplog.text
 
 
-def test_a_wish_for_graphs_that_cannot_be_granted_is_a_warning(
+def test_graphs_that_are_requested_and_impossible_are_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert chosen(step="graph")["step"] == "eager"

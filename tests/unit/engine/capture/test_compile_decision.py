@@ -64,7 +64,7 @@ def watch(timer: Timer, **options: Any) -> None:
     fit(make_run(task, hooks=(timer,), **{"for_": "500st", "eval_every": 0, **options}))
 
 
-def test_a_long_run_is_compiled_and_the_saving_is_told(
+def test_a_long_run_is_compiled_and_the_saving_is_logged(
     moments: list[Moment], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -125,7 +125,7 @@ def test_short_epochs_are_timed_in_few_steps(moments: list[Moment]) -> None:
     assert moments == []
 
 
-def test_nobody_tries_for_ever_to_time_steps(moments: list[Moment]) -> None:
+def test_timing_ends_after_some_tries(moments: list[Moment]) -> None:
     moments += [Moment(0.0) for _ in range(20)]
     timer = Timer()
     watch(timer, samples=16)
@@ -142,7 +142,7 @@ def test_a_run_that_is_nearly_over_is_not_timed(
     assert (moments == []) == is_timed
 
 
-def test_time_left_goes_by_steps_or_by_the_clock_whatever_ends_first() -> None:
+def test_time_left_is_the_smaller_of_steps_and_clock() -> None:
     left: list[float | None] = []
 
     class Look(Hook):

@@ -33,7 +33,7 @@ def test_a_compiled_pass_gives_the_losses_and_metrics_of_a_plain_one() -> None:
     assert found[3]["loss"][1] == 4
 
 
-def test_the_output_stays_inside_unless_somebody_looks_at_it() -> None:
+def test_the_output_is_returned_only_if_it_is_needed() -> None:
     class Looking(Sums):
         def extra_batch_metrics(self, out: Any, batch: Any) -> dict[str, Any]:
             return {"top": (out["sum"].max(), 1)}
@@ -69,7 +69,7 @@ class Watching(Hook):
             self.outputs.append(out)
 
 
-def test_somebody_who_listens_to_batches_is_given_their_outputs() -> None:
+def test_listeners_to_batches_get_their_outputs() -> None:
     hook = Watching()
     engine = {"step": "compile", "compile_backend": "eager"}
     fit(make_run(Sums(), hooks=(hook,), for_="2ep", engine=engine))
@@ -95,7 +95,7 @@ def test_steps_stay_compiled_after_a_change_of_parts(monkeypatch: pytest.MonkeyP
     assert len(made) == len({id(calls) for calls in made}) == 2
 
 
-def test_dropout_of_the_usual_backend_draws_what_eager_code_draws(
+def test_dropout_of_the_default_backend_draws_as_eager_code_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: list[Any] = []
@@ -111,18 +111,16 @@ def test_dropout_of_the_usual_backend_draws_what_eager_code_draws(
     assert given[0]["dynamic"] is False
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("inducktor", "did you mean 'inductor'"), ("nosuch", "write one of .*eager.*inductor")],
-)
-def test_a_backend_that_torch_does_not_know_is_refused_before_the_first_step(
-    name: str, hint: str
-) -> None:
-    run = make_run(for_="1st", engine={"step": "compile", "compile_backend": name})
-    message = rf"engine.compile_backend: torch has no backend '{name}'\n  {hint}"
-    with pytest.raises(ConfigError, match=message):
-        fit(run)
-    assert run.step == 0
+def test_a_backend_that_torch_does_not_know_is_refused_before_the_first_step() -> None:
+    for name, hint in [
+        ("inducktor", "did you mean 'inductor'"),
+        ("nosuch", "write one of .*eager.*inductor"),
+    ]:
+        run = make_run(for_="1st", engine={"step": "compile", "compile_backend": name})
+        message = rf"engine.compile_backend: torch has no backend '{name}'\n  {hint}"
+        with pytest.raises(ConfigError, match=message):
+            fit(run)
+        assert run.step == 0, name
 
 
 def test_a_backend_that_is_not_used_is_not_asked_for() -> None:
@@ -160,7 +158,7 @@ def test_options_of_the_config_reach_the_compiler(monkeypatch: pytest.MonkeyPatc
     }
 
 
-def test_a_captured_step_has_one_shape_whatever_the_config_says(
+def test_a_captured_step_has_one_shape_for_any_config(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert options_of(monkeypatch, one_shape=True, compile_dynamic=True)["dynamic"] is False

@@ -68,7 +68,7 @@ def test_counts_are_noted_while_capturing_and_added_with_each_replay() -> None:
     assert window.read()["loss"] == 1.0  # 8 in all, of two batches of 4
 
 
-def test_batches_are_copied_into_inputs_of_its_own() -> None:
+def test_batches_are_copied_into_static_inputs() -> None:
     run = prepared()
     graph, batch = captured(run)
     other = [tensor + 1 for tensor in batch]

@@ -30,37 +30,24 @@ def on_device(model: nn.Module | None = None, **options: Any) -> Run:
     return run
 
 
-def test_nothing_speaks_against_the_usual_run() -> None:
+def test_only_runs_on_cuda_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_capture_obstacle(on_device()) == ""
-
-
-def test_a_run_on_the_cpu_has_no_graphs() -> None:
     assert find_capture_obstacle(make_run()) == "graphs need a CUDA device, and this one is cpu"
-
-
-def test_debugging_keeps_steps_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     assert "CUDA_LAUNCH_BLOCKING is set" in find_capture_obstacle(on_device())
 
 
-def test_a_hook_inside_the_step_is_named() -> None:
-    class Peeking(Hook):
-        def batch_end(self, run: Run, split: str) -> None:
-            pass
-
-    assert find_capture_obstacle(on_device(hooks=(Peeking(),))).startswith(
-        "Peeking.batch_end acts inside"
-    )
+class Peeking(Hook):
+    def batch_end(self, run: Run, split: str) -> None:
+        pass
 
 
-def test_a_hook_inside_evaluations_does_not_matter() -> None:
-    class Peeking(Hook):
-        on = ("val",)
-
-        def batch_end(self, run: Run, split: str) -> None:
-            pass
-
-    assert find_capture_obstacle(on_device(hooks=(Peeking(),))) == ""
+def test_a_hook_inside_training_steps_is_named() -> None:
+    hook = Peeking()
+    obstacle = find_capture_obstacle(on_device(hooks=(hook,)))
+    assert obstacle.startswith("Peeking.batch_end acts inside")
+    hook.on = ("val",)
+    assert find_capture_obstacle(on_device(hooks=(hook,))) == ""
 
 
 class Own(Updater):
@@ -68,25 +55,22 @@ class Own(Updater):
         super().apply(run, total)
 
 
-def test_an_updater_of_ones_own_must_say_that_it_can_be_captured() -> None:
+def test_a_user_updater_must_say_that_it_can_be_captured() -> None:
     assert "Own.apply is your own" in find_capture_obstacle(on_device(parts={"updater": Own()}))
     own = Own()
     own.is_capturable = True
     assert find_capture_obstacle(on_device(parts={"updater": own})) == ""
 
 
-def test_an_optimizer_that_is_not_capturable_is_named() -> None:
-    model = adder()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    obstacle = find_capture_obstacle(on_device(model, parts={"optimizer": optimizer}))
-    assert obstacle.startswith("SGD is not capturable")
-
-
-def test_a_rate_that_is_a_number_would_be_frozen() -> None:
-    model = adder()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-    obstacle = find_capture_obstacle(on_device(model, parts={"optimizer": optimizer}))
-    assert "the learning rate of SGD is a Python number" in obstacle
+def test_an_optimizer_that_cannot_be_captured_is_named() -> None:
+    for options, what in [
+        ({}, "SGD is not capturable"),
+        ({"fused": True}, "the learning rate of SGD is a Python number"),
+    ]:
+        model = adder()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, **options)
+        run = on_device(model, parts={"optimizer": optimizer})
+        assert find_capture_obstacle(run).startswith(what)
 
 
 def test_a_guard_that_reads_the_device_is_an_obstacle() -> None:

@@ -71,7 +71,7 @@ class Words(UserDict[str, Tensor]):
         return Words({name: value.to(device) for name, value in self.items()})
 
 
-def test_on_the_cpu_without_a_dtype_the_batch_is_kept_as_it_is() -> None:
+def test_on_the_cpu_without_a_dtype_the_batch_is_unchanged() -> None:
     assert choose_mover(CPU, None) is keep_batch
     assert keep_batch("batch") == "batch"
 
@@ -153,9 +153,8 @@ def test_predictions_can_leave_their_graph_behind() -> None:
     assert not kept["out"].requires_grad
 
 
-@pytest.mark.parametrize(
-    ("batch", "size"),
-    [
+def test_the_batch_size_is_that_of_the_first_tensor() -> None:
+    for batch, size in [
         (torch.zeros(5, 2), 5),
         (torch.tensor(1.0), None),
         ({"name": "a", "image": torch.zeros(3, 2)}, 3),
@@ -163,25 +162,20 @@ def test_predictions_can_leave_their_graph_behind() -> None:
         (Sample(torch.zeros(7), "x"), 7),
         ("text", None),
         ([], None),
-    ],
-)
-def test_the_batch_size_is_that_of_the_first_tensor(batch: object, size: int | None) -> None:
-    assert batch_size(batch) == size
+    ]:
+        assert batch_size(batch) == size
 
 
-@pytest.mark.parametrize(
-    ("written", "dtype"),
-    [(None, None), ("float32", torch.float32), ("float64", torch.float64)],
-)
-def test_dtypes_are_read_by_name(written: str | None, dtype: torch.dtype | None) -> None:
-    assert parse_dtype(written) == dtype
-    assert parse_dtype(dtype) == dtype
+def test_dtypes_are_read_by_name() -> None:
+    for written, dtype in [(None, None), ("float32", torch.float32), ("float64", torch.float64)]:
+        assert parse_dtype(written) == dtype
+        assert parse_dtype(dtype) == dtype, written
 
 
-@pytest.mark.parametrize("written", ["float63", torch.int32])
-def test_an_unknown_dtype_is_refused(written: str | torch.dtype) -> None:
-    with pytest.raises(ConfigError, match=r"model.dtype: unknown dtype '(float63|int32)'"):
-        parse_dtype(written)
+def test_an_unknown_dtype_is_refused() -> None:
+    for written in ["float63", torch.int32]:
+        with pytest.raises(ConfigError, match=r"model.dtype: unknown dtype '(float63|int32)'"):
+            parse_dtype(written)
 
 
 def test_a_module_is_placed_with_its_floats_in_the_dtype() -> None:
@@ -192,16 +186,16 @@ def test_a_module_is_placed_with_its_floats_in_the_dtype() -> None:
     assert move_module(nn.Linear(1, 1), META, None).weight.device == META
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_complex_tensors_of_a_module_stay_complex(dtype: torch.dtype) -> None:
-    module = nn.Linear(1, 1)
-    values = torch.tensor([1 + 2j])
-    module.phase = nn.Parameter(values.clone())
-    module.register_buffer("spectrum", values.clone())
-    placed = move_module(module, CPU, dtype)
-    assert placed.weight.dtype == dtype
-    assert torch.equal(placed.phase, values)
-    assert torch.equal(placed.spectrum, values)
+def test_complex_tensors_of_a_module_stay_complex() -> None:
+    for dtype in [torch.float32, torch.float64]:
+        module = nn.Linear(1, 1)
+        values = torch.tensor([1 + 2j])
+        module.phase = nn.Parameter(values.clone())
+        module.register_buffer("spectrum", values.clone())
+        placed = move_module(module, CPU, dtype)
+        assert placed.weight.dtype == dtype
+        assert torch.equal(placed.phase, values), dtype
+        assert torch.equal(placed.spectrum, values), dtype
 
 
 def test_images_of_floats_are_brought_to_channels_last_and_nothing_else_is() -> None:

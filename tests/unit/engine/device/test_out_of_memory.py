@@ -48,19 +48,22 @@ def device_with_figures(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, name, answer)
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()])
-def test_the_message_has_the_batch_and_what_to_change(error: BaseException) -> None:
-    result = execute(make_run(Hungry("train", error), for_="1ep"), Train())
-    assert (result.reason, result.exit_code) == ("oom", 71)
-    lines = "\n".join(describe_failure(result))
-    assert "in train at step 0, with 4x3, 4x1" in lines
-    assert "what to change: engine.microbatch=auto, which trains the same in smaller parts" in lines
-    assert "engine.recompute=['LAYERS.*']" in lines
-    assert "fewer loader workers" in lines
-    assert lines.count("what to change") == 1
+def test_the_message_has_the_batch_and_what_to_change() -> None:
+    for error in [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()]:
+        result = execute(make_run(Hungry("train", error), for_="1ep"), Train())
+        assert (result.reason, result.exit_code) == ("oom", 71), error
+        lines = "\n".join(describe_failure(result))
+        assert "in train at step 0, with 4x3, 4x1" in lines, error
+        assert (
+            "what to change: engine.microbatch=auto, which trains the same in smaller parts"
+            in lines
+        ), error
+        assert "engine.recompute=['LAYERS.*']" in lines, error
+        assert "fewer loader workers" in lines, error
+        assert lines.count("what to change") == 1, error
 
 
-def test_what_is_done_already_is_not_advised() -> None:
+def test_options_that_are_set_are_not_advised() -> None:
     task = Hungry("train", torch.OutOfMemoryError("CUDA out of memory"))
     engine = {"microbatch": 4, "recompute": ["0"]}
     result = execute(make_run(task, for_="1ep", engine=engine), Train())
@@ -78,7 +81,7 @@ def test_an_evaluation_needs_smaller_batches() -> None:
 
 
 @pytest.mark.usefixtures("device_with_figures")
-def test_memory_of_the_device_is_told_in_figures() -> None:
+def test_memory_of_the_device_is_in_the_message() -> None:
     run = make_run()
     run.device = torch.device("cuda")
     error = torch.OutOfMemoryError("CUDA out of memory")
@@ -105,14 +108,14 @@ def test_batches_of_any_shape_are_described() -> None:
     assert error.__notes__[0].endswith("4 more")
 
 
-def test_other_errors_are_left_alone() -> None:
+def test_other_errors_get_no_notes() -> None:
     error = ValueError("no")
     explain_out_of_memory(make_run(), error)
     assert not hasattr(error, "__notes__")
     assert not is_out_of_memory(error)
 
 
-def test_a_full_disk_is_known_through_whatever_was_raised_because_of_it() -> None:
+def test_a_full_disk_is_recognised_as_the_cause_of_other_errors() -> None:
     wrapped = RuntimeError("the record cannot be written")
     wrapped.__cause__ = OSError(errno.EDQUOT, "no more for you")
     assert is_disk_full(OSError(errno.ENOSPC, "full"))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from engine.parts import Sums, adder, fit, make_run, weights
-from epochal.engine.device.precision import Precision, allowing_tf32, resolve_dtype
+from epochal.engine.device.precision import Precision, allowing_tf32, resolve_dtype, sync_batchnorm
 from epochal.engine.execute import execute
 from epochal.engine.runner import Predict, Test
 from epochal.errors import ConfigError
@@ -37,17 +38,13 @@ class Watching(Sums):
         return losses
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)]
-)
-def test_training_and_evaluation_compute_in_the_chosen_format(
-    name: str, dtype: torch.dtype
-) -> None:
-    task, model = Watching(), adder()
-    fit(make_run(task, model, for_="1ep", engine={"precision": name}, eval_loss=True))
-    assert task.seen["train"] == task.seen["val"] == task.seen["product"] == {dtype}
-    assert task.seen["loss"] == {torch.float32}
-    assert weights(model).dtype == torch.float32
+def test_training_and_evaluation_compute_in_the_chosen_format() -> None:
+    for name, dtype in [("bf16", torch.bfloat16), ("fp16", torch.float16), ("fp32", torch.float32)]:
+        task, model = Watching(), adder()
+        fit(make_run(task, model, for_="1ep", engine={"precision": name}, eval_loss=True))
+        assert task.seen["train"] == task.seen["val"] == task.seen["product"] == {dtype}, name
+        assert task.seen["loss"] == {torch.float32}, name
+        assert weights(model).dtype == torch.float32, name
 
 
 def test_testing_computes_in_the_chosen_format_too() -> None:
@@ -94,9 +91,8 @@ def test_fp64_casts_the_floats_of_batches() -> None:
     assert task.seen["train"] == {torch.float64}
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "message"),
-    [
+def test_a_dtype_that_contradicts_is_refused() -> None:
+    for name, dtype, message in [
         (
             "fp64",
             torch.float32,
@@ -109,25 +105,20 @@ def test_fp64_casts_the_floats_of_batches() -> None:
             r"engine.precision: 'bf16' contradicts model.dtype 'float64'\n"
             r"  remove engine.precision, or compute with model.dtype: float32",
         ),
-    ],
-)
-def test_a_dtype_that_contradicts_is_refused(name: str, dtype: torch.dtype, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Precision(name, "cpu", dtype)
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            Precision(name, "cpu", dtype)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "result"),
-    [
+def test_the_dtype_of_the_weights_follows() -> None:
+    for name, dtype, result in [
         ("fp64", None, torch.float64),
         ("fp64", torch.float64, torch.float64),
         ("fp32", torch.float64, torch.float64),
         ("bf16", torch.float32, torch.float32),
         ("tf32", None, None),
-    ],
-)
-def test_the_dtype_of_the_weights_follows(name: str, dtype: Any, result: Any) -> None:
-    assert resolve_dtype(name, dtype) == result
+    ]:
+        assert resolve_dtype(name, dtype) == result
 
 
 def test_tf32_holds_for_the_run_only() -> None:
@@ -149,3 +140,22 @@ def test_the_setting_for_convolutions_comes_back(monkeypatch: pytest.MonkeyPatch
     with allowing_tf32("tf32"):
         assert torch.backends.cudnn.allow_tf32
     assert not torch.backends.cudnn.allow_tf32
+
+
+def test_one_process_needs_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    with caplog.at_level(logging.INFO):
+        assert sync_batchnorm(model) is model
+    assert type(model[1]) is nn.BatchNorm1d
+    assert "engine.sync_batchnorm: does nothing" in caplog.text
+
+
+def test_several_processes_share_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    weight = model[1].weight
+    synced = sync_batchnorm(model)
+    assert isinstance(synced, nn.Sequential)
+    assert type(synced[1]) is nn.SyncBatchNorm
+    assert torch.equal(synced[1].weight, weight)

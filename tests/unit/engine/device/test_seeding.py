@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_draws_in_all_libraries() -> None:
         assert draws() != first
 
 
-def test_generators_are_put_back_after_a_block_even_if_it_raises() -> None:
+def test_generators_are_restored_after_a_block_even_if_it_raises() -> None:
     seed_everything(1)
     expected = draws()
     seed_everything(1)
@@ -96,7 +96,7 @@ def test_the_state_of_a_generator_object_is_read_and_set() -> None:
         assert read_generator_state(other) is None
 
 
-def test_the_machine_is_set_for_a_block_and_put_back() -> None:
+def test_engine_options_apply_to_a_block_only() -> None:
     threads = torch.get_num_threads()
     with applying_engine_options(EngineOptions(deterministic=True, num_threads=threads + 1)):
         assert torch.are_deterministic_algorithms_enabled()
@@ -106,6 +106,6 @@ def test_the_machine_is_set_for_a_block_and_put_back() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_without_options_the_machine_stays_as_it_is() -> None:
+def test_default_engine_options_change_nothing() -> None:
     with applying_engine_options(EngineOptions()):
         assert not torch.are_deterministic_algorithms_enabled()

@@ -1,4 +1,4 @@
-"""Tests of looking at steps on a device, with a device that works when it is told to."""
+"""Tests of timing steps on a device, with a fake device."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def steps() -> Steps:
     return Steps(Device())
 
 
-def test_one_step_in_sixty_four_is_looked_at(steps: Steps) -> None:
+def test_one_step_in_sixty_four_is_timed(steps: Steps) -> None:
     steps.take(200, seconds=1.0, lag=0.0)
     assert steps.looks == [64, 65, 128, 129, 192, 193]
 
@@ -81,7 +81,7 @@ def test_a_device_that_is_behind_shows_its_own_time(steps: Steps) -> None:
     assert steps.times.read()["samples"] == 3
 
 
-def test_a_device_that_waits_for_the_host_is_told_apart(steps: Steps) -> None:
+def test_a_device_that_waits_for_the_host_is_recognised(steps: Steps) -> None:
     steps.take(100, seconds=0.5, lag=0.0)
     assert steps.times.read() == {"samples": 1, "behind": 0.0, "step_seconds": 0.5}
 
@@ -93,7 +93,7 @@ def test_only_steps_with_the_device_behind_tell_its_time(steps: Steps) -> None:
     assert steps.times.read() == {"samples": 4, "behind": 0.5, "step_seconds": 1.0}
 
 
-def test_marks_that_the_device_has_not_come_to_are_left_alone(steps: Steps) -> None:
+def test_marks_that_the_device_has_not_reached_are_not_reused(steps: Steps) -> None:
     steps.take(200, seconds=0.5, lag=1000.0)
     assert steps.looks == [64, 65, 128, 192]
     assert steps.times.read() == {}

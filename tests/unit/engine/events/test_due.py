@@ -31,21 +31,20 @@ def run() -> Run:
     return run
 
 
-def due(every: str, *, is_once: bool = False) -> Due:
-    return Due("test", 0, Every.parse(every), lambda run: None, is_once=is_once)
+def due(every: str) -> Due:
+    return Due("test", 0, Every.parse(every), lambda run: None)
 
 
-@pytest.mark.parametrize(("unit", "expected"), [("st", 3), ("ep", 2), ("sa", 5), ("s", 7.0)])
-def test_the_position_is_measured_in_each_unit(run: Run, unit: str, expected: float) -> None:
+def test_the_position_is_measured_in_each_unit(run: Run) -> None:
     run.step, run.epoch, run.feed.samples = 3, 2, 5
     run.clock.now.seconds = 7.0
-    assert run_position(run, unit) == expected
+    assert [run_position(run, unit) for unit in ("st", "ep", "sa", "s")] == [3, 2, 5, 7.0]
 
 
-def test_it_is_due_at_multiples_even_after_a_start_in_between(run: Run) -> None:
+def test_calls_are_due_at_multiples_of_the_period(run: Run) -> None:
     thing = due("5st")
     run.step = 7
-    thing.aim(run)
+    thing.set_next_time(run)
     assert thing.at == 10
     assert not thing.is_due(run)
     run.step = 10
@@ -54,42 +53,18 @@ def test_it_is_due_at_multiples_even_after_a_start_in_between(run: Run) -> None:
     assert thing.at == 15
 
 
-def test_a_missed_time_comes_once_and_not_twice(run: Run) -> None:
-    thing = due("5s")
-    thing.aim(run)
-    run.clock.now.seconds = 23.0
-    assert thing.is_due(run)
-    thing.run_and_reschedule(run)
-    assert thing.at == 25
-
-
-def test_an_end_comes_once(run: Run) -> None:
-    thing = due("5st", is_once=True)
-    thing.aim(run)
-    run.step = 5
-    thing.run_and_reschedule(run)
-    assert thing.at == math.inf
-
-
-def test_samples_are_looked_at_when_they_can_be_reached_at_the_earliest(run: Run) -> None:
+def test_periods_in_samples_are_checked_at_the_earliest_possible_step(run: Run) -> None:
     thing = due("18sa")
-    thing.aim(run)
+    thing.set_next_time(run)
     assert thing.earliest_step(run) == 5  # batches of 4: the fifth may reach 20
     run.step, run.feed.samples = 5, 17
     assert thing.earliest_step(run) == 6
-
-
-def test_samples_are_looked_at_each_step_when_batches_have_no_size() -> None:
-    task = Sums()
-    task.train_loader = list(task.train_loader)
-    run = make_run(task)
-    thing = due("18sa")
-    thing.aim(run)
-    assert thing.earliest_step(run) == 1
-
-
-def test_epochs_and_time_need_no_step(run: Run) -> None:
     assert due("1ep").earliest_step(run) == due("1s").earliest_step(run) == math.inf
+    task = Sums()
+    task.train_loader = list(task.train_loader)  # batches of unknown size
+    unknown = make_run(task)
+    thing.set_next_time(unknown)
+    assert thing.earliest_step(unknown) == 1
 
 
 def test_an_alarm_rings_once_and_can_be_cancelled() -> None:
@@ -102,7 +77,7 @@ def test_an_alarm_rings_once_and_can_be_cancelled() -> None:
     alarm.cancel()
 
 
-def test_dues_go_on_from_a_list_of_times() -> None:
+def test_next_times_are_restored_from_a_checkpoint() -> None:
     def build() -> list[Due]:
         return [
             Due("save", 10, Every(4, "st"), print),

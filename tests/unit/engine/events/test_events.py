@@ -46,7 +46,7 @@ def test_teardown_comes_in_reverse(run: Run) -> None:
     assert notes == ["b down", "a down"]
 
 
-def test_only_those_who_hear_the_split_are_told(run: Run) -> None:
+def test_only_listeners_of_the_split_are_called(run: Run) -> None:
     heard: list[str] = []
     events = Events()
     events.add_function(
@@ -58,7 +58,7 @@ def test_only_those_who_hear_the_split_are_told(run: Run) -> None:
     assert events.listeners("epoch_end", "train") == ()
 
 
-def test_a_period_in_epochs_thins_out_the_epochs_of_training_only(run: Run) -> None:
+def test_a_period_in_epochs_applies_to_training_only(run: Run) -> None:
     heard: list[tuple[str, int]] = []
     events = Events()
     events.add_function(
@@ -70,7 +70,7 @@ def test_a_period_in_epochs_thins_out_the_epochs_of_training_only(run: Run) -> N
     assert heard == [("train", 1), ("train", 3), ("val", 3)]
 
 
-def test_an_exception_names_who_raised_it(run: Run) -> None:
+def test_an_exception_names_its_listener(run: Run) -> None:
     class Broken(Hook):
         def run_end(self, run: Any) -> None:
             raise ValueError("broken")
@@ -80,7 +80,7 @@ def test_an_exception_names_who_raised_it(run: Run) -> None:
     assert caught.value.__notes__ == ["raised in Broken.run_end, called at run_end"]
 
 
-def test_everyone_can_be_told_even_if_some_raise(run: Run) -> None:
+def test_all_listeners_can_be_called_even_if_some_raise(run: Run) -> None:
     class Broken(Hook):
         priority = 1
 
@@ -118,14 +118,14 @@ def test_another_task_replaces_the_listeners_of_the_first(run: Run) -> None:
     assert run.store.get("heard")
 
 
-def test_it_shows_whether_code_of_others_was_called(run: Run) -> None:
+def test_calls_of_user_code_are_recorded(run: Run) -> None:
     run.events.add_hook(Noting("a", []))
     assert not run.events.has_run_user_code
     run.fire("run_end")
     assert run.events.has_run_user_code
 
 
-def test_hooks_of_epochal_leave_no_such_trace() -> None:
+def test_calls_of_builtin_hooks_are_not_recorded_as_user_code() -> None:
     run = make_run(hooks=(Recording(),))
     run.events.has_run_user_code = False
     run.fire("run_start")

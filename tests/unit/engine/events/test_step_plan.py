@@ -63,36 +63,19 @@ def take_steps(run: Run, plan: Plan, count: int) -> int:
     return asked
 
 
-def test_without_listeners_the_plan_is_never_asked(run: Run) -> None:
+def test_without_listeners_nothing_is_due(run: Run) -> None:
     plan = Plan(Events())
     plan.start(run)
     assert plan.next_due == sys.maxsize
     assert take_steps(run, plan, 1000) == 0
 
 
-def test_a_period_in_steps_is_met_exactly_and_other_steps_do_not_ask(run: Run) -> None:
+def test_a_period_in_steps_is_exact_and_other_steps_are_not_due(run: Run) -> None:
     hook = Noting("50st")
     plan = Plan(Events([hook]))
     plan.start(run)
     assert take_steps(run, plan, 200) == 4
     assert hook.steps == [50, 100, 150, 200]
-
-
-def test_after_a_resume_periods_fall_on_the_same_steps(run: Run) -> None:
-    hook = Noting("50st")
-    plan = Plan(Events([hook]))
-    run.step = 70
-    plan.start(run)
-    take_steps(run, plan, 50)
-    assert hook.steps == [100]
-
-
-def test_without_a_period_each_step_is_heard(run: Run) -> None:
-    hook = Noting()
-    plan = Plan(Events([hook]))
-    plan.start(run)
-    take_steps(run, plan, 3)
-    assert hook.steps == [1, 2, 3]
 
 
 def test_a_period_of_zero_is_never_and_divides_by_nothing_defect_14(run: Run) -> None:
@@ -105,7 +88,7 @@ def test_a_period_of_zero_is_never_and_divides_by_nothing_defect_14(run: Run) ->
     assert plan.describe() == []
 
 
-def test_periods_in_samples_are_met_at_the_step_that_reaches_them(run: Run) -> None:
+def test_periods_in_samples_are_due_at_the_step_that_reaches_them(run: Run) -> None:
     hook = Noting("10sa")
     plan = Plan(Events([hook]))
     plan.start(run)
@@ -128,7 +111,7 @@ def test_several_periods_come_in_order_of_priority(run: Run) -> None:
     assert order == ["early", "late", "evaluate", "stop"]
 
 
-def test_a_hook_that_does_not_hear_training_has_no_step_end(run: Run) -> None:
+def test_a_hook_without_the_train_split_has_no_step_end(run: Run) -> None:
     hook = Noting()
     hook.on = ("val",)
     plan = Plan(Events([hook]))
@@ -137,14 +120,14 @@ def test_a_hook_that_does_not_hear_training_has_no_step_end(run: Run) -> None:
     assert hook.steps == []
 
 
-def test_waking_asks_after_the_current_step_once(run: Run) -> None:
+def test_wake_makes_the_current_step_due_once(run: Run) -> None:
     plan = Plan(Events())
     plan.start(run)
     plan.wake()
     assert take_steps(run, plan, 5) == 1
 
 
-def test_being_woken_while_things_happen_is_not_lost(run: Run) -> None:
+def test_a_wake_during_due_calls_is_not_lost(run: Run) -> None:
     events = Events()
     plan = Plan(events)
     events.add_function("step_end", plan.wake, priority=0, every="5st")
@@ -154,7 +137,7 @@ def test_being_woken_while_things_happen_is_not_lost(run: Run) -> None:
     assert take_steps(run, plan, 1) == 1
 
 
-def test_time_wakes_the_plan_and_is_looked_at_then(run: Run) -> None:
+def test_periods_in_time_wake_the_plan(run: Run) -> None:
     hook, alarm = Noting("10s"), SilentAlarm()
     plan = Plan(Events([hook]), alarm=alarm)
     plan.start(run)
@@ -167,15 +150,7 @@ def test_time_wakes_the_plan_and_is_looked_at_then(run: Run) -> None:
     assert alarm.asked == [10, 8]
 
 
-def test_the_alarm_is_set_once_for_each_time(run: Run) -> None:
-    alarm = SilentAlarm()
-    plan = Plan(Events([Noting(), Noting("10s")]), alarm=alarm)
-    plan.start(run)
-    assert take_steps(run, plan, 5) == 5
-    assert alarm.asked == [10]
-
-
-def test_an_alarm_that_rings_too_early_is_set_again(run: Run) -> None:
+def test_an_early_alarm_is_set_again(run: Run) -> None:
     hook, alarm = Noting("10s"), SilentAlarm()
     plan = Plan(Events([hook]), alarm=alarm)
     plan.start(run)
@@ -185,17 +160,7 @@ def test_an_alarm_that_rings_too_early_is_set_again(run: Run) -> None:
     assert (hook.steps, alarm.asked) == ([], [10, 0.5])
 
 
-def test_a_thing_that_happens_once_does_so_at_its_step(run: Run) -> None:
-    seen: list[int] = []
-    plan = Plan(Events())
-    plan.add_once("look", Every(2, "st"), lambda run: seen.append(run.step), priority=100)
-    plan.start(run)
-    assert take_steps(run, plan, 5) == 1
-    assert seen == [2]
-    assert plan.describe() == [PlanRow("step_end", 100, "look", "once at 2st")]
-
-
-def test_what_is_due_stays_due_when_listeners_are_added_meanwhile(run: Run) -> None:
+def test_due_calls_stay_due_when_listeners_are_added(run: Run) -> None:
     seen: list[int] = []
     events, added = Events(), Noting("3st")
     plan = Plan(events)
@@ -213,7 +178,7 @@ def test_what_is_due_stays_due_when_listeners_are_added_meanwhile(run: Run) -> N
     assert added.steps == [3, 6]
 
 
-def test_hooks_of_one_class_keep_their_own_times_when_listeners_are_added(run: Run) -> None:
+def test_hooks_of_one_class_keep_their_times_when_listeners_are_added(run: Run) -> None:
     events = Events()
     plan = Plan(events)
 
@@ -230,7 +195,7 @@ def test_hooks_of_one_class_keep_their_own_times_when_listeners_are_added(run: R
     assert [hook.steps for hook in hooks] == [[2, 4]] * 3
 
 
-def test_what_happened_once_does_not_happen_again_when_listeners_are_added(run: Run) -> None:
+def test_a_single_call_does_not_run_again_when_listeners_are_added(run: Run) -> None:
     seen: list[int] = []
     plan = Plan(Events())
     plan.add_once("look", Every(2, "st"), lambda run: seen.append(run.step), priority=100)
@@ -241,7 +206,7 @@ def test_what_happened_once_does_not_happen_again_when_listeners_are_added(run: 
     assert seen == [2]
 
 
-def test_what_is_added_to_a_plan_in_use_happens_too(run: Run) -> None:
+def test_calls_can_be_added_during_the_run(run: Run) -> None:
     seen: list[str] = []
     plan = Plan(Events())
     plan.start(run)
@@ -251,7 +216,7 @@ def test_what_is_added_to_a_plan_in_use_happens_too(run: Run) -> None:
     assert seen == ["once 2", "often 3", "often 6"]
 
 
-def test_periods_in_epochs_come_between_epochs(run: Run) -> None:
+def test_periods_in_epochs_are_due_between_epochs(run: Run) -> None:
     hook = Noting("2ep")
     plan = Plan(Events([hook]))
     plan.start(run)
@@ -261,7 +226,7 @@ def test_periods_in_epochs_come_between_epochs(run: Run) -> None:
     assert hook.steps == [10, 20]
 
 
-def test_what_the_clock_made_due_is_done_between_epochs_too(run: Run) -> None:
+def test_periods_in_time_are_due_between_epochs_too(run: Run) -> None:
     plan = Plan(Events(), alarm=SilentAlarm())
     plan.add_once("stop", Every(5, "s"), lambda run: run.stop("max_time"))
     plan.start(run)
@@ -269,14 +234,6 @@ def test_what_the_clock_made_due_is_done_between_epochs_too(run: Run) -> None:
     plan.wake()
     plan.run_due_between_epochs(run)
     assert run.stop_reason == "max_time"
-
-
-def test_a_closed_plan_has_nothing_left(run: Run) -> None:
-    plan = Plan(Events(), alarm=SilentAlarm())
-    plan.add_period("evaluate", Every(1, "st"), lambda run: None)
-    plan.start(run)
-    plan.close()
-    assert plan.describe() == []
 
 
 def test_the_plan_can_be_described_before_the_run() -> None:
@@ -302,7 +259,7 @@ def test_the_plan_can_be_described_before_the_run() -> None:
     ]
 
 
-def test_means_that_were_asked_for_come_at_the_next_boundary_before_anything_else(
+def test_requested_means_are_delivered_first_at_the_next_boundary(
     run: Run,
 ) -> None:
     order: list[str] = []
@@ -327,7 +284,7 @@ def test_means_that_were_asked_for_come_at_the_next_boundary_before_anything_els
     assert run.events.has_run_user_code
 
 
-def test_rates_that_a_hook_set_are_taken_over_after_all_hooks(run: Run) -> None:
+def test_learning_rates_set_by_hooks_are_adopted(run: Run) -> None:
     def set_rate(run: Run) -> None:
         run.optimizer.param_groups[0]["lr"] = 0.5
 

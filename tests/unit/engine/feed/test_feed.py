@@ -1,4 +1,4 @@
-"""Tests of where batches come from."""
+"""Tests of reading loaders as steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import re
 import sys
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,7 +25,6 @@ from torch.utils.data import (
 )
 
 import epochal as ep
-from engine.parts import numbers
 from epochal.engine.device.move import BatchMover
 from epochal.engine.feed.feed import (
     Feed,
@@ -93,7 +92,7 @@ def test_other_samplers_with_a_generator_are_seeded_too() -> None:
         assert order(feed(make()), 1) != first
 
 
-def test_samplers_are_told_the_epoch() -> None:
+def test_set_epoch_of_samplers_is_called() -> None:
     class Told(Sampler[int]):
         def __init__(self) -> None:
             self.epochs: list[int] = []
@@ -122,13 +121,13 @@ def test_batches_are_grouped_and_the_remainder_is_not_lost() -> None:
     assert one.samples_per_step == 4
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_data_of_another_stage_are_released(accumulate: int) -> None:
-    one = feed(loader(), accumulate=accumulate)
-    released = []
-    one.static_inputs.release_data = lambda: released.append(1)  # type: ignore[method-assign]
-    list(one.epoch(0))
-    assert released
+def test_data_of_another_stage_are_released() -> None:
+    for accumulate in [1, 2]:
+        one = feed(loader(), accumulate=accumulate)
+        released: list[int] = []
+        one.static_inputs.release_data = partial(released.append, 1)  # type: ignore[method-assign]
+        list(one.epoch(0))
+        assert released, accumulate
 
 
 def test_position_and_samples_are_counted() -> None:
@@ -149,9 +148,8 @@ def test_samples_of_batches_without_tensors_are_counted_by_the_loader() -> None:
     assert two.samples == 3
 
 
-@pytest.mark.parametrize(
-    ("batch", "samples"),
-    [
+def test_samples_of_any_batch_are_counted_by_its_first_tensor() -> None:
+    for batch, samples in [
         (torch.zeros(3, 2), 3),
         ([torch.zeros(3, 2), torch.zeros(5)], 3),
         ((torch.zeros(3),), 3),
@@ -164,35 +162,32 @@ def test_samples_of_batches_without_tensors_are_counted_by_the_loader() -> None:
         ([], 1),
         ({}, 1),
         (None, 1),
-    ],
-)
-def test_samples_of_any_batch_are_counted_by_its_first_tensor(batch: object, samples: int) -> None:
-    one = feed([batch])
-    list(one.epoch(0))
-    assert one.samples == samples
+    ]:
+        one = feed([batch])
+        list(one.epoch(0))
+        assert one.samples == samples, batch
 
 
-@pytest.mark.parametrize("limit", [None, 3])
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_data_in_memory_come_in_the_order_of_the_loader(
-    limit: int | None, accumulate: int, shuffle: bool
-) -> None:
-    class Slow(DataLoader[Any]):
-        """As torch's own, but nobody can know that."""
+class Subclass(DataLoader[Any]):
+    """Not gathered, since a subclass may change anything."""
 
+
+def test_data_in_memory_come_in_the_order_of_the_loader() -> None:
     dataset = TensorDataset(torch.arange(11), torch.randn(11, 2))
-    feeds = [
-        feed(kind(dataset, batch_size=2, shuffle=shuffle), accumulate=accumulate, limit=limit)
-        for kind in (DataLoader, Slow)
-    ]
-    for epoch in (0, 1):
-        gathered, loaded = ([batch for step in one.epoch(epoch) for batch in step] for one in feeds)
-        assert len(gathered) == (limit or 6)
-        for one, other in zip(gathered, loaded, strict=True):
-            assert torch.equal(one[0], other[0])
-            assert torch.equal(one[1], other[1])
-    assert feeds[0].samples == feeds[1].samples
+    for shuffle, accumulate, limit in product([True, False], [1, 2], [None, 3]):
+        feeds = [
+            feed(kind(dataset, 2, shuffle), accumulate=accumulate, limit=limit)
+            for kind in (DataLoader, Subclass)
+        ]
+        for epoch in (0, 1):
+            gathered, loaded = (
+                [batch for step in one.epoch(epoch) for batch in step] for one in feeds
+            )
+            assert len(gathered) == (limit or 6)
+            for one, other in zip(gathered, loaded, strict=True):
+                assert torch.equal(one[0], other[0]), (shuffle, accumulate, limit)
+                assert torch.equal(one[1], other[1]), (shuffle, accumulate, limit)
+        assert feeds[0].samples == feeds[1].samples
 
 
 def test_a_step_resumes_one_generator_and_calls_nothing_else() -> None:
@@ -247,7 +242,7 @@ def test_a_limit_cuts_every_epoch() -> None:
     assert one.is_complete
 
 
-def test_the_loader_is_read_from_the_task_anew_each_epoch() -> None:
+def test_the_loader_is_read_from_the_task_in_each_epoch() -> None:
     task = Holder(train_loader=[1, 2])
     one = Feed(task, seed=0, accumulate=1, limit=None)
     assert len(list(one.epoch(0))) == 2
@@ -306,18 +301,18 @@ def test_a_generator_that_was_read_already_is_explained() -> None:
         list(one.epoch(1))
 
 
-@pytest.mark.parametrize(
-    ("loader", "what"),
-    [
+def test_what_cannot_be_a_loader_is_refused() -> None:
+    for loader, what in [
         (5, "train_loader: 5 gives no batches"),
         ("data.csv", "train_loader: 'data.csv' gives no batches"),
-        (numbers(4), "train_loader: TensorDataset is a dataset, which gives samples, not batches"),
-    ],
-)
-def test_what_cannot_be_a_loader_is_refused(loader: object, what: str) -> None:
-    hint = r"\n  wrap the dataset: torch.utils.data.DataLoader\(dataset, batch_size=32\)"
-    with pytest.raises(DataError, match=re.escape(what) + hint):
-        list(feed(loader).epoch(0))
+        (
+            TensorDataset(torch.zeros(4)),
+            "train_loader: TensorDataset is a dataset, which gives samples, not batches",
+        ),
+    ]:
+        hint = r"\n  wrap the dataset: torch.utils.data.DataLoader\(dataset, batch_size=32\)"
+        with pytest.raises(DataError, match=re.escape(what) + hint):
+            list(feed(loader).epoch(0))
 
 
 def test_one_of_several_loaders_that_cannot_be_one_is_named() -> None:
@@ -391,38 +386,34 @@ def numbers(step: Any) -> list[Any]:
     return [part.tolist() for part in parts]
 
 
-@pytest.mark.parametrize("limit", [None, 4])
-@pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize("kind", SOURCES)
-def test_an_epoch_goes_on_from_every_position(
-    kind: str, accumulate: int, limit: int | None
-) -> None:
-    whole = feed(SOURCES[kind](), accumulate=accumulate, limit=limit)
-    list(whole.epoch(0))
-    steps, states = [], [(0, whole.samples, whole.loader_state())]
-    for step in whole.epoch(1):
-        steps.append(numbers(step))
-        states.append((whole.next_position, whole.samples, whole.loader_state()))
-    for done, (position, samples, state) in enumerate(states):
-        one = feed(SOURCES[kind](), accumulate=accumulate, limit=limit)
-        one.start_at(1, position, samples, loader=state)
-        assert one.next_position == position
-        assert [numbers(step) for step in one.epoch(1)] == steps[done:]
-        assert (one.samples, one.is_complete) == (whole.samples, True)
-        assert one.next_position == whole.next_position
+def test_an_epoch_continues_from_every_position() -> None:
+    for kind, accumulate, limit in product(SOURCES, [1, 3], [None, 4]):
+        whole = feed(SOURCES[kind](), accumulate=accumulate, limit=limit)
+        list(whole.epoch(0))
+        steps, states = [], [(0, whole.samples, whole.loader_state())]
+        for step in whole.epoch(1):
+            steps.append(numbers(step))
+            states.append((whole.next_position, whole.samples, whole.loader_state()))
+        for done, (position, samples, state) in enumerate(states):
+            one = feed(SOURCES[kind](), accumulate=accumulate, limit=limit)
+            one.start_at(1, position, samples, loader=state)
+            assert one.next_position == position
+            case = kind, accumulate, limit, position
+            assert [numbers(step) for step in one.epoch(1)] == steps[done:], case
+            assert (one.samples, one.is_complete) == (whole.samples, True), case
+            assert one.next_position == whole.next_position, case
 
 
-@pytest.mark.parametrize("limit", [None, 3])
-@pytest.mark.parametrize("kind", SOURCES)
-def test_an_interrupted_epoch_goes_on_behind_the_step(kind: str, limit: int | None) -> None:
-    whole = [numbers(step) for step in feed(SOURCES[kind](), limit=limit).epoch(1)]
-    one, given = feed(SOURCES[kind](), limit=limit), []
-    while not one.is_complete:
-        for step in one.epoch(1):
-            given.append(numbers(step))
-            if len(given) in (1, 2, len(whole)):
-                one.interrupt()
-    assert given == whole
+def test_an_interrupted_epoch_continues_after_the_step() -> None:
+    for kind, limit in product(SOURCES, [None, 3]):
+        whole = [numbers(step) for step in feed(SOURCES[kind](), limit=limit).epoch(1)]
+        one, given = feed(SOURCES[kind](), limit=limit), []
+        while not one.is_complete:
+            for step in one.epoch(1):
+                given.append(numbers(step))
+                if len(given) in (1, 2, len(whole)):
+                    one.interrupt()
+        assert given == whole, (kind, limit)
 
 
 def test_other_numbers_of_batches_per_step_count_after_an_interruption() -> None:
@@ -455,7 +446,7 @@ def test_another_number_of_workers_after_a_resume_changes_nothing() -> None:
     assert [numbers(step) for step in one.epoch(2)] == whole[3:]
 
 
-def test_only_the_epoch_that_was_begun_goes_on_in_its_midst() -> None:
+def test_only_the_resumed_epoch_starts_at_a_position() -> None:
     one = feed(loader(10))
     one.start_at(1, 3, 6)
     assert [one.position for _ in one.epoch(1)] == [3, 4]
@@ -491,12 +482,12 @@ def test_only_loaders_that_need_it_are_asked_for_their_state() -> None:
     }
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-def test_reading_touches_no_global_generator(kind: str) -> None:
-    generators, one = HostGenerators(), feed(SOURCES[kind]())
-    before = generators.take()
-    for _ in one.epoch(0):
-        assert before.equals(generators.take())
+def test_reading_touches_no_global_generator() -> None:
+    for kind in SOURCES:
+        generators, one = HostGenerators(), feed(SOURCES[kind]())
+        before = generators.take()
+        for _ in one.epoch(0):
+            assert before.equals(generators.take()), kind
 
 
 def test_what_is_drawn_for_a_sample_differs_between_epochs() -> None:

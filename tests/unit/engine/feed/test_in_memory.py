@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import weakref
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 from torch.utils.data import (
@@ -33,7 +33,8 @@ from epochal.engine.feed.static_inputs import StaticInputs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.device.move import MoveBatch
+    import pytest
+
 
 CPU = torch.device("cpu")
 LENGTH = 23
@@ -97,28 +98,20 @@ def datasets() -> dict[str, Dataset[Any]]:
     }
 
 
-@pytest.mark.parametrize("kind", datasets())
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("batch_size", [1, 5, LENGTH, 50])
-def test_batches_are_bit_for_bit_those_of_the_loader(
-    kind: str, shuffle: bool, drop_last: bool, batch_size: int
-) -> None:
-    loader = DataLoader(
-        datasets()[kind], batch_size=batch_size, shuffle=shuffle, drop_last=drop_last
-    )
-    assert_same(gathered(loader), loaded(loader))
+def test_batches_are_bit_for_bit_those_of_the_loader() -> None:
+    options = product([1, 5, LENGTH, 50], [True, False], [True, False])
+    for batch_size, drop_last, shuffle in options:
+        for dataset in datasets().values():
+            loader = DataLoader(dataset, batch_size, shuffle, drop_last=drop_last)
+            assert_same(gathered(loader), loaded(loader))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3, 2, 2)])
-def test_every_dtype_and_shape_is_gathered_as_it_is(
-    dtype: torch.dtype, shuffle: bool, shape: tuple[int, ...]
-) -> None:
-    values = torch.randint(0, 100, (LENGTH, *shape)).to(dtype)
-    loader = DataLoader(TensorDataset(values), batch_size=4, shuffle=shuffle)
-    assert_same(gathered(loader), loaded(loader))
+def test_every_dtype_and_shape_is_gathered() -> None:
+    shapes: list[tuple[int, ...]] = [(), (3,), (2, 0), (2, 3, 2, 2)]
+    for shape, shuffle, dtype in product(shapes, [True, False], DTYPES):
+        values = torch.randint(0, 100, (LENGTH, *shape)).to(dtype)
+        loader = DataLoader(TensorDataset(values), batch_size=4, shuffle=shuffle)
+        assert_same(gathered(loader), loaded(loader))
 
 
 def test_more_batches_than_are_prepared_at_once_keep_their_order() -> None:
@@ -190,24 +183,22 @@ def others() -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("kind", others())
-def test_what_might_differ_is_left_to_the_loader(kind: str) -> None:
-    loader: Any = others()[kind]
-    assert find_in_memory_source(loader) is None
-    assert InMemoryLoaders().find(loader, DataPass(0)) is None
-    assert not InMemoryLoaders.can_gather(loader)
+def test_loaders_that_might_differ_are_not_gathered() -> None:
+    for kind, loader in others().items():
+        assert find_in_memory_source(loader) is None, kind
+        assert InMemoryLoaders().find(loader, DataPass(0)) is None, kind
+        assert not InMemoryLoaders.can_gather(loader), kind
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("drop_last", [True, False])
-def test_a_pass_begins_at_any_position(shuffle: bool, drop_last: bool) -> None:
-    dataset = TensorDataset(*columns())
-    loader = DataLoader(dataset, batch_size=5, shuffle=shuffle, drop_last=drop_last)
-    whole = gathered(loader)
-    for start in range(len(whole) + 2):
-        found = InMemoryLoaders().find(loader, DataPass(derive_seed(0, "order"), start=start))
-        assert found is not None
-        assert_same(list(found.batches), whole[start:])
+def test_a_pass_begins_at_any_position() -> None:
+    dataset, seed = TensorDataset(*columns()), derive_seed(0, "order")
+    for drop_last, shuffle in product([True, False], [True, False]):
+        loader = DataLoader(dataset, batch_size=5, shuffle=shuffle, drop_last=drop_last)
+        whole = gathered(loader)
+        for start in range(len(whole) + 2):
+            found = InMemoryLoaders().find(loader, DataPass(seed, start=start))
+            assert found is not None
+            assert_same(list(found.batches), whole[start:])
 
 
 def test_the_generator_of_the_sampler_is_neither_needed_nor_used() -> None:
@@ -225,28 +216,17 @@ def test_an_empty_dataset_gives_no_batch() -> None:
         assert gathered(DataLoader(dataset, batch_size=4)) == []
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_no_global_generator_is_touched(shuffle: bool) -> None:
-    loader = DataLoader(TensorDataset(torch.arange(LENGTH)), batch_size=4, shuffle=shuffle)
-    before = torch.get_rng_state()
-    gathered(loader)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("resident", [True, False])
-def test_a_task_that_changes_its_batch_does_not_change_the_data(
-    shuffle: bool, resident: bool
-) -> None:
-    data = ep.data.Tensors(torch.ones(LENGTH, 2), resident=resident)
-    loader = data.loader(batch_size=4, shuffle=shuffle)
-    gatherer = InMemoryLoaders()
-    for _ in range(2):
-        found = gatherer.find(loader, DataPass(0))
-        assert found is not None
-        for (batch,) in found.batches:
-            assert batch.sum() == batch.numel()
-            batch.zero_()
+def test_a_task_that_changes_its_batch_does_not_change_the_data() -> None:
+    for resident, shuffle in product([True, False], [True, False]):
+        data = ep.data.Tensors(torch.ones(LENGTH, 2), resident=resident)
+        loader = data.loader(batch_size=4, shuffle=shuffle)
+        gatherer = InMemoryLoaders()
+        for _ in range(2):
+            found = gatherer.find(loader, DataPass(0))
+            assert found is not None
+            for (batch,) in found.batches:
+                assert batch.sum() == batch.numel(), (resident, shuffle)
+                batch.zero_()
 
 
 def test_resident_data_are_moved_and_cast_once() -> None:
@@ -272,18 +252,18 @@ def test_resident_data_are_moved_and_cast_once() -> None:
     assert calls == [(LENGTH, 2), (LENGTH,)]
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_resident_images_come_out_with_channels_last(shuffle: bool) -> None:
-    images = torch.randn(LENGTH, 3, 4, 5)
-    data = ep.data.Tensors(image=images, label=torch.arange(LENGTH), resident=True)
-    loader = data.loader(batch_size=4, shuffle=shuffle)
-    move = BatchMover(CPU, None, channels_last=True)
-    found = InMemoryLoaders(move).find(loader, DataPass(0))
-    assert found is not None
-    for batch in found.batches:
-        assert batch["image"].is_contiguous(memory_format=torch.channels_last)
-        assert move(batch)["image"] is batch["image"]
-        assert torch.equal(batch["image"], images[batch["label"]])
+def test_resident_images_come_out_with_channels_last() -> None:
+    for shuffle in [True, False]:
+        images = torch.randn(LENGTH, 3, 4, 5)
+        data = ep.data.Tensors(image=images, label=torch.arange(LENGTH), resident=True)
+        loader = data.loader(batch_size=4, shuffle=shuffle)
+        move = BatchMover(CPU, None, channels_last=True)
+        found = InMemoryLoaders(move).find(loader, DataPass(0))
+        assert found is not None, shuffle
+        for batch in found.batches:
+            assert batch["image"].is_contiguous(memory_format=torch.channels_last), shuffle
+            assert move(batch)["image"] is batch["image"], shuffle
+            assert torch.equal(batch["image"], images[batch["label"]]), shuffle
 
 
 def test_other_data_are_left_for_others_to_move() -> None:
@@ -307,21 +287,19 @@ def first_of_a_device(data: Dataset[Any]) -> tuple[Any, bool]:
     return next(found.batches)[0] if found.is_moved else None, found.is_moved
 
 
-@pytest.mark.parametrize("kind", [Tensors, TensorDataset])
-@pytest.mark.parametrize("epochs", [(0, 1), (None, None), (0, None)])
-def test_small_data_lie_on_the_device_as_they_are_when_a_pass_begins(
-    kind: type[Any], epochs: tuple[int | None, int | None]
-) -> None:
-    values = np.ones((3, 2), np.float32)
-    loader, gatherer = DataLoader(kind(torch.from_numpy(values))), for_a_device()
-    for epoch, value in zip(epochs, (1, 7), strict=True):
-        values[:] = value  # torch does not know of it
-        found = gatherer.find(loader, DataPass(0, epoch))
-        assert found is not None
-        assert found.is_moved
-        batch = next(found.batches)[0]
-        assert batch.dtype == torch.float64
-        assert batch.tolist() == [[value, value]]
+def test_small_data_lie_on_the_device_as_they_are_when_a_pass_begins() -> None:
+    for epochs in [(0, 1), (None, None), (0, None)]:
+        for kind in [Tensors, TensorDataset]:
+            values = np.ones((3, 2), np.float32)
+            loader, gatherer = DataLoader(kind(torch.from_numpy(values))), for_a_device()
+            for epoch, value in zip(epochs, (1, 7), strict=True):
+                values[:] = value  # torch does not know of it
+                found = gatherer.find(loader, DataPass(0, epoch))
+                assert found is not None, kind
+                assert found.is_moved, kind
+                batch = next(found.batches)[0]
+                assert batch.dtype == torch.float64, kind
+                assert batch.tolist() == [[value, value]], kind
 
 
 def test_small_data_of_an_evaluation_leave_the_device_with_it() -> None:
@@ -351,7 +329,7 @@ def test_the_default_collate_and_its_own_are_both_taken() -> None:
 
 
 def aimed(data: Tensors, targets: list[Tensor]) -> Any:
-    """The first batch of a resident dataset, for somebody who keeps a place for such batches."""
+    """The first batch of a resident dataset, gathered into the targets if it fits."""
     static_inputs = StaticInputs()
     static_inputs.set_targets(targets)
     found = InMemoryLoaders().find(
@@ -361,23 +339,25 @@ def aimed(data: Tensors, targets: list[Tensor]) -> Any:
     return next(found.batches)
 
 
-def test_batches_go_where_somebody_keeps_a_place_for_them() -> None:
+def test_batches_are_gathered_into_static_inputs() -> None:
     place = torch.empty(4, 2)
     data = Tensors(torch.randn(LENGTH, 2), resident=True)
     assert aimed(data, [place])[0] is place
 
 
-@pytest.mark.parametrize(
-    "other", [torch.randn(LENGTH, 5), torch.randn(LENGTH, 2, 1), torch.ones(LENGTH, 2).double()]
-)
-def test_a_place_for_other_batches_is_left_as_it_is(other: Tensor) -> None:
-    place = torch.zeros(4, 2)
-    address = place.data_ptr()
-    (batch,) = aimed(Tensors(other, resident=True), [place])
-    assert batch.shape == (4, *other.shape[1:])
-    assert batch.dtype == other.dtype
-    assert (place.shape, place.data_ptr()) == ((4, 2), address)
-    assert not place.any()
+def test_static_inputs_of_another_shape_are_not_written() -> None:
+    for other in [
+        torch.randn(LENGTH, 5),
+        torch.randn(LENGTH, 2, 1),
+        torch.ones(LENGTH, 2).double(),
+    ]:
+        place = torch.zeros(4, 2)
+        address = place.data_ptr()
+        (batch,) = aimed(Tensors(other, resident=True), [place])
+        assert batch.shape == (4, *other.shape[1:])
+        assert batch.dtype == other.dtype
+        assert (place.shape, place.data_ptr()) == ((4, 2), address), other
+        assert not place.any(), other
 
 
 def moved(tensor: Tensor) -> Tensor:
@@ -416,7 +396,7 @@ def test_only_the_latest_data_of_training_stay_on_the_device() -> None:
     assert are_left == [False, True]
 
 
-def test_data_of_evaluations_stay_while_training_goes_on() -> None:
+def test_data_of_evaluations_stay_during_training() -> None:
     train, val = make_residents(2)
     gatherer, _ = resident_copies(train)
     for _ in range(3):
@@ -425,7 +405,7 @@ def test_data_of_evaluations_stay_while_training_goes_on() -> None:
     assert len(gatherer._device_copies) == 2
 
 
-def test_data_that_nobody_has_any_more_leave_the_device() -> None:
+def test_data_without_references_leave_the_device() -> None:
     gatherer, _ = resident_copies(*make_residents(3), epochs=False)
     gc.collect()
     assert not gatherer._device_copies
@@ -441,18 +421,18 @@ def test_resident_data_that_were_written_to_are_copied_again() -> None:
     assert not first_of(gatherer, data)[0].any()
 
 
-@pytest.mark.parametrize("move", [keep_batch, BatchMover(CPU, torch.float32)])
-def test_data_that_are_on_the_device_already_are_never_written_over(move: MoveBatch) -> None:
-    before, after = torch.zeros(LENGTH), torch.ones(LENGTH)
-    data = Tensors(before, resident=True)
-    gatherer = InMemoryLoaders(move)
-    assert not first_of(gatherer, data)[0].any()
-    data.tensors = (after,)
-    assert first_of(gatherer, data)[0].all()
-    assert not before.any()
-    after.fill_(2.0)
-    assert first_of(gatherer, data)[0].sum() == 8
-    assert after._version == 1, "only this test wrote into it"
+def test_data_that_are_on_the_device_already_are_never_written_over() -> None:
+    for move in [keep_batch, BatchMover(CPU, torch.float32)]:
+        before, after = torch.zeros(LENGTH), torch.ones(LENGTH)
+        data = Tensors(before, resident=True)
+        gatherer = InMemoryLoaders(move)
+        assert not first_of(gatherer, data)[0].any(), move
+        data.tensors = (after,)
+        assert first_of(gatherer, data)[0].all(), move
+        assert not before.any(), move
+        after.fill_(2.0)
+        assert first_of(gatherer, data)[0].sum() == 8, move
+        assert after._version == 1, "only this test wrote into it"
 
 
 def test_data_of_inference_mode_are_kept_too() -> None:

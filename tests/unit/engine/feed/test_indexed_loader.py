@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class Watched(Augmented):
 
 
 class Shuffler(Sampler[int]):
-    """A sampler of somebody else, which draws as it goes."""
+    """A user's sampler, which draws for each index."""
 
     def __len__(self) -> int:
         return LENGTH
@@ -81,7 +82,7 @@ class Shuffler(Sampler[int]):
 
 
 class Ragged(Sampler[list[int]]):
-    """A batch sampler of somebody else, with batches of several sizes."""
+    """A user's batch sampler, with batches of several sizes."""
 
     def __iter__(self) -> Iterator[list[int]]:
         order = torch.randperm(LENGTH).tolist()
@@ -125,20 +126,20 @@ def assert_same(one: list[Tensor], other: list[Tensor]) -> None:
     assert all(map(torch.equal, one, other))
 
 
-@pytest.mark.parametrize("kind", LOADERS)
-def test_a_pass_begins_at_any_position(kind: str) -> None:
-    whole = read(loader(kind), DataPass(3))
-    for start in range(len(whole) + 2):
-        random.random()
-        assert_same(read(loader(kind), DataPass(3, start=start)), whole[start:])
-    assert not torch.equal(read(loader(kind), DataPass(4))[0], whole[0])
+def test_a_pass_begins_at_any_position() -> None:
+    for kind in LOADERS:
+        whole = read(loader(kind), DataPass(3))
+        for start in range(len(whole) + 2):
+            random.random()
+            assert_same(read(loader(kind), DataPass(3, start=start)), whole[start:])
+        assert not torch.equal(read(loader(kind), DataPass(4))[0], whole[0])
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "own collate", "one by one", "own batches"])
-def test_the_number_of_workers_does_not_matter(kind: str) -> None:
-    whole = read(loader(kind), DataPass(3))
-    assert_same(read(loader(kind, num_workers=1), DataPass(3)), whole)
-    assert_same(read(loader(kind, num_workers=3), DataPass(3, start=1)), whole[1:])
+def test_the_number_of_workers_does_not_matter() -> None:
+    for kind in ["shuffled", "own collate", "one by one", "own batches"]:
+        whole = read(loader(kind), DataPass(3))
+        assert_same(read(loader(kind, num_workers=1), DataPass(3)), whole)
+        assert_same(read(loader(kind, num_workers=3), DataPass(3, start=1)), whole[1:])
 
 
 def test_workers_that_stay_and_read_far_ahead_do_not_matter_either() -> None:
@@ -152,39 +153,34 @@ def test_workers_that_stay_and_read_far_ahead_do_not_matter_either() -> None:
     assert_same(list(indexed.open(DataPass(1, start=2))), epochs[0][2:])
 
 
-@pytest.mark.parametrize("kind", LOADERS)
-def test_nobody_misses_what_was_drawn(kind: str) -> None:
+def test_global_generators_are_restored() -> None:
     generators = HostGenerators()
     before = generators.take()
-    one = loader(kind)
-    indexed = IndexedLoaders().find(one)
-    assert indexed is not None
-    for _ in indexed.open(DataPass(3)):
-        assert before.equals(generators.take())
-
-
-def test_making_an_iterator_with_workers_draws_nothing() -> None:
-    generators = HostGenerators()
-    before = generators.take()
+    for kind in LOADERS:
+        indexed = IndexedLoaders().find(one := loader(kind))
+        assert indexed is not None, kind
+        for _ in indexed.open(DataPass(3)):
+            assert before.equals(generators.take()), kind
+        assert one.generator is None
     read(loader("shuffled", num_workers=1), DataPass(3))
     assert before.equals(generators.take())
 
 
-@pytest.mark.parametrize("kind", LOADERS)
-def test_skipped_samples_are_not_read(kind: str) -> None:
-    dataset = Watched()
-    batches = read(loader(kind, dataset), DataPass(3, start=2))
-    assert len(dataset.read) == sum(batch.numel() for batch in batches)
+def test_skipped_samples_are_not_read() -> None:
+    for kind in LOADERS:
+        dataset = Watched()
+        batches = read(loader(kind, dataset), DataPass(3, start=2))
+        assert len(dataset.read) == sum(batch.numel() for batch in batches), kind
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_loader_itself_stays_as_it_is(workers: int) -> None:
-    generator = torch.Generator().manual_seed(1)
-    one = loader("shuffled", generator=generator, num_workers=workers)
-    before, state = dict(vars(one)), generator.get_state()
-    read(one, DataPass(3))
-    assert vars(one) == before
-    assert torch.equal(generator.get_state(), state)
+def test_the_loader_is_not_changed() -> None:
+    for workers in [0, 1]:
+        generator = torch.Generator().manual_seed(1)
+        one = loader("shuffled", generator=generator, num_workers=workers)
+        before, state = dict(vars(one)), generator.get_state()
+        read(one, DataPass(3))
+        assert vars(one) == before, workers
+        assert torch.equal(generator.get_state(), state), workers
 
 
 def test_two_passes_at_a_time_do_not_disturb_each_other() -> None:
@@ -232,27 +228,22 @@ class Short(Rows):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 6}, {"batch_size": None}, {"batch_size": 3}])
-@pytest.mark.parametrize(
-    "dataset",
-    [Rows(), Short(), Subset(Rows(), range(3, 12)), ConcatDataset([Rows(), Short()]), [*range(9)]],
-)
-@pytest.mark.parametrize("draws", [True, False])
-def test_batches_read_here_are_those_of_the_loader(
-    dataset: Any, options: dict[str, Any], draws: bool
-) -> None:
-    if isinstance(dataset, Rows):
-        dataset.draws_random = draws  # type: ignore[attr-defined]  # as a user would
-    one = DataLoader(dataset, **options)
-    indexed = IndexedLoaders().find(one)
-    assert indexed is not None
-    batches, expected = list(indexed.open(DataPass(3))), list(one)
-    assert len(batches) == len(expected) > 0
-    assert are_bitwise_equal(batches, expected)
+def test_batches_read_here_are_those_of_the_loader() -> None:
+    joined = ConcatDataset([Rows(), Short()])
+    datasets: list[Any] = [Rows(), Short(), Subset(Rows(), range(3, 12)), joined, [*range(9)]]
+    for dataset, size, draws in product(datasets, [6, None, 3], [True, False]):
+        if isinstance(dataset, Rows):
+            dataset.draws_random = draws  # type: ignore[attr-defined]  # as a user would
+        one = DataLoader(dataset, batch_size=size)
+        indexed = IndexedLoaders().find(one)
+        assert indexed is not None
+        batches, expected = list(indexed.open(DataPass(3))), list(one)
+        assert len(batches) == len(expected) > 0
+        assert are_bitwise_equal(batches, expected), (dataset, size, draws)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_dataset_with_a_generator_of_its_own_is_named_once(
+def test_a_dataset_with_its_own_generator_is_named_once(
     workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     twins = IndexedLoaders()
@@ -290,7 +281,7 @@ def test_the_function_that_starts_workers_finds_the_dataset_that_it_knows() -> N
     assert {int(value) for batch in read(one, DataPass(3)) for value in batch} == {7}
 
 
-def test_a_second_loader_is_kept_while_the_first_is_the_same() -> None:
+def test_an_indexed_loader_is_reused_while_the_loader_is_unchanged() -> None:
     twins, one = IndexedLoaders(), loader("shuffled")
     indexed = twins.find(one)
     assert twins.find(one) is indexed

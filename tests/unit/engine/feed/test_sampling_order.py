@@ -6,7 +6,6 @@ import random
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import torch
 from torch.utils.data import (
     BatchSampler,
@@ -52,23 +51,25 @@ def samplers() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", samplers())
-def test_indices_are_those_that_the_sampler_draws_from_the_seed(kind: str) -> None:
-    sampler = samplers()[kind]
-    found = find_indices(sampler, 5)
-    assert found is not None
-    assert getattr(sampler, "generator", None) is None
-    if hasattr(sampler, "generator"):
-        sampler.generator = torch.Generator().manual_seed(5)
-    assert [int(index) for index in found] == list(sampler)
+def test_indices_are_those_that_the_sampler_draws_from_the_seed() -> None:
+    for kind in samplers():
+        sampler = samplers()[kind]
+        found = find_indices(sampler, 5)
+        assert found is not None, kind
+        assert getattr(sampler, "generator", None) is None, kind
+        if hasattr(sampler, "generator"):
+            sampler.generator = torch.Generator().manual_seed(5)
+        assert [int(index) for index in found] == list(sampler), kind
 
 
-@pytest.mark.parametrize("kind", samplers())
-def test_only_samplers_that_repeat_nothing_name_samples_by_index(kind: str) -> None:
-    assert draws_each_index_once(samplers()[kind]) == (kind in ("in order", "shuffled", "fewer"))
+def test_only_samplers_that_repeat_nothing_name_samples_by_index() -> None:
+    for kind in samplers():
+        assert draws_each_index_once(samplers()[kind]) == (
+            kind in ("in order", "shuffled", "fewer")
+        )
 
 
-def test_samplers_of_others_are_not_looked_into() -> None:
+def test_indices_of_user_samplers_are_unknown() -> None:
     class Backwards(SequentialSampler):
         def __iter__(self) -> Iterator[int]:
             return reversed(range(len(self)))
@@ -78,34 +79,36 @@ def test_samplers_of_others_are_not_looked_into() -> None:
         assert not draws_each_index_once(sampler)
 
 
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("length", [0, 1, 6, 11])
-def test_batches_are_those_of_torch_from_any_position_on(length: int, drop_last: bool) -> None:
-    whole = list(BatchSampler(range(length), 3, drop_last))
-    for start in range(len(whole) + 2):
-        for indices in (range(length), list(range(length))):
-            assert list(split_indices(indices, 3, start, drop_last=drop_last)) == whole[start:]
-            assert (
-                list(split_indices(indices, None, start, drop_last=False))
-                == list(range(length))[start:]
-            )
+def test_batches_are_those_of_torch_from_any_position_on() -> None:
+    for length in [0, 1, 6, 11]:
+        for drop_last in [True, False]:
+            whole = list(BatchSampler(range(length), 3, drop_last))
+            for start in range(len(whole) + 2):
+                for indices in (range(length), list(range(length))):
+                    assert (
+                        list(split_indices(indices, 3, start, drop_last=drop_last)) == whole[start:]
+                    )
+                    assert (
+                        list(split_indices(indices, None, start, drop_last=False))
+                        == list(range(length))[start:]
+                    )
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_every_sample_comes_once_in_an_epoch_however_often_it_is_resumed(seed: int) -> None:
-    draw = random.Random(seed)
-    length, size = draw.randint(1, 10_000), draw.randint(1, 100)
-    indices = find_indices(RandomSampler(range(length)), seed)
-    assert indices is not None
-    given: list[int] = []
-    position = 0
-    while len(given) < length:
-        batches = split_indices(indices, size, position, drop_last=False)
-        for batch in islice(batches, draw.randint(1, 1 + length // size)):
-            given += batch
-            position += 1
-    assert given == indices
-    assert sorted(given) == list(range(length))
+def test_every_sample_comes_once_in_an_epoch_however_often_it_is_resumed() -> None:
+    for seed in range(20):
+        draw = random.Random(seed)
+        length, size = draw.randint(1, 10_000), draw.randint(1, 100)
+        indices = find_indices(RandomSampler(range(length)), seed)
+        assert indices is not None, seed
+        given: list[int] = []
+        position = 0
+        while len(given) < length:
+            batches = split_indices(indices, size, position, drop_last=False)
+            for batch in islice(batches, draw.randint(1, 1 + length // size)):
+                given += batch
+                position += 1
+        assert given == indices, seed
+        assert sorted(given) == list(range(length)), seed
 
 
 class Own(Sampler[int]):
@@ -138,7 +141,7 @@ def test_a_source_that_begins_later_draws_as_if_it_had_begun_before() -> None:
     assert take(3, start=2, first=2) == take(5, start=0, first=0)[2:]
 
 
-def test_samplers_are_told_the_epoch_if_there_is_one() -> None:
+def test_set_epoch_is_called_if_there_is_an_epoch() -> None:
     class Told(Own):
         epoch = 7
 
@@ -203,15 +206,15 @@ def test_an_order_for_a_while_leaves_the_generators_of_a_loader_as_they_were() -
     assert torch.equal(generator.get_state(), state)
 
 
-@pytest.mark.parametrize("kind", samplers())
-@pytest.mark.parametrize("drop_last", [True, False])
-def test_the_samples_of_batches_are_known_without_reading_them(kind: str, drop_last: bool) -> None:
-    loader = DataLoader(DATA, batch_size=2, sampler=samplers()[kind], drop_last=drop_last)
-    with fixed_order(loader, 5):
-        whole = [batch[0].tolist() for batch in loader]
-    for first in range(len(whole)):
-        found = list_sample_indices(loader, DataPass(5), range(first, first + 2))
-        assert found == whole[first : first + 2]
+def test_the_samples_of_batches_are_known_without_reading_them() -> None:
+    for drop_last in [True, False]:
+        for kind in samplers():
+            loader = DataLoader(DATA, batch_size=2, sampler=samplers()[kind], drop_last=drop_last)
+            with fixed_order(loader, 5):
+                whole = [batch[0].tolist() for batch in loader]
+            for first in range(len(whole)):
+                found = list_sample_indices(loader, DataPass(5), range(first, first + 2))
+                assert found == whole[first : first + 2], kind
 
 
 def test_without_batches_each_sample_is_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from epochal.engine.feed.seeded_dataset import (
     ReadRequest,
     SeededDataset,
     WorkerInit,
+    are_bitwise_equal,
     may_collate_draw,
     may_draw,
 )
@@ -76,7 +78,7 @@ def ticket(*indices: int, seed: int = 5, **options: Any) -> ReadRequest:
     return ReadRequest(list(indices), mix_seed(seed, 77), seed, **options)
 
 
-def test_a_sample_is_the_same_in_whatever_batch_it_comes() -> None:
+def test_a_sample_is_the_same_in_any_batch() -> None:
     whole = reader(Noisy()).__getitems__(ticket(*range(8)))
     for index in range(8):
         assert torch.equal(reader(Noisy()).__getitems__(ticket(index))[0], whole[index])
@@ -90,21 +92,21 @@ def test_samples_and_generators_get_random_numbers_of_their_own() -> None:
     assert len(set(drawn.flatten().tolist())) == drawn.numel()
 
 
-def test_places_name_samples_that_may_come_twice() -> None:
+def test_samples_that_may_repeat_are_seeded_by_position() -> None:
     twice = ReadRequest([3, 3], 1, None)
     one, other = reader(Noisy()).__getitems__(twice)
     assert not torch.equal(one, other)
     assert torch.equal(reader(Noisy()).__getitems__(twice)[1], other)
 
 
-@pytest.mark.parametrize("kind", [Noisy, Together])
-def test_nobody_misses_what_was_drawn(kind: type[Noisy]) -> None:
-    generators = HostGenerators()
-    one = reader(kind())
-    before = generators.take()
-    for _ in range(3):
-        one.__getitems__(ticket(*range(8)))
-        assert before.equals(generators.take())
+def test_global_generators_are_restored() -> None:
+    for kind in [Noisy, Together]:
+        generators = HostGenerators()
+        one = reader(kind())
+        before = generators.take()
+        for _ in range(3):
+            one.__getitems__(ticket(*range(8)))
+            assert before.equals(generators.take()), kind
 
 
 def test_a_dataset_that_reads_batches_at_once_is_seeded_by_the_batch() -> None:
@@ -185,7 +187,7 @@ def test_an_error_that_other_random_numbers_would_not_cause_is_not_raised() -> N
     reader(Picky()).__getitems__(ticket(*range(8)))
 
 
-def test_whoever_asks_torch_for_its_seed_gets_that_of_the_batch_or_the_sample() -> None:
+def test_the_seed_of_torch_is_that_of_the_batch_or_the_sample() -> None:
     class Asking(Noisy):
         def __getitem__(self, index: int) -> Tensor:
             return torch.tensor(torch.initial_seed() % 1000)
@@ -202,19 +204,16 @@ def test_a_single_sample_is_converted_but_not_stacked() -> None:
     assert torch.equal(one, reader(Noisy()).__getitems__(ticket(3))[0])
 
 
-@pytest.mark.parametrize(
-    ("dataset", "findings"),
-    [
+def test_a_first_batch_comes_with_findings() -> None:
+    for dataset, findings in [
         (Noisy(), DatasetTraits(is_random=True, is_nondeterministic=False)),
         (Noisy(quiet_below=8), DatasetTraits(is_random=False, is_nondeterministic=False)),
         (Together(), DatasetTraits(is_random=True, is_nondeterministic=False)),
         (Own(), DatasetTraits(is_random=False, is_nondeterministic=True)),
-    ],
-)
-def test_a_first_batch_comes_with_findings(dataset: Noisy, findings: DatasetTraits) -> None:
-    batch, found = reader(dataset).__getitems__(ticket(*range(8), is_first=True))
-    assert len(batch) == 8
-    assert found == findings
+    ]:
+        batch, found = reader(dataset).__getitems__(ticket(*range(8), is_first=True))
+        assert len(batch) == 8, dataset
+        assert found == findings, dataset
 
 
 def test_a_sample_that_cannot_be_read_a_second_time_is_no_error() -> None:
@@ -243,9 +242,8 @@ class Flipped(TensorDataset):
     pass
 
 
-@pytest.mark.parametrize(
-    "dataset",
-    [
+def test_datasets_that_are_known_not_to_draw() -> None:
+    for dataset in [
         [1, 2],
         (1, 2),
         range(3),
@@ -257,25 +255,20 @@ class Flipped(TensorDataset):
         ConcatDataset([TensorDataset(ROWS), Honest()]),
         StackDataset(ROWS, [*range(8)]),
         StackDataset(x=ROWS, y=TensorDataset(ROWS)),
-    ],
-)
-def test_datasets_that_are_known_not_to_draw(dataset: object) -> None:
-    assert not may_draw(dataset)
+    ]:
+        assert not may_draw(dataset)
 
 
-@pytest.mark.parametrize(
-    "dataset",
-    [
+def test_datasets_of_which_nothing_is_known_may_draw() -> None:
+    for dataset in [
         Noisy(),
         Flipped(ROWS),
         Subset(Noisy(), [1]),
         ConcatDataset([TensorDataset(ROWS), Noisy()]),
         StackDataset(ROWS, Noisy()),
         StackDataset(x=ROWS, y=Noisy()),
-    ],
-)
-def test_datasets_of_which_nothing_is_known_may_draw(dataset: object) -> None:
-    assert may_draw(dataset)
+    ]:
+        assert may_draw(dataset)
 
 
 def test_collating_may_draw_unless_it_is_known() -> None:
@@ -297,3 +290,55 @@ def test_outside_of_a_worker_a_start_only_calls_the_function() -> None:
     WorkerInit(numbers.append)(3)
     WorkerInit(None)(4)
     assert numbers == [3]
+
+
+@dataclass
+class Sample:
+    x: object
+    y: int = 0
+
+
+NAN = float("nan")
+SAME: list[tuple[Any, Any]] = [
+    (torch.ones(2, 3), torch.ones(2, 3)),
+    (torch.tensor(NAN), torch.tensor(NAN)),
+    (torch.zeros(0, 3), torch.zeros(0, 3)),
+    (torch.ones(3, dtype=torch.complex64).conj(), torch.ones(3, dtype=torch.complex64).conj()),
+    (torch.eye(2).to_sparse(), torch.eye(2).to_sparse()),
+    (np.array([1.0, NAN]), np.array([1.0, NAN])),
+    (np.float32(1), np.float32(1)),
+    (np.array([None, "a"], dtype=object), np.array([None, "a"], dtype=object)),
+    (NAN, NAN),
+    ({"a": [1, (2.0, "x", b"y", None, True)]}, {"a": [1, (2.0, "x", b"y", None, True)]}),
+    (Sample(torch.ones(1)), Sample(torch.ones(1))),
+    (object(), object()),
+    ([], []),
+]
+OTHER: list[tuple[Any, Any]] = [
+    (torch.zeros(2), torch.ones(2)),
+    (torch.zeros(2), -torch.zeros(2)),
+    (torch.zeros(2), torch.zeros(2, 1)),
+    (torch.zeros(2), torch.zeros(2, dtype=torch.float64)),
+    (np.zeros(2), np.ones(2)),
+    (np.zeros(2), np.zeros(3)),
+    (np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int64)),
+    (np.array([None, "a"], dtype=object), np.array([None, "b"], dtype=object)),
+    (0.0, -0.0),
+    (1, 1.0),
+    ("a", "b"),
+    ([1, 2], [1]),
+    ([1], (1,)),
+    ({"a": 1}, {"b": 1}),
+    ({"a": 1, "b": 2}, {"a": 1, "b": 3}),
+    (Sample(1), Sample(1, y=2)),
+]
+
+
+def test_equal_bits_are_the_same() -> None:
+    for one, other in SAME:
+        assert are_bitwise_equal(one, other)
+
+
+def test_any_other_bit_is_noticed() -> None:
+    for one, other in OTHER:
+        assert not are_bitwise_equal(one, other)

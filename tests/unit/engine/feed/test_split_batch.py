@@ -94,18 +94,15 @@ class Opaque:
     pass
 
 
-@pytest.mark.parametrize(
-    ("batch", "why"),
-    [
+def test_what_does_not_show_its_samples_is_refused_with_a_reason() -> None:
+    for batch, why in [
         ({"x": torch.ones(4), "mask": torch.ones(7, 4)}, "batch.mask has 7 rows, and .* 4 samples"),
         ([torch.ones(4), ["a", "b"]], r"batch\[1\] has 2 rows"),
         ({"x": torch.ones(4), "graph": Opaque()}, "batch.graph is a Opaque"),
         (Opaque(), "a Opaque does not show how many samples it has"),
-    ],
-)
-def test_what_does_not_show_its_samples_is_refused_with_a_reason(batch: Any, why: str) -> None:
-    with pytest.raises(UnsplittableError, match=why):
-        split_batch(batch, 2)
+    ]:
+        with pytest.raises(UnsplittableError, match=why):
+            split_batch(batch, 2)
 
 
 def test_microbatches_know_their_batch() -> None:

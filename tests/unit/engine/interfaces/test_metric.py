@@ -31,7 +31,7 @@ class Both(Largest):
         return {"max": self.value, "double": 2 * self.value}
 
 
-def test_the_interface_itself_cannot_be_made() -> None:
+def test_the_interface_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError, match="abstract"):
         Metric()
 
@@ -42,13 +42,13 @@ def test_a_metric_is_computed_on_val_and_test_by_default() -> None:
     assert "train/top" not in result.metrics
 
 
-def test_keys_of_several_values_join_the_name_and_training_has_them_too() -> None:
+def test_keys_of_several_values_are_appended_to_the_name() -> None:
     metrics = fit(make_run(parts={"metrics": {"top": Both()}}, for_="1ep")).metrics
     assert metrics["val/top/double"] == 2 * metrics["val/top/max"]
     assert metrics["train/top/double"] == 2 * metrics["train/top/max"]
 
 
-def test_an_evaluation_within_an_epoch_does_not_empty_the_metric_of_training() -> None:
+def test_an_evaluation_inside_an_epoch_does_not_reset_training_metrics() -> None:
     values = [
         fit(make_run(parts={"metrics": {"top": Both()}}, for_="1ep", eval_every=every)).metrics
         for every in (0, "1st")

@@ -10,15 +10,15 @@ from epochal.engine.interfaces.shared_store import MissingKeyError, Store
 from epochal.errors import TaskError
 
 
-def test_set_raises_on_a_taken_name_instead_of_overwriting_defect_16() -> None:
+def test_set_refuses_to_overwrite_a_name_defect_16() -> None:
     store = Store()
     store.set("factor", 1)
-    with pytest.raises(TaskError, match=r"store: 'factor' is set already\n  overwrite it with"):
+    with pytest.raises(TaskError, match=r"store: 'factor' is already set\n  overwrite it with"):
         store.set("factor", 2)
     assert store.get("factor") == 1
 
 
-def test_try_set_says_whether_it_did() -> None:
+def test_try_set_returns_whether_it_set_the_name() -> None:
     store = Store()
     assert store.try_set("factor", 1)
     assert not store.try_set("factor", 2)
@@ -41,7 +41,7 @@ def test_a_missing_name_suggests_the_closest_one() -> None:
         store.get("other")
 
 
-def test_try_get_gives_the_default() -> None:
+def test_try_get_returns_the_default() -> None:
     assert Store().try_get("factor") is None
     assert Store().try_get("factor", 3) == 3
 
@@ -55,7 +55,7 @@ def test_pop_removes() -> None:
         store.pop("factor")
 
 
-def test_a_scope_hides_and_then_forgets_its_names() -> None:
+def test_names_of_a_scope_end_with_it() -> None:
     store = Store()
     store.set("a", 1)
     with store.scope():
@@ -68,7 +68,7 @@ def test_a_scope_hides_and_then_forgets_its_names() -> None:
     assert "b" not in store
 
 
-def test_a_lookup_skips_the_frames_between() -> None:
+def test_a_lookup_skips_outer_scopes() -> None:
     store = Store()
     store.set("everywhere", 0)
     with store.scope():
@@ -95,13 +95,6 @@ def test_a_block_can_leave_the_store_untouched() -> None:
     assert "b" not in store
 
 
-def test_clear_forgets_everything() -> None:
-    store = Store()
-    store.set("a", 1)
-    store.clear()
-    assert "a" not in store
-
-
-def test_it_refuses_to_be_sent_to_a_worker() -> None:
+def test_a_store_cannot_be_pickled() -> None:
     with pytest.raises(TaskError, match="cannot be sent to another process"):
         pickle.dumps(Store())

@@ -56,11 +56,11 @@ def module_task(*, named: bool = False) -> ModuleTask:
     return task
 
 
-def test_optional_methods_are_not_defined_so_that_they_can_be_found() -> None:
+def test_the_base_class_defines_no_optional_methods() -> None:
     assert not [name for name in (*REQUIRED_METHODS, *OPTIONAL_METHODS) if hasattr(Task, name)]
 
 
-def test_meta_belongs_to_each_task_alone() -> None:
+def test_each_task_has_its_own_meta() -> None:
     first, second = Task(), Task()
     first.meta["classes"] = ["a"]
     assert second.meta == {}
@@ -104,7 +104,7 @@ def test_a_model_that_returns_no_loss_cannot_train() -> None:
         fit(make_run(task, nn.Linear(3, 1), for_="1ep"))
 
 
-def test_with_a_loss_of_the_config_a_model_needs_neither_task_nor_loss() -> None:
+def test_a_configured_loss_needs_no_task_code() -> None:
     task, model = module_task(), adder()
     run = make_run(task, model, parts={"loss": Loss([LossTerm(nn.MSELoss())])})
     result = fit(run)
@@ -119,7 +119,7 @@ def test_with_a_loss_of_the_config_a_model_needs_neither_task_nor_loss() -> None
     assert result.metrics["train/loss"] >= 0
 
 
-def test_a_model_gets_what_its_forward_names_of_a_batch_by_name() -> None:
+def test_a_model_gets_the_parts_of_the_batch_that_forward_names() -> None:
     class Takes(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from engine.parts import Hands, make_run
-from epochal.engine.measure.clock import Clock, Speed, SpeedMeter, peak_memory_bytes, seconds_left
+from epochal.engine.measure.clock import Clock, Speed, SpeedMeter, seconds_left
 from epochal.engine.stages.training_length import TrainingLimits
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def test_pauses_are_not_training_and_may_be_nested(hands: Hands) -> None:
     assert clock.seconds == clock.training_seconds == 0
 
 
-def test_a_lap_is_the_speed_since_the_last_read(run: Run, hands: Hands) -> None:
+def test_the_speed_is_measured_since_the_last_read(run: Run, hands: Hands) -> None:
     lap = SpeedMeter(run)
     run.step, hands.seconds = 4, 2.0
     run.feed.samples, run.feed.wait_seconds = 32, 0.4
@@ -49,14 +48,15 @@ def test_a_lap_is_the_speed_since_the_last_read(run: Run, hands: Hands) -> None:
     assert lap.read() == Speed(0, 0.0, 0.0, 0.0)
 
 
-def test_time_left_follows_the_pace_so_far(run: Run, hands: Hands) -> None:
+def test_time_left_follows_the_speed_so_far(run: Run, hands: Hands) -> None:
+    assert seconds_left(run) is None
     run.limits = TrainingLimits(steps=100)
     assert seconds_left(run) is None
     run.step, hands.seconds = 10, 5.0
     assert seconds_left(run) == pytest.approx(45.0)
 
 
-def test_time_left_is_never_more_than_the_limit_of_time(run: Run, hands: Hands) -> None:
+def test_time_left_is_limited_by_max_time(run: Run, hands: Hands) -> None:
     run.limits = TrainingLimits(steps=100, seconds=20.0)
     run.step, hands.seconds = 10, 5.0
     assert seconds_left(run) == 15.0
@@ -64,16 +64,7 @@ def test_time_left_is_never_more_than_the_limit_of_time(run: Run, hands: Hands) 
     assert seconds_left(run) == 0.0
 
 
-def test_without_totals_nobody_can_say(run: Run) -> None:
-    run.step = 10
-    assert seconds_left(run) is None
-
-
-def test_the_cpu_has_no_peak_memory() -> None:
-    assert peak_memory_bytes(torch.device("cpu")) is None
-
-
-def test_the_clock_goes_on_from_a_checkpoint_and_tells_the_pace_of_this_process() -> None:
+def test_the_clock_continues_from_a_checkpoint() -> None:
     hands = Hands()
     clock = Clock(hands)
     clock.load_state_dict({"seconds": 100.0, "paused_seconds": 20.0})

@@ -38,7 +38,7 @@ class Slow(Hook):
         self.hands.seconds += self.eval
 
 
-def test_each_moment_counts_into_the_part_that_is_open(hands: Hands) -> None:
+def test_time_counts_into_the_open_part(hands: Hands) -> None:
     times = PhaseTimer(hands)
     hands.seconds = 2
     with times.training():
@@ -50,7 +50,7 @@ def test_each_moment_counts_into_the_part_that_is_open(hands: Hands) -> None:
     assert times.read() == {"evaluation": 7, "steps": 4, "start-up": 2, "other": 0.5}
 
 
-def test_what_is_added_is_taken_from_the_part_that_is_open(hands: Hands) -> None:
+def test_added_seconds_are_moved_from_the_open_part(hands: Hands) -> None:
     times = PhaseTimer(hands)
     with times.training():
         hands.seconds = 5
@@ -58,22 +58,16 @@ def test_what_is_added_is_taken_from_the_part_that_is_open(hands: Hands) -> None
     assert times.read() == {"steps": 3, "capture": 2}
 
 
-def test_waiting_for_data_is_no_work(hands: Hands) -> None:
+def test_waits_for_data_are_not_steps(hands: Hands) -> None:
     times = PhaseTimer(hands)
     with times.training():
         hands.seconds = 5
     assert times.read((2.0, 0.0)) == {"steps": 3, "data wait": 2}
     assert times.read() == {"steps": 3, "data wait": 2}
-
-
-def test_waiting_for_the_very_first_batch_is_part_of_the_start_up(hands: Hands) -> None:
-    times = PhaseTimer(hands)
-    with times.training():
-        hands.seconds = 5
     assert times.read((2.0, 1.5)) == {"steps": 3, "start-up/first batch": 1.5, "data wait": 0.5}
 
 
-def test_the_start_up_begins_with_whoever_waits_for_it(hands: Hands) -> None:
+def test_the_start_up_may_begin_before_the_timer(hands: Hands) -> None:
     hands.seconds = 10
     times = PhaseTimer(hands, begun=4, part="start-up/imports")
     times.switch("start-up/checks")
@@ -87,7 +81,7 @@ def test_the_start_up_begins_with_whoever_waits_for_it(hands: Hands) -> None:
     assert times.read() == parts | {"other": 1}
 
 
-def test_a_run_adds_to_what_its_earlier_processes_took(hands: Hands) -> None:
+def test_a_run_adds_to_the_times_of_earlier_processes(hands: Hands) -> None:
     run = timed_run(hands, Slow(hands, step=2), for_="3st", sanity_batches=0)
     run.clock = Clock(hands, PhaseTimer(hands))
     run.clock.times.before = TimeSpent({"steps": 10.0, "hooks/Slow": 1.0}, 4.0, 1)
@@ -96,29 +90,20 @@ def test_a_run_adds_to_what_its_earlier_processes_took(hands: Hands) -> None:
     assert (result.seconds, result.redone_seconds, result.killed) == (17, 4, 1)
 
 
-def test_what_came_after_the_state_that_a_run_goes_back_to_does_not_count(hands: Hands) -> None:
+def test_time_after_the_restored_state_counts_as_redone(hands: Hands) -> None:
     times = PhaseTimer(hands)
     times.before = TimeSpent({"steps": 10.0}, redone_seconds=1.0)
     hands.seconds = 3
     at = times.read_spent()
     hands.seconds = 8
-    times.go_back(at)
+    times.count_redone(at)
     assert times.read_spent().redone_seconds == 6  # 1 before that state, and 5 since
     hands.seconds = 10
-    times.go_back(at)
+    times.count_redone(at)
     assert times.read_spent() == TimeSpent({"steps": 10.0, "start-up": 10.0}, redone_seconds=8.0)
 
 
-def test_an_open_part_is_counted_so_far_when_it_is_read(hands: Hands) -> None:
-    times = PhaseTimer(hands)
-    with times.training():
-        hands.seconds = 5
-        assert times.read() == {"steps": 5}
-        hands.seconds = 6
-    assert times.read() == {"steps": 6}
-
-
-def test_a_part_closes_when_an_exception_passes(hands: Hands) -> None:
+def test_an_exception_closes_a_part(hands: Hands) -> None:
     times = PhaseTimer(hands)
 
     def save() -> None:
@@ -131,7 +116,7 @@ def test_a_part_closes_when_an_exception_passes(hands: Hands) -> None:
     assert times.read() == {"start-up": 2, "saving": 1}
 
 
-def test_the_parts_sum_to_the_whole_run() -> None:
+def test_the_parts_sum_to_the_duration_of_the_run() -> None:
     run = make_run(hooks=(Slow(Hands()),), for_="3ep", eval_every="1ep")
     looks = itertools.count()
     run.clock = Clock(lambda: float(next(looks)))  # a second passes with each look
@@ -141,12 +126,12 @@ def test_the_parts_sum_to_the_whole_run() -> None:
     assert {"start-up", "steps", "data wait", "evaluation", "hooks/Slow"} <= set(result.times)
 
 
-def test_each_hook_counts_by_its_name(hands: Hands) -> None:
+def test_the_time_of_hooks_is_counted_by_name(hands: Hands) -> None:
     run = timed_run(hands, Slow(hands, step=2), for_="3st", sanity_batches=0)
     assert fit(run).times == {"hooks/Slow": 6}
 
 
-def test_a_hook_within_an_evaluation_is_not_counted_twice(hands: Hands) -> None:
+def test_a_hook_inside_an_evaluation_is_not_counted_twice(hands: Hands) -> None:
     run = timed_run(hands, Slow(hands, eval=3), for_="5st", eval_every="5st", sanity_batches=0)
     measure = run.task.batch_metric
 
@@ -158,7 +143,7 @@ def test_a_hook_within_an_evaluation_is_not_counted_twice(hands: Hands) -> None:
     assert fit(run).times == {"hooks/Slow": 3, "evaluation": 2}
 
 
-def test_an_evaluation_that_a_hook_asks_for_counts_as_evaluation(hands: Hands) -> None:
+def test_evaluations_and_functions_inside_hooks_count_separately(hands: Hands) -> None:
     class Asking(Hook):
         def step_end(self, run: Run) -> None:
             hands.seconds += 1
@@ -171,7 +156,7 @@ def test_an_evaluation_that_a_hook_asks_for_counts_as_evaluation(hands: Hands) -
     assert times == {"hooks/Asking": 2, "hooks/<lambda>": 2}
 
 
-def test_a_hook_may_say_what_its_time_counts_as(hands: Hands) -> None:
+def test_a_hook_may_count_as_another_part(hands: Hands) -> None:
     class Keeper(Slow):
         counts_as = "saving"
 
@@ -179,29 +164,20 @@ def test_a_hook_may_say_what_its_time_counts_as(hands: Hands) -> None:
     assert fit(run).times == {"saving": 2}
 
 
-def test_a_function_goes_by_its_name(hands: Hands) -> None:
-    def wait(run: Run) -> None:
-        hands.seconds += 1
-
-    run = timed_run(hands, for_="1st", sanity_batches=0)
-    run.on("step_end", wait)
-    assert fit(run).times == {"hooks/wait": 1}
-
-
-def test_the_times_of_a_run_that_is_over_can_still_be_read() -> None:
+def test_the_times_of_a_released_run_can_be_read() -> None:
     run = make_run(for_="2ep")
     result = fit(run)
     assert read_times(run)["data wait"] == result.times["data wait"]
 
 
-@pytest.mark.parametrize(("step", "is_told"), [("eager", False), ("graph", True)])
-def test_whether_the_device_got_whole_steps_is_told(step: str, is_told: bool) -> None:
+def test_device_times_say_whether_steps_are_captured() -> None:
     class Seen:
         def read(self) -> dict[str, float]:
             return {"samples": 3.0}
 
     run = make_run()
     assert read_device_time(run) == {}
-    run.choices["step"] = step
-    run.device_time = Seen()  # type: ignore[assignment]  # it can be read, which is enough here
-    assert read_device_time(run) == {"samples": 3.0} | ({"captured": 1.0} if is_told else {})
+    run.device_time = Seen()  # type: ignore[assignment]  # has the only method that is used
+    for step, captured in (("eager", {}), ("graph", {"captured": 1.0})):
+        run.choices["step"] = step
+        assert read_device_time(run) == {"samples": 3.0} | captured

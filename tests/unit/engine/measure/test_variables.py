@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ class Naming(Hook):
         run.variables["own"] = lambda: self._value
 
 
-def test_variables_of_a_task_are_asked_for_when_a_point_is_taken_and_at_no_other_step() -> None:
+def test_variables_are_read_only_when_a_point_is_recorded() -> None:
     task = Warming()
     assert record(task).series("heat") == {3: 3.0, 6: 6.0, 9: 9.0, 12: 12.0}
     assert task.asked == 4
@@ -74,7 +74,7 @@ def test_variables_of_hooks_may_be_tensors() -> None:
     assert ledger.series("own") == dict.fromkeys((3, 6, 9, 12), 0.5)
 
 
-def test_they_stand_in_the_same_point_as_losses_and_rates() -> None:
+def test_variables_are_in_the_same_point_as_losses_and_rates() -> None:
     _, values = record(None, Naming(2)).points[0]
     assert set(values) == {"train/loss", "train/acc", "lr", "own"}
 
@@ -83,12 +83,12 @@ def test_they_stand_in_the_same_point_as_losses_and_rates() -> None:
     ("value", "shown"),
     [("warm", "'warm'"), (None, "None"), (torch.ones(2), "a tensor of shape (2,)")],
 )
-def test_what_is_no_number_is_refused_by_name(value: object, shown: str) -> None:
+def test_a_variable_that_is_no_number_is_refused(value: object, shown: str) -> None:
     with pytest.raises(TaskError) as error:
         record(None, Naming(value))
     assert str(error.value) == (
-        f"run.variables['own']: gives {shown}, which is not a number\n"
-        "  give a float or a tensor with one element"
+        f"run.variables['own']: returned {shown}, not a number\n"
+        "  return a float or a tensor with one element"
     )
 
 
@@ -102,7 +102,7 @@ def test_a_variable_that_raises_is_named() -> None:
     assert "raised by run.variables['ratio']" in error.value.__notes__
 
 
-def test_code_of_others_that_was_asked_is_known_to_have_acted() -> None:
+def test_variables_of_users_count_as_user_code() -> None:
     run = tiny_run()
     request_variables(run)
     assert not run.events.has_run_user_code
@@ -116,12 +116,3 @@ def test_the_scale_of_the_loss_is_recorded_with_fp16() -> None:
     ledger = record(options=Options(train=train, engine=EngineOptions(precision="fp16")))
     assert ledger.series("loss_scale") == dict.fromkeys((3, 6, 9, 12), 65536.0)
     assert not record().series("loss_scale")
-
-
-def test_tensors_of_a_device_are_copied_at_once_and_read_later() -> None:
-    number: Any = torch.tensor(1.0, device="meta")
-    run = tiny_run()
-    run.variables["own"] = lambda: number
-    read = request_variables(run)
-    with pytest.raises(NotImplementedError):  # a tensor without data: only now it is looked at
-        read()

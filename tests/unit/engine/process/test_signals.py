@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,12 +14,10 @@ from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.engine import RunResult, Train
 from epochal.engine.execute import execute
 from epochal.engine.process.signals import (
-    PREEMPTION_SIGNALS,
     Preemption,
     SignalSafeLog,
     is_interrupted_or_preempted,
 )
-from epochal.engine.runner import Test as Evaluate
 from epochal.errors import Preempted
 from resume import Keeper, Notes, Outcome, assert_same, follow, resume
 
@@ -46,7 +43,7 @@ def at_step(step: int, number: int = signal.SIGTERM, times: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("number", HANDLED)
-def test_a_signal_within_a_step_ends_the_run_after_that_step(
+def test_a_signal_inside_a_step_ends_the_run_after_that_step(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = signal.getsignal(number)
@@ -65,7 +62,7 @@ BETWEEN = ("step_end", "eval_start", "loop_end", "eval_end", "onEpochEnd", "onEp
 
 @pytest.mark.parametrize("event", [*IN_STEP, *BETWEEN])
 @pytest.mark.parametrize("step", [3, 5, 10])  # within an epoch, and at ends of two
-def test_wherever_the_signal_comes_the_run_ends_at_the_next_boundary(event: str, step: int) -> None:
+def test_a_signal_at_any_event_ends_the_run_at_the_next_boundary(event: str, step: int) -> None:
     seen: list[int] = []
     run = make_run(for_="9ep", eval_every="1st", sanity_batches=0)
 
@@ -81,7 +78,7 @@ def test_wherever_the_signal_comes_the_run_ends_at_the_next_boundary(event: str,
     assert seen[0] == (5 if step == 3 and "Epoch" in event else step)
 
 
-def test_an_epoch_that_was_cut_has_no_end() -> None:
+def test_a_preempted_epoch_has_no_end_events() -> None:
     diary = Diary("step_end", "loop_end", "epoch_end", "stage_end", "run_end", "teardown")
     run = make_run(hooks=(diary,), for_="9ep", eval_at_end=True)
     run.on("onTrainBatchStart", at_step(2))
@@ -89,7 +86,7 @@ def test_an_epoch_that_was_cut_has_no_end() -> None:
     assert diary.entries == ["step_end 1", "step_end 2", "run_end", "teardown"]
 
 
-def test_what_was_due_at_the_last_boundary_stays_due() -> None:
+def test_due_calls_stay_due_when_the_run_is_preempted() -> None:
     diary = Diary("step_end", "eval_start")
     run = make_run(hooks=(diary,), for_="9ep", eval_every="2st")
     run.on("onTrainBatchStart", at_step(1))
@@ -102,7 +99,7 @@ def test_what_was_due_at_the_last_boundary_stays_due() -> None:
 
 
 @pytest.mark.parametrize("is_in_epoch", [True, False])
-def test_what_stayed_due_is_caught_up_with_before_the_run_goes_on(is_in_epoch: bool) -> None:
+def test_due_calls_run_after_a_resume(is_in_epoch: bool) -> None:
     happened: list[str] = []
     run = make_run(for_="9ep", eval_every="1ep", sanity_batches=0)
     run.on("step_end", lambda: happened.append("hook"), every="2st")
@@ -119,7 +116,7 @@ def test_what_stayed_due_is_caught_up_with_before_the_run_goes_on(is_in_epoch: b
     assert happened == (["hook"] if is_in_epoch else ["evaluation", "hook"])
 
 
-def test_an_evaluation_is_abandoned_and_due_again() -> None:
+def test_a_preempted_evaluation_is_due_again() -> None:
     diary = Diary("batch_end", "eval_end")
     dues: dict[str, float] = {}
     run = make_run(Sums(val=20), hooks=(diary,), for_="9ep", eval_every="3st", sanity_batches=0)
@@ -132,7 +129,7 @@ def test_an_evaluation_is_abandoned_and_due_again() -> None:
     assert "val/mae" not in result.metrics
 
 
-def test_an_evaluation_that_a_hook_started_is_abandoned_too() -> None:
+def test_an_evaluation_started_by_a_hook_is_interrupted_too() -> None:
     run = make_run(Sums(val=20), for_="9ep", eval_every=0, sanity_batches=0)
     run.on("step_end", lambda run: run.evaluate() if run.step == 2 else None)
     run.on("on_validation_batch_start", lambda: send())
@@ -140,7 +137,7 @@ def test_an_evaluation_that_a_hook_started_is_abandoned_too() -> None:
     assert (result.status, result.steps, result.message) == ("preempted", 2, "")
 
 
-def test_an_evaluation_that_would_not_come_again_is_finished() -> None:
+def test_an_evaluation_that_is_not_due_again_is_finished() -> None:
     run = make_run(Sums(val=20), for_="9ep", eval_every=0, sanity_batches=0)
     run.on("onEpochEnd", lambda run: run.evaluate())
     run.on("on_validation_batch_start", lambda run, index: send() if index == 0 else None)
@@ -160,13 +157,6 @@ def test_before_the_first_step_the_run_ends_at_once(event: str) -> None:
     assert "step_end 1" not in diary.entries
 
 
-def test_an_evaluation_of_its_own_ends_at_once() -> None:
-    run = make_run()
-    run.on("batch_start", lambda: send())
-    result = execute(run, Evaluate())
-    assert (result.status, result.exit_code) == ("preempted", 75)
-
-
 def test_the_second_sigterm_ends_the_run_at_once() -> None:
     diary = Diary("step_end", "error", "run_end")
     run = make_run(hooks=(diary,), for_="9ep")
@@ -176,7 +166,7 @@ def test_the_second_sigterm_ends_the_run_at_once() -> None:
     assert diary.entries[-2:] == ["error Preempted", "run_end"]
 
 
-def test_sigusr1_before_sigterm_is_a_warning_and_not_the_first_of_two() -> None:
+def test_sigusr1_does_not_count_as_the_first_sigterm() -> None:
     run = make_run(for_="9ep")
     run.on("onTrainBatchStart", at_step(2, signal.SIGUSR1, times=2))
     run.on("onTrainBatchStart", at_step(2, signal.SIGTERM))
@@ -184,14 +174,14 @@ def test_sigusr1_before_sigterm_is_a_warning_and_not_the_first_of_two() -> None:
 
 
 @pytest.mark.parametrize("event", ["run_end", "teardown"])
-def test_a_run_that_is_ending_anyway_ends_as_it_would(
+def test_a_signal_does_not_change_a_run_that_is_ending(
     event: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = make_run(for_="3st")
     run.on(event, lambda: send())
     result = fit(run)
     assert (result.status, result.reason, result.exit_code) == ("finished", "max_steps", 0)
-    assert "about to end anyway" in caplog.text
+    assert "already ending" in caplog.text
 
 
 def test_the_last_evaluation_of_a_training_is_finished() -> None:
@@ -210,7 +200,7 @@ def test_a_failure_while_the_run_is_ending_early_is_a_failure() -> None:
     assert (result.status, result.exception_type) == ("failed", "ZeroDivisionError")
 
 
-class Told(Dataset[list[torch.Tensor]]):
+class Signalled(Dataset[list[torch.Tensor]]):
     """Signals the process that reads it, as a scheduler does with all processes of a job."""
 
     draws_random = False  # so that nothing is read twice to see whether it does
@@ -228,11 +218,11 @@ class Told(Dataset[list[torch.Tensor]]):
 
 
 @pytest.mark.parametrize("number", HANDLED)
-def test_workers_of_a_loader_leave_the_first_signal_to_the_run(
+def test_loader_workers_survive_the_first_signal(
     number: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     task = Sums(val=0)
-    task.train_loader = DataLoader(Told(number), batch_size=2, num_workers=1)
+    task.train_loader = DataLoader(Signalled(number), batch_size=2, num_workers=1)
     result = fit(make_run(task, for_="1ep"))
     assert (result.status, result.steps) == ("finished", 2)
     assert "ending" not in capfd.readouterr().err
@@ -247,7 +237,7 @@ def forked(number: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_other_forked_processes_react_as_before_the_run() -> None:
+def test_forked_processes_keep_the_default_handlers() -> None:
     codes: list[int] = []
     run = make_run(for_="1st")
     run.on("step_end", lambda: codes.extend(forked(number) for number in HANDLED))
@@ -255,7 +245,7 @@ def test_other_forked_processes_react_as_before_the_run() -> None:
     assert codes == [-signal.SIGTERM, -signal.SIGUSR1]
 
 
-def test_a_handler_of_the_user_is_called_in_forked_processes_and_is_back_afterwards() -> None:
+def test_user_handlers_work_in_forked_processes_and_are_restored() -> None:
     def mine(number: int, frame: object) -> None:
         os._exit(41)
 
@@ -281,27 +271,15 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_other_threads_run_without_touching_signals() -> None:
-    handlers: list[object] = []
-    results: list[RunResult] = []
-    run = make_run(for_="1st")
-    run.on("step_end", lambda: handlers.extend(signal.getsignal(one) for one in PREEMPTION_SIGNALS))
-    thread = threading.Thread(target=lambda: results.append(fit(run)))
-    thread.start()
-    thread.join()
-    assert results[0].steps == 1
-    assert handlers == [signal.getsignal(number) for number in PREEMPTION_SIGNALS]
-
-
-def test_a_save_is_asked_for_once_there_is_something_to_save() -> None:
+def test_a_save_is_requested_only_after_the_first_step() -> None:
     asked: list[str] = []
     run = make_run()
     preemption = Preemption(run, lambda run, reason: asked.append(reason))
     with pytest.raises(Preempted, match="SIGTERM ended the run at once"):
-        preemption.take(signal.SIGTERM)
+        preemption.handle_signal(signal.SIGTERM)
     assert (asked, run.plan.next_due) == ([], 0)
     run.step = 4
-    preemption.take(signal.SIGUSR1)
+    preemption.handle_signal(signal.SIGUSR1)
     assert asked == ["preempted"]
     assert is_interrupted_or_preempted(run)
 
@@ -325,7 +303,7 @@ def preempt(event: str, step: int) -> tuple[Keeper, Notes, RunResult]:
     keeper, notes = Keeper(), Notes()
     sent: list[int] = []
     run = build({"writer": notes})
-    run.saver = keeper  # type: ignore[assignment]  # as far as the engine uses it
+    run.saver = keeper  # type: ignore[assignment]  # has all that the engine uses
 
     def act(run: Run) -> None:
         if run.step >= step and not sent:
@@ -343,9 +321,7 @@ def whole() -> Outcome:
 
 @pytest.mark.parametrize("event", [*IN_STEP, *BETWEEN, "batch_start", "batch_end"])
 @pytest.mark.parametrize("step", [1, 2, 4, 5, 9, 10])
-def test_a_preempted_run_loses_no_step_and_goes_on_bit_for_bit(
-    event: str, step: int, whole: Outcome
-) -> None:
+def test_a_preempted_run_resumes_bitwise_equal(event: str, step: int, whole: Outcome) -> None:
     keeper, notes, result = preempt(event, step)
     state = keeper.kept[-1]
     assert (result.status, result.exit_code) == ("preempted", 75)
@@ -355,13 +331,13 @@ def test_a_preempted_run_loses_no_step_and_goes_on_bit_for_bit(
     assert_same(whole, resume(build, state), state)
 
 
-def test_a_warning_waits_until_the_line_that_was_interrupted_is_written(
+def test_a_warning_waits_for_the_interrupted_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    voice = SignalSafeLog()
+    log = SignalSafeLog()
     assert caplog.handler.lock is not None
     with caplog.handler.lock:
-        voice.warn("told to %s", "end")
+        log.warn("asked to %s", "end")
         assert not caplog.text
-    voice.finish()
-    assert "told to end" in caplog.text
+    log.finish()
+    assert "asked to end" in caplog.text

@@ -169,10 +169,10 @@ def test_the_task_gets_its_arguments_at_the_start_of_each_stage() -> None:
     task = Mixing()
     given = ("1st", {}), ("1st", {"task": {"mix": 0.5}}), ("1st", {"task": {"mode": "late"}})
     fit(staged(*given, task=task))
-    assert task.told == [("s0", 0.0, ""), ("s1", 0.5, ""), ("s2", 0.5, "late")]
+    assert task.calls == [("s0", 0.0, ""), ("s1", 0.5, ""), ("s2", 0.5, "late")]
     task = Mixing()
     fit(make_run(task, for_="1st"))
-    assert task.told == [("main", 0.0, "")]  # a run without stages has one
+    assert task.calls == [("main", 0.0, "")]  # a run without stages has one
 
 
 def test_the_task_gets_its_arguments_at_a_resume() -> None:

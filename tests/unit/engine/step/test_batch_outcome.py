@@ -27,7 +27,7 @@ def fail(what: str, hint: str) -> NoReturn:
     raise RefusedError(f"{what} / {hint}")
 
 
-def test_pairs_are_taken_as_they_are() -> None:
+def test_pairs_are_used_as_they_are() -> None:
     count = torch.tensor(3)
     losses = check_losses({"loss": (LOSS, count), "aux": [0.5, 2]}, None, fail)
     assert losses == {"loss": (LOSS, count), "aux": (0.5, 2)}
@@ -36,15 +36,14 @@ def test_pairs_are_taken_as_they_are() -> None:
     assert outcome.count is count
 
 
-def test_a_bare_tensor_gets_the_size_of_the_batch() -> None:
+def test_a_bare_tensor_gets_the_batch_size() -> None:
     batch = {"image": torch.zeros(5, 2)}
     assert check_losses({"loss": LOSS}, batch, fail)["loss"] == (LOSS, 5)
     assert check_losses(LOSS, batch, fail)["loss"] == (LOSS, 5)
 
 
-@pytest.mark.parametrize(
-    ("losses", "message"),
-    [
+def test_unusable_losses_are_refused() -> None:
+    table = [
         (None, "returned None"),
         ({}, r"returned no 'loss', only \[\]"),
         ({"ce": (LOSS, 1)}, r"returned no 'loss', only \['ce'\]"),
@@ -54,34 +53,29 @@ def test_a_bare_tensor_gets_the_size_of_the_batch() -> None:
         ({"loss": (LOSS, -2)}, "'loss' has the count -2"),
         ({"loss": (LOSS, 1, 2)}, "not \\(value, count\\)"),
         ({"loss": (LOSS, "four")}, "'loss' holds 'four'"),
-        ({"loss": LOSS}, "'loss' has no count, and the batch shows no size"),
+        ({"loss": LOSS}, "'loss' has no count, and the batch has no known size"),
         ({"loss": (LOSS, 4), "aux": ("text", 4)}, "'aux' holds 'text'"),
-    ],
-)
-def test_losses_that_cannot_be_used_are_refused(losses: object, message: str) -> None:
-    with pytest.raises(RefusedError, match=message):
-        check_losses(losses, "no tensor", fail)
+        *(({"loss": (LOSS, 4), "aux": (LOSS, one)}, "'aux'") for one in (torch.ones(2), -1, None)),
+    ]
+    for losses, message in table:
+        with pytest.raises(RefusedError, match=message):
+            check_losses(losses, "no tensor", fail)
 
 
-def test_no_metrics_are_none() -> None:
+def test_unusable_metrics_are_refused_and_none_is_no_metrics() -> None:
     assert check_metrics(None, fail) == {}
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+    table = [
         (0.5, "returned 0.5"),
         ({"acc": 0.5}, r"'acc' is 0.5, not \(value, count\) / return {'acc': \(value, count\)}"),
         ({"acc": (torch.ones(3), 3)}, "shape"),
         ({"acc": (None, 3)}, "'acc' holds None"),
-    ],
-)
-def test_metrics_that_cannot_be_used_are_refused(values: object, message: str) -> None:
-    with pytest.raises(RefusedError, match=message):
-        check_metrics(values, fail)
+    ]
+    for values, message in table:
+        with pytest.raises(RefusedError, match=message):
+            check_metrics(values, fail)
 
 
-def test_what_tasks_usually_return_is_checked_without_a_further_call() -> None:
+def test_the_usual_values_are_checked_without_further_calls() -> None:
     usual = {"loss": (LOSS, 4), "aux": (torch.tensor([1.0]), torch.tensor(3))}
     metrics = {"acc": (torch.tensor(1.0), 4)}
     calls: list[str] = []
@@ -101,21 +95,13 @@ def test_what_tasks_usually_return_is_checked_without_a_further_call() -> None:
     assert checked == metrics
 
 
-@pytest.mark.parametrize(
-    "losses",
-    [
+def test_less_usual_structures_are_accepted() -> None:
+    table: list[dict[str, object]] = [
         {"loss": (LOSS, True)},
         {"loss": (LOSS, 2.5)},
         {"loss": (LOSS, numpy.int64(4))},
         {"loss": (nn.Parameter(torch.ones(1)), 4), "aux": (1.0, 2)},
         OrderedDict(loss=(LOSS, 4)),
-    ],
-)
-def test_less_usual_structures_are_understood_too(losses: dict[str, object]) -> None:
-    assert check_losses(losses, None, fail) == dict(losses)
-
-
-@pytest.mark.parametrize("count", [torch.ones(2), -1, None])
-def test_a_count_that_is_wrong_is_found_behind_one_that_is_right(count: object) -> None:
-    with pytest.raises(RefusedError, match="'aux'"):
-        check_losses({"loss": (LOSS, 4), "aux": (LOSS, count)}, None, fail)
+    ]
+    for losses in table:
+        assert check_losses(losses, None, fail) == dict(losses)

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from engine.parts import Diary, Sums, fit, make_run
 from epochal.engine import Metric, Run, Schedule, Train
 from epochal.engine.execute import execute
-from epochal.engine.step.build_step import BatchFunctions, build_step, unprepared_step
 
 
-def test_without_batch_hooks_the_task_is_called_directly() -> None:
-    run = make_run(hooks=(Diary("run_start"),))
-    run.events.clear()
-    functions = BatchFunctions(run)
-    assert functions.train == run.calls.train
-    assert functions.finish is functions.report
-
-
-def test_batch_hooks_hear_each_microbatch_with_its_index() -> None:
+def test_batch_hooks_are_called_for_each_microbatch() -> None:
     diary = Diary("batch_start", "batch_end", "step_end")
     diary.on = ("train",)
     fit(make_run(hooks=(diary,), for_="1ep", optim={"accumulate": 3}))
@@ -32,7 +21,7 @@ def test_batch_hooks_hear_each_microbatch_with_its_index() -> None:
     ]
 
 
-def test_a_function_attached_during_the_run_hears_the_next_batch() -> None:
+def test_a_function_attached_during_the_run_is_called_from_the_next_batch() -> None:
     heard: list[int] = []
     run = make_run(for_="1ep")
 
@@ -44,34 +33,12 @@ def test_a_function_attached_during_the_run_hears_the_next_batch() -> None:
     assert heard == [3, 4]
 
 
-def test_a_run_that_was_not_prepared_takes_no_step() -> None:
-    with pytest.raises(AssertionError, match="not prepared to train"):
-        unprepared_step()
-
-
 class Halving(Schedule):
     def factor(self, step: int, total_steps: int | None) -> float:
         return 0.5**step
 
 
-def test_a_step_moves_the_rate_on_after_the_update() -> None:
-    run = make_run(parts={"schedule": Halving()})
-    run.updater.bind(run)
-    seen: list[float] = []
-    step = build_step(run, lambda _: seen.append(run.learning_rates["lr"]))
-    for _ in range(3):
-        step(())
-        run.step += 1
-    assert seen == [0.1, 0.05, 0.025]
-
-
-def test_a_step_whose_rate_stays_is_the_update_alone() -> None:
-    run = make_run()
-    run.updater.bind(run)
-    assert build_step(run, unprepared_step) is unprepared_step
-
-
-def test_steps_of_an_own_runner_have_the_schedule_too() -> None:
+def test_a_custom_train_step_uses_the_schedule() -> None:
     class Own(Train):
         def train_step(self, run: Run, microbatches: Any) -> None:
             for batch in microbatches:
@@ -97,7 +64,7 @@ class Seen(Metric):
         return float(self.count)
 
 
-def test_what_comes_after_a_batch_can_be_done_in_two_parts() -> None:
+def test_finishing_a_batch_reports_it_and_updates_metrics() -> None:
     metric = Seen()
     metric.reset()
     run = make_run(parts={"metrics": {"seen": metric}})
@@ -114,7 +81,7 @@ def test_what_comes_after_a_batch_can_be_done_in_two_parts() -> None:
     assert metric.count == 2
 
 
-def test_metrics_that_a_runner_puts_into_an_outcome_are_counted() -> None:
+def test_metrics_that_a_runner_adds_to_an_outcome_count() -> None:
     class Bare(Sums):
         batch_metric = None
 

@@ -46,7 +46,7 @@ def terms(extra: Any) -> Loss:
     return Loss([LossTerm(nn.MSELoss(), name="mse"), LossTerm(extra, name="extra", weight=0.1)])
 
 
-def test_a_term_whose_backward_pass_fails_is_named_with_its_values() -> None:
+def test_a_term_whose_backward_pass_fails_is_named() -> None:
     message = (
         r"loss 'extra': its backward pass fails: the way back is closed\n"
         r"  in epoch 1, batch 1: its value is .*, out.sum \(4x1\) from .* to .*, batch.0 \(4x3\)"
@@ -55,7 +55,7 @@ def test_a_term_whose_backward_pass_fails_is_named_with_its_values() -> None:
         fit(make_run(Bare(), parts={"loss": terms(broken)}, setting=DEBUG))
 
 
-def test_without_debugging_torchs_own_error_comes() -> None:
+def test_without_debugging_the_error_of_torch_is_raised() -> None:
     with pytest.raises(RuntimeError, match="the way back is closed"):
         fit(make_run(Bare(), parts={"loss": terms(broken)}))
 
@@ -67,15 +67,15 @@ def test_without_debugging_torchs_own_error_comes() -> None:
         (endless, "loss 'extra' is 0.0; gradients that are not finite: 0.weight"),
     ],
 )
-def test_a_term_that_is_not_finite_is_told_once(
+def test_a_term_that_is_not_finite_is_reported_once(
     extra: Any, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fit(make_run(Bare(), parts={"loss": terms(extra)}, setting=DEBUG, for_="3st", eval_every=0))
-    told = [one for one in caplog.records if one.name == "epochal.engine.step.debug_losses"]
-    assert len([one for one in told if "'extra'" in one.getMessage()]) == 1
-    assert told[0].levelno == logging.ERROR
-    assert told[0].getMessage().startswith(text)
-    assert "in epoch 1, batch 1" in told[0].getMessage()
+    logged = [one for one in caplog.records if one.name == "epochal.engine.step.debug_losses"]
+    assert len([one for one in logged if "'extra'" in one.getMessage()]) == 1
+    assert logged[0].levelno == logging.ERROR
+    assert logged[0].getMessage().startswith(text)
+    assert "in epoch 1, batch 1" in logged[0].getMessage()
 
 
 def test_losses_of_a_task_are_named_too() -> None:

@@ -39,7 +39,7 @@ def test_a_single_term_without_a_name_is_the_loss() -> None:
     assert count == 2
 
 
-def test_terms_are_given_without_their_weights_and_summed_with_them() -> None:
+def test_terms_are_returned_unweighted_and_summed_weighted() -> None:
     losses = two()(OUT, BATCH)
     assert list(losses) == ["loss", "ce", "aux"]
     ce = functional.cross_entropy(OUT["logits"], BATCH["label"])
@@ -48,7 +48,7 @@ def test_terms_are_given_without_their_weights_and_summed_with_them() -> None:
     assert torch.equal(losses["loss"][0], ce + torch.tensor(1.5) * 0.5)
 
 
-def test_a_term_without_weight_is_not_computed() -> None:
+def test_a_term_with_weight_0_is_not_computed() -> None:
     def refuse(**_: Any) -> Tensor:
         raise AssertionError
 
@@ -78,13 +78,6 @@ def test_a_function_may_ask_for_all_of_output_and_batch() -> None:
     assert (value.item(), count) == (3.0, 2)
 
 
-def test_a_loss_may_say_how_many_items_it_is_a_mean_of() -> None:
-    def own(out: Any) -> tuple[Tensor, Tensor]:
-        return out["size"].mean(), torch.tensor(7)
-
-    assert Loss([LossTerm(own)])(OUT, BATCH)["loss"][1] == 7
-
-
 def test_the_first_terms_items_count_for_the_sum() -> None:
     def tokens(out: Any) -> tuple[Tensor, int]:
         return out["size"].mean(), 100
@@ -94,7 +87,7 @@ def test_the_first_terms_items_count_for_the_sum() -> None:
     assert (losses["loss"][1], losses["a"][1], losses["b"][1]) == (100, 100, 2)
 
 
-def test_inputs_that_cannot_be_told_are_an_error_with_all_that_there_is() -> None:
+def test_ambiguous_inputs_are_an_error_with_the_available_names() -> None:
     term = LossTerm(nn.CrossEntropyLoss(), key="loss.0", place=Place("a.yaml", 3, 5))
     message = re.escape(
         "loss.0.inputs: cannot tell which part is 'input' of CrossEntropyLoss: out has logits, "
@@ -105,7 +98,7 @@ def test_inputs_that_cannot_be_told_are_an_error_with_all_that_there_is() -> Non
         Loss([term])(OUT, BATCH)
 
 
-def test_a_path_that_leads_nowhere_is_an_error_with_the_nearest_name() -> None:
+def test_a_missing_path_is_an_error_with_the_nearest_name() -> None:
     term = LossTerm(nn.CrossEntropyLoss(), inputs={"input": "out.logit", "target": "batch.label"})
     with pytest.raises(
         ConfigError, match=r"loss.inputs.input: there is no 'out.logit'.*\n.*'logits'"
@@ -113,42 +106,38 @@ def test_a_path_that_leads_nowhere_is_an_error_with_the_nearest_name() -> None:
         Loss([term])(OUT, BATCH)
 
 
-@pytest.mark.parametrize("path", ["logits", "outs.logits", "out..a", "out."])
-def test_a_path_that_starts_nowhere_is_refused_at_once(path: str) -> None:
-    with pytest.raises(ConfigError, match="must be out, batch, or a path into one of them"):
-        LossTerm(nn.L1Loss(), inputs={"input": path})
-
-
-def test_an_argument_that_does_not_exist_is_refused_at_once() -> None:
+def test_invalid_inputs_are_refused_before_the_run() -> None:
+    for path in ("logits", "outs.logits", "out..a", "out."):
+        with pytest.raises(ConfigError, match="must be out, batch, or a path into one of them"):
+            LossTerm(nn.L1Loss(), inputs={"input": path})
     with pytest.raises(ConfigError, match=r"L1Loss has no argument 'inputt'\n.*'input'"):
         LossTerm(nn.L1Loss(), inputs={"inputt": "out.a"})
 
 
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        (1.0, "gave 1.0, not a tensor"),
-        (torch.zeros(3), r"gave a tensor of shape \(3,\), not one number"),
-        ({"a": 1}, "gave {'a': 1}, not a tensor"),
-    ],
-)
-def test_what_is_no_number_is_an_error_that_names_the_term(result: Any, message: str) -> None:
-    def own(out: Any) -> Any:
-        return result
+def test_a_term_that_returns_no_number_is_named() -> None:
+    table = [
+        (1.0, "returned 1.0, not a tensor"),
+        (torch.zeros(3), r"returned a tensor of shape \(3,\), not one number"),
+        ({"a": 1}, "returned {'a': 1}, not a tensor"),
+    ]
+    for result, message in table:
 
-    with pytest.raises(TaskError, match=rf"loss.0: .*own {message}"):
-        Loss([LossTerm(own, key="loss.0")])(OUT, BATCH)
+        def own(out: Any, result: Any = result) -> Any:
+            return result
+
+        with pytest.raises(TaskError, match=rf"loss.0: .*own {message}"):
+            Loss([LossTerm(own, key="loss.0")])(OUT, BATCH)
 
 
 def test_a_batch_without_size_needs_a_count() -> None:
     def own(out: Any) -> Tensor:
         return out.mean()
 
-    with pytest.raises(TaskError, match=r"the batch shows no size.*\n  return \(value, count\)"):
+    with pytest.raises(TaskError, match=r"the batch has no known size\n  return \(value, count\)"):
         Loss([LossTerm(own)])(torch.ones(2), "text")
 
 
-def test_a_task_without_a_loss_of_its_own_trains_bit_for_bit_as_one_with_it() -> None:
+def test_a_configured_loss_trains_bitwise_like_batch_loss() -> None:
     one, other = adder(), adder()
     first = fit(make_run(Sums(), one))
     second = fit(make_run(Bare(), other, parts={"loss": Loss([LossTerm(nn.MSELoss())])}))
@@ -174,9 +163,9 @@ def test_a_batch_loss_that_takes_loss_fn_receives_the_loss_of_the_config() -> No
     assert metrics["train/loss"] == pytest.approx(2 * metrics["train/plain"])
 
 
-def test_two_owners_of_the_loss_are_an_error() -> None:
+def test_a_loss_beside_batch_loss_is_an_error() -> None:
     with pytest.raises(
-        ConfigError, match=r"loss: Sums.batch_loss gives the loss already\n.*loss_fn"
+        ConfigError, match=r"loss: Sums.batch_loss already computes the loss\n.*loss_fn"
     ):
         make_run(Sums(), parts={"loss": Loss([LossTerm(nn.MSELoss())])})
 
@@ -185,17 +174,19 @@ def test_a_loss_without_gradient_names_the_section() -> None:
     def own(batch: Any) -> Tensor:
         return batch[1].mean()
 
-    with pytest.raises(TaskError, match=r"^loss: the loss does not depend on any parameter"):
+    with pytest.raises(
+        TaskError, match=r"^loss: the loss does not depend on any trained parameter"
+    ):
         fit(make_run(Bare(), parts={"loss": Loss([LossTerm(own)])}))
 
 
-def test_a_loss_can_be_told_in_words() -> None:
+def test_a_loss_describes_itself() -> None:
     assert two(0.25).describe() == "ce + 0.25 aux"
     assert two(0).describe() == "ce"
     assert Loss([LossTerm(nn.CrossEntropyLoss(), weight=2)]).describe() == "2 CrossEntropyLoss"
 
 
-def test_in_evaluation_a_loss_is_in_eval_mode_too() -> None:
+def test_evaluation_sets_the_loss_to_eval_mode() -> None:
     class Moody(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -71,7 +71,7 @@ def test_parts_of_accumulated_batches_weigh_what_they_hold() -> None:
     torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
 
 
-def test_batches_are_halved_until_they_fit_and_it_is_told(
+def test_batches_are_halved_until_they_fit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -83,7 +83,7 @@ def test_batches_are_halved_until_they_fit_and_it_is_told(
     assert "8 samples do not fit into memory; trying 4" in caplog.text
 
 
-def test_that_everything_fits_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_that_whole_batches_fit_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     run = make_run(Limited(), for_=f"{OOM_RETRY_STEPS}st", engine={"microbatch": "auto"})
     fit(run)
@@ -92,7 +92,7 @@ def test_that_everything_fits_is_told_too(caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.parametrize("make", [adder, normed])
-def test_a_step_that_failed_leaves_no_trace(make: Any) -> None:
+def test_a_failed_step_is_undone(make: Any) -> None:
     found, chosen = make(), make()
     trained(Limited(room=5), found, engine={"microbatch": "auto"})
     trained(Limited(room=5), chosen, engine={"microbatch": 4})
@@ -101,7 +101,7 @@ def test_a_step_that_failed_leaves_no_trace(make: Any) -> None:
     assert all(torch.equal(one, other) for one, other in buffers)
 
 
-def test_averages_metrics_and_attributes_do_not_count_the_failed_step() -> None:
+def test_means_metrics_and_attributes_do_not_count_the_failed_step() -> None:
     class Count(Metric):
         on = ("train",)
 
@@ -146,7 +146,7 @@ def test_memory_that_runs_out_later_ends_the_run_with_advice() -> None:
     assert "what to change" in result.traceback
 
 
-def test_a_single_sample_that_does_not_fit_is_told() -> None:
+def test_a_single_sample_that_does_not_fit_is_an_error() -> None:
     result = execute(make_run(Limited(room=0), engine={"microbatch": "auto"}), Train())
     assert result.reason == "oom"
     assert "not even a single sample fits" in result.traceback
@@ -164,15 +164,7 @@ def test_memory_that_runs_out_in_the_update_is_no_reason_to_split() -> None:
         make_run(Limited(), model, engine={"microbatch": "auto"}, parts=parts), Train()
     )
     assert result.reason == "oom"
-    assert "which smaller parts do not help" in result.traceback
-
-
-class Graphs(Limited):
-    def batch_forward(self, model: nn.Module, batch: Any) -> Any:
-        return super().batch_forward(model, batch)
-
-    def pre_batch_forward(self, batch: Any) -> Any:
-        return batch
+    assert "where smaller microbatches do not help" in result.traceback
 
 
 def test_batches_that_cannot_be_split_are_refused_with_a_reason() -> None:
@@ -191,7 +183,7 @@ def test_batches_that_cannot_be_split_are_refused_with_a_reason() -> None:
     assert "the batch cannot be split: batch[2] has 3 rows" in result.traceback
 
 
-def test_optimizers_that_evaluate_by_themselves_need_a_number() -> None:
+def test_closure_optimizers_need_a_number() -> None:
     model = adder()
     parts = {"optimizer": torch.optim.LBFGS(model.parameters(), lr=0.1)}
     with pytest.raises(ConfigError, match=r"engine\.microbatch: LBFGS evaluates(.|\n)*a number"):
@@ -210,13 +202,13 @@ def test_events_name_the_batch_of_the_loader() -> None:
 
 def test_batch_norm_that_sees_parts_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     trained(Limited(), normed(), engine={"microbatch": 8})
-    assert caplog.text.count("BatchNorm1d sees parts of 8 samples") == 1
+    assert caplog.text.count("BatchNorm1d computes its statistics over 8 samples") == 1
     caplog.clear()
     trained(Limited(), normed(), engine={"microbatch": 16})
-    assert "sees parts" not in caplog.text
+    assert "statistics" not in caplog.text
 
 
-def test_the_size_that_was_found_holds_for_the_rest_of_the_run() -> None:
+def test_the_found_size_is_kept_after_a_resume() -> None:
     def build(settings: dict[str, Any]) -> Run:
         engine = {"microbatch": "auto"}
         return make_run(Limited(room=5), normed(), for_="2ep", engine=engine, setting=settings)

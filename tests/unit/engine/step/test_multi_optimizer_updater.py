@@ -1,4 +1,4 @@
-"""Tests of steps in which several optimizers descend losses of their own."""
+"""Tests of steps in which several optimizers minimize their own losses."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def losses(model: Gan, real: Tensor) -> tuple[Tensor, Tensor]:
     """What the generator descends, and what the critic does; noise is made of the batch."""
     fake = model.generator(real.flip(0).cos())
     generator = functional.softplus(-model.critic(fake)).mean()
-    told = functional.softplus(model.critic(fake.detach())).mean()
-    return generator, told + functional.softplus(-model.critic(real)).mean()
+    fooled = functional.softplus(model.critic(fake.detach())).mean()
+    return generator, fooled + functional.softplus(-model.critic(real)).mean()
 
 
 def batches(count: int = STEPS * 4, size: int = 4) -> DataLoader[Tensor]:
@@ -111,12 +111,12 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     return torch.equal(weights(one), weights(other))
 
 
-def test_two_nets_train_like_in_a_hand_written_loop_bit_for_bit() -> None:
+def test_two_models_train_bitwise_like_a_hand_written_loop() -> None:
     assert same(trained(), by_hand())
     assert not same(trained(), Gan())
 
 
-def test_one_may_step_now_and_then() -> None:
+def test_an_optimizer_may_step_less_often() -> None:
     ours = trained(generator={"every": 5})
     assert same(ours, by_hand(generator_every=5))
     assert not same(ours, by_hand())
@@ -132,7 +132,7 @@ def test_each_clips_the_gradients_of_its_own_parameters() -> None:
     assert not same(ours, by_hand(sgd))
 
 
-def test_each_may_have_a_schedule_of_its_own() -> None:
+def test_each_may_have_its_own_schedule() -> None:
     model = Gan()
     optimizer = joined(model, sgd)
     schedules = OptimizerSchedules(
@@ -174,7 +174,7 @@ def test_losses_count_by_their_own_items() -> None:
 
 
 @pytest.mark.parametrize("section", [{}, {"optim": {"noise": 0.01}}])
-def test_two_may_descend_the_same_loss_like_one_with_two_groups(section: dict[str, Any]) -> None:
+def test_two_optimizers_of_one_loss_equal_one_with_two_groups(section: dict[str, Any]) -> None:
     class Summed(Faking):
         def batch_loss(self, out: Any, batch: Tensor) -> dict[str, Any]:
             return {"loss": (out[0] + out[1], len(batch))}
@@ -195,7 +195,7 @@ def test_losses_are_reported_by_name_and_as_a_sum() -> None:
     assert metrics["train/loss"] == pytest.approx(total, rel=1e-6)
 
 
-def test_averaged_weights_and_norms_are_those_of_all() -> None:
+def test_average_and_gradient_norm_cover_all_parameters() -> None:
     model, average = Gan(), Ema(decay=0.5)
     parts = {"optimizer": joined(model), "average": average}
     run = make_run(Faking(), model, parts=parts, log={"grad_norm": True}, for_="1ep")
@@ -214,7 +214,7 @@ def fused(net: nn.Module) -> torch.optim.Optimizer:
 
 
 @pytest.mark.parametrize(("make", "costs"), [(sgd, True), (fused, False)])
-def test_gradients_that_are_not_finite_hold_all_of_them_back(make: Any, costs: bool) -> None:
+def test_a_nonfinite_gradient_skips_all_optimizers(make: Any, costs: bool) -> None:
     class Bursting(Faking):
         def batch_loss(self, out: Any, batch: Tensor) -> dict[str, Any]:
             bad = torch.where(batch.sum() > 0, torch.inf, 1.0)
@@ -231,7 +231,7 @@ def test_gradients_that_are_not_finite_hold_all_of_them_back(make: Any, costs: b
     notes: list[str] = []
     run.on("run_start", lambda run: notes.append(run.updater.cost_note(run)))
     fit(run)
-    assert bool(notes[0]) is costs  # a fused optimizer is told by a tensor that nobody reads
+    assert bool(notes[0]) is costs  # a fused optimizer skips on the device
     assert weights(model).isfinite().all()
     assert not same(model, Gan())
 
@@ -239,14 +239,17 @@ def test_gradients_that_are_not_finite_hold_all_of_them_back(make: Any, costs: b
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        (lambda out: {"loss": (out[0], 1), "d_loss": (out[1], 1)}, "returned no 'g_loss', which"),
+        (
+            lambda out: {"loss": (out[0], 1), "d_loss": (out[1], 1)},
+            "returned no 'g_loss', the loss of",
+        ),
         (
             lambda out: {"g_loss": (out[0].detach(), 1), "d_loss": (out[1], 1)},
-            "'g_loss' does not depend on any parameter",
+            "'g_loss' does not depend on any trained parameter",
         ),
     ],
 )
-def test_a_loss_that_cannot_be_descended_is_refused(given: Any, what: str) -> None:
+def test_an_unusable_loss_is_refused(given: Any, what: str) -> None:
     class Wrong(Faking):
         def batch_loss(self, out: Any, batch: Tensor) -> Any:
             return given(out)
@@ -255,7 +258,7 @@ def test_a_loss_that_cannot_be_descended_is_refused(given: Any, what: str) -> No
         trained(Wrong())
 
 
-def test_a_scheduler_of_torch_may_move_before_its_optimizer_stepped() -> None:
+def test_a_torch_scheduler_may_step_before_its_optimizer() -> None:
     model = Gan()
     optimizer = joined(model, sgd, generator={"every": 3})
     scheduler = TorchSchedule(ExponentialLR(optimizer["generator"], 0.5))
@@ -329,13 +332,13 @@ def changed(at: int, make: Any = adam, **change: Any) -> Gan:
     return model
 
 
-def test_one_of_several_objects_may_change() -> None:
+def test_the_options_of_one_optimizer_may_change() -> None:
     ours = changed(4, generator={"lr": 0.05})
     assert same(ours, by_hand(rate=lambda step: 0.01 if step < 4 else 0.05))
     assert not same(ours, by_hand())
 
 
-def test_the_state_of_one_may_be_forgotten() -> None:
+def test_the_state_of_one_optimizer_may_be_reset() -> None:
     model = Gan()
     optimizer = joined(model, sgd)
     run = make_run(Faking(), model, parts={"optimizer": optimizer}, for_="1ep")
@@ -351,12 +354,12 @@ def test_the_state_of_one_may_be_forgotten() -> None:
     assert {id(one) for one in kept} == {id(one) for one in model.critic.parameters()}
 
 
-def test_a_change_of_an_optimizer_that_is_not_there_is_refused() -> None:
+def test_a_change_of_an_unknown_optimizer_is_refused() -> None:
     with pytest.raises(ConfigError, match="no optimizer 'generato'\n  did you mean 'generator'"):
         changed(4, generato={"lr": 1})
 
 
-def test_changes_of_one_of_several_are_captured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_one_optimizer_are_captured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     record_graphs(monkeypatch)
     models = [Gan(), Gan()]
     for model, step in zip(models, ("eager", "graph"), strict=True):

@@ -16,7 +16,11 @@ from epochal.components.average import Ema
 from epochal.engine import TorchSchedule
 from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.optim.multi_optimizer import Member, Optimizers
-from epochal.engine.step.nonfinite_guard import NonfiniteGuard, can_skip_on_device
+from epochal.engine.step.nonfinite_guard import (
+    BufferSnapshot,
+    NonfiniteGuard,
+    can_skip_on_device,
+)
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +92,7 @@ def guarded(
 
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
 @pytest.mark.parametrize(("kind", "arguments"), FUSED + OTHERS)
-def test_a_step_whose_gradient_is_not_finite_leaves_everything_as_it_was(
+def test_a_step_with_a_nonfinite_gradient_changes_nothing(
     kind: Any, arguments: dict[str, Any], poison: float
 ) -> None:
     run = guarded(Poisoned(3, poison=poison), kind, arguments, for_="5st")
@@ -99,7 +103,7 @@ def test_a_step_whose_gradient_is_not_finite_leaves_everything_as_it_was(
 
 
 @pytest.mark.parametrize(("kind", "arguments"), FUSED + OTHERS)
-def test_the_very_first_step_may_be_skipped(kind: Any, arguments: dict[str, Any]) -> None:
+def test_the_first_step_may_be_skipped(kind: Any, arguments: dict[str, Any]) -> None:
     """A fused SGD of torch leaves the first momentum unset there."""
     task = Poisoned(1)
     run = guarded(task, kind, arguments, for_="5st")
@@ -117,7 +121,7 @@ def test_the_very_first_step_may_be_skipped(kind: Any, arguments: dict[str, Any]
 
 
 @pytest.mark.parametrize(("kind", "arguments"), FUSED + OTHERS)
-def test_finite_steps_are_those_of_an_unguarded_run(kind: Any, arguments: dict[str, Any]) -> None:
+def test_finite_steps_equal_those_of_an_unguarded_run(kind: Any, arguments: dict[str, Any]) -> None:
     results = []
     for action in ("warn", "skip", "stop"):
         run = guarded(Poisoned(), kind, arguments, action=action, for_="2ep")
@@ -130,7 +134,7 @@ def test_finite_steps_are_those_of_an_unguarded_run(kind: Any, arguments: dict[s
     assert same(results[0][1], results[1][1])
 
 
-def test_a_norm_that_clips_tells_whether_the_gradient_is_finite(
+def test_with_clipping_the_norm_decides_whether_gradients_are_finite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clip = {"clip": 0.5}
@@ -152,7 +156,7 @@ def test_finite_gradients_are_applied_even_if_their_norm_overflows(is_logged: bo
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
-def test_the_norm_of_a_gradient_that_was_left_out_is_not_logged(precision: str) -> None:
+def test_the_norm_of_a_skipped_gradient_is_not_logged(precision: str) -> None:
     points = Points()
     run = guarded(
         Poisoned(3),
@@ -167,7 +171,7 @@ def test_the_norm_of_a_gradient_that_was_left_out_is_not_logged(precision: str) 
     assert 0 < points.points[-1][1]["train/epoch/grad_norm"] < 100
 
 
-def test_one_bad_microbatch_holds_back_the_whole_step() -> None:
+def test_one_bad_microbatch_skips_the_whole_step() -> None:
     task = Poisoned(4, batch_size=2)
     run = guarded(task, torch.optim.SGD, {"fused": True}, for_="5st", optim={"accumulate": 2})
     snapshots = Snapshots(run).taken
@@ -181,15 +185,12 @@ def test_the_share_of_skipped_steps_is_a_metric_of_training() -> None:
     run = guarded(Poisoned(3), torch.optim.SGD, {}, for_="1ep", setting={"writer": points})
     fit(run)
     assert points.points[-1][1]["train/epoch/skipped"] == pytest.approx(0.2)
-
-
-def test_without_a_guard_there_is_no_such_metric() -> None:
     assert "train/skipped" not in fit(make_run(for_="1ep")).metrics
 
 
 @pytest.mark.parametrize("options", [{}, {"optim": {"clip": 1.0}}])
 @pytest.mark.parametrize(("kind", "arguments"), [FUSED[0], OTHERS[0]])
-def test_stop_ends_the_run_with_the_weights_from_before(
+def test_stop_ends_the_run_with_the_weights_before_the_bad_step(
     kind: Any, arguments: Any, options: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = guarded(Poisoned(14), kind, arguments, action="stop", for_="100ep", **options)
@@ -200,13 +201,13 @@ def test_stop_ends_the_run_with_the_weights_from_before(
     assert result.steps <= 20
     assert same(snapshots[12], snapshots[-1])
     assert (
-        "the gradient of step 14 is not finite: the run ends, with the weights from before that "
+        "the gradient of step 14 is not finite: the run ends with the weights before that "
         "step; try a smaller optim.lr, or optim.clip=1.0" in caplog.text
     )
     assert caplog.text.count("is not finite") == 1
 
 
-def test_a_run_that_is_over_anyway_still_says_that_it_diverged() -> None:
+def test_divergence_in_the_last_steps_is_the_reason_of_the_run() -> None:
     run = guarded(Poisoned(4), torch.optim.SGD, {"fused": True}, action="stop", for_="4st")
     result = fit(run)
     assert (result.status, result.reason, result.steps) == ("stopped", "diverged", 4)
@@ -227,7 +228,7 @@ def test_a_fused_optimizer_needs_no_host_read(
     kind: Any, arguments: dict[str, Any], reads: int
 ) -> None:
     model = adder()
-    guard = NonfiniteGuard(kind(model.parameters(), **arguments), is_final=True)
+    guard = NonfiniteGuard(kind(model.parameters(), **arguments), stops_on_nonfinite=True)
     average = Ema()
     average.start(model)
     model(torch.ones(2, 3)).sum().backward()
@@ -240,65 +241,42 @@ def test_a_fused_optimizer_needs_no_host_read(
     assert guard.syncs_each_step == bool(reads)
 
 
-@pytest.mark.parametrize(
-    ("engine", "text"),
-    [
+def test_the_cost_of_a_host_read_is_logged_but_not_for_fused_optimizers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = [
         ({"on_nonfinite": "skip"}, "engine.on_nonfinite=skip"),
         ({"precision": "fp16"}, "engine.precision=fp16"),
         ({"precision": "fp16", "on_nonfinite": "stop"}, "engine.on_nonfinite=stop"),
-    ],
-)
-def test_what_a_host_read_costs_is_told(
-    engine: dict[str, Any], text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = make_run(for_="1st", engine=engine)
-    with caplog.at_level(logging.INFO):
-        fit(run)
-    assert f"{text} costs one host read per step with SGD; a fused optimizer would not" in (
-        caplog.text
-    )
-
-
-def test_a_fused_optimizer_costs_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
-    run = guarded(Poisoned(), torch.optim.SGD, {"fused": True}, for_="1st")
-    with caplog.at_level(logging.INFO):
-        fit(run)
+    ]
+    caplog.set_level(logging.INFO)
+    for engine, text in table:
+        fit(make_run(for_="1st", engine=engine))
+        cost = f"{text} costs one host read per step with SGD; a fused optimizer would not"
+        assert cost in caplog.text
+    caplog.clear()
+    fit(guarded(Poisoned(), torch.optim.SGD, {"fused": True}, for_="1st"))
     assert "host read" not in caplog.text
 
 
-@pytest.mark.parametrize(("kind", "arguments"), FUSED)
-def test_fused_optimizers_can_be_masked(kind: Any, arguments: dict[str, Any]) -> None:
-    assert can_skip_on_device(kind(adder().parameters(), **arguments))
+def test_only_fused_optimizers_skip_on_the_device() -> None:
+    for kind, arguments in FUSED:
+        assert can_skip_on_device(kind(adder().parameters(), **arguments)), (kind, arguments)
+    for kind, arguments in OTHERS:
+        assert not can_skip_on_device(kind(adder().parameters(), **arguments)), (kind, arguments)
 
 
-@pytest.mark.parametrize(("kind", "arguments"), OTHERS)
-def test_others_cannot(kind: Any, arguments: dict[str, Any]) -> None:
-    assert not can_skip_on_device(kind(adder().parameters(), **arguments))
+def test_an_optimizer_with_a_closure_is_refused() -> None:
+    what = "LBFGS evaluates the loss several times per step, so no update can be skipped"
+    for key, value, other in (("on_nonfinite", "skip", "warn"), ("precision", "fp16", "bf16")):
+        model = adder()
+        parts = {"optimizer": torch.optim.LBFGS(model.parameters())}
+        message = rf"engine.{key}: {what}\n  write {other}, or choose another optimizer"
+        with pytest.raises(ConfigError, match=message):
+            fit(make_run(model=model, parts=parts, engine={key: value}))
 
 
-@pytest.mark.parametrize(
-    ("engine", "message"),
-    [
-        (
-            {"on_nonfinite": "skip"},
-            r"engine.on_nonfinite: LBFGS evaluates the loss by itself, so that no update can be "
-            r"held back\n  write warn, or choose another optimizer",
-        ),
-        (
-            {"precision": "fp16"},
-            r"engine.precision: LBFGS evaluates the loss by itself, so that no update can be "
-            r"held back\n  write bf16, or choose another optimizer",
-        ),
-    ],
-)
-def test_an_optimizer_with_a_closure_is_refused(engine: dict[str, Any], message: str) -> None:
-    model = adder()
-    parts = {"optimizer": torch.optim.LBFGS(model.parameters())}
-    with pytest.raises(ConfigError, match=message):
-        fit(make_run(model=model, parts=parts, engine=engine))
-
-
-def test_parameters_that_join_later_may_be_skipped_at_once() -> None:
+def test_added_parameters_may_be_skipped_in_their_first_step() -> None:
     model = adder()
     arguments = {"lr": 0.05, "momentum": 0.9, "fused": True}
     optimizer = torch.optim.SGD(model[0].parameters(), **arguments)
@@ -319,7 +297,7 @@ def test_parameters_that_join_later_may_be_skipped_at_once() -> None:
     assert weights(model).isfinite().all()
 
 
-def test_sparse_and_complex_gradients_are_checked_too() -> None:
+def test_sparse_and_complex_gradients_are_checked() -> None:
     embedding = nn.Embedding(5, 2, sparse=True)
     factor = nn.Parameter(torch.ones(2, dtype=torch.complex64))
     optimizer = torch.optim.SGD([*embedding.parameters(), factor], lr=1.0)
@@ -332,25 +310,19 @@ def test_sparse_and_complex_gradients_are_checked_too() -> None:
         assert bool(guard.skipped) == is_skipped
 
 
-def test_a_scheduler_of_torch_takes_a_skipped_first_step_for_a_step() -> None:
-    model = adder()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    schedule = TorchSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 2))
-    parts = {"optimizer": optimizer, "schedule": schedule}
-    fit(make_run(Poisoned(1), model, parts=parts, engine={"on_nonfinite": "skip"}, for_="3st"))
-
-
-def test_so_it_does_for_each_of_several_optimizers() -> None:
-    model = adder()
-    members = [
-        Member("first", torch.optim.SGD(model[0].parameters(), lr=0.1)),
-        Member("second", torch.optim.SGD(model[3].parameters(), lr=0.1)),
-    ]
-    optimizer = Optimizers(members)
-    scheduler = torch.optim.lr_scheduler.StepLR(members[1].optimizer, 2)
-    schedule = OptimizerSchedules({"second": (members[1].optimizer, TorchSchedule(scheduler))})
-    parts = {"optimizer": optimizer, "schedule": schedule}
-    fit(make_run(Poisoned(1), model, parts=parts, engine={"on_nonfinite": "skip"}, for_="3st"))
+def test_a_torch_scheduler_does_not_warn_about_a_skipped_first_step() -> None:
+    for is_multiple in (False, True):
+        model = adder()
+        members = [
+            Member("first", torch.optim.SGD(model[0].parameters(), lr=0.1)),
+            Member("second", torch.optim.SGD(model[3].parameters(), lr=0.1)),
+        ]
+        last = members[1].optimizer if is_multiple else torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule: Any = TorchSchedule(torch.optim.lr_scheduler.StepLR(last, 2))
+        if is_multiple:
+            schedule = OptimizerSchedules({"second": (last, schedule)})
+        parts = {"optimizer": Optimizers(members) if is_multiple else last, "schedule": schedule}
+        fit(make_run(Poisoned(1), model, parts=parts, engine={"on_nonfinite": "skip"}, for_="3st"))
 
 
 def amp_loop(
@@ -382,7 +354,7 @@ def amp_loop(
         (torch.optim.RMSprop, {}),
     ],
 )
-def test_fp16_is_the_hand_written_loop_with_a_grad_scaler(
+def test_fp16_equals_a_hand_written_loop_with_a_grad_scaler(
     kind: Any, arguments: dict[str, Any], clip: float | None
 ) -> None:
     # The second and the seventh loss overflow, whatever they are scaled by.
@@ -427,7 +399,7 @@ def test_the_scale_grows_like_that_of_a_grad_scaler() -> None:
     assert scaler.get_scale() == 65536  # halved once, doubled once
 
 
-def test_fp16_stops_only_when_no_scale_helps_any_more() -> None:
+def test_fp16_stops_only_when_no_scale_helps() -> None:
     bad = tuple(range(3, 100))
     run = guarded(
         Poisoned(*bad, poison=float("nan")),
@@ -460,7 +432,7 @@ def test_a_second_run_may_use_the_same_optimizer() -> None:
 
 
 @pytest.mark.parametrize("kind", [int, torch.tensor])
-def test_fp16_gradients_do_not_overflow_by_the_count_of_items(kind: Any) -> None:
+def test_fp16_gradients_do_not_overflow_with_many_items(kind: Any) -> None:
     """Batches of a language model have thousands of them."""
 
     class Tokens(Poisoned):
@@ -506,7 +478,7 @@ class Spoiled(Sums):
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("action", ["skip", "stop"])
 @pytest.mark.parametrize("is_fused", [True, False])
-def test_the_statistics_of_batch_norm_are_put_back_too(
+def test_skipped_steps_restore_batch_norm_statistics(
     accumulate: int, action: str, is_fused: bool
 ) -> None:
     model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
@@ -527,3 +499,29 @@ def test_the_statistics_of_batch_norm_are_put_back_too(
     assert not same(seen[0], {name: torch.zeros_like(one) for name, one in seen[0].items()})
     assert all(buffer.isfinite().all() for buffer in seen[-1].values())
     assert same(seen[-1], seen[bad]) == (action == "stop")
+
+
+def test_skipped_steps_restore_buffers_of_any_dtype_layout_and_size() -> None:
+    def make() -> list[Tensor]:
+        image = torch.ones(1, 2, 2, 2).to(memory_format=torch.channels_last)
+        return [torch.ones(2, 3), torch.tensor(5), torch.empty(0), torch.tensor([True]), image]
+
+    def change(buffers: list[Tensor]) -> None:
+        for buffer in buffers:
+            buffer.copy_(buffer == 0)
+
+    for skipped in (0.0, 1.0):
+        buffers, expected = make(), make()
+        elsewhere = torch.ones(2, device="meta")
+        snapshot = BufferSnapshot([*buffers, elsewhere], torch.device("cpu"))
+        snapshot.save()
+        change(buffers)
+        if not skipped:
+            change(expected)
+        snapshot.restore_if_skipped(torch.tensor(skipped))
+        assert all(map(torch.equal, buffers, expected)), skipped
+        assert [one.stride() for one in buffers] == [one.stride() for one in expected]
+        change(buffers)
+        now = [buffer.clone() for buffer in buffers]
+        snapshot.restore_if_skipped(torch.tensor(1.0))  # nothing was saved before this step
+        assert all(map(torch.equal, buffers, now))

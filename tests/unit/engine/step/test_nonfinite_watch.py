@@ -1,7 +1,8 @@
-"""Tests of knowing which steps had gradients that are not finite."""
+"""Tests of the reports about gradients and losses that are not finite."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers
 from epochal.engine.device.seeding import derive_seed
-from epochal.engine.step.nonfinite_watch import NonfiniteWatch
+from epochal.engine.step.nonfinite_watch import NonfiniteLossWarner, NonfiniteWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,35 +85,21 @@ def test_each_bad_step_is_recorded_with_its_samples(
     assert f"step 4: its gradient is not finite; epoch 1, batch 3, samples {listed}" in caplog.text
 
 
-def test_the_samples_are_those_that_the_step_had() -> None:
-    seen: dict[int, Any] = {}
-
-    class Noting(Poisoned):
-        def batch_start(self, run: Run, split: str, index: int, batch: Any) -> None:
-            seen[run.step + 1] = batch[0].clone()
-
-    run, points = watched(Noting((0, 2), (1, 7)))
-    fit(run)
-    for event in points.events:
-        rows = numbers(48).tensors[0][event["samples"][0]]  # type: ignore[index]
-        assert torch.equal(rows, seen[event["step"]])  # type: ignore[index]
-
-
-def test_microbatches_are_told_apart() -> None:
+def test_the_samples_of_microbatches_are_listed_separately() -> None:
     run, points = watched(Poisoned((0, 4), batch_size=3), optim={"accumulate": 3}, for_="1ep")
     fit(run)
     assert events(points) == [(2, 1, [3, 4, 5])]
     assert points.events[0]["samples"] == [order(0)[first : first + 3] for first in (9, 12, 15)]
 
 
-def test_the_short_last_step_of_an_epoch_is_told_with_what_it_had() -> None:
+def test_the_short_last_step_of_an_epoch_lists_only_its_batches() -> None:
     run, points = watched(Poisoned((0, 15), batch_size=3), optim={"accumulate": 5}, for_="1ep")
     fit(run)
     assert events(points) == [(4, 1, [15])]
 
 
 @pytest.mark.parametrize("kind", ["iterable", "sampler"])
-def test_of_data_without_known_indices_the_batches_are_told(
+def test_data_without_known_indices_reports_batches_only(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = Poisoned((0, 5))
@@ -129,7 +116,7 @@ def test_of_data_without_known_indices_the_batches_are_told(
 
 
 @pytest.mark.parametrize("action", ["stop", "rollback"])
-def test_a_run_that_ends_tells_the_first_step_and_records_what_followed(
+def test_a_run_that_ends_logs_the_first_bad_step_and_records_all(
     action: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, points = watched(Poisoned((0, 3), (0, 4), (0, 6)), action)
@@ -138,7 +125,7 @@ def test_a_run_that_ends_tells_the_first_step_and_records_what_followed(
     assert caplog.text.count("its gradient is not finite") == 1
 
 
-def test_a_large_step_is_recorded_in_short(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_samples_of_a_large_step_are_truncated(caplog: pytest.LogCaptureFixture) -> None:
     task = Poisoned((0, 0), count=1500, batch_size=600)
     run, points = watched(task, optim={"accumulate": 2}, for_="1ep")
     fit(run)
@@ -147,35 +134,117 @@ def test_a_large_step_is_recorded_in_short(caplog: pytest.LogCaptureFixture) -> 
     assert "and 1192 more" in caplog.text
 
 
-def test_a_run_that_skips_everything_does_not_fill_its_record(
+def test_at_most_a_hundred_bad_steps_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bad = [(epoch, index) for epoch in range(10) for index in range(12)]
     run, points = watched(Poisoned(*bad), for_="10ep")
     fit(run)
     assert len(events(points)) == 100
-    assert "that was the 100th such step; no more are listed" in caplog.text
+    assert "step 100 is the 100th such step; no more are reported" in caplog.text
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_overflow_of_fp16_is_nobodys_fault(action: str) -> None:
+def test_an_fp16_overflow_is_not_reported(action: str) -> None:
     run, points = watched(Poisoned((0, 3)), action, precision="fp16", for_="1ep")
     assert fit(run).status == "finished"
     assert not points.events
 
 
 @pytest.mark.parametrize(("action", "looks"), [("skip", 2), ("stop", 10)])
-def test_most_steps_are_not_looked_at(
+def test_most_steps_are_not_checked(
     action: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    real = NonfiniteWatch._judge
+    real = NonfiniteWatch._handle_bad_steps
 
     def judge(self: NonfiniteWatch, run: Run, *found: Any) -> None:
         seen.append(run.step)
         real(self, run, *found)
 
-    monkeypatch.setattr(NonfiniteWatch, "_judge", judge)
+    monkeypatch.setattr(NonfiniteWatch, "_handle_bad_steps", judge)
     run, _ = watched(Poisoned(count=400), action, for_="100st")
     fit(run)
     assert seen == list(range(100 // looks, 101, 100 // looks))
+
+
+class Diverging(Sums):
+    """Its loss and one of its metrics break in the third step."""
+
+    steps = 0
+
+    def batch_loss(self, out: Any, batch: Any) -> Any:
+        self.steps += 1
+        loss, count = super().batch_loss(out, batch)["loss"]
+        return {"loss": (loss * (math.inf if self.steps == 3 else 1.0), count)}
+
+
+def test_a_nonfinite_loss_is_reported_once_when_it_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = make_run(Diverging(), for_="2ep", eval_every=0, sanity_batches=0)
+    window = run.meter.window()
+    run.on("step_end", window.read, every="2st")
+    result = fit(run)
+    (warning,) = caplog.messages
+    assert warning.startswith("train/loss is nan since about step 4: the run continues")
+    assert "try a smaller optim.lr" in warning
+    assert math.isnan(result.metrics["train/loss"])
+
+
+def test_metrics_other_than_losses_may_be_nonfinite(caplog: pytest.LogCaptureFixture) -> None:
+    watch = NonfiniteLossWarner(make_run())
+    watch("acc", math.nan)
+    assert caplog.messages == []
+    watch("aux_loss", math.nan)
+    assert caplog.messages[0].startswith("train/aux_loss is nan since about step 0")
+
+
+def test_the_warning_of_a_nonfinite_loss_names_skipped_updates(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = {"on_nonfinite": "skip"}
+    fit(make_run(Diverging(), for_="1ep", eval_every=0, sanity_batches=0, engine=engine))
+    (warning,) = [message for message in caplog.messages if "train/loss" in message]
+    assert warning == (
+        "train/loss is inf since about step 5: such updates are skipped; train/skipped is their "
+        "share"
+    )
+
+
+class Masked(Sums):
+    """Counts its items; the last step's batches have none."""
+
+    def __init__(self, divisor: str, *, is_empty: bool = True) -> None:
+        super().__init__(20, batch_size=4, val=0)
+        self.divisor, self.is_empty, self.calls = divisor, is_empty, 0
+
+    def batch_loss(self, out: Any, batch: Any) -> Any:
+        self.calls += 1
+        mask = torch.full((4, 1), float(self.calls < 5 or not self.is_empty))
+        count = mask.sum()
+        errors = ((out["sum"] - batch[1]) ** 2 * mask).sum()
+        return {
+            "loss": (errors / (count if self.divisor == "count" else count.clamp(min=1)), count)
+        }
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_nonfinite_loss_of_an_empty_batch_is_reported(
+    accumulate: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = fit(make_run(Masked("count"), for_="1ep", optim={"accumulate": accumulate}))
+    (warning,) = caplog.messages
+    assert warning.startswith("train/loss of a batch without items is nan since about step")
+    assert "count.clamp(min=1)" in warning
+    assert set(result.metrics) == {"train/loss", "train/mae", "train/epoch/loss", "train/epoch/mae"}
+
+
+@pytest.mark.parametrize(
+    "task", [Masked("clamped count"), Masked("count", is_empty=False)], ids=["empty", "full"]
+)
+def test_empty_batches_with_a_finite_loss_are_not_reported(
+    task: Masked, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit(make_run(task, for_="1ep"))
+    assert caplog.messages == []

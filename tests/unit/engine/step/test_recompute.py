@@ -62,14 +62,14 @@ def trained(patterns: list[str], **engine: Any) -> nn.Module:
     return model
 
 
-def test_training_is_the_same_to_the_bit_with_dropout_and_batch_norm() -> None:
+def test_training_is_bitwise_equal_with_dropout_and_batch_norm() -> None:
     plain, recomputed = trained([]), trained(["layers.*"])
     assert torch.equal(weights(plain), weights(recomputed))
     buffers = zip(plain.buffers(), recomputed.buffers(), strict=True)
     assert all(torch.equal(one, other) for one, other in buffers)
 
 
-def test_the_modules_really_are_computed_again() -> None:
+def test_the_modules_are_computed_twice() -> None:
     Counter.calls = 0
     trained([])
     plain, Counter.calls = Counter.calls, 0
@@ -78,7 +78,7 @@ def test_the_modules_really_are_computed_again() -> None:
     assert Counter.calls == plain + steps * layers
 
 
-def test_with_accumulation_and_bf16_it_is_the_same_to_the_bit() -> None:
+def test_training_is_bitwise_equal_with_accumulation_and_bf16() -> None:
     models = []
     for patterns in ([], ["layers.*"]):
         model = tower()
@@ -88,7 +88,7 @@ def test_with_accumulation_and_bf16_it_is_the_same_to_the_bit() -> None:
     assert torch.equal(*models)
 
 
-def test_a_run_goes_on_bit_for_bit() -> None:
+def test_a_resumed_run_is_bitwise_equal() -> None:
     def build(settings: dict[str, Any]) -> Run:
         engine = {"recompute": ["layers.*"]}
         return make_run(Sums(8), tower(), for_="2ep", engine=engine, setting=settings)
@@ -96,7 +96,7 @@ def test_a_run_goes_on_bit_for_bit() -> None:
     assert assert_resumes_everywhere(build)
 
 
-def test_outermost_modules_are_meant_and_lists_of_modules_are_not() -> None:
+def test_patterns_match_the_outermost_modules_but_no_module_lists() -> None:
     model = tower()
     assert [*find_modules_to_recompute(model, ["layers.*"])] == ["layers.0", "layers.1"]
     assert [*find_modules_to_recompute(model, ["layers"])] == ["layers.0", "layers.1"]
@@ -114,13 +114,13 @@ def test_outermost_modules_are_meant_and_lists_of_modules_are_not() -> None:
         ("zzz", "modules are, for example, first, layers.0"),
     ],
 )
-def test_a_pattern_without_a_module_is_an_error_with_names(pattern: str, hint: str) -> None:
+def test_a_pattern_without_a_match_is_an_error_with_names(pattern: str, hint: str) -> None:
     run = make_run(Sums(), tower(), engine={"recompute": [pattern]})
     with pytest.raises(ConfigError, match=rf"engine\.recompute: no module is named(.|\n)*{hint}"):
         describe_plan(run, Train())
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_forward_is_restored_after_the_run() -> None:
     model = trained(["layers.*"])
     assert not any("forward" in vars(module) for module in model.modules())
     own = tower()
@@ -129,7 +129,7 @@ def test_the_model_is_left_as_it_was() -> None:
     assert own.layers[0].forward == kept
 
 
-def test_a_copy_made_during_the_run_computes_by_itself() -> None:
+def test_a_copy_made_during_the_run_works() -> None:
     copies: list[nn.Module] = []
     run = make_run(Sums(), tower(), for_="1ep", engine={"recompute": ["layers.*"]})
     run.on("step_end", lambda run: copies.append(copy.deepcopy(run.model)))

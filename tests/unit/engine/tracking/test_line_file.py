@@ -1,4 +1,4 @@
-"""Lines: a file that begins anew and grows by what its format makes of entries."""
+"""Tests of the sink that writes lines to a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def encode(entry: Entry) -> bytes:
     return f"{entry.step} {dict(entry.values)}\n".encode()
 
 
-def test_the_file_begins_anew_and_grows(tmp_path: Path) -> None:
+def test_the_file_is_overwritten_and_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "points.txt"
     path.write_text("of another attempt, and torn")
     sink = LineFileSink(path, encode, head=b"all:\n")
@@ -27,12 +27,7 @@ def test_the_file_begins_anew_and_grows(tmp_path: Path) -> None:
     assert path.read_text() == "all:\n1 {'a': 1.0}\n2 {'a': 0.5}\n3 {'b': 2.0}\n"
 
 
-def test_without_a_head_it_begins_empty(tmp_path: Path) -> None:
-    LineFileSink(tmp_path / "points.txt", encode).close(has_failed=True)
-    assert (tmp_path / "points.txt").read_bytes() == b""
-
-
-def test_it_has_nothing_of_earlier_attempts_and_no_media(tmp_path: Path) -> None:
+def test_the_file_has_no_earlier_attempts_and_no_media(tmp_path: Path) -> None:
     sink = LineFileSink(tmp_path / "points.txt", encode)
     media = Media("text", "note", 1, tmp_path / "note.txt")
     sink.show(media)

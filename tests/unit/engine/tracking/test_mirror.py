@@ -1,4 +1,4 @@
-"""A mirror: what its thread writes, what it leaves out, and what becomes of it when it fails."""
+"""Tests of the mirror that copies points and media in a thread."""
 
 from __future__ import annotations
 
@@ -70,24 +70,16 @@ def make(path: Path, sink: Sink, *, is_rewritten: bool = True, every: Every = EA
     return Mirror(path, lambda: sink, is_rewritten=is_rewritten, every=every)
 
 
-def test_points_are_written_in_order_by_a_thread_of_its_own(tmp_path: Path) -> None:
+def test_points_are_written_in_order_by_a_thread(tmp_path: Path) -> None:
     sink = Kept()
     mirror = make(tmp_path, sink)
     before = time.time()
     mirror.put({"a": 1.0, "b": 2.0}, 3)
     mirror.put({"a": 0.5}, 4)
-    assert mirror.close(10)
+    assert mirror.close(10, has_failed=True, on_wait=lambda: pytest.fail("it is quick"))
     assert sink.points == [(3, {"a": 1.0, "b": 2.0}), (4, {"a": 0.5})]
     assert sink.threads == {"mirror"}
     assert before <= sink.entries[0].time <= time.time()
-    assert sink.closed == [False]
-
-
-def test_the_end_of_a_failed_run_is_told(tmp_path: Path) -> None:
-    sink = Kept()
-    mirror = make(tmp_path, sink)
-    mirror.put({"a": 1.0}, 1)
-    mirror.close(10, has_failed=True)
     assert sink.closed == [True]
 
 
@@ -97,57 +89,37 @@ def test_without_points_nothing_is_opened(tmp_path: Path) -> None:
     assert mirror.failure is None
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
-def test_whatever_is_raised_is_kept(tmp_path: Path, error: BaseException) -> None:
-    def fail() -> Sink:
-        raise error
+def test_any_error_ends_the_mirror_only(tmp_path: Path) -> None:
+    for error in (ValueError("no"), SystemExit(3)):
 
-    mirror = Mirror(tmp_path, fail, is_rewritten=True, every=EACH)
-    mirror.put({"a": 1.0}, 1)
-    assert mirror.close(10)
-    assert mirror.failure is error
+        def fail(error: BaseException = error) -> Sink:
+            raise error
+
+        mirror = Mirror(tmp_path, fail, is_rewritten=True, every=EACH)
+        mirror.put({"a": 1.0}, 1)
+        assert mirror.close(10)
+        assert mirror.failure is error
 
 
-def test_a_sink_that_hangs_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_does_not_wait_for_a_sink_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
     may_end = threading.Event()
 
-    class Hanging(Sink):
+    class Hanging(Kept):
         def write(self, entries: list[Entry]) -> None:
             may_end.wait()
-
-        def show(self, media: Media) -> None:
-            pass
-
-        def read_known(self, names: Iterable[str]) -> dict[str, int]:
-            return {}
-
-        def has(self, media: Media) -> bool:
-            return False
-
-        def close(self, *, has_failed: bool) -> None:
-            pass
 
     mirror = make(tmp_path, Hanging())
     mirror.put({"a": 1.0}, 1)
     waits: list[bool] = []
     assert not mirror.close(0.01, on_wait=lambda: waits.append(True))
     assert waits == [True]
-    assert mirror.close(10, on_wait=may_end.set)  # told while it waits, and then it is done
+    assert mirror.close(10, on_wait=may_end.set)
 
 
-def test_nobody_is_told_to_wait_for_a_mirror_that_closes_at_once(tmp_path: Path) -> None:
-    def wait() -> None:
-        raise AssertionError
-
-    mirror = make(tmp_path, Kept())
-    assert mirror.close(10, on_wait=wait)
-    mirror = make(tmp_path, Kept())
-    mirror.put({"a": 1.0}, 1)
-    assert mirror.close(10, on_wait=wait)
-
-
-def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_QUEUED", 3)
     monkeypatch.setattr(module, "GATHER_SECONDS", 1000)
     sink = Kept()
@@ -175,15 +147,15 @@ def twice(tmp_path: Path) -> Path:
     first.write_run({"attempts": attempts})
     first.close()
     second = RunWriter(folder, attempt=1)
-    second.log({"lr": 0.4}, 4)  # as far as it is when the mirror looks
+    second.log({"lr": 0.4}, 4)  # the state of the record when the mirror reads it
     second.close()
     return folder.path
 
 
-def test_a_rewritten_sink_gets_what_still_counts_of_earlier_attempts(twice: Path) -> None:
+def test_a_rewritten_sink_gets_the_valid_points_of_earlier_attempts(twice: Path) -> None:
     sink = Kept()
     mirror = make(twice, sink)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     mirror.put({"lr": 0.4}, 4)
     mirror.close(10)
     assert sink.points == [
@@ -195,22 +167,10 @@ def test_a_rewritten_sink_gets_what_still_counts_of_earlier_attempts(twice: Path
     ]
 
 
-def test_going_back_opens_another_sink_where_it_is_rewritten(twice: Path) -> None:
-    sinks = [Kept(), Kept()]
-    waiting = iter(sinks)
-    mirror = Mirror(twice, lambda: next(waiting), is_rewritten=True, every=EACH)
-    mirror.put({"lr": 0.9}, 9)
-    mirror.go_back(1)
-    mirror.close(10)
-    assert sinks[0].points == [(9, {"lr": 0.9})]
-    assert sinks[0].closed == [False]
-    assert sinks[1].points[0] == (1, {"lr": 0.1})
-
-
-def test_a_sink_that_keeps_all_gets_no_step_twice_and_misses_none(twice: Path) -> None:
+def test_a_kept_sink_gets_no_step_twice_and_misses_none(twice: Path) -> None:
     sink = Kept({"lr": 2})  # what the first attempt had sent when it was killed
     mirror = make(twice, sink, is_rewritten=False)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     for step in (4, 5):
         mirror.put({"lr": step / 10}, step)
     mirror.close(10)
@@ -223,10 +183,10 @@ def test_a_sink_that_keeps_all_gets_no_step_twice_and_misses_none(twice: Path) -
     assert sink.closed == [False]
 
 
-def test_what_a_sink_has_beyond_the_checkpoint_is_not_sent_again(twice: Path) -> None:
+def test_points_beyond_the_checkpoint_are_not_sent_again(twice: Path) -> None:
     sink = Kept({"lr": 5, "val/acc": 3})
     mirror = make(twice, sink, is_rewritten=False)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     for step in (4, 5, 6):
         mirror.put({"lr": step / 10, "own": 1.0}, step)
     mirror.close(10)
@@ -254,7 +214,7 @@ def test_media_come_between_points_in_their_order(tmp_path: Path) -> None:
     assert sink.shown == [("note 2", 2)]
 
 
-def test_a_file_that_cannot_be_shown_ends_nothing(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_shown_is_skipped(tmp_path: Path) -> None:
     sink = Kept()
     mirror = make(tmp_path, sink)
     gone = show(tmp_path, "gone", 1)
@@ -278,10 +238,10 @@ def shown_twice(twice: Path) -> Path:
     return twice
 
 
-def test_a_rewritten_sink_gets_the_media_that_still_count_once(shown_twice: Path) -> None:
+def test_a_rewritten_sink_gets_valid_media_once(shown_twice: Path) -> None:
     sink = Kept()
     mirror = make(shown_twice, sink)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     for step in (4, 5):
         mirror.put_media(show(shown_twice, "note", step, attempt=1, text=f"again {step}"))
     mirror.close(10)
@@ -290,41 +250,35 @@ def test_a_rewritten_sink_gets_the_media_that_still_count_once(shown_twice: Path
     assert steps == sorted(steps)
 
 
-def test_a_sink_that_keeps_all_gets_no_file_twice(shown_twice: Path) -> None:
+def test_a_kept_sink_gets_no_file_twice(shown_twice: Path) -> None:
     sink = Kept({"note/text": 3})  # it was killed before it had sent the one of step 5
     mirror = make(shown_twice, sink, is_rewritten=False)
-    mirror.go_back(1)
+    mirror.start_attempt(1)
     for step in (4, 5):
         mirror.put_media(show(shown_twice, "note", step, attempt=1))
     mirror.close(10)
     assert [step for _, step in sink.shown] == [4, 5]
 
 
-@pytest.mark.parametrize(
-    ("name", "is_it"),
-    [("train/loss", True), ("lr", True), ("lr/head", True), ("train/epoch/loss", False)],
-)
-def test_points_of_training_are_known_by_their_names(name: str, is_it: bool) -> None:
-    assert has_step_means({"own": 1.0, name: 2.0}) == is_it
+def test_training_points_are_recognized_by_name() -> None:
+    table = {"train/loss": True, "lr": True, "lr/head": True, "train/epoch/loss": False}
+    assert {name: has_step_means({"own": 1.0, name: 2.0}) for name in table} == table
 
 
-@pytest.mark.parametrize(
-    ("every", "steps"),
-    [
+def test_one_training_point_is_kept_in_each_period() -> None:
+    table = [
         (Every(4, "st"), [6, 9, 12]),
         (Every(1, "st"), [3, 6, 9, 12]),
         (Every(1, "ep"), [3, 6, 9, 12]),
         (Every.NEVER, []),
-    ],
-)
-def test_one_point_of_training_is_taken_in_each_period(every: Every, steps: list[int]) -> None:
+    ]
     points = [Entry(step, 0.0, {"lr": 0.1}) for step in (3, 6, 9, 12)]
-    rare = Entry(7, 0.0, {"val/acc": 1.0})
-    found = list(thin_entries([*points, rare], every))
-    assert [one.step for one in found] == [*steps, 7]
+    for every, steps in table:
+        found = list(thin_entries([*points, Entry(7, 0.0, {"val/acc": 1.0})], every))
+        assert [one.step for one in found] == [*steps, 7], every
 
 
-def test_no_process_is_forked_while_a_package_is_imported() -> None:
+def test_forks_wait_for_imports_in_threads() -> None:
     entered, may_end = threading.Event(), threading.Event()
 
     def load() -> None:

@@ -46,8 +46,8 @@ class Gan(nn.Module):
 def losses(model: Gan, real: Tensor) -> tuple[Tensor, Tensor]:
     fake = model.generator(real.flip(0).cos())
     generator = functional.softplus(-model.critic(fake)).mean()
-    told = functional.softplus(model.critic(fake.detach())).mean()
-    return generator, told + functional.softplus(-model.critic(real)).mean()
+    critic = functional.softplus(model.critic(fake.detach())).mean()
+    return generator, critic + functional.softplus(-model.critic(real)).mean()
 
 
 def batches() -> DataLoader[Tensor]:
@@ -118,7 +118,7 @@ def note(rates: list[dict[str, float]], run: ep.Run) -> None:
 
 
 def run_in_parts(folder: Path, *stops: int) -> Tensor:
-    """The final weights of a run that was interrupted after some steps, and went on."""
+    """The final weights of a run that was interrupted after some steps and resumed."""
     sections = {"optim": OPTIM, "stages": STAGES, "record": {"log_dir": str(folder)}}
     choices: dict[str, Any] = {"device": "cpu", "raise_errors": True}
     result = None

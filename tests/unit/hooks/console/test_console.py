@@ -309,13 +309,13 @@ def test_nothing_is_read_from_the_meter_between_two_due_steps() -> None:
             self.folds = 0
 
         def assembled(self, run: Run) -> None:
-            fold = run.meter.fold
+            fold = run.meter.flush
 
             def count() -> None:
                 self.folds += 1
                 fold()
 
-            run.meter.fold = count  # type: ignore[method-assign]  # to count calls
+            run.meter.flush = count  # type: ignore[method-assign]  # to count calls
 
     def folds(every: str) -> int:
         counter = Counter()

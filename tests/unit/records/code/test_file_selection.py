@@ -50,7 +50,7 @@ def test_code_beyond_the_limit_is_named() -> None:
     ]
 
 
-def test_group_that_is_too_large_is_data_and_one_line() -> None:
+def test_a_large_group_is_one_entry() -> None:
     files = [file(f"d/{number}.json", 1000) for number in range(5)]
     assert kept(file("a.py"), *files, max_file_bytes=1000) == {"a.py"}
     assert left(*files, max_file_bytes=1000) == [
@@ -60,7 +60,7 @@ def test_group_that_is_too_large_is_data_and_one_line() -> None:
     assert len(kept(*files, max_file_bytes=1250, max_data_files=5)) == 5
 
 
-def test_data_does_not_take_the_place_of_code() -> None:
+def test_code_comes_before_data() -> None:
     files = [file(f"{number}.json") for number in range(9)]
     assert kept(file("a.sh"), *files, max_data_files=8) == {"a.sh"}
 
@@ -71,6 +71,6 @@ def test_small_groups_and_configs_come_first() -> None:
     assert left(*files, max_file_bytes=15) == [SkippedEntry("d/a.json", "many", "30 B")]
 
 
-def test_what_the_config_asks_for_is_not_data() -> None:
+def test_included_files_are_no_data() -> None:
     files = [CandidateFile(f"{number}.json", FileStamp(9, 1, 1, 1), 0o644) for number in range(5)]
     assert len(kept(*files, max_data_files=1)) == 5

@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_file_is_taken_in_with_its_hash_and_mode(file: Path) -> None:
+def test_a_file_is_read_with_its_hash_and_mode(file: Path) -> None:
     reader = CodeReader(file.parent, None, max_bytes=100)
     reader.read(found(file))
     assert reader.files == [CodeFile("a.py", digest(b"x = 1\n"), 6, 0o755)]
@@ -48,7 +48,7 @@ def test_content_that_the_store_has_is_not_new(file: Path, tmp_path: Path) -> No
     assert reader.new == {}
 
 
-def test_file_that_grew_or_went_is_named(file: Path) -> None:
+def test_files_that_grew_or_were_deleted_are_named(file: Path) -> None:
     reader = CodeReader(file.parent, None, max_bytes=3)
     reader.read(found(file))
     file.rename(file.with_name("b.py"))
@@ -57,13 +57,13 @@ def test_file_that_grew_or_went_is_named(file: Path) -> None:
     assert [other.kind for other in reader.others] == ["large", "unreadable"]
 
 
-def test_imported_file_may_be_large(file: Path) -> None:
+def test_an_imported_file_may_be_large(file: Path) -> None:
     reader = CodeReader(file.parent, None, max_bytes=3)
     reader.read_whole("a.py")
     assert [one.path for one in reader.files] == ["a.py"]
 
 
-def test_what_an_earlier_attempt_imported_is_read_if_it_is_still_there(file: Path) -> None:
+def test_imports_of_an_earlier_attempt_are_read_if_they_exist(file: Path) -> None:
     reader = CodeReader(file.parent, None, max_bytes=3)
     before = CodeManifest(
         project="", files=(CodeFile("a.py", "", 1, 1), CodeFile("gone.py", "", 1, 1))
@@ -73,7 +73,7 @@ def test_what_an_earlier_attempt_imported_is_read_if_it_is_still_there(file: Pat
     assert reader.others == []
 
 
-def test_content_is_fetched_also_if_only_the_store_had_it(file: Path, tmp_path: Path) -> None:
+def test_a_content_in_the_store_is_read_again(file: Path, tmp_path: Path) -> None:
     store = ContentStore(tmp_path / "store")
     store.put({digest(b"x = 1\n"): b"x = 1\n"})
     reader = CodeReader(file.parent, store, max_bytes=100)

@@ -95,7 +95,7 @@ def test_a_moved_run_is_complete(project: Path, home: Path) -> None:
     assert read_file(away, "pack/b.py") == b"y = 2\n"
 
 
-def test_unchanged_files_are_not_read_again(
+def test_only_changed_and_missing_contents_are_read_again(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
@@ -111,18 +111,11 @@ def test_unchanged_files_are_not_read_again(
     (project / "a.py").write_text("x = 30\n")
     snapshot(project, home, "two").take()
     assert read == ["a.py"]
-    assert read_file(project.parent / "runs" / "two", "pack/b.py") == b"y = 2\n"
-
-
-def test_an_emptied_store_is_filled_again(
-    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("epochal.records.code.content_store.FRESH_NS", -(10**18))
-    snapshot(project, home, "one").take()
     for path in (home / "code").glob("??/*"):
         path.unlink()
-    snapshot(project, home, "two").take()
-    assert read_file(project.parent / "runs" / "two", "pack/b.py") == b"y = 2\n"
+    snapshot(project, home, "three").take()
+    for name in ("two", "three"):
+        assert read_file(project.parent / "runs" / name, "pack/b.py") == b"y = 2\n"
 
 
 def test_a_content_that_is_removed_from_the_store_is_written_to_the_run(
@@ -141,12 +134,18 @@ def test_a_content_that_is_removed_from_the_store_is_written_to_the_run(
 
 def test_copies_have_no_secrets(project: Path, home: Path) -> None:
     (project / "a.py").write_text(f'hub = "{TOKEN}"\n')
-    shot = snapshot(project, home)
+    for name in (".env", "id_rsa"):
+        (project / name).write_text(f"PASSWORD={TOKEN}\n")
+    shot = snapshot(project, home, ignore=["!.env", "!id_rsa"])
     shot.take()
-    file = manifest_of(shot.run_dir).by_path["a.py"]
-    assert file.is_redacted
-    kept = [path.read_bytes() for path in (project.parent / "runs").rglob("*") if path.is_file()]
-    assert not any(TOKEN.encode() in data for data in kept)
+    manifest = manifest_of(shot.run_dir)
+    assert manifest.by_path["a.py"].is_redacted
+    assert {other.path: other.kind for other in manifest.others} == {
+        ".env": "secret",
+        "id_rsa": "secret",
+    }
+    files = [path.read_bytes() for path in (project.parent / "runs").rglob("*") if path.is_file()]
+    assert not any(TOKEN.encode() in data for data in files)
 
 
 def test_a_new_secret_is_removed_from_unchanged_files(
@@ -159,15 +158,6 @@ def test_a_new_secret_is_removed_from_unchanged_files(
     shot = snapshot(project, home, "two")
     shot.take()
     assert b"correct-horse" not in (read_file(shot.run_dir, "a.py") or b"correct-horse")
-
-
-def test_secret_files_are_named_and_never_copied(project: Path, home: Path) -> None:
-    (project / ".env").write_text("PASSWORD=hunter2hunter2\n")
-    (project / "id_rsa").write_text("hunter2hunter2\n")
-    shot = snapshot(project, home, ignore=["!.env", "!id_rsa"])
-    shot.take()
-    kinds = {other.path: other.kind for other in manifest_of(shot.run_dir).others}
-    assert kinds == {".env": "secret", "id_rsa": "secret"}
 
 
 def test_names_that_differ_only_in_case_are_both_copied(project: Path, home: Path) -> None:
@@ -270,30 +260,22 @@ def test_an_ignored_file_is_copied_when_it_is_imported(project: Path, home: Path
     assert second.digest == read_code_digest(shot.run_dir) != first.digest
 
 
-def test_code_that_changed_before_its_import_is_reported(project: Path, home: Path) -> None:
-    shot = snapshot(project, home)
-    shot.take()
-    notes = shot.add_imported({"a.py": start("x = 9\n")}).notes
-    assert notes == (
-        "the record's copy of the code is not complete: it changed while the run started: a.py",
-    )
-
-
-def test_code_imported_through_a_link_is_reported(
+def test_imports_that_differ_or_cannot_be_copied_are_reported(
     project: Path, home: Path, tmp_path: Path
 ) -> None:
+    shot = snapshot(project, home)
+    assert shot.add_imported({"a.py": "00"}).digest == ""  # there is no copy yet
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "c.py").write_text("c = 1\n")
     (project / "linked").symlink_to(tmp_path / "elsewhere")
-    shot = snapshot(project, home)
     shot.take()
-    notes = shot.add_imported({"linked/c.py": start("c = 1\n")}).notes
-    assert "imported, but not kept: linked/c.py" in notes[0]
+    incomplete = "the record's copy of the code is not complete: "
+    notes = shot.add_imported({"a.py": start("x = 9\n"), "linked/c.py": start("c = 1\n")}).notes
+    assert notes == (
+        f"{incomplete}it changed while the run started: a.py",
+        f"{incomplete}imported, but not kept: linked/c.py",
+    )
     assert read_file(shot.run_dir, "linked/c.py") is None
-
-
-def test_nothing_is_added_to_a_missing_copy(project: Path, home: Path) -> None:
-    assert snapshot(project, home).add_imported({"a.py": "00"}).digest == ""
 
 
 def test_an_attempt_with_the_same_code_has_no_copy(project: Path, home: Path) -> None:
@@ -307,7 +289,9 @@ def test_an_attempt_with_the_same_code_has_no_copy(project: Path, home: Path) ->
     assert not (shot.run_dir / "code" / "attempt-1").exists()
 
 
-def test_an_attempt_with_other_code_has_its_copy(project: Path, home: Path) -> None:
+def test_an_attempt_with_other_code_or_another_epochal_has_its_copy(
+    project: Path, home: Path, small_framework: Path
+) -> None:
     shot = snapshot(project, home)
     shot.take()
     (project / "a.py").write_text("x = 5\n")
@@ -316,13 +300,6 @@ def test_an_attempt_with_other_code_has_its_copy(project: Path, home: Path) -> N
     assert read_file(shot.run_dir, "a.py") == b"x = 1\n"
     assert read_file(shot.run_dir, "a.py", attempt=1) == b"x = 5\n"
     assert [file.at for file in manifest_of(shot.run_dir, 1).files] == ["", "", ""]
-
-
-def test_an_attempt_with_another_epochal_has_its_copy(
-    project: Path, home: Path, small_framework: Path
-) -> None:
-    shot = snapshot(project, home)
-    shot.take()
     (small_framework / "__init__.py").write_text("2 + 2\n")
-    snapshot(project, home, attempt=1).take()
-    assert manifest_of(shot.run_dir).framework != manifest_of(shot.run_dir, 1).framework
+    snapshot(project, home, attempt=2).take()
+    assert manifest_of(shot.run_dir, 1).framework != manifest_of(shot.run_dir, 2).framework

@@ -131,11 +131,17 @@ def test_the_code_of_the_last_attempt_is_compared(tmp_path: Path) -> None:
     assert compare_code([one, other]).files == ()
 
 
-def test_another_version_of_epochal_is_reported(tmp_path: Path) -> None:
+def test_another_version_of_epochal_is_reported_with_its_files(tmp_path: Path) -> None:
     records = [make_run(tmp_path / "a"), make_run(tmp_path / "b")]
-    for record, digest in zip(records, ("a" * 64, "b" * 64), strict=True):
-        keep_code(record, {"task.py": TASK}, epochal=digest)
-    assert compare_code(records).epochal == ("1.0 aaaaaaaaaaaa", "1.0 bbbbbbbbbbbb")
+    for record, text in zip(records, "xy", strict=True):
+        keep_code(record, {"task.py": TASK}, epochal=text * 64)
+        archive(record, loop=text, same="z", **({"new": ""} if text == "y" else {}))
+    found = compare_code(records)
+    assert found.epochal == ("1.0 xxxxxxxxxxxx", "1.0 yyyyyyyyyyyy")
+    assert found.epochal_files == ("epochal/loop.py", "epochal/new.py")
+    (records[1].path / "code" / "epochal.zip").write_bytes(b"?")
+    found = compare_code(records)
+    assert (len(found.epochal), found.epochal_files) == (2, ())
 
 
 def archive(record: RunRecord, **files: str) -> None:
@@ -143,24 +149,6 @@ def archive(record: RunRecord, **files: str) -> None:
     with zipfile.ZipFile(record.path / "code" / "epochal.zip", "w") as target:
         for name, text in files.items():
             target.writestr(f"epochal/{name}.py", text)
-
-
-def test_files_of_epochal_that_differ_are_named(tmp_path: Path) -> None:
-    records = [make_run(tmp_path / "a"), make_run(tmp_path / "b")]
-    for record, text in zip(records, "xy", strict=True):
-        keep_code(record, {}, epochal=text * 16)
-        archive(record, loop=text, same="z", **({"new": ""} if text == "y" else {}))
-    assert compare_code(records).epochal_files == ("epochal/loop.py", "epochal/new.py")
-
-
-def test_damaged_archive_of_epochal_leaves_its_files_unknown(tmp_path: Path) -> None:
-    records = [make_run(tmp_path / "a"), make_run(tmp_path / "b")]
-    for record, text in zip(records, "xy", strict=True):
-        keep_code(record, {}, epochal=text * 16)
-        archive(record, loop=text)
-    (records[1].path / "code" / "epochal.zip").write_bytes(b"?")
-    found = compare_code(records)
-    assert (len(found.epochal), found.epochal_files) == (2, ())
 
 
 def imported(**digests: str) -> list[dict[str, object]]:
@@ -190,12 +178,9 @@ def test_binary_content_is_recognised() -> None:
     assert [content for content in (*texts, *binaries) if is_binary(content)] == binaries
 
 
-def test_missing_line_end_and_other_line_ends_are_shown() -> None:
+def test_other_line_ends_are_shown() -> None:
     lines, _ = diff_texts(b"a\nb\n", b"a\r\nb", "x")
     assert lines[3:] == ["-a", "-b", "+a^M", "+b (no line end)"]
-
-
-def test_files_without_lines_have_no_diff() -> None:
     assert diff_texts(b"", b"", "x") == ([], "empty")
 
 

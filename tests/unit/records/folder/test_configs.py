@@ -25,7 +25,7 @@ def missing(run_dir: Path, *, has_begun: bool = True) -> list[str]:
     return list(find_missing_configs(run_dir, has_begun=has_begun))
 
 
-def test_expanded_config_is_found_whatever_its_format(run_dir: Path) -> None:
+def test_the_expanded_config_is_found_in_any_format(run_dir: Path) -> None:
     assert find_expanded_config(run_dir) == run_dir / "config" / "expanded.toml"
 
 
@@ -40,19 +40,19 @@ def test_missing_configs_are_named(run_dir: Path) -> None:
             Path(other).rename(path)
 
 
-def test_what_constructors_received_is_there_once_they_were_called(run_dir: Path) -> None:
+def test_observed_arguments_are_needed_after_the_first_step(run_dir: Path) -> None:
     (run_dir / "config" / "observed.json").unlink()
     assert missing(run_dir, has_begun=False) == []
     (run_dir / "folds").mkdir()
     assert missing(run_dir) == []
 
 
-def test_folder_that_is_gone_is_one_line(run_dir: Path) -> None:
+def test_a_missing_folder_is_one_line(run_dir: Path) -> None:
     shutil.rmtree(run_dir / "config")
     assert missing(run_dir) == ["config: missing"]
 
 
-def test_damaged_list_of_sources_names_nothing(run_dir: Path) -> None:
+def test_a_damaged_list_of_sources_is_ignored(run_dir: Path) -> None:
     for text in ["", "{}", '["a"]', '[{"file": 1}]']:
         (run_dir / "config" / "sources.json").write_text(text)
         assert missing(run_dir) == []

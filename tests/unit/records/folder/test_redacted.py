@@ -58,7 +58,7 @@ NO_SECRETS = {
 """Modules that write texts without redaction, and what they write."""
 
 
-def test_only_texts_without_secrets_are_written_elsewhere() -> None:
+def test_other_modules_write_only_texts_without_secrets() -> None:
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         own = {"open_lines", "write_json"}  # the latter for provenance, which has names of its own

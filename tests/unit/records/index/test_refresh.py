@@ -49,7 +49,10 @@ def parts(tables: sqlite3.Connection) -> set[int]:
 def test_new_runs_are_read_once(tables: sqlite3.Connection, tmp_path: Path) -> None:
     make_run(tmp_path, tag="a")
     make_run(tmp_path, tag="b")
-    assert refresh(tables, tmp_path) == RefreshResult(total=2, read=2)
+    messages: list[str] = []
+    done = refresh_tables(tables, tmp_path, progress=messages.append)
+    assert done == RefreshResult(total=2, read=2)
+    assert messages == ["looking for runs", "reading runs: 0 of 2", "reading runs: 1 of 2"]
     assert refresh(tables, tmp_path) == RefreshResult(total=2, read=0)
     make_run(tmp_path, tag="c")
     assert refresh(tables, tmp_path) == RefreshResult(total=3, read=1)
@@ -76,38 +79,22 @@ def test_a_deleted_run_is_removed_from_all_tables(
     assert parts(tables) == {one for (one,) in tables.execute("SELECT id FROM runs")}
 
 
-def test_a_moved_run_gets_its_new_path(tables: sqlite3.Connection, tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    refresh(tables, tmp_path)
-    (tmp_path / "archive").mkdir()
-    run.rename(tmp_path / "archive" / "best one")
-    assert refresh(tables, tmp_path) == RefreshResult(total=1, read=1, removed=1)
+def test_moved_and_copied_runs_are_found(tables: sqlite3.Connection, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    run = make_run(root)
+    refresh(tables, root)
+    (root / "archive").mkdir()
+    run = run.rename(root / "archive" / "best one")
+    assert refresh(tables, root) == RefreshResult(total=1, read=1, removed=1)
     assert paths(tables) == ["archive/best one"]
     assert parts(tables) == {one for (one,) in tables.execute("SELECT id FROM runs")}
-
-
-def test_runs_in_a_renamed_folder_get_new_paths(tables: sqlite3.Connection, tmp_path: Path) -> None:
-    names = sorted(make_run(tmp_path).name for _ in range(3))
-    refresh(tables, tmp_path)
-    (tmp_path / "p" / "a").rename(tmp_path / "p" / "z")
-    refresh(tables, tmp_path)
-    assert paths(tables) == [f"p/z/{name}" for name in names]
-
-
-def test_a_copy_with_the_same_times_is_another_run(
-    tables: sqlite3.Connection, tmp_path: Path
-) -> None:
-    run = make_run(tmp_path)
-    refresh(tables, tmp_path)
-    shutil.copytree(run, tmp_path / "elsewhere" / run.name)
-    assert refresh(tables, tmp_path) == RefreshResult(total=2, read=1)
-
-
-def test_a_moved_root_keeps_relative_paths(tables: sqlite3.Connection, tmp_path: Path) -> None:
-    make_run(tmp_path / "runs")
-    refresh(tables, tmp_path / "runs")
-    (tmp_path / "runs").rename(tmp_path / "archive")
-    assert refresh(tables, tmp_path / "archive") == RefreshResult(total=1, read=0)
+    (root / "archive").rename(root / "renamed")
+    refresh(tables, root)
+    assert paths(tables) == ["renamed/best one"]
+    shutil.copytree(root / "renamed" / "best one", root / "copy")  # with the same times
+    assert refresh(tables, root) == RefreshResult(total=2, read=1)
+    root.rename(tmp_path / "moved")
+    assert refresh(tables, tmp_path / "moved") == RefreshResult(total=2, read=0)
 
 
 def test_an_edited_readme_is_read_again(tables: sqlite3.Connection, tmp_path: Path) -> None:
@@ -119,8 +106,8 @@ def test_an_edited_readme_is_read_again(tables: sqlite3.Connection, tmp_path: Pa
     assert tables.execute("SELECT rowid FROM search WHERE search MATCH 'worked'").fetchall()
 
 
-def test_the_points_of_an_active_run_are_read_each_time(
-    tables: sqlite3.Connection, tmp_path: Path
+def test_an_active_run_is_read_each_time(
+    tables: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(tmp_path, status=None)
     refresh(tables, tmp_path)
@@ -130,13 +117,6 @@ def test_the_points_of_an_active_run_are_read_each_time(
     assert refresh(tables, tmp_path).read == 0
     assert tables.execute("SELECT last, count FROM metrics").fetchall() == [(0.125, 4)]
     assert tables.execute("SELECT status, points FROM runs").fetchall() == [("running", 4)]
-
-
-def test_a_run_whose_process_died_becomes_lost(
-    tables: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_run(tmp_path, status=None)
-    refresh(tables, tmp_path)
     monkeypatch.setattr("epochal.records.folder.record.is_process_gone", lambda *_, **__: True)
     refresh(tables, tmp_path)
     assert tables.execute("SELECT status FROM runs").fetchall() == [("lost",)]
@@ -170,11 +150,3 @@ def test_a_run_that_is_deleted_during_a_refresh_is_left_out(
 
     refresh_tables(tables, tmp_path, progress=delete)
     assert paths(tables) == []
-
-
-def test_progress_is_reported(tables: sqlite3.Connection, tmp_path: Path) -> None:
-    make_run(tmp_path, tag="a")
-    make_run(tmp_path, tag="b")
-    told: list[str] = []
-    refresh_tables(tables, tmp_path, progress=told.append)
-    assert told == ["looking for runs", "reading runs: 0 of 2", "reading runs: 1 of 2"]

@@ -42,6 +42,10 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+def full_disk(*words: object, **more: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def write_status(folder: Path, status: str) -> None:
     facts = {"status": status, "host": host_name(), "pid": os.getpid()}
     token = {"process": process_token(os.getpid())}
@@ -51,6 +55,8 @@ def write_status(folder: Path, status: str) -> None:
 def test_a_run_is_deleted(run: Path) -> None:
     remove_run(run)
     assert list(run.parent.iterdir()) == []
+    with pytest.raises(RecordError):
+        remove_run(run)
 
 
 def test_checkpoints_are_deleted_and_the_record_stays(run: Path) -> None:
@@ -60,38 +66,25 @@ def test_checkpoints_are_deleted_and_the_record_stays(run: Path) -> None:
     remove_checkpoints(run)
 
 
-def test_a_run_that_was_resumed_stays(run: Path) -> None:
+def test_a_run_that_was_resumed_or_has_a_lease_stays(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_status(run, "running")
     with pytest.raises(RecordError, match="is running"):
         remove_run(run)
-    assert (run / "run.json").exists()
-
-
-def test_a_run_with_a_lease_stays(run: Path) -> None:
-    lease = Lease(run)
-    with pytest.raises(RecordError, match="works on this run"):
-        remove_run(run)
-    lease.release()
+    write_status(run, "finished")
+    Lease(run)
+    for operations in (system.operations, replace(system.operations, write=full_disk)):
+        monkeypatch.setattr(system, "operations", operations)
+        with pytest.raises(RecordError, match="works on this run"):
+            remove_run(run)
     assert (run / "checkpoints").is_dir()
-
-
-def full_disk(*words: object, **more: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_full_disk_can_be_freed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "operations", replace(system.operations, write=full_disk))
     remove_run(run)
     assert not run.exists()
-
-
-def test_a_run_with_a_lease_stays_on_a_full_disk(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Lease(run)
-    monkeypatch.setattr(system, "operations", replace(system.operations, write=full_disk))
-    with pytest.raises(RecordError, match="works on this run"):
-        remove_run(run)
 
 
 def test_a_run_that_cannot_be_deleted_is_named(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,12 +103,6 @@ def test_deleting_a_link_keeps_its_run(run: Path) -> None:
     remove_run(link)
     assert not link.is_symlink()
     assert (run / "checkpoints" / "step-1" / "weights").exists()
-
-
-def test_a_missing_run_is_an_error(run: Path) -> None:
-    remove_run(run)
-    with pytest.raises(RecordError):
-        remove_run(run)
 
 
 class Killed(BaseException):
