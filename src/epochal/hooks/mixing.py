@@ -27,23 +27,16 @@ class BatchMixer(Hook, ABC):
     Targets become class probabilities, as ``cross_entropy`` accepts them. Random numbers are drawn
     on the device, from the generator of the run: steps can be captured as a CUDA graph, and a
     resumed run draws the same numbers. Metrics of the task see the class with the larger share.
-
-    Args:
-        alpha: Shares are drawn from Beta(alpha, alpha); small values mix little.
-        prob: Share of the batches that are mixed.
-        input: Name of the inputs in a batch; the only float tensor if null.
-        target: Name of the class indices; the only 1-D integer tensor if null.
-        classes: Number of classes; from the task's ``meta["classes"]`` if null.
     """
 
-    def __init__(
+    def _configure(
         self,
         *,
-        alpha: Annotated[float, Above(0)] = 1.0,
-        prob: Annotated[float, AtLeast(0), AtMost(1)] = 1.0,
-        input: str | None = None,
-        target: str | None = None,
-        classes: Annotated[int, AtLeast(2)] | None = None,
+        alpha: float,
+        prob: float,
+        input: str | None,
+        target: str | None,
+        classes: int | None,
     ) -> None:
         self._owner = type(self).__name__
         self._alpha, self._prob = alpha, prob
@@ -167,7 +160,7 @@ class Mixup(BatchMixer):
         target: str | None = None,
         classes: Annotated[int, AtLeast(2)] | None = None,
     ) -> None:
-        super().__init__(alpha=alpha, prob=prob, input=input, target=target, classes=classes)
+        self._configure(alpha=alpha, prob=prob, input=input, target=target, classes=classes)
 
     @override
     def mix(self, inputs: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
@@ -178,8 +171,24 @@ class Mixup(BatchMixer):
 class CutMix(BatchMixer):
     """Pastes a rectangle of another image of the batch into each one; mixes targets by area.
 
-    Inputs are images (batch, ..., height, width).
+    Args:
+        alpha: The kept share of the area is drawn from Beta(alpha, alpha).
+        prob: Share of the batches that are mixed.
+        input: Name of the images (batch, ..., height, width); the only float tensor if null.
+        target: Name of the class indices; the only 1-D integer tensor if null.
+        classes: Number of classes; from the task's ``meta["classes"]`` if null.
     """
+
+    def __init__(
+        self,
+        *,
+        alpha: Annotated[float, Above(0)] = 1.0,
+        prob: Annotated[float, AtLeast(0), AtMost(1)] = 1.0,
+        input: str | None = None,
+        target: str | None = None,
+        classes: Annotated[int, AtLeast(2)] | None = None,
+    ) -> None:
+        self._configure(alpha=alpha, prob=prob, input=input, target=target, classes=classes)
 
     @override
     def mix(self, inputs: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,9 @@ def keep(inputs: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
 
 def made_mixer(mix: Any = keep, **options: Any) -> BatchMixer:
     body = {"mix": lambda self, inputs, share: mix(inputs, share)}
-    one: BatchMixer = type("Mixup", (BatchMixer,), body)(**{"classes": 3} | options)
+    one: BatchMixer = type("Mixup", (BatchMixer,), body)()
+    defaults = {"alpha": 1.0, "prob": 1.0, "input": None, "target": None, "classes": 3}
+    one._configure(**defaults | options)
     one.setup(SimpleNamespace(device="cpu", task=SimpleNamespace(), **RUN))  # type: ignore[arg-type]
     return one
 

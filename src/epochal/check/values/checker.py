@@ -23,7 +23,7 @@ from epochal.check.values.types import (
 from epochal.config.node import NOWHERE, Node, from_plain
 from epochal.config.scalar import show
 from epochal.config.source_file import display_name
-from epochal.errors import ConfigError, Place, nearest
+from epochal.errors import ConfigError, Place, nearest, suggest
 from epochal.registry.factories import ANY_KIND
 
 if TYPE_CHECKING:
@@ -264,10 +264,6 @@ def _default_place(factory: Factory) -> Place:
 def suggest_known(name: str, known: Iterable[str]) -> str:
     """A hint with the nearest known name, or else some of them."""
     names = sorted(set(known))
-    close = nearest(name, names)
-    if close is not None:
-        return f"did you mean {close!r}?"
     if not names:
         return "it takes none"
-    more = ", ..." if len(names) > 12 else ""
-    return "known: " + ", ".join(names[:12]) + more
+    return suggest(name, names) or f"known: {', '.join(names[:12])}, ..."
