@@ -1,11 +1,10 @@
 """Config files read into one frozen tree; every value knows its file, line and column."""
 
 from epochal.config.bounds import Above, AtLeast, AtMost, Below
-from epochal.config.condition import Condition, parse_condition
+from epochal.config.condition import parse_condition
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.load import Config, load, load_variants
 from epochal.config.node import Node, from_plain
-from epochal.config.source_file import SourceFile
 from epochal.config.write import dump
 
 __all__ = [
@@ -13,11 +12,9 @@ __all__ = [
     "AtLeast",
     "AtMost",
     "Below",
-    "Condition",
     "Config",
     "Duration",
     "Node",
-    "SourceFile",
     "dump",
     "from_plain",
     "load",
