@@ -1,25 +1,37 @@
-"""The progress bars, rendered at the widths that terminals have."""
+"""Position, speed and progress bars of a run."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from rich.console import Console as Screen
 from rich.text import Text
 
 from epochal.engine.interfaces.hook import Hook
+from epochal.engine.interfaces.options import OptimOptions
+from epochal.engine.runner import Predict
 from epochal.hooks.console.progress_display import (
     ColumnWidths,
     ProgressDisplay,
     RunProgress,
     SummaryLine,
+    format_clock,
+    format_duration,
+    format_number,
+    format_progress,
+    format_rate,
 )
-from epochal.testing import carry_out, short_options, tiny_run
+from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from epochal.engine.run import Run
+
 
 FEW = {"loss": "0.3412", "acc": "0.9012", "lr": "1.0e-03", "grad_norm": ""}
 MANY = {
@@ -247,3 +259,217 @@ def test_stopping_before_the_start_does_nothing() -> None:
     display = ProgressDisplay(make_screen(), run, RunProgress(run))
     display.stop()
     assert read(display.console) == []
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the progress said at one moment."""
+
+    epoch: str
+    completed: int
+    total: int | None
+    rate: float
+    unit: str
+    elapsed: float
+    eta: float | None
+
+
+class Follower(Hook):
+    """Follows a run as the console does; a step takes 2 s, a batch of an evaluation 0.5 s."""
+
+    priority = 0
+
+    def __init__(self) -> None:
+        self.steps: list[Seen] = []
+        self.evaluated: list[tuple[int, int | None]] = []
+        self.rates: list[float] = []
+        self.seconds: list[float] = []
+        self._time = 0.0
+
+    def setup(self, run: Run) -> None:
+        run.clock.now = lambda: self._time
+        run.clock.start()
+
+    def run_start(self, run: Run) -> None:
+        self._progress = RunProgress(run)
+
+    def epoch_start(self, run: Run, split: str) -> None:
+        if split == "train":
+            self._progress.start_epoch()
+        else:
+            self._progress.start_evaluation()
+
+    def loop_start(self, run: Run, split: str) -> None:
+        if split != "train":
+            self._progress.start_loader(split)
+
+    def step_end(self, run: Run) -> None:
+        self._time += 2.0
+        one = self._progress
+        one.update_speed()
+        self.rates.append(one.rate)
+        times = one.elapsed_seconds, one.eta_seconds
+        self.steps.append(
+            Seen(one.epoch_count, one.completed, one.total, one.rate, one.unit, *times)
+        )
+        one.restart_speed()
+
+    def batch_end(self, run: Run, split: str) -> None:  # type: ignore[override]  # by name
+        if split != "train":
+            self._time += 0.5
+            self.evaluated.append(self._progress.evaluated)
+            self._progress.update_speed()
+            self.rates.append(self._progress.rate)
+
+    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        one = self._progress
+        self.seconds.append(one.epoch_seconds if split == "train" else one.evaluation_seconds)
+
+
+class Stream(TinyTask):
+    """A training loader that does not know its length nor its batch size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.train_loader = _Unsized(self.train_loader)  # type: ignore[assignment]  # any iterable
+
+
+class _Unsized:
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Any:
+        return iter(self._batches)
+
+
+def follow(*, task: TinyTask | None = None, runner: Any = None, **options: Any) -> Follower:
+    follower = Follower()
+    options = {"sanity_batches": 0} | options
+    run = tiny_run(follower, task=task, options=short_options(**options), monitor=None)
+    carry_out(run, runner)
+    return follower
+
+
+def test_steps_are_counted_within_their_epoch() -> None:
+    steps = follow(for_="2ep", eval_every=0).steps
+    assert [(one.epoch, one.completed) for one in steps] == [
+        *(("1/2", index) for index in range(1, 7)),
+        *(("2/2", index) for index in range(1, 7)),
+    ]
+    assert {one.total for one in steps} == {6}
+
+
+def test_evaluations_and_predictions_count_their_own_batches() -> None:
+    expected = [(index, 6) for index in range(1, 7)]
+    assert follow(for_="1ep").evaluated == expected
+    assert follow(runner=Predict()).evaluated == expected
+
+
+def test_speed_is_in_samples_per_second_and_the_remaining_time_is_known() -> None:
+    steps = follow(for_="2ep", eval_every=0).steps
+    assert {(one.rate, one.unit) for one in steps} == {(2.0, "sa")}
+    assert steps[2].elapsed == 6.0
+    assert steps[2].eta == pytest.approx(18.0)
+
+
+def test_an_evaluation_does_not_lower_the_shown_speed() -> None:
+    assert set(follow(for_="2ep").rates) == {2.0}
+
+
+def test_seconds_of_epochs_and_evaluations_are_separate() -> None:
+    assert follow(for_="2ep").seconds == [12.0, 3.0, 12.0, 3.0]
+
+
+def test_a_loader_without_length_has_no_total() -> None:
+    steps = follow(task=Stream(), for_="2ep", eval_every=0).steps
+    assert {(one.epoch[-2:], one.total, one.eta) for one in steps} == {("/2", None, None)}
+
+
+def test_a_run_that_ends_by_steps_shows_its_number_of_epochs() -> None:
+    assert follow(for_="9st", eval_every=0).steps[-1].epoch == "2/2"
+
+
+def test_steps_before_a_checkpoint_count_for_their_epoch() -> None:
+    run = tiny_run()
+    run.options = replace(run.options, optim=OptimOptions(accumulate=2))
+    progress = RunProgress(run)
+    progress.start_epoch()
+    run.step = 10
+    run.feed.start_at(1, 3, 40)
+    progress.resume_epoch()
+    assert progress.completed == 2
+
+
+def test_numbers_keep_their_leading_digits() -> None:
+    expected = {
+        0.0: "0.0000",
+        0.34123: "0.3412",
+        -12.5: "-12.500",
+        0.999_99: "1.0000",
+        9.999_99: "10.000",
+        123.456: "123.46",
+        1234.56: "1234.6",
+        123_456.0: "1.23e+05",
+        0.000_34: "3.40e-04",
+        -1e-9: "-1.00e-09",
+        -math.inf: "-inf",
+    }
+    assert {value: format_number(value) for value in expected} == expected
+    assert format_number(math.nan) == "nan"
+
+
+def test_numbers_of_one_sign_have_one_width_over_seven_orders() -> None:
+    widths = {len(format_number(3.21 * 10.0**exponent)) for exponent in range(-3, 4)}
+    assert widths == {6}
+
+
+def test_clock_times_are_hours_minutes_and_seconds() -> None:
+    expected = {
+        0: "0:00:00",
+        62: "0:01:02",
+        59.6: "0:01:00",
+        3_600 * 23 + 59: "23:00:59",
+        90_000: "1d 1:00:00",
+        200_000: "2d 7:33:20",
+        -3: "0:00:00",
+        None: "-:--:--",
+        math.inf: "-:--:--",
+    }
+    assert {seconds: format_clock(seconds) for seconds in expected} == expected
+
+
+def test_rates_have_three_digits_and_a_unit() -> None:
+    expected = {
+        0: "0.00",
+        0.25: "0.25",
+        0.001: "0.00",
+        9.996: "10.0",
+        48.21: "48.2",
+        99.96: "100",
+        999.6: "1.00k",
+        12_345: "12.3k",
+        2.5e6: "2.50M",
+        7.7e10: "77.0G",
+        1e15: "-",
+        999.7e9: "-",
+        math.inf: "-",
+    }
+    assert {rate: format_rate(rate) for rate in expected} == expected
+    assert format_rate(math.nan) == "-"
+
+
+def test_durations_have_three_digits_and_a_unit() -> None:
+    expected = {
+        -0.1: "0 ms",
+        0.0351: "35 ms",
+        0.9996: "1.00 s",
+        9.996: "10.0 s",
+        75.04: "75.0 s",
+        999.6: "0:16:40",
+    }
+    assert {seconds: format_duration(seconds) for seconds in expected} == expected
+
+
+def test_counts_keep_their_width() -> None:
+    assert format_progress(7, 225) == "  7/225"
+    assert format_progress(7, None) == "7"

@@ -1,4 +1,4 @@
-"""Mixed batches: inputs and targets found, the result, and what the task sees."""
+"""Mixup and CutMix: mixed batches and what the task sees."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
+from epochal.engine import Run
+from epochal.engine.parts import Options, Parts
+from epochal.engine.step.loss import Loss, LossTerm
 from epochal.errors import ConfigError, TaskError
-from epochal.hooks.mixing import BatchMixer, Mixup
-from epochal.testing import TinyTask, carry_out, tiny_run
+from epochal.hooks.mixing import BatchMixer, CutMix, Mixup
+from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
 
 IMAGES = torch.arange(16.0).reshape(4, 1, 2, 2)
 LABELS = torch.tensor([0, 1, 2, 0])
@@ -146,3 +150,130 @@ def test_losses_see_probabilities_metrics_see_classes_and_evaluation_is_unchange
 def test_an_unknown_number_of_classes_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"Mixup.classes: the number of classes is unknown"):
         carry_out(tiny_run(Mixup()))
+
+
+def test_inputs_are_mixed_with_the_previous_sample() -> None:
+    x = torch.randn(4, 3)
+    mixed, share = Mixup().mix(x, torch.tensor(0.7))
+    torch.testing.assert_close(mixed, 0.7 * x + 0.3 * torch.stack([x[3], x[0], x[1], x[2]]))
+    assert share == torch.tensor(0.7)
+
+
+def test_training_equals_a_hand_written_loop() -> None:
+    batches: list[Any] = []
+
+    class Noting(TinyTask):
+        def pre_batch_forward(self, batch: Any) -> Any:
+            batches.append(batch)
+            return batch
+
+    torch.manual_seed(0)
+    model = TinyModel(dropout=0.0)
+    torch.manual_seed(0)
+    other = TinyModel(dropout=0.0)
+    options = short_options(for_="1ep", eval_every=0, sanity_batches=0)
+    parts = Parts(
+        task=Noting(),
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        hooks=(Mixup(alpha=0.5, classes=3),),
+    )
+    run = Run(parts, options)
+    state: list[Tensor] = []
+    run.on("run_start", lambda run: state.append(torch.get_rng_state()))
+    carry_out(run)
+    torch.set_rng_state(state[0])
+    alpha = torch.full((), 0.5)
+    beta = torch.distributions.Beta(alpha, alpha)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    for batch in batches:
+        share = beta.sample()
+        x, hot = batch["x"], functional.one_hot(batch["label"], 3).float()
+        x = torch.lerp(x.roll(1, 0), x, share)
+        optimizer.zero_grad()
+        functional.cross_entropy(other(x), torch.lerp(hot.roll(1, 0), hot, share)).backward()
+        optimizer.step()
+    assert torch.equal(model.linear.weight, other.linear.weight)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_loss_of_the_config_works(smoothing: float) -> None:
+    class Bare(TinyTask):
+        batch_loss = None  # type: ignore[assignment]
+
+    from epochal.components.losses import CrossEntropy
+
+    model: nn.Module = TinyModel()
+    inputs = {"input": "out.logits", "target": "batch.label"}
+    loss = Loss([LossTerm(CrossEntropy(label_smoothing=smoothing), inputs=inputs)])
+    parts = Parts(
+        task=Bare(),
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        hooks=(Mixup(classes=3),),
+        loss=loss,
+    )
+    result = carry_out(Run(parts, Options()))
+    assert result.ok
+    assert result.metrics["train/loss"] > 0
+
+
+def test_a_rectangle_of_the_previous_sample_is_pasted_and_shares_are_areas() -> None:
+    torch.manual_seed(0)
+    images = torch.stack([torch.full((2, 8, 8), float(one)) for one in range(4)])
+    for share in (0.1, 0.5, 0.9):
+        mixed, kept = CutMix().mix(images, torch.tensor(share))
+        pasted = mixed[1, 0] == 0  # of sample 0, which is before 1
+        assert torch.equal(mixed[1, 0] == 1, ~pasted)
+        assert kept.item() == pytest.approx(1 - pasted.float().mean().item())
+        rows, columns = pasted.any(1), pasted.any(0)
+        assert torch.equal(pasted, rows.unsqueeze(1) & columns)
+        for side in (rows, columns):
+            inside = side.nonzero().flatten()
+            assert len(inside) == 0 or int(inside[-1] - inside[0]) + 1 == len(inside)
+        assert torch.equal(mixed[:, 0], mixed[:, 1])
+
+
+def test_a_share_of_one_changes_nothing() -> None:
+    images = torch.randn(4, 1, 8, 8)
+    mixed, kept = CutMix().mix(images, torch.tensor(1.0))
+    assert torch.equal(mixed, images)
+    assert kept == 1
+
+
+def test_areas_match_the_drawn_shares_on_average() -> None:
+    torch.manual_seed(0)
+    images = torch.randn(1, 1, 64, 64)
+    inner = [float(CutMix().mix(images, torch.tensor(0.96))[1]) for _ in range(400)]
+    assert sum(inner) / 400 == pytest.approx(0.96, abs=0.01)  # few meet the border
+
+
+def test_inputs_that_are_not_images_are_an_error() -> None:
+    with pytest.raises(TaskError, match=r"CutMix: needs images .*, got shape \(4, 3\)"):
+        CutMix().mix(torch.zeros(4, 3), torch.tensor(0.5))
+
+
+class Squares(TinyTask):
+    def pre_batch_forward(self, batch: Any) -> Any:
+        return {**batch, "x": batch["x"].reshape(-1, 1, 2, 2)}
+
+
+class Flat(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1))
+
+
+def test_a_run_trains_and_the_methods_of_the_task_are_restored() -> None:
+    model, task = Flat(), Squares()
+    parts = Parts(
+        task=task,
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        hooks=(CutMix(classes=3), CutMix(classes=3, prob=0.5)),
+    )
+    assert carry_out(Run(parts, short_options())).ok
+    assert "pre_batch_forward" not in vars(task)
