@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from epochal.config.problems import Findings
     from epochal.config.source_file import SourceText
 
-
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _SIGNED_INF = re.compile(r"[-+]?inf")
 _WORD_HINTS = {

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-
 _CHUNK_BYTES = 1 << 24
 _SMALL_BYTES = 1 << 17
 _MAX_AHEAD = 1 << 30  # bytes that were written and not yet hashed

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, FunctionNode
 
-
 AVERAGED_SPLIT = "val_ema"
 """Replaces ``val`` in the names of metrics of averaged weights."""
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from epochal.config.node import Node
     from epochal.errors import Place
 
-
 _TIMES = {"train.max_time": "24h or 90min", "engine.hang_after": "30min, or 0"}
 _CLIPS = "epochal.engine.interfaces.options:CLIPS"
 _FOR_PEOPLE = ("project", "tag", "desc")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, FunctionNode
 
-
 # Bases that do not affect the constructor.
 _PLAIN_BASES = ("object", "Generic", "Protocol", "ABC")
 _PLAIN_MODULES = ("typing", "typing_extensions", "collections.abc", "abc")

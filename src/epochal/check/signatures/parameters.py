@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from epochal.registry.parsed_module import Definition, Module
 
-
 Plain = Any  # what a config may contain: scalars, lists and mappings of them
 
 # Calls whose only argument is the value in a config.

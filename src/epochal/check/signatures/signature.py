@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from epochal.registry.factories import Factory
     from epochal.registry.parsed_module import Definition, FunctionNode, Module
 
-
 # Passed by the code that builds the component, so a config cannot set them.
 _SUPPLIED = {"optimizer": ("params",), "schedule": ("optimizer",)}
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from epochal.engine.run import Run
 
-
 GAP = "  "
 MIN_BAR = 10
 MAX_BAR = 40
