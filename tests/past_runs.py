@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from epochal import durable
 from epochal.records import RunFolder, RunWriter
 from epochal.records.layout.process import host_name, process_token
-from epochal.records.mail.expected import ExpectedMail, expect_mail
+from epochal.records.mail.lost_run_mail import ExpectedMail, expect_mail
 from epochal.records.mail.mailbox import make_id
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from epochal.experiment.tools.find_lr import find_lr
     from epochal.records.compare import diff
     from epochal.records.find import read_run as read
-    from epochal.records.query.sheet import runs
+    from epochal.records.query.result_table import runs
     from epochal.registry import register
 
 _HOMES = {
@@ -75,7 +75,7 @@ _HOMES = {
     "register": "epochal.registry",
     "resume": "epochal.experiment.run",
     "run": "epochal.experiment.run",
-    "runs": "epochal.records.query.sheet",
+    "runs": "epochal.records.query.result_table",
 }
 
 _SYNONYMS = {"TaskFlow": "ModuleTask", "read": "read_run"}

@@ -6,7 +6,6 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from epochal.engine.current import current_run
     from epochal.engine.interfaces.every import Every
     from epochal.engine.interfaces.hook import Hook
     from epochal.engine.interfaces.metric import Metric
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from epochal.engine.parts import Environment, Options, Parts
     from epochal.engine.result import RunResult
     from epochal.engine.run import Run
+    from epochal.engine.run_context import current_run
     from epochal.engine.runner import Predict, Runner, Test, Train
     from epochal.engine.step.updater import Updater
 
@@ -45,7 +45,7 @@ _HOMES = {
     "Train": "runner",
     "Updater": "step.updater",
     "Warmup": "interfaces.schedule",
-    "current_run": "current",
+    "current_run": "run_context",
 }
 
 __all__ = [

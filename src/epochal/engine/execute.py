@@ -14,7 +14,6 @@ import torch
 from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
-from epochal.engine.current import making_current
 from epochal.engine.device.device_memory import keep_freed_memory
 from epochal.engine.device.out_of_memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
 from epochal.engine.device.out_of_memory import (
@@ -35,6 +34,7 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult
+from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.temporary_changes import keeping_training_modes
 from epochal.engine.state.saver import request_save, save_if_requested
 from epochal.errors import ConfigError, EpochalError, Preempted

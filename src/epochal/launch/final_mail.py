@@ -10,7 +10,7 @@ from epochal.errors import EpochalError
 from epochal.launch.restart_policy import SUCCESS
 from epochal.records.find import read_run
 from epochal.records.mail.compose import MailContent, compose, mail_kind
-from epochal.records.mail.expected import cancel_expected, find_mailbox, is_expected, post_end
+from epochal.records.mail.lost_run_mail import cancel_expected, find_mailbox, is_expected, post_end
 from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import (
     RETRY_SECONDS,

@@ -226,7 +226,7 @@ def test_the_sanity_evaluation_has_no_side_effects() -> None:
         setting={"writer": points},
     )
     state = torch.get_rng_state()
-    from epochal.engine.current import making_current
+    from epochal.engine.run_context import making_current
 
     with making_current(run):
         check_sanity(run)

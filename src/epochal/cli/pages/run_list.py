@@ -9,7 +9,7 @@ from epochal.cli.draw.table import display_width, format_table, shorten
 from epochal.cli.draw.terminal import terminal_width
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.query.names import Fact, Measure
-from epochal.records.query.sheet import join_values, read_time
+from epochal.records.query.result_table import join_values, read_time
 from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:

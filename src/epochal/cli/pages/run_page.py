@@ -36,7 +36,7 @@ from epochal.records.metrics.time_spent import (
     format_precise_time,
     suggest_speedup,
 )
-from epochal.records.query.sheet import read_time
+from epochal.records.query.result_table import read_time
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 

@@ -12,7 +12,7 @@ from epochal.cli.draw.table import format_table, print_wrapped
 from epochal.cli.draw.terminal import terminal_width
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.find import read_run
-from epochal.records.mail.expected import post_lost_runs
+from epochal.records.mail.lost_run_mail import post_lost_runs
 from epochal.records.mail.mailbox import Mailbox, search_mails
 from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox
 from epochal.text.command import epochal_command

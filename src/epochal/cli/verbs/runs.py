@@ -32,7 +32,7 @@ from epochal.records.query.ask import (
 from epochal.records.query.compile import STATUSES
 from epochal.records.query.groups import REPLICATE, group, sort_groups
 from epochal.records.query.no_match import explain_no_match
-from epochal.records.query.sheet import default_columns, lay_out, lay_out_groups
+from epochal.records.query.result_table import default_columns, lay_out, lay_out_groups
 from epochal.records.query.tree import QueryText
 from epochal.text.command import epochal_command, name_run
 from epochal.text.escape import escape_control, escape_control_json

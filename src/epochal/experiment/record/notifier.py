@@ -13,12 +13,17 @@ from epochal.engine.execute import result_of_error
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
-from epochal.records.folder.announce import RUN_FILE_VARIABLE
 from epochal.records.folder.derived_fields import describe_error
+from epochal.records.folder.run_folder_report import RUN_FILE_VARIABLE
 from epochal.records.layout.process import host_name, utc_now
 from epochal.records.mail.channel import read_specs
 from epochal.records.mail.compose import END, MailContent, compose, last_lines, mail_kind
-from epochal.records.mail.expected import ExpectedMail, cancel_expected, expect_mail, is_expected
+from epochal.records.mail.lost_run_mail import (
+    ExpectedMail,
+    cancel_expected,
+    expect_mail,
+    is_expected,
+)
 from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import BackgroundSender, queue_mail
 from epochal.text.command import epochal_command

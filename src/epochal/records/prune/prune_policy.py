@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.records.metrics.monitor import MONITOR_KEYS, get_monitor_mode
 from epochal.records.query.names import ConfigKey
-from epochal.records.query.sheet import read_time
+from epochal.records.query.result_table import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ from epochal.errors import suggest
 from epochal.records.query.compile import Compiler
 from epochal.records.query.grammar import parse_query
 from epochal.records.query.names import AGE, ConfigKey, Fact, NameResolver
-from epochal.records.query.sheet import read_time
+from epochal.records.query.result_table import read_time
 from epochal.records.query.tree import BoolOp, Compare
 from epochal.text.formatting import format_seconds, format_value
 

@@ -16,8 +16,8 @@ from epochal.engine.capture.capture_trial import (
     CaptureTrial,
     describe_user_line,
 )
-from epochal.engine.current import making_current
 from epochal.engine.measure.meter import Meter
+from epochal.engine.run_context import making_current
 
 
 def prepared(task: Sums | None = None, model: nn.Module | None = None, **options: Any) -> Run:

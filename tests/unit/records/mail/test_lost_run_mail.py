@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal import durable
-from epochal.records.mail.expected import (
+from epochal.records.mail.lost_run_mail import (
     ExpectedMail,
     cancel_expected,
     expect_mail,

@@ -14,7 +14,7 @@ from epochal.errors import ConfigError
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.groups import RunGroup
 from epochal.records.query.names import ConfigKey, Fact, Measure
-from epochal.records.query.sheet import (
+from epochal.records.query.result_table import (
     Sheet,
     default_columns,
     join_values,
