@@ -22,6 +22,7 @@ from epochal.records.mail.lost_run_mail import (
     ExpectedMail,
     cancel_expected,
     expect_mail,
+    find_mailbox,
     is_expected,
 )
 from epochal.records.mail.mailbox import Mailbox
@@ -30,6 +31,7 @@ from epochal.text.command import epochal_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from epochal.check import CheckReport
     from epochal.engine import RunResult
@@ -69,12 +71,17 @@ class Notifier:
         if self._is_part:
             return record
         if record.dir is not None:
-            folder, is_exact = record.dir.absolute(), self._values["record"]["exact"]
-            self._box = Mailbox(folder.parent if is_exact else folder.parents[2])
-            self._run = folder.relative_to(self._box.root).as_posix()
+            self._box, self._run = self._choose_mailbox(record, record.dir.absolute())
             with _errors_logged():
                 self._expect(self._box)
         return replace(record, on_stall=self.stalled)
+
+    def _choose_mailbox(self, record: OpenRecord, folder: Path) -> tuple[Mailbox, str]:
+        """The mailbox of the runs folder, and the run's name in it; a moved run's is beside it."""
+        if record.resume_plan is not None:
+            return find_mailbox(folder) or (Mailbox(folder.parent), folder.name)
+        root = folder.parent if self._values["record"]["exact"] else folder.parents[2]
+        return Mailbox(root), folder.relative_to(root).as_posix()
 
     def _expect(self, box: Mailbox) -> None:
         self._was_expected = is_expected(box, self._run)

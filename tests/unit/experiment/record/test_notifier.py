@@ -230,6 +230,18 @@ def test_a_resumed_run_leaves_another_mail(box: Mailbox, epochal: Command, shop:
     assert out.count("finished: shop") == 2
 
 
+def test_the_mailbox_of_a_run_that_was_moved_is_beside_it(
+    box: Mailbox, epochal: Command, tmp_path: Path
+) -> None:
+    epochal(*RUN, "checkpoint.every=1ep", "train.for=2ep")
+    moved = tmp_path / "a" / "b" / "moved"
+    moved.parent.mkdir(parents=True)
+    (box.root / only(box).run).rename(moved)
+    epochal("resume", str(moved), "train.for=3ep")
+    assert only(Mailbox(moved.parent)).run == "moved"
+    assert not Mailbox(tmp_path).folder.exists()
+
+
 def test_a_refused_resume_is_not_expected_to_send_mail(box: Mailbox, epochal: Command) -> None:
     epochal(*RUN, "checkpoint.every=1ep")
     assert epochal("resume", "last", "train.for=3ep", "task.num_samples=20").code == 78
