@@ -30,9 +30,9 @@ from epochal.engine import (
 )
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.interfaces.stage import Plateau, Stage
+from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
-from epochal.engine.stages.stage import Plateau, Stage
-from epochal.engine.step.loss import Loss, LossTerm
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.mixing import CutMix, Mixup
 from epochal.hooks.recording import Recording

@@ -33,7 +33,7 @@ RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice on
 
 
 EXTENSION_POINTS = {
-    "epochal.engine.optim.average.Average",
+    "epochal.engine.interfaces.average.Average",
     "epochal.engine.interfaces.hook.Hook",
     "epochal.engine.optim.rate.Rate",
     "epochal.engine.interfaces.metric.Metric",

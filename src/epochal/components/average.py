@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast, Below
 from epochal.config.duration import Duration, parse_duration
+from epochal.engine.interfaces.average import UPDATES_KEY, Average
 from epochal.engine.interfaces.every import Every
-from epochal.engine.optim.average import UPDATES_KEY, Average
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:

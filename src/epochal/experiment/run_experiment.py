@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from epochal.engine.execute import execute, result_of_error
-from epochal.engine.measure.phase_timer import PhaseTimer, read_spent
+from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
 from epochal.experiment.build.assembly import Assembly
 from epochal.experiment.build.build_run import build_monitor, build_run
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
     from epochal.check import CheckReport
     from epochal.config import Node
-    from epochal.engine import Run, Runner, RunResult
+    from epochal.engine import Runner, RunResult
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.build.build_run import BuildSteps
     from epochal.experiment.config.check_inputs import CheckedInputs
     from epochal.experiment.config.inputs import ExperimentInputs
@@ -146,7 +148,7 @@ def _run_checked(
 
 def build_unrecorded_run(
     steps: BuildSteps, inputs: ExperimentInputs, *, is_quiet: bool = False
-) -> tuple[Run, Runner, CheckReport]:
+) -> tuple[EngineRun, Runner, CheckReport]:
     """The run of an experiment, built but not started, without a record.
 
     Args:
@@ -212,7 +214,7 @@ def _build_and_execute(
     raise_errors: bool,
 ) -> RunResult:
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
-    run: Run | None = None
+    run: EngineRun | None = None
     assembly.times.switch(BUILDING)
     try:
         run, runner = build_run(steps, assembly, record)

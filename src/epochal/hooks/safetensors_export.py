@@ -14,6 +14,7 @@ from epochal.checkpoint import save_weights
 from epochal.config.checkpoint_name import check_template, fill_template
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import Hook
+from epochal.engine.run.engine_run import engine_run
 from epochal.engine.state.saver import fresh_metrics
 from epochal.errors import ConfigError, Problem
 from epochal.records.metrics.time_spent import SAVING
@@ -21,7 +22,7 @@ from epochal.records.metrics.time_spent import SAVING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class SafetensorsExport(Hook):
         if run.dir is None:
             return
         position = {"step": run.step, "epoch": run.epoch, "samples": run.samples}
-        values = {"tag": run.tag, **position, **run.latest, **fresh_metrics(run)}
+        values = {"tag": run.tag, **position, **run.latest, **fresh_metrics(engine_run(run))}
         path = run.dir / "safetensors" / f"{fill_template(self._name, values)}.safetensors"
         facts = {"tag": run.tag, "step": str(run.step), "epoch": str(run.epoch)}
         facts["meta"] = json.dumps(run.meta, default=str)

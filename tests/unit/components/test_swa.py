@@ -12,7 +12,7 @@ import epochal as ep
 from epochal.checkpoint import load_weights
 from epochal.checkpoint.initial_weights import load_weights_from
 from epochal.components.average import Swa
-from epochal.engine.optim.average import UPDATES_KEY
+from epochal.engine.interfaces.average import UPDATES_KEY
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from epochal.engine import Run
-from epochal.engine.parts import Options, Parts
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.interfaces.options import Options
+from epochal.engine.loss.loss import Loss, LossTerm
+from epochal.engine.parts import Parts
 from epochal.errors import ConfigError, TaskError
 from epochal.hooks.mixing import BatchMixer, CutMix, Mixup
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run

@@ -23,12 +23,13 @@ from epochal.engine.device.seeding import find_used_generator, generator_states
 from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.snapshot.snapshot import Snapshot
 from epochal.engine.snapshot.state_tensors import find_state_tensors
+from epochal.engine.step.build_step import BatchFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from epochal.engine.feed.feed import Microbatches
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import TakeStep
 
 # Allowed gaps to eager steps in the trial, relative to the change of the weights and to the
@@ -85,7 +86,7 @@ class CaptureTrial:
         batches: Of the steps, all with the same layout.
     """
 
-    def __init__(self, run: Run, eager: TakeStep, batches: list[Microbatches]) -> None:
+    def __init__(self, run: EngineRun, eager: TakeStep, batches: list[Microbatches]) -> None:
         self._run = run
         self._eager = eager
         self._batches = batches
@@ -229,15 +230,13 @@ class CaptureTrial:
 
 
 @contextmanager
-def uncounted_steps(run: Run) -> Iterator[None]:
+def uncounted_steps(run: EngineRun) -> Iterator[None]:
     """Take steps that leave no averages, metrics or stop requests."""
-    finish, stop = run.finish_batch, (run.stop_reason, run.stop_status)
-    run.finish_batch = run.report_batch
+    stop, report = (run.stop_reason, run.stop_status), run.part(BatchFunctions).report
     try:
-        with run.meter.capture_additions():
+        with run.finishing_batches_by(report), run.meter.capture_additions():
             yield
     finally:
-        run.finish_batch = finish
         if not is_interrupted_or_preempted(run):
             run.stop_reason, run.stop_status = stop
 

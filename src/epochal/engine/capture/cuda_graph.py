@@ -9,14 +9,16 @@ import torch
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
 from epochal.engine.device.move import BatchMover, choose_mover
 from epochal.engine.device.streams import capture_stream
-from epochal.engine.step.batch_outcome import Outcome
+from epochal.engine.interfaces.outcome import Outcome
+from epochal.engine.step.build_step import BatchFunctions
+from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.measure.sums import HostAdditions
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import Update
 
 
@@ -32,7 +34,7 @@ class CaptureContext:
         self.stream = capture_stream(device)
         self.pool = torch.cuda.graph_pool_handle()
 
-    def warm_up(self, run: Run, update: Update, microbatches: Microbatches) -> None:
+    def warm_up(self, run: EngineRun, update: Update, microbatches: Microbatches) -> None:
         """Take a step on this stream, so that libraries allocate their memory for it."""
         current = torch.cuda.current_stream(run.device)
         self.stream.wait_stream(current)
@@ -55,7 +57,7 @@ class StepGraph:
     """
 
     def __init__(
-        self, run: Run, update: Update, microbatches: Microbatches, context: CaptureContext
+        self, run: EngineRun, update: Update, microbatches: Microbatches, context: CaptureContext
     ) -> None:
         self._run = run
         self._outcomes: list[Outcome] = []
@@ -70,33 +72,29 @@ class StepGraph:
         """What a replay reads; a batch made in these tensors is not copied."""
 
         self._notes = self._capture(update, inputs, context)
-        self._parameters = list(run.updater.parameters)
+        self._parameters = list(run.part(Updater).parameters)
         self._gradients = [parameter.grad for parameter in self._parameters]
 
     def _capture(
         self, update: Update, inputs: Microbatches, context: CaptureContext
     ) -> HostAdditions:
         run = self._run
-        finish = run.finish_batch
-        run.finish_batch = self._finish
-        try:
-            with (
-                run.meter.capture_additions() as notes,
-                # Other threads, such as those that pin batches, may use the device meanwhile.
-                torch.cuda.graph(
-                    self._graph,
-                    pool=context.pool,
-                    stream=context.stream,
-                    capture_error_mode="thread_local",
-                ),
-            ):
-                update(run, inputs)
-        finally:
-            run.finish_batch = finish
+        with (
+            run.finishing_batches_by(self._finish),
+            run.meter.capture_additions() as notes,
+            # Other threads, such as those that pin batches, may use the device meanwhile.
+            torch.cuda.graph(
+                self._graph,
+                pool=context.pool,
+                stream=context.stream,
+                capture_error_mode="thread_local",
+            ),
+        ):
+            update(run, inputs)
         return notes
 
     def _finish(self, outcome: Outcome) -> None:
-        self._run.report_batch(outcome)
+        self._run.part(BatchFunctions).report(outcome)
         if self._run.train_metrics:
             # Without its history, which would keep nodes of this stream alive for eager steps.
             out = BatchMover(self._run.device, None, is_detached=True)(outcome.out)
@@ -109,7 +107,7 @@ class StepGraph:
         self._graph.replay()
         self._run.meter.replay_additions(self._notes)
         for outcome in self._outcomes:
-            self._run.measure_batch(outcome)
+            self._run.part(BatchFunctions).measure(outcome)
 
     def show_gradients(self) -> None:
         """Set ``grad`` of the parameters to this graph's gradients, for hooks that read them."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from epochal.check import Spec
     from epochal.config import Node
     from epochal.engine import Task
-    from epochal.engine.step.loss import Loss
+    from epochal.engine.loss.loss import Loss
     from epochal.experiment.build.builder import Builder
     from epochal.experiment.config.arguments import Args
     from epochal.experiment.config.inputs import GivenParts

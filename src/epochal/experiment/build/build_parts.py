@@ -17,7 +17,7 @@ from epochal.engine.device.precision import sync_batchnorm
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import HookOptions
 from epochal.engine.interfaces.splits import SPLITS, split_name
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.inputs import check_given_part
 

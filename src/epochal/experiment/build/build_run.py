@@ -11,7 +11,6 @@ from epochal.engine import (
     Options,
     Parts,
     Predict,
-    Run,
     Runner,
     Test,
 )
@@ -23,6 +22,7 @@ from epochal.engine.interfaces.options import (
     TrainOptions,
 )
 from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.live_run import LiveRun
 from epochal.engine.tracking.tracker import is_installed
 from epochal.experiment.build.build_parts import build_loss, model_dtype, require_loss_parameters
 from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from epochal.engine import Metric, Task
     from epochal.engine.interfaces.schedule import AnySchedule
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.build.assembly import Assembly
     from epochal.experiment.record.open_record import OpenRecord
 
@@ -81,7 +82,7 @@ class BuildSteps(Protocol):
 
 def build_run(
     steps: BuildSteps, assembly: Assembly, record: OpenRecord, *, is_quiet: bool = False
-) -> tuple[Run, Runner]:
+) -> tuple[EngineRun, Runner]:
     """The run and its runner: all build steps taken in order; nothing runs yet."""
 
     def step(name: str, build: Callable[..., PartT], *parts: object) -> PartT:
@@ -121,7 +122,7 @@ def build_run(
     record.add_given(_record_given(assembly, parts))
     if record.resume_point is None:
         record.writer.write_observed(assembly.builder.observed)
-    return Run(parts, options, _build_environment(assembly, record, task)), runner
+    return LiveRun(parts, options, _build_environment(assembly, record, task)), runner
 
 
 def _record_given(assembly: Assembly, parts: Parts) -> list[str]:

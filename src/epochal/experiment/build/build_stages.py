@@ -18,7 +18,7 @@ from epochal.check import (
 from epochal.config import Node, from_plain, parse_condition, parse_duration
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.interfaces.splits import split_name
-from epochal.engine.stages.stage import Plateau, Stage
+from epochal.engine.interfaces.stage import Plateau, Stage
 from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.experiment.build.build_parts import build_split
 from epochal.experiment.build.optimizer import build_optimizer_from, read_optim_options

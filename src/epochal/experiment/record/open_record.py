@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.config import dump, load
 from epochal.engine.feed.feed import read_task_attribute
-from epochal.engine.parts import ignore_stall
+from epochal.engine.run.environment import ignore_stall
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
 from epochal.experiment.record.recordable import to_recordable
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from epochal.check import CheckReport
     from epochal.config import Config, Node
     from epochal.engine import RunResult
-    from epochal.engine.parts import ResumePoint
+    from epochal.engine.interfaces.run import ResumePoint
     from epochal.experiment.resume.resume_plan import ResumePlan
     from epochal.registry.project import Project
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import load
-from epochal.engine.parts import ResumePoint
+from epochal.engine.interfaces.run import ResumePoint
 from epochal.errors import CheckpointError, ConfigError, Problem, suggest
 from epochal.experiment.resume.changes import (
     Change,

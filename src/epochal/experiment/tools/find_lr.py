@@ -18,8 +18,8 @@ from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
 from epochal.engine.optim.group_rates import read_rate
+from epochal.engine.run.stage_progress import StageProgress
 from epochal.engine.snapshot.snapshot import take_whole_snapshot
-from epochal.engine.stages.stage import StageProgress
 from epochal.errors import ConfigError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
 from epochal.experiment.experiment import Experiment
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from epochal.engine import Run, RunResult
     from epochal.engine.measure.meter import Window
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.config.choices import Choices
     from epochal.experiment.config.inputs import ExperimentInputs
 
@@ -179,7 +180,7 @@ def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _find_base(run: Run) -> float:
+def _find_base(run: EngineRun) -> float:
     """The optimizer's default rate, to which those of its groups are proportional."""
     assert run.optimizer is not None
     groups = run.optimizer.param_groups
@@ -193,7 +194,7 @@ def _find_base(run: Run) -> float:
     return base
 
 
-def _limit_run(run: Run, steps: int) -> None:
+def _limit_run(run: EngineRun, steps: int) -> None:
     """Limit a run that has not started to so many steps, without evaluation."""
     disable_evaluation(run)
     length = Duration(steps, "st")

@@ -23,8 +23,9 @@ from epochal.text.escape import to_file_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.engine import Run, RunResult
+    from epochal.engine import RunResult
     from epochal.engine.analysis.model_summary import ModelSummary
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.config.choices import Choices
     from epochal.hooks.profiler import Profile, Profiler
 
@@ -121,7 +122,7 @@ class _ModelAnalyzer:
     def __init__(self) -> None:
         self.found: ModelSummary | None = None
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: EngineRun) -> None:
         if run.stop_status == "interrupted":
             return
         try:
@@ -149,7 +150,7 @@ def _require_new(dir: Path) -> None:
         )
 
 
-def disable_evaluation(run: Run) -> None:
+def disable_evaluation(run: EngineRun) -> None:
     """Turn off evaluation in a run that has not started."""
     # A period that is never reached: without one, the run would warn.
     train = run.options.train

@@ -27,7 +27,7 @@ from epochal.experiment.tools.profile import disable_evaluation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.engine import Run
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.measure.meter import Window
     from epochal.experiment.config.choices import Choices
 

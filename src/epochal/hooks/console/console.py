@@ -11,7 +11,9 @@ from typing_extensions import override
 
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
-from epochal.engine.measure.clock import SpeedMeter, peak_memory_bytes
+from epochal.engine.measure.clock import peak_memory_bytes
+from epochal.engine.run.engine_run import engine_run
+from epochal.engine.run.progress import SpeedMeter
 from epochal.hooks.console.log_handler import LogRedirect
 from epochal.hooks.console.progress_display import (
     GAP,
@@ -26,8 +28,8 @@ from epochal.hooks.console.progress_display import (
 )
 
 if TYPE_CHECKING:
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.measure.meter import Window
-    from epochal.engine.run import Run
 
 logger = logging.getLogger("epochal.hooks.console")
 
@@ -81,14 +83,15 @@ class Console(Hook):
     def run_start(self, run: Run) -> None:
         assert self.screen is not None
         self._window: Window = run.meter.window("console")
-        self._lap = SpeedMeter(run)
+        self._lap = SpeedMeter(engine_run(run))
         run.on("checkpoint_loaded", lambda run: self._follow(run).resume_epoch())
         is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
         if self._has_bar and is_drawable and not (self.every and self.every.is_never):
             self._display = ProgressDisplay(self.screen, run, self._follow(run))
             # Show the first step's numbers at once; they also count for the first interval.
             first = Every(run.step + 1, "st")
-            run.plan.add_once("Console.first", first, self._show_first, priority=self.priority)
+            plan = engine_run(run).plan
+            plan.add_once("Console.first", first, self._show_first, priority=self.priority)
 
     @override
     def epoch_start(self, run: Run, split: str) -> None:
@@ -147,7 +150,7 @@ class Console(Hook):
     def _follow(self, run: Run) -> RunProgress:
         """The progress of the run; made on first use, since hooks may evaluate before the start."""
         if self._progress is None:
-            self._progress = RunProgress(run)
+            self._progress = RunProgress(engine_run(run))
         return self._progress
 
     def _show_first(self, run: Run) -> None:

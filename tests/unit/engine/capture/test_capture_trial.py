@@ -18,6 +18,7 @@ from epochal.engine.capture.capture_trial import (
 )
 from epochal.engine.measure.meter import Meter
 from epochal.engine.run_context import making_current
+from epochal.engine.step.updater import Updater
 
 
 def prepared(task: Sums | None = None, model: nn.Module | None = None, **options: Any) -> Run:
@@ -25,9 +26,9 @@ def prepared(task: Sums | None = None, model: nn.Module | None = None, **options
     run = make_run(task or Sums(), model or adder(dropout=0.3), **options)
     run.meter = Meter("cpu", is_async=True)
     run.bind()
-    run.updater.bind(run)
+    run.part(Updater).bind(run)
     with making_current(run):
-        run.updater.update(run, (batches(run)[0][0],))
+        run.part(Updater).update(run, (batches(run)[0][0],))
     return run
 
 
@@ -36,7 +37,7 @@ def batches(run: Run) -> list[tuple[Any]]:
 
 
 def trial_of(run: Run) -> CaptureTrial:
-    update = run.updater.update
+    update = run.part(Updater).update
     return CaptureTrial(run, lambda microbatches: update(run, microbatches), batches(run))
 
 
@@ -76,7 +77,7 @@ def test_a_refused_trial_gives_back_random_numbers_and_attributes() -> None:
 def test_steps_that_are_the_same_are_equal_bit_for_bit() -> None:
     run = prepared(model=adder())
     trial = watched(run)
-    verdict = trial.compare(lambda batch: run.updater.update(run, batch), is_exact=True)
+    verdict = trial.compare(lambda batch: run.part(Updater).update(run, batch), is_exact=True)
     assert verdict == "equal to eager steps bit for bit"
 
 
@@ -84,7 +85,7 @@ def scaled(run: Run, factor: float) -> Any:
     """Takes steps, each of them a little off."""
 
     def take_step(batch: Any) -> None:
-        run.updater.update(run, batch)
+        run.part(Updater).update(run, batch)
         with torch.no_grad():
             for parameter in run.model.parameters():
                 parameter.mul_(factor)
@@ -118,7 +119,7 @@ def test_weights_and_losses_each_have_a_limit() -> None:
         trial.compare(scaled(run, 1.05), is_exact=False)
 
     def with_another_loss(batch: Any) -> None:
-        run.updater.update(run, batch)
+        run.part(Updater).update(run, batch)
         for total in run.meter.state_tensors().values():
             total.mul_(1.01)
 
@@ -149,7 +150,7 @@ class Wavering(Sums):
 def test_steps_that_do_not_repeat_are_compared_by_their_own_spread() -> None:
     run = prepared(Wavering(), adder())
     trial = watched(run)
-    assert "within" in trial.compare(lambda b: run.updater.update(run, b), is_exact=True)
+    assert "within" in trial.compare(lambda b: run.part(Updater).update(run, b), is_exact=True)
     with pytest.raises(CaptureRefusedError, match="differs from"):
         trial.compare(scaled(run, 1.5), is_exact=True)
 
@@ -165,7 +166,7 @@ class Jumping(Sums):
 def test_steps_that_seldom_differ_are_seen_to_do_so_and_may_jump() -> None:
     run = prepared(Jumping(), adder())
     trial = watched(run)
-    assert "within" in trial.compare(lambda b: run.updater.update(run, b), is_exact=True)
+    assert "within" in trial.compare(lambda b: run.part(Updater).update(run, b), is_exact=True)
     with pytest.raises(
         CaptureRefusedError, match=r"\(1.0e-03 allowed\) .* of the loss \(1.0e-05\)"
     ):
@@ -186,14 +187,14 @@ def test_a_large_spread_of_eager_steps_allows_no_more_than_compiled_code_has() -
     with pytest.raises(
         CaptureRefusedError, match=r"\(5.0e-02 allowed\) .* of the loss \(1.0e-03\)"
     ):
-        trial.compare(lambda batch: run.updater.update(run, batch), is_exact=True)
+        trial.compare(lambda batch: run.part(Updater).update(run, batch), is_exact=True)
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_replays_that_repeat_where_eager_steps_do_not_are_refused(is_exact: bool) -> None:
     run = prepared(Wavering(), adder())
     trial = watched(run)
-    steady = run.updater.update
+    steady = run.part(Updater).update
     task = run.task
 
     def replay(batch: Any) -> None:

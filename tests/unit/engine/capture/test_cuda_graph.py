@@ -12,6 +12,7 @@ from engine.parts import Sums, adder, make_run
 from epochal.engine.capture import cuda_graph as capture
 from epochal.engine.capture.cuda_graph import StepGraph
 from epochal.engine.measure.meter import Meter
+from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,13 +49,13 @@ def prepared(**parts: Any) -> Run:
     run = make_run(Sums(), adder(), parts=parts)
     run.meter = Meter("cpu", is_async=True)
     run.bind()
-    run.updater.bind(run)
+    run.part(Updater).bind(run)
     return run
 
 
 def captured(run: Run) -> tuple[StepGraph, Any]:
     batch = next(iter(run.task.train_loader))
-    return StepGraph(run, run.updater.update, (batch,), FakeContext()), batch  # type: ignore[arg-type]
+    return StepGraph(run, run.part(Updater).update, (batch,), FakeContext()), batch  # type: ignore[arg-type]
 
 
 def test_counts_are_noted_while_capturing_and_added_with_each_replay() -> None:
@@ -94,9 +95,9 @@ def test_inputs_that_the_task_wants_gradients_of_can_be_written() -> None:
     run = make_run(Forces(), adder())
     run.meter = Meter("cpu", is_async=True)
     run.bind()
-    run.updater.bind(run)
+    run.part(Updater).bind(run)
     batch = next(iter(run.task.train_loader))
-    graph = StepGraph(run, run.updater.update, (batch,), FakeContext())  # type: ignore[arg-type]
+    graph = StepGraph(run, run.part(Updater).update, (batch,), FakeContext())  # type: ignore[arg-type]
     graph.replay([tensor.detach() for tensor in batch])
 
 
@@ -104,7 +105,7 @@ def test_parameters_show_the_gradients_of_the_graph_that_was_replayed() -> None:
     run = prepared()
     graph, _ = captured(run)
     kept = [parameter.grad for parameter in run.model.parameters()]
-    run.updater.zero_grad()
+    run.part(Updater).zero_grad()
     graph.show_gradients()
     assert [parameter.grad for parameter in run.model.parameters()] == kept
     assert kept[0] is not None

@@ -25,7 +25,7 @@ def on_device(model: nn.Module | None = None, **options: Any) -> Run:
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
     optimizer.param_groups[0]["capturable"] = True
     run = make_run(Sums(), model, parts={"optimizer": optimizer, **parts}, **options)
-    run.updater.bind(run)
+    run.part(Updater).bind(run)
     run.device = torch.device("cuda")
     return run
 

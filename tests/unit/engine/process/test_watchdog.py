@@ -18,7 +18,7 @@ from epochal.testing import Ledger
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def stacks(tmp_path: Path) -> Iterator[TextIO]:
 
 def watched(
     stacks: TextIO | None, on_stall: Any = lambda words, step: None
-) -> tuple[Watchdog, Run, Hands, Ledger]:
+) -> tuple[Watchdog, EngineRun, Hands, Ledger]:
     ledger, hands = Ledger(), Hands()
     run = make_run(setting={"writer": ledger, "on_stall": on_stall})
     return Watchdog(run, 60.0, stacks=stacks, now=hands), run, hands, ledger

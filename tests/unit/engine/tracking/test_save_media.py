@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from epochal.engine import Run
-from epochal.engine.parts import Environment, Parts
+from epochal.engine.parts import Parts
+from epochal.engine.run.environment import Environment
 from epochal.records import RunFolder, RunWriter
 from epochal.records.folder.media import encode_png, read_media
 from epochal.testing import TinyModel, TinyTask

@@ -7,18 +7,18 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.engine.events.due import END_PRIORITY, Alarm, Due
-from epochal.engine.events.events import SPLIT_EVENTS, Events, call_listener
+from epochal.engine.events.events import SPLIT_EVENTS, Events
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import EVENTS
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.run.due import END_PRIORITY, Alarm, Due
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.events.listeners import Listener
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 EVAL_PRIORITY = 10_000
 
@@ -56,7 +56,7 @@ class Plan:
         self,
         events: Events,
         *,
-        at_boundary: Callable[[Run], object] = lambda run: None,
+        at_boundary: Callable[[EngineRun], object] = lambda run: None,
         alarm: Alarm | None = None,
     ) -> None:
         self.next_due = 0
@@ -81,7 +81,7 @@ class Plan:
         self,
         name: str,
         every: Every,
-        call: Callable[[Run], object],
+        call: Callable[[EngineRun], object],
         *,
         priority: int = EVAL_PRIORITY,
     ) -> Due:
@@ -95,14 +95,14 @@ class Plan:
         self,
         name: str,
         at: Every,
-        call: Callable[[Run], object],
+        call: Callable[[EngineRun], object],
         *,
         priority: int = END_PRIORITY,
     ) -> None:
         """Add a single call at a position, by default after everything else there."""
         self._add(Due(name, priority, at, call, is_once=True))
 
-    def start(self, run: Run) -> None:
+    def start(self, run: EngineRun) -> None:
         """Count all periods from the position of the run; call again when something was added.
 
         Known calls keep their next times, also inside ``run_due``: no due call is lost, and no
@@ -113,7 +113,7 @@ class Plan:
         self.dues = _keep_known(self.dues, self._all_dues(), run)
         self.find_next_due(run)
 
-    def run_due(self, run: Run) -> None:
+    def run_due(self, run: EngineRun) -> None:
         """Run everything that is due after this step, low priorities first.
 
         Means that were requested after an earlier step are delivered before.
@@ -126,18 +126,18 @@ class Plan:
         self._run_due_calls(run, _WITHIN_EPOCHS)
         if self._has_new:
             self.start(run)
-        run.updater.rate.adopt()
+        run.rate.adopt()
         self.find_next_due(run)
         self._at_boundary(run)
 
-    def run_due_between_epochs(self, run: Run) -> None:
+    def run_due_between_epochs(self, run: EngineRun) -> None:
         """Run everything that is due after this epoch, and what is due by time meanwhile."""
         self._run_due_calls(run, _BETWEEN_EPOCHS)
         if self._is_woken:
             self.run_due(run)
         self._at_boundary(run)
 
-    def catch_up(self, run: Run) -> None:
+    def catch_up(self, run: EngineRun) -> None:
         """After a resume, run what was still due when the run was preempted."""
         units = _WITHIN_EPOCHS if run.is_in_epoch else _WITHIN_EPOCHS | _BETWEEN_EPOCHS
         if any(due.is_due(run) for due in self.dues if due.every.unit in units):
@@ -196,7 +196,7 @@ class Plan:
         ]
         return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
 
-    def _run_due_calls(self, run: Run, units: frozenset[str]) -> None:
+    def _run_due_calls(self, run: EngineRun, units: frozenset[str]) -> None:
         self.is_running_due = True
         try:
             for due in self.dues:
@@ -207,7 +207,7 @@ class Plan:
         finally:
             self.is_running_due = False
 
-    def find_next_due(self, run: Run) -> None:
+    def find_next_due(self, run: EngineRun) -> None:
         """Find the next step at which something is due, and set the alarm for periods in time."""
         soonest = min((due.earliest_step(run) for due in self.dues), default=math.inf)
         soonest_time = min((due.at for due in self.dues if due.every.unit == "s"), default=math.inf)
@@ -226,7 +226,7 @@ class Plan:
         self.wake()
 
 
-def _keep_known(before: list[Due], dues: list[Due], run: Run) -> list[Due]:
+def _keep_known(before: list[Due], dues: list[Due], run: EngineRun) -> list[Due]:
     """The dues; those known before keep their next times."""
     known: dict[Key, list[Due]] = {}
     for due in before:
@@ -238,7 +238,7 @@ def _key(due: Due) -> Key:
     return due.name, due.priority, due.every, due.is_once
 
 
-def _keep_next_time(known: list[Due], due: Due, run: Run) -> Due:
+def _keep_next_time(known: list[Due], due: Due, run: EngineRun) -> Due:
     """The first known due of the same key, with the call of this one; else this one.
 
     Binding a task creates new listeners, so they are identified by name; equal names are
@@ -252,8 +252,8 @@ def _keep_next_time(known: list[Due], due: Due, run: Run) -> Due:
     return old
 
 
-def _listener_call(listener: Listener) -> Callable[[Run], None]:
-    return lambda run: call_listener(listener, run)
+def _listener_call(listener: Listener) -> Callable[[EngineRun], None]:
+    return lambda run: run.events.call(listener, run)
 
 
 def _due_cadence(due: Due) -> str:

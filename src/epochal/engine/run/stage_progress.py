@@ -1,31 +1,26 @@
-"""Stages: parts of a training with their own settings, and the progress of a run through them."""
+"""The progress of a run through its stages, and its limits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from typing_extensions import override
-
 from epochal.config.condition import Condition
-from epochal.engine.events.due import run_position
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.optim.build_rate import Rate, build_rate
-from epochal.engine.stages.training_length import LIMIT_REASONS
+from epochal.engine.run.due import run_position
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
-    from torch.optim import Optimizer
-
-    from epochal.config.duration import Duration
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.engine.interfaces.task import Loader
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.stage import OptimChange, Stage
+    from epochal.engine.run.engine_run import EngineRun
 
-    OptimChange = Mapping[str, Any]  # keys of `optim` with their new values
+LIMIT_REASONS = {"ep": "max_epochs", "st": "max_steps", "sa": "max_samples", "s": "max_time"}
+"""Why a run or a stage of a certain length ends, by unit."""
 
 TARGET, PLATEAU = "target", "plateau"
 """Reasons of a stage that a metric ended."""
@@ -33,59 +28,13 @@ TARGET, PLATEAU = "target", "plateau"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Plateau:
-    """The end of a stage in which the monitored metric stops to improve.
+class TrainingLimits:
+    """Totals of a run; None is unknown."""
 
-    Args:
-        patience: Values in a row that are no better than the best one of the stage.
-    """
-
-    patience: int
-
-    @override
-    def __str__(self) -> str:
-        return f"plateau of {self.patience}"
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """One part of a training; what it changes holds until a later stage changes it again."""
-
-    name: str = "main"
-    length: Duration | None = None
-    """How long it is, or how long at most if a metric may end it."""
-
-    until: Condition | Plateau | None = None
-    """A metric that ends it earlier."""
-
-    optim: OptimChange = field(default_factory=dict)
-    """Keys of the section ``optim``; ``state`` says whether the optimizer keeps its state."""
-
-    schedule: Callable[[Optimizer], AnySchedule] | None = None
-    """Builds a schedule that counts from the start of the stage; None uses that of the run."""
-
-    loss: Mapping[str, float] = field(default_factory=dict)
-    """Weights of terms of the loss."""
-
-    freeze: tuple[str, ...] = ()
-    unfreeze: tuple[str, ...] = ()
-    data: Mapping[str, Callable[[], Loader | Mapping[str, Loader]]] = field(default_factory=dict)
-    """Builds the loaders of a split when the stage starts."""
-
-    batch_size: int | None = None
-    """Of the training loader."""
-
-    task: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the task's ``on_stage_start``."""
-
-    key: str = "stages.0"
-    """Its key in the config, for messages."""
-
-    @property
-    def has_new_batches(self) -> bool:
-        """Whether it reads other training batches, so that it starts a new epoch."""
-        return "train" in self.data or self.batch_size is not None
+    epochs: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    """The time after which it stops at the latest."""
 
 
 @final
@@ -158,7 +107,7 @@ class StageProgress:
         """Whether the next stage, which starts now, starts a new epoch."""
         return bool(self.end_reason) and self.stages[self.index + 1].has_new_batches
 
-    def advance(self, run: Run) -> None:
+    def advance(self, run: EngineRun) -> None:
         """Make the next stage the current one, from the run's position on."""
         self.index += 1
         self.end_reason = ""
@@ -178,7 +127,7 @@ class StageProgress:
             steps, per_epoch = saved
         self.stage_span = ScheduleSpan(int(self.stage_start["st"]), steps, per_epoch)
 
-    def end(self, run: Run, reason: str) -> None:
+    def end(self, run: EngineRun, reason: str) -> None:
         """End the current stage after this step, or the run if it is the last stage."""
         if self.is_last:
             run.stop(reason, status="finished")
@@ -186,7 +135,7 @@ class StageProgress:
             self.end_reason = reason
             run.feed.interrupt()
 
-    def plan_stage_end(self, run: Run) -> None:
+    def plan_stage_end(self, run: EngineRun) -> None:
         """Plan the end of the current stage by its length."""
         stage, index = self.stage, self.index
         if stage.length is None:
@@ -195,13 +144,13 @@ class StageProgress:
         at = Every(self.stage_start.get(unit, 0) + stage.length.amount, unit)
         name = f"stop: {reason}" if self.is_last else f"end of stage {stage.name}"
 
-        def end_in_time(run: Run) -> None:
+        def end_in_time(run: EngineRun) -> None:
             if self.index == index:  # else a metric ended it before
                 self.end(run, reason)
 
         run.plan.add_once(name, at, end_in_time)
 
-    def check_until(self, run: Run, metrics: Mapping[str, float]) -> None:
+    def check_until(self, run: EngineRun, metrics: Mapping[str, float]) -> None:
         """End the current stage if new values of metrics say so."""
         until = self.stage.until
         if until is None or self.end_reason or run.step <= self.stage_start["st"]:
@@ -223,7 +172,7 @@ class StageProgress:
             self._best = Monitor(monitor.metric, monitor.mode, min_delta=monitor.min_delta)
         return self._best
 
-    def find_rate(self, run: Run) -> Rate:
+    def find_rate(self, run: EngineRun) -> Rate:
         """The owner of the learning rate of a run from its position on."""
         if self.pinned_rate is not None:
             return self.pinned_rate
@@ -276,8 +225,3 @@ class StageProgress:
         self._best, self._num_worse = None, state["worse"]
         if state["best"] is not None and monitor is not None:
             self._get_best(monitor).load_state_dict(state["best"])
-
-
-def merge_task_params(stages: Iterable[Stage]) -> dict[str, Any]:
-    """The arguments of the task in the last one of some stages."""
-    return {name: value for stage in stages for name, value in stage.task.items()}

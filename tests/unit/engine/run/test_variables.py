@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.interfaces.options import EngineOptions
-from epochal.engine.measure.variables import request_variables
-from epochal.engine.parts import Environment, Options
+from epochal.engine.interfaces.options import EngineOptions, Options
+from epochal.engine.run.environment import Environment
+from epochal.engine.run.variables import request_variables
 from epochal.errors import TaskError
 from epochal.hooks.recording import Recording
 from epochal.testing import Ledger, TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 class Warming(TinyTask):
@@ -27,7 +27,7 @@ class Warming(TinyTask):
         self.heat = 0
         self.asked = 0
 
-    def run_start(self, run: Run) -> None:
+    def run_start(self, run: EngineRun) -> None:
         run.variables["heat"] = self.read_heat
 
     def onTrainBatchEnd(self) -> None:
@@ -59,7 +59,7 @@ class Naming(Hook):
     def __init__(self, value: object) -> None:
         self._value = value
 
-    def run_start(self, run: Run) -> None:
+    def run_start(self, run: EngineRun) -> None:
         run.variables["own"] = lambda: self._value
 
 
@@ -94,7 +94,7 @@ def test_a_variable_that_is_no_number_is_refused(value: object, shown: str) -> N
 
 def test_a_variable_that_raises_is_named() -> None:
     class Broken(Hook):
-        def run_start(self, run: Run) -> None:
+        def run_start(self, run: EngineRun) -> None:
             run.variables["ratio"] = lambda: 1 / 0
 
     with pytest.raises(ZeroDivisionError) as error:

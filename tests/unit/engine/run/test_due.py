@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine.parts import Hands, Sums, make_run
-from epochal.engine.events.due import (
+from epochal.engine.interfaces.every import Every
+from epochal.engine.measure.clock import Clock
+from epochal.engine.run.due import (
     END_PRIORITY,
     Alarm,
     Due,
@@ -17,15 +19,13 @@ from epochal.engine.events.due import (
     restore_due_times,
     run_position,
 )
-from epochal.engine.interfaces.every import Every
-from epochal.engine.measure.clock import Clock
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 @pytest.fixture
-def run() -> Run:
+def run() -> EngineRun:
     run = make_run()
     run.clock = Clock(Hands())
     return run
@@ -35,13 +35,13 @@ def due(every: str) -> Due:
     return Due("test", 0, Every.parse(every), lambda run: None)
 
 
-def test_the_position_is_measured_in_each_unit(run: Run) -> None:
+def test_the_position_is_measured_in_each_unit(run: EngineRun) -> None:
     run.step, run.epoch, run.feed.samples = 3, 2, 5
     run.clock.now.seconds = 7.0
     assert [run_position(run, unit) for unit in ("st", "ep", "sa", "s")] == [3, 2, 5, 7.0]
 
 
-def test_calls_are_due_at_multiples_of_the_period(run: Run) -> None:
+def test_calls_are_due_at_multiples_of_the_period(run: EngineRun) -> None:
     thing = due("5st")
     run.step = 7
     thing.set_next_time(run)
@@ -53,7 +53,7 @@ def test_calls_are_due_at_multiples_of_the_period(run: Run) -> None:
     assert thing.at == 15
 
 
-def test_periods_in_samples_are_checked_at_the_earliest_possible_step(run: Run) -> None:
+def test_periods_in_samples_are_checked_at_the_earliest_possible_step(run: EngineRun) -> None:
     thing = due("18sa")
     thing.set_next_time(run)
     assert thing.earliest_step(run) == 5  # batches of 4: the fifth may reach 20

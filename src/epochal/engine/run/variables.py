@@ -21,7 +21,7 @@ from epochal.errors import TaskError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
     Variable = Callable[[], float | Tensor]
 
@@ -29,7 +29,7 @@ LOSS_SCALE = "loss_scale"
 """The factor of losses with fp16."""
 
 
-def request_variables(run: Run) -> Callable[[], dict[str, float]]:
+def request_variables(run: EngineRun) -> Callable[[], dict[str, float]]:
     """Read all variables and learning rates asynchronously; returns a function for their values.
 
     Raises:
@@ -47,7 +47,7 @@ def request_variables(run: Run) -> Callable[[], dict[str, float]]:
     return lambda: known | {name: float(copy.read()[0]) for name, copy in copies.items()}
 
 
-def _call_variables(run: Run) -> dict[str, float | Tensor]:
+def _call_variables(run: EngineRun) -> dict[str, float | Tensor]:
     variables: Mapping[str, Variable] = run.variables
     values: dict[str, float | Tensor] = {}
     for name, variable in variables.items():

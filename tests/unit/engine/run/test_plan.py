@@ -11,14 +11,15 @@ import torch
 from engine.parts import Hands, make_run
 from epochal.engine import Every, Hook
 from epochal.engine.events.events import Events
-from epochal.engine.events.step_plan import Plan, PlanRow
 from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
+from epochal.engine.run.plan import Plan, PlanRow
+from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 class SilentAlarm:
@@ -40,18 +41,18 @@ class Noting(Hook):
         self.priority = priority
         self.steps: list[int] = []
 
-    def step_end(self, run: Run) -> None:
+    def step_end(self, run: EngineRun) -> None:
         self.steps.append(run.step)
 
 
 @pytest.fixture
-def run() -> Run:
+def run() -> EngineRun:
     run = make_run()
     run.clock = Clock(Hands())
     return run
 
 
-def take_steps(run: Run, plan: Plan, count: int) -> int:
+def take_steps(run: EngineRun, plan: Plan, count: int) -> int:
     """Step as the loop does; says how often the plan was asked."""
     asked = 0
     for _ in range(count):
@@ -63,14 +64,14 @@ def take_steps(run: Run, plan: Plan, count: int) -> int:
     return asked
 
 
-def test_without_listeners_nothing_is_due(run: Run) -> None:
+def test_without_listeners_nothing_is_due(run: EngineRun) -> None:
     plan = Plan(Events())
     plan.start(run)
     assert plan.next_due == sys.maxsize
     assert take_steps(run, plan, 1000) == 0
 
 
-def test_a_period_in_steps_is_exact_and_other_steps_are_not_due(run: Run) -> None:
+def test_a_period_in_steps_is_exact_and_other_steps_are_not_due(run: EngineRun) -> None:
     hook = Noting("50st")
     plan = Plan(Events([hook]))
     plan.start(run)
@@ -78,7 +79,7 @@ def test_a_period_in_steps_is_exact_and_other_steps_are_not_due(run: Run) -> Non
     assert hook.steps == [50, 100, 150, 200]
 
 
-def test_a_period_of_zero_is_never_and_divides_by_nothing_defect_14(run: Run) -> None:
+def test_a_period_of_zero_is_never_and_divides_by_nothing_defect_14(run: EngineRun) -> None:
     hook = Noting(0)
     plan = Plan(Events([hook]))
     plan.start(run)
@@ -88,7 +89,7 @@ def test_a_period_of_zero_is_never_and_divides_by_nothing_defect_14(run: Run) ->
     assert plan.describe() == []
 
 
-def test_periods_in_samples_are_due_at_the_step_that_reaches_them(run: Run) -> None:
+def test_periods_in_samples_are_due_at_the_step_that_reaches_them(run: EngineRun) -> None:
     hook = Noting("10sa")
     plan = Plan(Events([hook]))
     plan.start(run)
@@ -96,7 +97,7 @@ def test_periods_in_samples_are_due_at_the_step_that_reaches_them(run: Run) -> N
     assert hook.steps == [3, 5, 8, 10]
 
 
-def test_several_periods_come_in_order_of_priority(run: Run) -> None:
+def test_several_periods_come_in_order_of_priority(run: EngineRun) -> None:
     order: list[str] = []
     events = Events()
     for name, priority in (("late", 600), ("early", 100)):
@@ -111,7 +112,7 @@ def test_several_periods_come_in_order_of_priority(run: Run) -> None:
     assert order == ["early", "late", "evaluate", "stop"]
 
 
-def test_a_hook_without_the_train_split_has_no_step_end(run: Run) -> None:
+def test_a_hook_without_the_train_split_has_no_step_end(run: EngineRun) -> None:
     hook = Noting()
     hook.on = ("val",)
     plan = Plan(Events([hook]))
@@ -120,14 +121,14 @@ def test_a_hook_without_the_train_split_has_no_step_end(run: Run) -> None:
     assert hook.steps == []
 
 
-def test_wake_makes_the_current_step_due_once(run: Run) -> None:
+def test_wake_makes_the_current_step_due_once(run: EngineRun) -> None:
     plan = Plan(Events())
     plan.start(run)
     plan.wake()
     assert take_steps(run, plan, 5) == 1
 
 
-def test_a_wake_during_due_calls_is_not_lost(run: Run) -> None:
+def test_a_wake_during_due_calls_is_not_lost(run: EngineRun) -> None:
     events = Events()
     plan = Plan(events)
     events.add_function("step_end", plan.wake, priority=0, every="5st")
@@ -137,7 +138,7 @@ def test_a_wake_during_due_calls_is_not_lost(run: Run) -> None:
     assert take_steps(run, plan, 1) == 1
 
 
-def test_periods_in_time_wake_the_plan(run: Run) -> None:
+def test_periods_in_time_wake_the_plan(run: EngineRun) -> None:
     hook, alarm = Noting("10s"), SilentAlarm()
     plan = Plan(Events([hook]), alarm=alarm)
     plan.start(run)
@@ -150,7 +151,7 @@ def test_periods_in_time_wake_the_plan(run: Run) -> None:
     assert alarm.asked == [10, 8]
 
 
-def test_an_early_alarm_is_set_again(run: Run) -> None:
+def test_an_early_alarm_is_set_again(run: EngineRun) -> None:
     hook, alarm = Noting("10s"), SilentAlarm()
     plan = Plan(Events([hook]), alarm=alarm)
     plan.start(run)
@@ -160,12 +161,12 @@ def test_an_early_alarm_is_set_again(run: Run) -> None:
     assert (hook.steps, alarm.asked) == ([], [10, 0.5])
 
 
-def test_due_calls_stay_due_when_listeners_are_added(run: Run) -> None:
+def test_due_calls_stay_due_when_listeners_are_added(run: EngineRun) -> None:
     seen: list[int] = []
     events, added = Events(), Noting("3st")
     plan = Plan(events)
 
-    def add(run: Run) -> None:
+    def add(run: EngineRun) -> None:
         if run.step == 2:
             events.add_hook(added)
             plan.start(run)
@@ -178,12 +179,12 @@ def test_due_calls_stay_due_when_listeners_are_added(run: Run) -> None:
     assert added.steps == [3, 6]
 
 
-def test_hooks_of_one_class_keep_their_times_when_listeners_are_added(run: Run) -> None:
+def test_hooks_of_one_class_keep_their_times_when_listeners_are_added(run: EngineRun) -> None:
     events = Events()
     plan = Plan(events)
 
     class Adding(Noting):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             super().step_end(run)
             plan.start(run)
 
@@ -195,7 +196,7 @@ def test_hooks_of_one_class_keep_their_times_when_listeners_are_added(run: Run) 
     assert [hook.steps for hook in hooks] == [[2, 4]] * 3
 
 
-def test_a_single_call_does_not_run_again_when_listeners_are_added(run: Run) -> None:
+def test_a_single_call_does_not_run_again_when_listeners_are_added(run: EngineRun) -> None:
     seen: list[int] = []
     plan = Plan(Events())
     plan.add_once("look", Every(2, "st"), lambda run: seen.append(run.step), priority=100)
@@ -206,7 +207,7 @@ def test_a_single_call_does_not_run_again_when_listeners_are_added(run: Run) -> 
     assert seen == [2]
 
 
-def test_calls_can_be_added_during_the_run(run: Run) -> None:
+def test_calls_can_be_added_during_the_run(run: EngineRun) -> None:
     seen: list[str] = []
     plan = Plan(Events())
     plan.start(run)
@@ -216,7 +217,7 @@ def test_calls_can_be_added_during_the_run(run: Run) -> None:
     assert seen == ["once 2", "often 3", "often 6"]
 
 
-def test_periods_in_epochs_are_due_between_epochs(run: Run) -> None:
+def test_periods_in_epochs_are_due_between_epochs(run: EngineRun) -> None:
     hook = Noting("2ep")
     plan = Plan(Events([hook]))
     plan.start(run)
@@ -226,7 +227,7 @@ def test_periods_in_epochs_are_due_between_epochs(run: Run) -> None:
     assert hook.steps == [10, 20]
 
 
-def test_periods_in_time_are_due_between_epochs_too(run: Run) -> None:
+def test_periods_in_time_are_due_between_epochs_too(run: EngineRun) -> None:
     plan = Plan(Events(), alarm=SilentAlarm())
     plan.add_once("stop", Every(5, "s"), lambda run: run.stop("max_time"))
     plan.start(run)
@@ -242,9 +243,9 @@ def test_the_plan_can_be_described_before_the_run() -> None:
         on = ("val", "test")
         every = Every.parse("2ep")
 
-        def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None: ...
+        def epoch_end(self, run: EngineRun, split: str, metrics: dict[str, float]) -> None: ...
 
-        def run_start(self, run: Run) -> None: ...
+        def run_start(self, run: EngineRun) -> None: ...
 
     plan = Plan(Events([Noting(), Noting("50st", priority=100), Watching()]))
     plan.add_period("evaluate val", Every(1, "ep"), lambda run: None)
@@ -260,7 +261,7 @@ def test_the_plan_can_be_described_before_the_run() -> None:
 
 
 def test_requested_means_are_delivered_first_at_the_next_boundary(
-    run: Run,
+    run: EngineRun,
 ) -> None:
     order: list[str] = []
     events = Events()
@@ -284,14 +285,14 @@ def test_requested_means_are_delivered_first_at_the_next_boundary(
     assert run.events.has_run_user_code
 
 
-def test_learning_rates_set_by_hooks_are_adopted(run: Run) -> None:
-    def set_rate(run: Run) -> None:
+def test_learning_rates_set_by_hooks_are_adopted(run: EngineRun) -> None:
+    def set_rate(run: EngineRun) -> None:
         run.optimizer.param_groups[0]["lr"] = 0.5
 
     events = Events()
     events.add_function("step_end", set_rate, priority=100, every="2st")
     plan = Plan(events)
-    run.updater.bind(run)
+    run.part(Updater).bind(run)
     plan.start(run)
     take_steps(run, plan, 2)
-    assert run.updater.rate.values == [0.5]
+    assert run.rate.values == [0.5]

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from epochal.engine.interfaces.every import Every
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 END_PRIORITY = 20_000
 """Priority of calls that end the run: after everything else at a position."""
@@ -27,24 +28,24 @@ class Due:
     name: str
     priority: int
     every: Every
-    call: Callable[[Run], object]
+    call: Callable[[EngineRun], object]
     at: float = math.inf
     """The next position at which it is due, in units of ``every``."""
 
     is_once: bool = False
 
-    def set_next_time(self, run: Run) -> None:
+    def set_next_time(self, run: EngineRun) -> None:
         """Set the first time after the position of the run."""
         if self.is_once:
             self.at = self.every.amount
         else:
             self.at = self.every.after(run_position(run, self.every.unit))
 
-    def is_due(self, run: Run) -> bool:
+    def is_due(self, run: EngineRun) -> bool:
         """Whether the run has reached its next time."""
         return run_position(run, self.every.unit) >= self.at
 
-    def run_and_reschedule(self, run: Run) -> None:
+    def run_and_reschedule(self, run: EngineRun) -> None:
         """Call it and set the next time; it stays due if it is interrupted or fails."""
         before = self.at
         if self.is_once:
@@ -59,7 +60,7 @@ class Due:
             self.at = before
             raise
 
-    def earliest_step(self, run: Run) -> float:
+    def earliest_step(self, run: EngineRun) -> float:
         """A lower bound of the step at which it is due."""
         if self.every.unit == "st" or self.at == math.inf:
             return self.at
@@ -85,7 +86,9 @@ def list_due_times(dues: Iterable[Due]) -> list[tuple[Any, ...]]:
     return [(*_key(due), due.at) for due in dues]
 
 
-def restore_due_times(dues: Iterable[Due], times: Iterable[tuple[Any, ...]], run: Run) -> None:
+def restore_due_times(
+    dues: Iterable[Due], times: Iterable[tuple[Any, ...]], run: EngineRun
+) -> None:
     """Restore the next times from a checkpoint.
 
     Calls that it does not have count from the position of the run, and so do the limits of the

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from epochal.engine.device.move import batch_size
-from epochal.engine.step.loss_inputs import (
+from epochal.engine.loss.loss_inputs import (
     Function,
     Route,
     example_route,

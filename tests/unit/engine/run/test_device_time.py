@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.parts import make_run
-from epochal.engine.device.step_time import DeviceTime, NoDeviceTime, choose_device_time
+from epochal.engine.run.device_time import DeviceTime, NoDeviceTime, choose_device_time
 
 if TYPE_CHECKING:
     from epochal.engine import Run

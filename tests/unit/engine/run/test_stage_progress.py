@@ -10,8 +10,9 @@ import pytest
 from engine.parts import Diary, Hands, Scored, fit, make_run
 from epochal.config import parse_condition, parse_duration
 from epochal.engine import Hook, Monitor, Run
+from epochal.engine.interfaces.stage import Plateau, Stage
 from epochal.engine.measure.clock import Clock
-from epochal.engine.stages.stage import Plateau, Stage, StageProgress
+from epochal.engine.run.stage_progress import StageProgress
 from epochal.errors import CheckpointError, ConfigError
 
 

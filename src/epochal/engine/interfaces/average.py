@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from epochal.engine.events.due import run_position
-
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -14,7 +12,6 @@ if TYPE_CHECKING:
 
     from epochal.config.duration import Duration
     from epochal.engine.interfaces.every import Every
-    from epochal.engine.run import Run
 
 AVERAGED_SPLIT = "val_ema"
 """The split in names of metrics that ``val`` has with averaged weights, of any kind."""
@@ -58,17 +55,3 @@ class Average(ABC):
     @abstractmethod
     def state_tensors(self) -> dict[str, Tensor]:
         """All that ``update`` changes, by name."""
-
-
-def add_averaging(run: Run) -> None:
-    """Plan the updates of the run's average, if it is updated between steps."""
-    average = run.average
-    if average is None or average.every is None:
-        return
-    begin = average.begin
-
-    def update(run: Run) -> None:
-        if begin is None or run_position(run, begin.unit) >= begin.amount:
-            average.update()
-
-    run.plan.add_period("average", average.every, update)

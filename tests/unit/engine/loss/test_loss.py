@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from engine.parts import Sums, adder, fit, make_run, weights
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.errors import ConfigError, Place, TaskError
 
 OUT = {"logits": torch.tensor([[2.0, 0.0], [0.5, 1.5]]), "size": torch.tensor([1.0, 2.0])}

@@ -12,7 +12,7 @@ from epochal.engine.interfaces.every import Every
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 PERIOD = Every(64, "st")
 PLAN_NAME = "time the device"
@@ -50,11 +50,11 @@ class DeviceTime:
         self._behind: list[float] = [0, 0.0]  # steps, seconds
         self._waiting: list[float] = [0, 0.0]
 
-    def add_to(self, run: Run) -> None:
+    def add_to(self, run: EngineRun) -> None:
         """Time a step every ``PERIOD``."""
         self._due = run.plan.add_period(PLAN_NAME, PERIOD, self.mark_step)
 
-    def mark_step(self, run: Run) -> None:
+    def mark_step(self, run: EngineRun) -> None:
         """Set the mark before the next step, or after the step just taken."""
         if self._begun:
             self._end(run)
@@ -80,7 +80,7 @@ class DeviceTime:
             "step_seconds": seconds / steps,
         }
 
-    def _end(self, run: Run) -> None:
+    def _end(self, run: EngineRun) -> None:
         begun, self._begun = self._begun, ()
         # At epoch ends and evaluations there is other work between the marks.
         if read_timing_position(run) == (begun[0] + 1, *begun[1:]):
@@ -104,7 +104,7 @@ class DeviceTime:
 class NoDeviceTime:
     """For devices that work in step with the host."""
 
-    def add_to(self, run: Run) -> None:
+    def add_to(self, run: EngineRun) -> None:
         """Do nothing."""
 
     def read(self) -> dict[str, float]:
@@ -124,6 +124,6 @@ def _cuda_event() -> TimingEvent:
     return cast("TimingEvent", event)  # it measures its own kind only
 
 
-def read_timing_position(run: Run) -> tuple[int, ...]:
+def read_timing_position(run: EngineRun) -> tuple[int, ...]:
     """The step, and numbers that an epoch end or an evaluation changes."""
     return run.step, run.epoch, *run.evaluated_at.values()
