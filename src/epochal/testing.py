@@ -19,13 +19,13 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import EVENTS, Hook
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.interfaces.options import LogOptions, Options, TrainOptions
 from epochal.engine.interfaces.task import Task
-from epochal.engine.live_run import LiveRun
 from epochal.engine.parts import Parts
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.runner import Predict, Runner, Test, Train
@@ -160,7 +160,7 @@ def tiny_run(
         hooks=hooks,
         monitor=None if monitor is None else Monitor.parse(monitor),
     )
-    return LiveRun(parts, options or short_options(), setting)
+    return create_run(parts, options or short_options(), setting)
 
 
 def short_options(*, log: LogOptions | None = None, **train: object) -> Options:

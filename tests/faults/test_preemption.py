@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.engine import Environment, Parts, Run, Train
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import Options, TrainOptions
 from epochal.engine.process.signals import is_interrupted_or_preempted
@@ -59,7 +60,7 @@ def build(setting: dict[str, Any]) -> Run:
         hooks=[Recording(every="3st")],
     )
     options = Options(train=TrainOptions(for_="2ep", eval_every="3st", sanity_batches=0))  # type: ignore[arg-type]  # as users write it
-    return Run(parts, options, Environment(**setting))
+    return create_run(parts, options, Environment(**setting))
 
 
 class Lines:

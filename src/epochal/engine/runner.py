@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from epochal.engine.capture.choose_step import choose_step
-from epochal.engine.device.device_memory import find_empty_cache
+from epochal.engine.device import device_memory
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.feed.feed import named_loaders, require_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
@@ -114,7 +114,7 @@ class Train(Runner):
         run.set_part(ChangedAttributes, ChangedAttributes(run))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
-        empty_cache = find_empty_cache(run.device)
+        empty_cache = device_memory.find_empty_cache(run.device)
         if empty_cache is not None:
             every = run.options.engine.empty_cache_every
             run.plan.add_period("empty the cache", every, lambda _: empty_cache())

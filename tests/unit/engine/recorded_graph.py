@@ -46,14 +46,13 @@ class RecordedGraph:
         RecordedGraph.captures += 1
         self._run = run
         inputs, self.inputs = map_tensors(microbatches, lambda tensor: tensor.detach().clone())
-        finish = run.finish_batch
-        run.finish_batch = run.part(BatchFunctions).report
-        recorder = Recorder()
-        try:
-            with run.meter.capture_additions() as self._notes, recorder:
-                update(run, inputs)
-        finally:
-            run.finish_batch = finish
+        recorder, report = Recorder(), run.part(BatchFunctions).report
+        with (
+            run.finishing_batches_by(report),
+            run.meter.capture_additions() as self._notes,
+            recorder,
+        ):
+            update(run, inputs)
         self._operations = recorder.operations
 
     def replay(self, tensors: list[Tensor]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from epochal.engine.step.build_step import BatchFunctions
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, Problem, nearest
 
@@ -40,14 +41,14 @@ class CompiledSteps:
         self._update = update
         self._calls = run.part(TaskCalls)
         self._plain: Compute = run.part(TaskCalls).compute
-        self._train_batch: object = None
+        self._functions: object = None
 
     def __call__(self, microbatches: Microbatches) -> None:
         """Take one step."""
         loss = self._run.loss
         if loss is not None and not loss.is_complete:
             pass  # the first batch completes it, and is not compiled
-        elif self._run.train_batch is not self._train_batch:
+        elif self._run.part(BatchFunctions) is not self._functions:
             self._compile()
         self._update(self._run, microbatches)
 
@@ -58,7 +59,7 @@ class CompiledSteps:
             self._calls, self._plain = calls, calls.compute
         calls.compute = self._plain
         calls.compute = compile_forward_and_loss(self._run, has_one_shape=False)
-        self._train_batch = self._run.train_batch  # replaced too when a listener is added
+        self._functions = self._run.part(BatchFunctions)  # replaced too when a listener is added
 
 
 def require_compile_backend(run: EngineRun) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
@@ -18,6 +17,7 @@ from epochal.engine.feed.feed import Feed, read_task_attribute
 from epochal.engine.interfaces.hook import ALIASES, EVENTS, USER_PRIORITY
 from epochal.engine.interfaces.run import Run
 from epochal.engine.interfaces.shared_store import Store
+from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
@@ -30,6 +30,7 @@ from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
@@ -68,8 +69,28 @@ class BadStep:
     batches: range
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunMethods:
+    """What a run does with code of the folders above this one; ``create_run`` has it."""
+
+    bind: Callable[[EngineRun], None]
+    """Finds the methods of task, model and metrics again."""
+
+    build_batch_functions: Callable[[EngineRun], None]
+    save_if_requested: Callable[[EngineRun], None]
+    watch_losses: Callable[[EngineRun], Callable[[str, float], None]]
+    """Makes a function that gets the means of losses that are not finite."""
+
+    evaluate: Callable[[EngineRun, str], dict[str, float]]
+    change_optim: Callable[..., None]
+    save_media: Callable[..., Path | None]
+    register_flops: Callable[..., int]
+
+
+@final
 class EngineRun(Run):
-    """A run with what only the engine needs; ``LiveRun`` completes it with code above this folder.
+    """A run with what only the engine needs.
 
     Objects whose classes are above this folder, such as the updater, are found by class:
     ``run.part(Updater)``.
@@ -81,8 +102,7 @@ class EngineRun(Run):
         stages: In order; at least one.
         options: The options of the sections that the engine reads.
         environment: Config, folder, device and writer.
-        notice: Gets the name and mean of values that are not finite.
-        at_boundary: Called after everything that is due at a position.
+        methods: What it does with code of the folders above.
     """
 
     step = first_step = epoch = batch_index = 0
@@ -135,9 +155,9 @@ class EngineRun(Run):
         *,
         options: Options,
         environment: Environment,
-        notice: Callable[[str, float], None],
-        at_boundary: Callable[[EngineRun], object],
+        methods: RunMethods,
     ) -> None:
+        self._methods = methods
         self.options = options
         self.config, self.tag, self.seed = environment.config, environment.tag, environment.seed
         self.dir, self.checkpoint_dir = environment.dir, environment.checkpoint_dir
@@ -161,8 +181,8 @@ class EngineRun(Run):
         self.clock = Clock(times=environment.times)
         self.course = StageProgress(stages)
         self.events = Events(hooks, task=task)
-        self.plan = Plan(self.events, at_boundary=at_boundary)
-        self.meter = Meter(self.device, notice=notice, wake=self.plan.wake)
+        self.plan = Plan(self.events, at_boundary=methods.save_if_requested)
+        self.meter = Meter(self.device, notice=methods.watch_losses(self), wake=self.plan.wake)
         self.feed = Feed(
             task,
             seed=self.seed,
@@ -174,13 +194,9 @@ class EngineRun(Run):
         self._train: TrainBatch
         self._finish: FinishBatch
 
-    @abstractmethod
     def bind(self) -> None:
         """Find the methods of task, model and metrics again; needed after one was replaced."""
-
-    @abstractmethod
-    def build_batch_functions(self) -> None:
-        """Build the functions for each batch again; needed when listeners were added."""
+        self._methods.bind(self)
 
     def set_batch_functions(self, train: TrainBatch, finish: FinishBatch) -> None:
         """Set what ``train_batch`` and ``finish_batch`` do, and restart the plan."""
@@ -283,7 +299,7 @@ class EngineRun(Run):
         every: object = None,
     ) -> None:
         self.events.add_function(event, function, priority=priority, every=every)
-        self.build_batch_functions()
+        self._methods.build_batch_functions(self)
 
     @override
     def stop(self, reason: str, *, status: str = "stopped") -> None:
@@ -314,6 +330,26 @@ class EngineRun(Run):
     @override
     def register_caches(self, caches: Mapping[str, Any]) -> None:
         self.caches.update(caches)
+
+    @override
+    def save_media(
+        self, name: str, data: object, *, kind: str = "", suffix: str = "", step: int | None = None
+    ) -> Path | None:
+        return self._methods.save_media(self, name, data, kind=kind, suffix=suffix, step=step)
+
+    @override
+    def evaluate(self, split: str = "val") -> dict[str, float]:
+        return self._methods.evaluate(self, split_name(split))
+
+    @override
+    def change_optim(self, **changes: object) -> None:
+        self._methods.change_optim(self, **changes)
+
+    @override
+    def register_flops(
+        self, data: Mapping[str, Any] | None = None, keys: Sequence[str] = ()
+    ) -> int:
+        return self._methods.register_flops(self, data, keys)
 
     @override
     def train_batch(self, batch: Batch) -> Outcome:

@@ -281,7 +281,7 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
         lambda run, state: restore_optimizer(run.optimizer, name_all_parameters(run), state),
         owner="optimizer",
     ),
-    _object_part("rate", "updater.rate", owner="optimizer"),
+    _object_part("rate", "rate", owner="optimizer"),
     SavedPart(
         "average",
         lambda run: run.average.state_tensors(),

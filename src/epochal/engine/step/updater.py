@@ -82,7 +82,7 @@ class Updater:
         self.optimizer = run.optimizer
         self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
         self._read_parameters()
-        self.rate = run.course.find_rate(run)
+        self.rate = run.rate = run.course.find_rate(run)
         self._bind_guard(run)
         self._model = run.model
         if run.average is not None and self.average is not run.average:

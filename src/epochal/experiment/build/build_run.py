@@ -14,6 +14,7 @@ from epochal.engine import (
     Runner,
     Test,
 )
+from epochal.engine.create_run import create_run
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.interfaces.options import (
     CheckpointOptions,
@@ -22,7 +23,6 @@ from epochal.engine.interfaces.options import (
     TrainOptions,
 )
 from epochal.engine.interfaces.schedule import OptimizerSchedules
-from epochal.engine.live_run import LiveRun
 from epochal.engine.tracking.tracker import is_installed
 from epochal.experiment.build.build_parts import build_loss, model_dtype, require_loss_parameters
 from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
@@ -122,7 +122,7 @@ def build_run(
     record.add_given(_record_given(assembly, parts))
     if record.resume_point is None:
         record.writer.write_observed(assembly.builder.observed)
-    return LiveRun(parts, options, _build_environment(assembly, record, task)), runner
+    return create_run(parts, options, _build_environment(assembly, record, task)), runner
 
 
 def _record_given(assembly: Assembly, parts: Parts) -> list[str]:

@@ -273,15 +273,14 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 
 def test_a_save_is_requested_only_after_the_first_step() -> None:
-    asked: list[str] = []
     run = make_run()
-    preemption = Preemption(run, lambda run, reason: asked.append(reason))
+    preemption = Preemption(run)
     with pytest.raises(Preempted, match="SIGTERM ended the run at once"):
         preemption.handle_signal(signal.SIGTERM)
-    assert (asked, run.plan.next_due) == ([], 0)
+    assert (run.save_reasons, run.plan.next_due) == ("", 0)
     run.step = 4
     preemption.handle_signal(signal.SIGUSR1)
-    assert asked == ["preempted"]
+    assert run.save_reasons == "preempted"
     assert is_interrupted_or_preempted(run)
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from engine.parts import Diary, Points, Sums, fit, make_run
 from epochal.engine import Environment, Metric, Options, Parts, Run, RunResult
+from epochal.engine.create_run import create_run
 from epochal.errors import ConfigError, TaskError
 
 
@@ -241,7 +242,7 @@ def test_classes_instead_of_objects_are_refused() -> None:
     with pytest.raises(TaskError, match=r"task: is the class Sums, .*\n  create one: task=Sums\("):
         make_run(Sums)
     with pytest.raises(TaskError, match=r"model: is the class Linear, not an object"):
-        Run(Parts(task=Sums(), model=nn.Linear))
+        create_run(Parts(task=Sums(), model=nn.Linear))
 
 
 def test_parts_options_and_environment_are_frozen() -> None:
