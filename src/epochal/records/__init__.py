@@ -10,7 +10,7 @@ from epochal.records.folder.media import read_media
 from epochal.records.folder.provenance import collect_provenance, explain
 from epochal.records.folder.record import Point, RunRecord, RunSummary
 from epochal.records.folder.writer import NullWriter, RunWriter, Status, Writer
-from epochal.records.machine.machine import describe_machine
+from epochal.records.machine import describe_machine
 from epochal.records.metrics.points import read_points, read_series
 
 if TYPE_CHECKING:

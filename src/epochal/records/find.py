@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from epochal.errors import RecordError, suggest
 from epochal.records.folder.record import read_folder
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, INDEX_FILE
-from epochal.records.layout.run_folders import is_run_folder, iter_run_folders, parse_start_time
+from epochal.records.layout.run_folders import (
+    EPOCHAL_DIR,
+    INDEX_FILE,
+    is_run_folder,
+    iter_run_folders,
+    parse_start_time,
+)
 
 if TYPE_CHECKING:
     from epochal.records.folder.record import RunRecord, RunSummary

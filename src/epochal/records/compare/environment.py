@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.records.compare.difference import RunValue
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
-from epochal.records.layout.coerce import as_mapping
-from epochal.records.layout.config_leaves import iter_leaves
+from epochal.records.layout.coerce import as_mapping, iter_leaves
 
 if TYPE_CHECKING:
     from epochal.records.compare.difference import ValueTable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.records.compare.difference import RunValue
 from epochal.records.folder.provenance import format_origin, get_newest_origins
-from epochal.records.layout.config_leaves import iter_leaves
+from epochal.records.layout.coerce import iter_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

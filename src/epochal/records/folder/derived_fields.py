@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from epochal.records.folder.folder import RunFolder
 from epochal.records.folder.provenance import get_newest_origins
 from epochal.records.folder.readme import UNTITLED, parse_readme
-from epochal.records.layout.coerce import as_finite_numbers, as_text
-from epochal.records.layout.config_leaves import iter_leaves
+from epochal.records.layout.coerce import as_finite_numbers, as_text, iter_leaves
 from epochal.records.metrics.monitor import get_monitor_mode
 from epochal.records.metrics.time_spent import parse_time_spent
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
-from epochal.records.alive.heartbeat import is_heartbeat_stale
+from epochal.records.alive import is_heartbeat_stale
 from epochal.records.folder.configs import find_expanded_config, find_missing_configs
 from epochal.records.folder.folder import FOLDS_DIR
 from epochal.records.folder.provenance import apply_attempt_overrides

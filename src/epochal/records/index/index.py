@@ -11,9 +11,13 @@ from epochal.records.index import database as store
 from epochal.records.index.refresh import RefreshResult, refresh_tables
 from epochal.records.index.search_text import to_fts_query
 from epochal.records.index.sql_schema import create_tables
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, INDEX_FILE, make_epochal_dir
-from epochal.records.layout.run_folders import is_run_folder
-from epochal.records.machine.mounts import find_file_system, is_network_file_system
+from epochal.records.layout.run_folders import (
+    EPOCHAL_DIR,
+    INDEX_FILE,
+    is_run_folder,
+    make_epochal_dir,
+)
+from epochal.records.machine import find_file_system, is_network_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

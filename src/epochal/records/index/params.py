@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from epochal import durable
 from epochal.records.folder.provenance import get_newest_origins
 from epochal.records.index.sql_schema import MAX_INTEGER, MIN_INTEGER
-from epochal.records.layout.coerce import as_float
-from epochal.records.layout.config_leaves import iter_leaves
+from epochal.records.layout.coerce import as_float, iter_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

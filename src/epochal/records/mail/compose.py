@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import RecordError
-from epochal.records.alive.heartbeat import HEARTBEAT_FILE as HEARTBEAT
+from epochal.records.alive import HEARTBEAT_FILE as HEARTBEAT
 from epochal.records.folder.derived_fields import describe_error, seconds_of, step_of
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import utc_now

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
+from epochal.records.layout.run_folders import EPOCHAL_DIR, make_epochal_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.records.index.sql_schema import INTERNAL_COLUMNS, MAX_INTEGER, RUN_COLUMNS
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, INDEX_FILE
+from epochal.records.layout.run_folders import EPOCHAL_DIR, INDEX_FILE
 from epochal.records.query.compile import Compiler, Sql
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
 from epochal.records.query.names import AGE, FACTS, ConfigKey, Fact, Measure, NameResolver

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.index.made import make_run
 
+from epochal.records import machine
 from epochal.records.index import scan as walk
-from epochal.records.machine import mounts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ def test_network_file_system_is_noted(
     root: Path, epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mounts").write_text("server:/ / nfs4 rw 0 0\n")
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(machine, "MOUNTS", tmp_path / "mounts")
     assert "on a network file system" in epochal("index", "--runs-dir", root).out
 
 

@@ -1,9 +1,11 @@
-"""The lease of a run folder: one process works on it at a time; dead processes lose theirs."""
+"""Signs that a process works on a run folder: its lease, its heartbeat, and reserved disk space."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, final
@@ -108,3 +110,74 @@ def _locked_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+HEARTBEAT_FILE = "heartbeat.json"
+BEAT_SECONDS = 15.0
+STALE_AFTER_BEATS = 2
+"""Beats without a sign after which a process on another machine counts as lost."""
+
+
+@contextmanager
+def writing_heartbeat(folder: Path, *, seconds: float = BEAT_SECONDS) -> Iterator[None]:
+    """Touch the heartbeat of a folder every ``seconds`` during a block.
+
+    A thread does it, so that a long step or evaluation does not look like a crash.
+    """
+    path, is_over = folder / HEARTBEAT_FILE, threading.Event()
+    facts = {"host": host_name(), "pid": os.getpid(), "beat_seconds": seconds}
+    with suppress(OSError):  # the disk may be full; later writes report it
+        durable.write_json(path, facts)
+
+    def beat() -> None:
+        while not is_over.wait(seconds):
+            with suppress(OSError):
+                os.utime(path)
+
+    thread = threading.Thread(target=beat, name="epochal-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def is_heartbeat_stale(folder: Path) -> bool:
+    """Whether the heartbeat of a run is older than two beats; False without a heartbeat.
+
+    The clocks of machines that share files must agree; `epochal doctor` checks that.
+    """
+    path = folder / HEARTBEAT_FILE
+    try:
+        last = path.stat().st_mtime
+        facts = durable.decode_json(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    seconds = facts.get("beat_seconds") if isinstance(facts, dict) else None
+    beat = seconds if isinstance(seconds, int | float) and seconds > 0 else BEAT_SECONDS
+    return time.time() - last > STALE_AFTER_BEATS * beat
+
+
+RESERVE_FILE = "reserve"
+RESERVE_BYTES = 64 * 1024
+"""Enough for a result with a traceback, a status, and a mail to several recipients."""
+
+
+@contextmanager
+def reserving_disk_space(folder: Path) -> Iterator[None]:
+    """Reserve space in a folder during a block, or until ``release_reserve``."""
+    with suppress(OSError):  # the disk is full already; later writes report it
+        durable.write_bytes(
+            folder / RESERVE_FILE, os.urandom(RESERVE_BYTES)
+        )  # random bytes cannot be compressed
+    try:
+        yield
+    finally:
+        release_reserve(folder)
+
+
+def release_reserve(folder: Path) -> None:
+    """Free the space for the result, the status and mails."""
+    with suppress(OSError):
+        durable.remove_file(folder / RESERVE_FILE)

@@ -1,13 +1,22 @@
-"""Decides which runs a policy deletes, which it protects, and why."""
+"""Decides which runs a policy deletes, which it protects and why, and deletes them atomically."""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.records.alive import holding_lease
+from epochal.records.folder.record import read_folder
+from epochal.records.layout.os_errors import describe_os_error
+from epochal.records.layout.process import host_name, is_process_gone
+from epochal.records.layout.run_folders import EPOCHAL_DIR
 from epochal.records.metrics.monitor import MONITOR_KEYS, get_monitor_mode
 from epochal.records.query.names import ConfigKey
 from epochal.records.query.result_table import read_time
@@ -197,3 +206,74 @@ def _linked(folder: Path) -> Iterator[str]:
 def _owner_of(path: str, folders: Mapping[str, str]) -> str | None:
     above: Iterable[str] = (path, *map(str, Path(path).parents))
     return next((folders[one] for one in above if one in folders), None)
+
+
+def remove_run(folder: Path) -> None:
+    """Delete the folder of a run; it is renamed first, so that no partial run is visible.
+
+    Raises:
+        RecordError: It is running, or cannot be deleted.
+    """
+    _remove(folder, folder)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a run, but not its record.
+
+    Raises:
+        RecordError: It is running, or they cannot be deleted.
+    """
+    _remove(folder, folder / CHECKPOINTS_DIR)
+
+
+def finish_interrupted_removals(folders: Iterable[Path]) -> None:
+    """Delete what interrupted removals renamed in these folders."""
+    for folder in folders:
+        with suppress(OSError):  # another process may be doing the same
+            durable.remove_stale(folder, _is_stale)
+
+
+def get_code_store_dir(root: Path) -> Path:
+    """The folder with the code that runs share."""
+    from epochal.records.code.content_store import CODE_STORE_DIR  # not needed to list runs
+
+    return root / EPOCHAL_DIR / CODE_STORE_DIR
+
+
+def remove_unused_code(root: Path) -> int:
+    """Delete code that no run uses; gives the freed bytes."""
+    from epochal.records.code.content_store import ContentStore
+
+    return ContentStore(get_code_store_dir(root)).remove_unused()
+
+
+def _remove(folder: Path, target: Path) -> None:
+    try:
+        with _holding_lease_if_possible(folder):
+            # It may have been resumed since it was listed.
+            if read_folder(folder).summary.status in ACTIVE_STATUSES:
+                raise RecordError(f"{folder}: is running\n  wait for its end, or stop it first")
+            if target.is_dir():
+                durable.remove_tree(target, f"prune.{os.getpid()}")
+    except OSError as error:
+        reason = describe_os_error(error)
+        raise RecordError(
+            f"{target}: cannot be deleted: {reason}\n  check its permissions"
+        ) from error
+
+
+@contextmanager
+def _holding_lease_if_possible(folder: Path) -> Iterator[None]:
+    """Hold the lease of a run; on a full disk, where it cannot be written, only check it."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(holding_lease(folder))
+        except RecordError as error:
+            if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        yield
+
+
+def _is_stale(owner: str) -> bool:
+    word, _, number = owner.partition(".")
+    return word == "prune" and number.isdecimal() and is_process_gone(int(number), host=host_name())
