@@ -9,7 +9,7 @@ import pytest
 
 from epochal.records import machine
 from epochal.records.index import Index
-from epochal.records.index.verify import find_index_errors
+from epochal.records.index.index import find_index_errors
 from forked import Child
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ and check what is left on disk. Failures are ``WriteError``.
 from epochal.durable import system
 from epochal.durable.append import Appender, append_line, open_lines
 from epochal.durable.atomic import (
+    Blob,
     find_object,
     is_untouched,
     link_or_copy,
@@ -26,7 +27,6 @@ from epochal.durable.atomic import (
     write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
-from epochal.durable.safetensors_layout import Blob
 from epochal.durable.system import Operations, WriteError
 
 __all__ = [

@@ -14,7 +14,7 @@ from epochal.records.machine import describe_machine
 from epochal.records.metrics.points import read_points, read_series
 
 if TYPE_CHECKING:
-    from epochal.records.metrics.zoom import zoom
+    from epochal.records.metrics.curve_cache import zoom
 
 __all__ = [
     "NullWriter",
@@ -42,6 +42,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name != "zoom":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from epochal.records.metrics.zoom import zoom  # imports numpy
+    from epochal.records.metrics.curve_cache import zoom  # imports numpy
 
     return zoom

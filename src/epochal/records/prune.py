@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.alive import holding_lease
-from epochal.records.folder.record import read_folder
+from epochal.records.folder.record import MONITOR_KEYS, get_monitor_mode, read_folder
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.layout.run_folders import EPOCHAL_DIR
-from epochal.records.metrics.monitor import MONITOR_KEYS, get_monitor_mode
 from epochal.records.query.names import ConfigKey
-from epochal.records.query.result_table import read_time
+from epochal.records.query.values import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from epochal.records.metrics.monitor import Mode
+    from epochal.records.folder.record import Mode
     from epochal.records.query.ask import Answer
 
 ACTIVE_STATUSES = ("starting", "running")

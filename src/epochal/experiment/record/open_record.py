@@ -45,7 +45,7 @@ from epochal.records.alive import (
     reserving_disk_space,
     writing_heartbeat,
 )
-from epochal.records.folder.run_folder_report import report_run_folder
+from epochal.records.folder.folder import report_run_folder
 from epochal.records.layout.attempts import begin_attempt
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.metrics.time_spent import TimeSpent, parse_time_spent

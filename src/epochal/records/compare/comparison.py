@@ -12,12 +12,15 @@ from typing_extensions import override
 from epochal.errors import RecordError
 from epochal.records.compare.code import CodeComparison, compare_code
 from epochal.records.compare.curves import TOLERANCE, CurveComparison, compare_curves
-from epochal.records.compare.difference import SectionComparison, compare_tables
-from epochal.records.compare.environment import (
+from epochal.records.compare.difference import (
+    SectionComparison,
+    compare_tables,
     data_table,
     environment_table,
     hardware_table,
     package_table,
+    parameter_tables,
+    seed_table,
 )
 from epochal.records.compare.metrics import MetricComparison, compare_metrics
 from epochal.records.compare.replicate_groups import (
@@ -25,7 +28,6 @@ from epochal.records.compare.replicate_groups import (
     find_replicates,
     ignore_progress,
 )
-from epochal.records.compare.settings import parameter_tables, seed_table
 from epochal.records.find import read_run
 from epochal.text.formatting import format_count
 

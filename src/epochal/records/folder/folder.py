@@ -1,4 +1,4 @@
-"""Creates run folders, and names their parts."""
+"""Creates run folders, names their parts, and reports them to a supervisor."""
 
 from __future__ import annotations
 
@@ -206,3 +206,16 @@ def _require_inside(name: str, key: str) -> str:
             "  use a relative path without '..', such as 'plots'"
         )
     return str(path)
+
+
+RUN_FILE_VARIABLE = "EPOCHAL_RUN_FILE"
+"""The environment variable with the file to which the path of the folder is written."""
+
+
+def report_run_folder(folder: Path) -> bool:
+    """Report the folder once; gives whether a supervisor asked for it."""
+    target = os.environ.pop(RUN_FILE_VARIABLE, "")  # child processes must not inherit it
+    if target:
+        with suppress(OSError):  # a restart then begins a new run
+            durable.write_text(Path(target), str(folder.absolute()))
+    return bool(target)

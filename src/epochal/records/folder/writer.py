@@ -14,8 +14,7 @@ from epochal.records.folder.provenance import redact_provenance
 from epochal.records.layout import attempts
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import describe_process, utc_now
-from epochal.records.metrics.points import MetricWriter
-from epochal.records.metrics.row_format import POINT_FIELDS
+from epochal.records.metrics.points import POINT_FIELDS, MetricWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

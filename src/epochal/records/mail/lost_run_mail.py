@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from epochal.records.mail.channel import Spec
     from epochal.records.mail.mailbox import Kind, Mail
+    from epochal.records.mail.outbox import Spec
 
 _FOLDER = "expected"
 _ACTIVE = ("starting", "running")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, final
 
 from epochal.records.metrics.points import (
     EPOCH_MEAN_PREFIX,
+    SMALL_FILE_BYTES,
     TRAIN_PREFIX,
     is_epoch_mean,
     read_metric_points,
 )
-from epochal.records.metrics.row_format import SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

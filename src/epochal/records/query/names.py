@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal.errors import suggest
-from epochal.records.index.sql_schema import INTERNAL_COLUMNS, RUN_COLUMNS
+from epochal.records.index.database import INTERNAL_COLUMNS, RUN_COLUMNS
 from epochal.records.query.tree import Name
 
 if TYPE_CHECKING:

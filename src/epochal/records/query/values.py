@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from epochal.records.index.sql_schema import MAX_INTEGER, MIN_INTEGER
+from epochal.records.index.database import MAX_INTEGER, MIN_INTEGER
 
 if TYPE_CHECKING:
     from epochal.errors import ConfigError
@@ -82,6 +82,14 @@ def read_period(text: str, now: datetime) -> Period | None:
             return None
         return Period(begin.astimezone().timestamp(), end.astimezone().timestamp())
     except (ValueError, OverflowError, OSError):  # there is no such day
+        return None
+
+
+def read_time(text: str | None) -> datetime | None:
+    """The time that the index stores as a text; None if it is damaged."""
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
         return None
 
 

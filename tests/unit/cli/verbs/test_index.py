@@ -11,7 +11,7 @@ import pytest
 from tests.unit.records.index.made import make_run
 
 from epochal.records import machine
-from epochal.records.index import scan as walk
+from epochal.records.index import refresh as walk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.records.index.made import age_everything, make_run, touch_later
 
-from epochal.records.index.scan import RECENT_STAMP, IndexedRun, scan_run_folders
+from epochal.records.index.refresh import RECENT_STAMP, IndexedRun, scan_run_folders
 from epochal.records.layout.process import host_name
 
 if TYPE_CHECKING:

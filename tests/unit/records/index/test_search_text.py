@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from epochal.records.folder.writer import _readme
-from epochal.records.index.search_text import strip_readme_template, to_fts_query
+from epochal.records.index.run_rows import strip_readme_template, to_fts_query
 
 
 def test_the_template_of_a_readme_is_not_searched() -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.mail.channel import SendError
 from epochal.records.mail.channels import Apprise, Smtp, Webhook
+from epochal.records.mail.outbox import SendError
 from mail_servers import CERTIFICATE, PASSWORD, Office, http_server, smtp_server
 
 if TYPE_CHECKING:

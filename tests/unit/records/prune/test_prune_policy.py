@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.index.sql_schema import create_tables
+from epochal.records.index.database import create_tables
 from epochal.records.prune import PrunePlan, RetentionPolicy, plan_pruning
 from epochal.records.query.ask import Question, ask
 from indexed import Indexed, add_run

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epochal.errors import ConfigError
-from epochal.records.index.params import read_params
-from epochal.records.index.sql_schema import create_tables
+from epochal.records.index.database import create_tables
+from epochal.records.index.run_rows import read_params
 from epochal.records.query.compile import Compiler
 from epochal.records.query.grammar import parse_query, parse_sort_keys
 from epochal.records.query.names import NameResolver
