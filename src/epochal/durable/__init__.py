@@ -27,7 +27,7 @@ from epochal.durable.atomic import (
     write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
-from epochal.durable.system import Operations, WriteError
+from epochal.durable.system import Operations, WriteError, locked
 
 __all__ = [
     "Appender",
@@ -42,6 +42,7 @@ __all__ = [
     "find_object",
     "is_untouched",
     "link_or_copy",
+    "locked",
     "make_dir",
     "open_lines",
     "remove_file",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -14,9 +13,6 @@ from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
-
-if sys.platform != "win32":
-    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +30,7 @@ class Lease:
     def __init__(self, folder: Path) -> None:
         self._path = folder / LEASE_FILE
         self._owner = describe_process(os.getpid()) | {"time": utc_now()}
-        with _locked_folder(folder), raising_record_errors():
+        with raising_record_errors(), durable.locked(folder):
             _require_free(folder, durable.find_object(self._path))
             durable.write_json(self._path, self._owner)
 
@@ -94,22 +90,6 @@ def _file_system_time(folder: Path) -> float:
         return folder.stat().st_mtime
     except OSError:
         return datetime.now(UTC).timestamp()
-
-
-@contextmanager
-def _locked_folder(folder: Path) -> Iterator[None]:
-    """Lock out other processes of this machine while the lease is checked and taken."""
-    if sys.platform == "win32":  # Windows cannot open folders
-        yield
-        return
-    with raising_record_errors():
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems cannot lock
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 HEARTBEAT_FILE = "heartbeat.json"

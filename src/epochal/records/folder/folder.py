@@ -100,11 +100,6 @@ class RunFolder:
         return dict(sorted(found.items()))
 
     @property
-    def media_dir(self) -> Path:
-        """Images, audio and other files that a run logs."""
-        return self.path / "media"
-
-    @property
     def checkpoint_dir(self) -> Path:
         """Checkpoints and saved weights."""
         return self.path / "checkpoints"

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from epochal.errors import COMMAND_LINE, ConfigError, RecordError, suggest
 from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from epochal.config.node import Node
+    from epochal.records.folder.record import RunRecord
     from epochal.records.layout.attempts import Attempt
 
 Origin = Mapping[str, object]
 """One setting of a value: value, source, line, column, layer, and the text as written."""
-
-
-class HasProvenance(Protocol):
-    """A record with a folder and the origins of its config."""
-
-    @property
-    def path(self) -> Path:
-        """The folder of the run."""
-
-    @property
-    def provenance(self) -> Mapping[str, Sequence[Origin]]:
-        """Dotted key to origins, newest first."""
 
 
 def collect_provenance(
@@ -135,7 +122,7 @@ def _redact_origins(key: str, origins: object) -> Iterable[object]:
         yield {**redact_tree(origin), "value": value}
 
 
-def explain(record: HasProvenance, key: str) -> str:
+def explain(record: RunRecord, key: str) -> str:
     """The value of ``key``, who set it, and what that replaced; of a section, all values."""
     provenance = record.provenance
     if key in provenance:
@@ -149,7 +136,7 @@ def explain(record: HasProvenance, key: str) -> str:
     return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
 
 
-def _missing_provenance_error(record: HasProvenance, key: str) -> RecordError:
+def _missing_provenance_error(record: RunRecord, key: str) -> RecordError:
     path = record.path / "config" / "provenance.json"
     what = "is damaged or empty" if path.exists() else "is missing"
     return RecordError(

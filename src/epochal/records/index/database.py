@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
+from epochal import durable
 from epochal.errors import RecordError
-
-if sys.platform != "win32":
-    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,24 +220,7 @@ def remove_index_file(path: Path) -> None:
 
 @contextmanager
 def holding_writer_lock(path: Path, *, waits: bool = False) -> Iterator[bool]:
-    """Hold the writer lock in a block; gives False if another process has it, unless ``waits``.
-
-    The operating system releases the lock when its process ends.
-    """
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        yield _lock(descriptor, waits=waits)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, *, waits: bool) -> bool:
-    if sys.platform == "win32":  # rely on the locks of SQLite
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:  # some network file systems cannot lock; rely on the locks of SQLite
-        return True
-    return True
+    """Hold the writer lock in a block; gives False if another process has it, unless ``waits``."""
+    lock = path.with_name(f"{path.name}.lock")
+    with durable.locked(lock, os.O_RDWR | os.O_CREAT, waits=waits) as is_mine:
+        yield is_mine is not False  # without locks, rely on those of SQLite

@@ -44,7 +44,7 @@ class RunRows:
 
     params: Iterable[Param]
     metrics: list[MetricRow]
-    words: SearchText
+    words: list[str]
 
 
 def read_run_rows(folder: Path) -> RunRows:
@@ -274,28 +274,15 @@ _README_TEMPLATE = re.compile(
 )
 
 
-class SearchText(NamedTuple):
-    """The searchable text of one run by its source."""
-
-    about: str
-    """README, tag, project, variant, and id."""
-
-    given: str
-    """Keys and values that were set."""
-
-    defaults: str
-    """Keys and values of defaults."""
-
-
-def build_search_text(record: RunRecord, params: Iterable[Param]) -> SearchText:
-    """The searchable text of one run."""
+def build_search_text(record: RunRecord, params: Iterable[Param]) -> list[str]:
+    """What users wrote about a run; keys and values that were set; keys and values of defaults."""
     summary = record.summary
     names = (summary.id, summary.project, summary.tag, str(record.run.get("variant") or ""))
     about = "\n".join((*names, strip_readme_template(record.readme)))
     lines: tuple[list[str], list[str]] = ([], [])
     for one in params:
         lines[one.is_default].append(f"{one.key} {(one.text or '')[:_MAX_VALUE]}")
-    return SearchText(*(_separate_characters(text) for text in (about, *map("\n".join, lines))))
+    return [_separate_characters(text) for text in (about, *map("\n".join, lines))]
 
 
 def strip_readme_template(readme: str) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, final
 
@@ -16,9 +15,6 @@ from epochal import durable
 from epochal.config import dump, load
 from epochal.errors import ConfigError
 from epochal.records.mail.mailbox import OUTBOX, Mail, parse_mail
-
-if sys.platform != "win32":
-    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -252,24 +248,13 @@ def _read(path: Path) -> Delivery | None:
 def locked(path: Path) -> Iterator[bool]:
     """Whether a file is there and no other process has locked it; never waits.
 
-    The lock ends with the process. Where files cannot be locked, every process gets True.
+    Where files cannot be locked, every process gets True.
     """
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        yield path.exists()
-        return
-    try:
-        if sys.platform != "win32":
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    except OSError:  # some network file systems have no locks
-        yield True
-    else:
-        yield path.exists()
-    finally:
-        os.close(descriptor)
+    with ExitStack() as stack:
+        is_mine: bool | None = None
+        with suppress(OSError):  # it is gone, or not writable
+            is_mine = stack.enter_context(durable.locked(path, os.O_RDWR, waits=False))
+        yield is_mine is not False and path.exists()
 
 
 @final

@@ -6,8 +6,6 @@ any time. A run with few points has none.
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -38,9 +36,6 @@ from epochal.records.metrics.pyramid import (
     extend_pyramid,
     keep_last_per_step,
 )
-
-if sys.platform != "win32":
-    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -145,14 +140,10 @@ def _locked_cache(cache: Path) -> Iterator[None]:
     if not cache.is_dir():
         with suppress(FileExistsError, durable.WriteError):
             durable.make_dir(cache)
-    if sys.platform == "win32":
-        raise CacheUnusableError  # Windows cannot lock folders
-    descriptor = os.open(cache, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with durable.locked(cache) as is_locked:
+        if not is_locked:
+            raise CacheUnusableError
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _cached(folder: Path, progress: Callable[[str], None] | None, *, is_new: bool) -> RunCurves:

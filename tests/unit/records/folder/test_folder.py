@@ -36,7 +36,7 @@ def test_a_folder_has_its_subfolders(tmp_path: Path) -> None:
         *("config", "logs", "media", "checkpoints"),
         *("plots", "dumps", "dumps/deep"),
     }
-    for part in (folder.config_dir, folder.logs_dir, folder.media_dir, folder.checkpoint_dir):
+    for part in (folder.config_dir, folder.logs_dir, folder.path / "media", folder.checkpoint_dir):
         assert part.is_dir()
     assert folder.log_path == folder.logs_dir / "run.log"
 
