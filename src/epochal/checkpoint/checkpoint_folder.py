@@ -30,7 +30,7 @@ from epochal.records.folder.checkpoint_manifests import (
     read_manifest,
     verify_checkpoint,
 )
-from epochal.records.layout.os_errors import explain_os_error
+from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import host_name, is_process_gone, process_token
 
 if TYPE_CHECKING:
@@ -65,12 +65,10 @@ def write_checkpoint(
     taken = state if isinstance(state, SerializedState) else serialize_state(state)
     text = json.dumps(taken.plain, separators=(",", ":"), allow_nan=False).encode()
     blobs = {key: _to_blob(tensor) for key, tensor in taken.tensors.items()}
-    try:
+    with raising_record_errors(CheckpointError):
         if not folder.is_dir():
             durable.make_dir(folder)
         return _commit(_find_free_path(folder, name), text, blobs, facts)
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
 
 
 def _commit(
@@ -108,10 +106,8 @@ def mark_as_damaged(path: Path) -> Path:
     while target.exists():
         number += 1
         target = path.with_name(f"{path.name}{DAMAGED_SUFFIX}-{number}")
-    try:
+    with raising_record_errors(CheckpointError):
         durable.rename(path, target)
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
     return target
 
 
@@ -123,17 +119,14 @@ def prune_checkpoints(
     Call it only after a checkpoint was committed.
     """
     found = find_checkpoints(folder)
-    try:
+    old = choose_deletions(
+        found, keep_last=keep_last, keep_best=keep_best, keep_regular=keep_regular
+    )
+    with raising_record_errors(CheckpointError):
         _update_links(folder, found)
-        removed = []
-        for manifest in choose_deletions(
-            found, keep_last=keep_last, keep_best=keep_best, keep_regular=keep_regular
-        ):
+        for manifest in old:
             durable.remove_tree(manifest.path, get_process_identity())
-            removed.append(manifest.name)
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
-    return removed
+    return [manifest.name for manifest in old]
 
 
 def _update_links(folder: Path, found: list[CheckpointManifest]) -> None:
@@ -147,10 +140,8 @@ def _update_links(folder: Path, found: list[CheckpointManifest]) -> None:
 
 def remove_leftovers(folder: Path) -> list[str]:
     """Remove leftovers of killed processes in ``folder``; call it before the first save."""
-    try:
+    with raising_record_errors(CheckpointError):
         return durable.remove_stale(folder, _is_stale)
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
 
 
 def get_process_identity() -> str:

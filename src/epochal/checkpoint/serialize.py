@@ -17,6 +17,7 @@ from epochal.checkpoint.tensor_storage import (
     TensorRestorer,
     copy_to_host,
     get_dtype,
+    unsupported_value_error,
 )
 from epochal.errors import CheckpointError
 
@@ -200,7 +201,7 @@ class _Serializer:
 
     def mapping(self, value: Mapping[object, object], path: tuple[str, ...]) -> object:
         """A JSON object if all keys are plain strings, else pairs."""
-        if all(type(key) is str and _is_plain_key(key) for key in value):
+        if all(type(key) is str and key[:1] != "$" and _is_text(key) for key in value):
             return {str(key): self.visit(child, (*path, str(key))) for key, child in value.items()}
         return {"$dict": self.pairs(value, path)}
 
@@ -236,19 +237,8 @@ class _Serializer:
         }
 
 
-def unsupported_value_error(path: tuple[str, ...], what: str, hint: str) -> CheckpointError:
-    """The error for an unsupported value, with part and key."""
-    key = ".".join(path[1:])
-    where = f"{path[0]}: {key}" if key else path[0]
-    return CheckpointError(f"{where}: cannot be kept in a checkpoint: {what}\n  {hint}")
-
-
 def _type_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-
-
-def _is_plain_key(key: str) -> bool:
-    return not key.startswith("$") and _is_text(key)
 
 
 def _is_text(value: str) -> bool:

@@ -17,7 +17,7 @@ from epochal.checkpoint.checkpoint_folder import read_checkpoint
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FILE, find_newest_checkpoint
-from epochal.records.layout.os_errors import explain_os_error
+from epochal.records.layout.os_errors import raising_record_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,10 +53,8 @@ def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | 
         for name, tensor in tensors.items()
         if name not in aliases
     }
-    try:
+    with raising_record_errors(CheckpointError):
         return durable.write_safetensors(path, blobs, {"format": "pt", **notes})
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -314,11 +312,7 @@ def init_weights(
 
 
 def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Tensor], Path]:
-    """The weights at ``path`` by name, and their file or folder.
-
-    Raises:
-        CheckpointError: There are none, or no averaged ones when required.
-    """
+    """The weights at ``path`` by name, and their file or folder; CheckpointError without any."""
     if not path.is_dir():
         return _read_file(path, try_ema)
     if (path / MANIFEST_FILE).exists():

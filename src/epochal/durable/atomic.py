@@ -350,11 +350,7 @@ def is_untouched(path: Path, size: int) -> bool:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link to ``source``; a copy where links are not supported.
-
-    Raises:
-        WriteError: ``source`` is missing, or ``target`` exists or cannot be made.
-    """
+    """Make ``target`` a hard link to ``source``, which must exist; a copy without hard links."""
     with system.write_errors(target):
         try:
             system.operations.link(source, target)

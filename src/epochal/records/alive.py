@@ -43,11 +43,7 @@ class Lease:
 
 @contextmanager
 def holding_lease(folder: Path) -> Iterator[None]:
-    """Hold the lease of ``folder`` in a block.
-
-    Raises:
-        RecordError: A living process holds it.
-    """
+    """Hold the lease of ``folder`` in a block; raises RecordError if a living process holds it."""
     lease = Lease(folder)
     try:
         yield

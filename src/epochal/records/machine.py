@@ -34,11 +34,7 @@ _NVIDIA = Path("/proc/driver/nvidia")
 
 
 def describe_machine(directory: Path | None = None) -> dict[str, object]:
-    """Facts about this machine and its software, found without importing torch.
-
-    Args:
-        directory: The folder whose git repository is described; by default the current one.
-    """
+    """Facts about this machine, its software, and the git repository of a folder; without torch."""
     return {
         "hostname": host_name(),
         "platform": platform.platform(),

@@ -72,14 +72,7 @@ class PrunePlan:
 def plan_pruning(
     whole: Answer, chosen: Answer, policy: RetentionPolicy, *, now: datetime
 ) -> PrunePlan:
-    """Apply a policy.
-
-    Args:
-        whole: All runs.
-        chosen: The runs that may be deleted.
-        policy: The conditions.
-        now: The current time.
-    """
+    """Which of the ``chosen`` runs among all, the ``whole``, a policy deletes or protects."""
     protected: dict[int, tuple[RunRow, str]] = {}
     to_delete: dict[int, RunRow] = {}
     kept = _kept_by_rank(whole, policy)
@@ -208,20 +201,12 @@ def _owner_of(path: str, folders: Mapping[str, str]) -> str | None:
 
 
 def remove_run(folder: Path) -> None:
-    """Delete the folder of a run; it is renamed first, so that no partial run is visible.
-
-    Raises:
-        RecordError: It is running, or cannot be deleted.
-    """
+    """Delete the folder of a run, renamed first; RecordError if it is running or in use."""
     _remove(folder, folder)
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints of a run, but not its record.
-
-    Raises:
-        RecordError: It is running, or they cannot be deleted.
-    """
+    """Delete the checkpoints of a run, but not its record; RecordError as for ``remove_run``."""
     _remove(folder, folder / CHECKPOINTS_DIR)
 
 

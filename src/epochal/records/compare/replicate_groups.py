@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.records.find import read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.index.refresh import ignore_progress
 from epochal.records.index.replicates import (
     MeanEstimate,
     estimate_mean,
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from epochal.records.folder.record import RunRecord
-
-    ProgressCallback = Callable[[str], None]
+    from epochal.records.index.refresh import ProgressCallback
 
 BEST = "best"
 SEED = "seed"
@@ -45,20 +45,12 @@ class ReplicateGroup:
     """By metric, the mean of the last values; ``best`` for the best monitored values."""
 
 
-def ignore_progress(_: str) -> None:
-    """Discard a progress message."""
-
-
 def find_replicates(
     record: RunRecord, root: Path, progress: ProgressCallback = ignore_progress
 ) -> ReplicateGroup | None:
     """The replicates of a run, including itself; None if its config is lost.
 
-    Args:
-        record: The run.
-        root: The folder of all runs, which is searched if it contains the run; otherwise the
-            siblings of the run's folder are.
-        progress: Receives messages.
+    Of a run that is not below ``root``, the siblings of its folder are searched.
     """
     key = replicate_key(record.run, record.provenance)
     if not key:

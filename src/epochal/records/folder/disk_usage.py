@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @final
@@ -28,25 +27,19 @@ class DiskUsage:
 def measure_disk_usage(folder: Path) -> list[DiskUsage]:
     """The parts of a run folder, the largest first, without unreadable ones."""
     sizes: dict[str, list[int]] = {}
-    for name, status in _walk(folder):
-        total = sizes.setdefault(name, [0, 0, 0])
-        total[0] += status.st_size
-        total[1] += 1
-        total[2] += status.st_size if status.st_nlink > 1 else 0
+    for path in folder.glob("*"):
+        part = path.name if path.is_dir() and not path.is_symlink() else "files"
+        for status in _walk(str(path)):
+            if not _is_folder(status):
+                total = sizes.setdefault(part, [0, 0, 0])
+                total[0] += status.st_size
+                total[1] += 1
+                total[2] += status.st_size if status.st_nlink > 1 else 0
     parts = [
         DiskUsage(name=name, num_bytes=size, num_files=count, shared_bytes=shared)
         for name, (size, count, shared) in sizes.items()
     ]
     return sorted(parts, key=lambda part: (-part.num_bytes, part.name))
-
-
-def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file with the name of its part; symbolic links are not followed."""
-    for base, _, names in os.walk(folder):
-        inner = Path(base).relative_to(folder).parts
-        for name in names:
-            with suppress(OSError):  # a running run replaces its files
-                yield (inner[0] if inner else "files"), (Path(base) / name).lstat()
 
 
 _BLOCK_BYTES = 512  # the unit of st_blocks
@@ -74,7 +67,7 @@ class FreedSpace:
 
         The store deletes contents that no run links to.
         """
-        for entry in _walk_all(str(folder)):
+        for entry in _walk(str(folder)):
             place = (entry.st_dev, entry.st_ino)
             if place in self._shared:
                 size, left = self._shared[place]
@@ -82,7 +75,7 @@ class FreedSpace:
 
     def add(self, folder: Path) -> None:
         """Add a folder or a file; symbolic links are not followed."""
-        for entry in _walk_all(str(folder)):
+        for entry in _walk(str(folder)):
             size = entry.st_blocks * _BLOCK_BYTES if hasattr(entry, "st_blocks") else entry.st_size
             if entry.st_nlink < 2 or _is_folder(entry):
                 self._unshared += size
@@ -99,7 +92,8 @@ def measure_freed_bytes(folder: Path) -> int:
     return usage.freed_bytes
 
 
-def _walk_all(path: str) -> Iterator[os.stat_result]:
+def _walk(path: str) -> Iterator[os.stat_result]:
+    """A file, or a folder and all that is in it; symbolic links are not followed."""
     try:
         status = os.lstat(path)
     except OSError:  # deleted meanwhile
@@ -113,7 +107,7 @@ def _walk_all(path: str) -> Iterator[os.stat_result]:
     except OSError:  # not readable
         return
     for name in names:
-        yield from _walk_all(name)
+        yield from _walk(name)
 
 
 def _is_folder(status: os.stat_result) -> bool:

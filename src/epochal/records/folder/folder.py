@@ -75,18 +75,13 @@ class RunFolder:
         return self.path / "config"
 
     @property
-    def logs_dir(self) -> Path:
-        """Text logs, one per process."""
-        return self.path / "logs"
-
-    @property
     def log_path(self) -> Path:
         """The text log of the main process, which is rank 0."""
         return self.log_path_of(0)
 
     def log_path_of(self, rank: int) -> Path:
         """The text log of one rank: ``run.log``, ``run.rank1.log``, ``run.rank2.log``, ..."""
-        path = self.logs_dir / self.log_file
+        path = self.path / "logs" / self.log_file
         return path.with_name(f"{path.stem}.rank{rank}{path.suffix}") if rank else path
 
     def find_logs(self) -> dict[int, Path]:

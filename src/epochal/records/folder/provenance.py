@@ -21,11 +21,9 @@ Origin = Mapping[str, object]
 def collect_provenance(
     expanded: Node, defaults: Iterable[tuple[str, object, str]] = ()
 ) -> dict[str, list[Origin]]:
-    """Who set each value, newest first, by dotted key.
+    """Who set each value of an expanded config, newest first, by dotted key.
 
-    Args:
-        expanded: The config with all defaults.
-        defaults: Key, value and owner of each default.
+    ``defaults`` has key, value and owner of each default.
     """
     owners = {key: owner for key, _, owner in defaults}
     return {
@@ -78,10 +76,7 @@ def apply_attempt_overrides(
 ) -> Mapping[str, object]:
     """The provenance with the overrides that were given when the run was resumed.
 
-    Args:
-        provenance: The provenance at the start of the run.
-        expanded: The whole config at the start, as plain values.
-        attempts: All attempts; the last one has all overrides.
+    ``provenance`` and ``expanded`` are those of the start. The last attempt has all overrides.
     """
     from epochal.config import from_plain
     from epochal.config.override import apply_overrides

@@ -57,11 +57,7 @@ def parse_readme(content: str) -> RunReadme:
 
 
 def write_readme(run_dir: Path, page: RunReadme) -> None:
-    """Replace the README of a run.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Replace the README of a run; may raise OSError."""
     title = " ".join(page.title.split()) or UNTITLED
     parts = [f"# {title}", page.text.strip() or _PROMPT, page.rest.strip("\n")]
     text = "\n\n".join(part for part in parts if part)

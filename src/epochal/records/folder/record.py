@@ -350,12 +350,7 @@ def find_expanded_config(run_dir: Path) -> Path | None:
 
 
 def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
-    """One line for each missing config file.
-
-    Args:
-        run_dir: The folder of a run that has written its configs.
-        has_begun: Whether it took steps, so that its components were built.
-    """
+    """One line for each missing config file; ``has_begun`` if its components were built."""
     folder = run_dir / "config"
     try:
         names = {entry.name for entry in folder.iterdir()}

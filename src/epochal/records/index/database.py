@@ -83,11 +83,7 @@ _TABLES = (
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables in an empty database, and mark it as an index.
-
-    Raises:
-        RecordError: SQLite has no full-text search.
-    """
+    """Create the tables in an empty database; RecordError if SQLite has no full-text search."""
     for statement in _TABLES:
         try:
             connection.execute(statement)
@@ -110,11 +106,7 @@ IndexFileState = Literal["usable", "missing", "damaged", "foreign", "newer", "ol
 
 
 def inspect_index_file(path: Path) -> IndexFileState:
-    """The state of the file at ``path``, which other processes may use.
-
-    Raises:
-        sqlite3.OperationalError: It cannot be opened, or is locked for long.
-    """
+    """The state of the file at ``path``; OperationalError if it is locked for long."""
     if not path.exists():
         return "missing"
     try:
@@ -152,11 +144,9 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 
 def open_writer(path: Path, *, is_shared: bool) -> sqlite3.Connection:
-    """A connection for the one process that holds the lock.
+    """A connection for the one process that holds the lock; the file is created if missing.
 
-    Args:
-        path: The file, created if missing.
-        is_shared: Whether machines share the file: a write-ahead log needs shared memory.
+    A file that machines share has no write-ahead log, which needs shared memory.
     """
     connection = _connect(f"file:{quote(str(path.absolute()))}?mode=rwc")
     connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()

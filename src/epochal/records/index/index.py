@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.records.index import database as store
 from epochal.records.index.database import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
-from epochal.records.index.refresh import RefreshResult, refresh_tables
+from epochal.records.index.refresh import RefreshResult, ignore_progress, refresh_tables
 from epochal.records.index.run_rows import to_fts_query
 from epochal.records.layout.run_folders import (
     EPOCHAL_DIR,
@@ -38,10 +38,6 @@ _REASONS = {
     "newer": "was made by a newer Epochal",
     "older": "was made by an older Epochal",
 }
-
-
-def _ignore(_: str) -> None:
-    pass
 
 
 def _file_identity(path: Path) -> object:
@@ -78,9 +74,7 @@ class Index:
     def open(cls, root: Path, *, is_kept: bool = True) -> Self:
         """The index of the runs below ``root`` in its last state; ``refresh`` reads the folders.
 
-        Args:
-            root: Folder of all runs; it need not exist.
-            is_kept: Whether it may be written to disk.
+        Only if ``is_kept`` may it be written to disk. ``root`` need not exist.
         """
         index = cls(root)
         if not is_kept or not root.is_dir() or is_run_folder(root):  # never write there
@@ -126,14 +120,9 @@ class Index:
         return [row[0] for row in rows]
 
     def refresh(
-        self, progress: ProgressCallback = _ignore, *, is_all: bool = False
+        self, progress: ProgressCallback = ignore_progress, *, is_all: bool = False
     ) -> RefreshResult:
-        """Read new and changed run folders, and remove deleted ones.
-
-        Args:
-            progress: Receives messages.
-            is_all: Whether to read unchanged folders, too.
-        """
+        """Read new and changed run folders, or all of them, and remove deleted ones."""
         if self.path is None:
             return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         try:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, final
 
 from epochal.records.folder.record import read_folder
 from epochal.records.index.database import RUN_COLUMNS
@@ -17,17 +16,25 @@ from epochal.records.index.run_rows import (
     read_metrics,
     read_run_rows,
 )
-from epochal.records.layout.process import host_name
-from epochal.records.layout.run_folders import MAX_DEPTH, looks_like_run_folder
+from epochal.records.layout.run_folders import (
+    IndexedRun,
+    scan_run_folders,
+)
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from epochal.records.index.run_rows import MetricRow, RunRows
+    from epochal.records.layout.run_folders import ScannedRun
 
     ProgressCallback = Callable[[str], None]
+
+
+def ignore_progress(_: str) -> None:
+    """Discard a progress message."""
+
 
 _COMMIT_SECONDS = 0.5
 """How long a transaction may last before readers see it."""
@@ -57,14 +64,7 @@ class RefreshResult:
 def refresh_tables(
     connection: sqlite3.Connection, root: Path, *, progress: ProgressCallback, is_all: bool = False
 ) -> RefreshResult:
-    """Read new and changed run folders below ``root``, and remove deleted ones.
-
-    Args:
-        connection: The connection of the writer.
-        root: Folder of all runs.
-        progress: Receives messages.
-        is_all: Whether to read unchanged folders, too.
-    """
+    """Read new and changed run folders below ``root``, or all of them, and remove deleted ones."""
     known = _load_known(connection)
     progress("looking for runs")
     found = {
@@ -185,113 +185,3 @@ def _write_metrics(connection: sqlite3.Connection, run_id: int, metrics: list[Me
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         [(run_id, *one) for one in metrics],
     )
-
-
-_ACTIVE = ("starting", "running")
-_EDITED_FILES = ("README.md", "status.json")
-"""Files that users edit in place, which does not change the time of the folder."""
-
-_RECENT_SECONDS = 2.0
-"""Age below which a folder may change again within the resolution of its time."""
-
-RECENT_STAMP = "young"
-"""The stamp of a folder that was just changed; it is read again."""
-
-
-class IndexedRun(NamedTuple):
-    """One run in the index."""
-
-    id: int
-    stamp: str
-    status: str
-    host: str
-    points: int
-
-    @property
-    def is_inactive(self) -> bool:
-        """Whether its facts can change only with its folder."""
-        # A lost process of this machine stays lost; the heartbeat of another one may return.
-        is_remote = self.status == "lost" and self.host != host_name()
-        return self.status not in _ACTIVE and not is_remote
-
-
-class ScannedRun(NamedTuple):
-    """One run folder on disk."""
-
-    path: str
-    """Relative to the folder of all runs, with slashes; ``.`` if that is a run itself."""
-
-    stamp: str
-    is_changed: bool
-    """Whether the index has no entry with this stamp."""
-
-
-def scan_run_folders(root: str, known: Mapping[str, IndexedRun]) -> list[ScannedRun]:
-    """Every run folder below ``root``; known and unchanged ones are not listed.
-
-    The time of a folder changes when a file in it is replaced, as Epochal does. Files that users
-    edit in place are checked, too.
-    """
-    scanner = _RunScanner(known)
-    scanner.visit(root, ".", MAX_DEPTH)
-    return scanner.found
-
-
-@final
-class _RunScanner:
-    """Scans folders with as few system calls as possible."""
-
-    def __init__(self, known: Mapping[str, IndexedRun]) -> None:
-        self.found: list[ScannedRun] = []
-        self._known = known
-        self._seen: set[tuple[int, int]] = set()
-        self._recent_ns = time.time_ns() - int(_RECENT_SECONDS * 1e9)
-
-    def visit(self, folder: str, path: str, depth: int) -> None:
-        """Check a folder and, if it is no run, its subfolders."""
-        try:
-            place = os.stat(folder)  # noqa: PTH116 - Path is slow
-        except OSError:  # deleted meanwhile, or not readable
-            return
-        spot = (place.st_dev, place.st_ino)
-        if spot in self._seen:  # a link to a folder that was visited
-            return
-        self._seen.add(spot)
-        one = self._known.get(path)
-        if one is not None and one.stamp == (stamp := self._stamp(folder, place)) != RECENT_STAMP:
-            self.found.append(ScannedRun(path, stamp, is_changed=False))
-            return
-        try:
-            with os.scandir(folder) as entries:
-                inner = {entry.name: entry for entry in entries}
-        except OSError:
-            return
-        if looks_like_run_folder(os.path.basename(folder), inner.keys()):  # noqa: PTH119
-            stamp = self._stamp(folder, place)
-            self.found.append(ScannedRun(path, stamp, is_changed=True))
-        elif depth:
-            for name in sorted(inner):
-                if not name.startswith(".") and _is_folder(inner[name]):
-                    below = name if path == "." else f"{path}/{name}"
-                    self.visit(f"{folder}/{name}", below, depth - 1)
-
-    def _stamp(self, folder: str, place: os.stat_result) -> str:
-        newest, written = place.st_ctime_ns, ""
-        for name in _EDITED_FILES:
-            try:
-                file = os.stat(f"{folder}/{name}")  # noqa: PTH116
-            except OSError:
-                written += ":-"
-            else:
-                newest = max(newest, file.st_ctime_ns)
-                written += f":{file.st_mtime_ns}:{file.st_size}"
-        if newest > self._recent_ns:
-            return RECENT_STAMP
-        return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}{written}"
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circular link
-        return False

@@ -104,11 +104,7 @@ def estimate_mean(values: Iterable[float]) -> MeanEstimate:
 
 @lru_cache(maxsize=256)
 def t_critical_value(freedom: int) -> float:
-    """The number of standard errors on each side of the mean in a 95 % interval.
-
-    Args:
-        freedom: Degrees of freedom, the number of values minus one.
-    """
+    """The number of standard errors on each side of the mean in a 95 % interval."""
     if freedom > _ASYMPTOTIC_FREEDOM:
         return _t_critical_value_asymptotic(freedom)
     low, high = 0.0, math.pi / 2

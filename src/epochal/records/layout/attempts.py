@@ -75,12 +75,7 @@ def begin_attempt(number: int, cause: str = STARTED) -> Attempt:
 
 
 def find_cause(status: str, *, is_supervised: bool) -> str:
-    """Why this process resumes a run.
-
-    Args:
-        status: How the previous attempt ended.
-        is_supervised: Whether a supervisor started this process.
-    """
+    """Why this process resumes a run whose previous attempt ended with ``status``."""
     if os.environ.get(_QUEUE_VARIABLE, "0") not in ("", "0"):
         return "requeued"
     if is_supervised:
@@ -180,13 +175,7 @@ def find_valid_ranges(
 def select_current_points(
     numbers: NDArray[np.integer[Any]], steps: NDArray[np.integer[Any]], known: Sequence[Attempt]
 ) -> NDArray[np.bool_]:
-    """A mask of the points that no later attempt replaced.
-
-    Args:
-        numbers: The attempt of each point, in the order they were logged.
-        steps: The step of each point.
-        known: The attempts in ``run.json``.
-    """
+    """A mask of the points, in the order they were logged, that no later attempt replaced."""
     import numpy as np
 
     found = np.unique(numbers)

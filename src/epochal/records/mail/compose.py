@@ -80,16 +80,8 @@ class MailContent:
 
 def compose(content: MailContent) -> Mail:
     """The mail with this content, without secrets."""
-    facts = {
-        "seconds": content.seconds,
-        "step": content.step,
-        "epoch": content.epoch,
-        "monitor": content.monitor,
-        "best": content.best,
-        "metrics": dict(content.metrics),
-        "error": content.why,
-        "attempt": content.attempt,
-    }
+    names = ("seconds", "step", "epoch", "monitor", "best", "metrics", "attempt")
+    facts = {"error": content.why, **{name: getattr(content, name) for name in names}}
     sender = {"tag": content.tag, "folder": content.folder, **content.sender}
     # Records are free of secrets, but content may come from memory.
     facts, sender = redact_tree(facts), redact_tree(sender)

@@ -133,8 +133,7 @@ class Mailbox:
     def select(self, words: Sequence[str]) -> list[Mail]:
         """The mails that words name: ids or id prefixes, runs, ``last``, ``read``, ``all``.
 
-        Raises:
-            RecordError: A word matches no mail, or an id prefix matches several.
+        Raises RecordError if a word matches no mail, or an id prefix matches several.
         """
         mails = self.mails()
         selected = {mail.id for word in words for mail in _matching(word, mails)}

@@ -33,12 +33,7 @@ _SHORTEST_SECRET = 4
 
 
 class SendError(Exception):
-    """A mail could not be sent.
-
-    Args:
-        what: The reason, as shown to users.
-        is_final: Whether another attempt is pointless.
-    """
+    """A mail could not be sent, and another attempt is pointless if ``is_final``."""
 
     def __init__(self, what: str, *, is_final: bool = False) -> None:
         super().__init__(what)
@@ -89,11 +84,7 @@ def split_recipients(public: Spec) -> list[dict[str, Any]]:
 
 
 def resolve_environment(public: Spec) -> dict[str, Any]:
-    """An entry with each ``${env:NAME}`` replaced by its value in this process.
-
-    Raises:
-        SendError: A variable is not set.
-    """
+    """An entry with each ``${env:NAME}`` replaced by its value; SendError if one is not set."""
     names = sorted({name for text in _leaves(public) for name in _names_in(text)})
     try:
         config = load({"env": names, "notify": [dict(public)]})
@@ -259,11 +250,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 @final
 class BackgroundSender:
-    """Sends deliveries, each in a daemon thread that retries for a while.
-
-    Args:
-        retry_seconds: Pauses between attempts; after the last attempt a delivery stays unsent.
-    """
+    """Sends deliveries, each in a daemon thread that tries again after each of some pauses."""
 
     def __init__(self, retry_seconds: Sequence[float] = RETRY_SECONDS) -> None:
         self._retry_seconds = tuple(retry_seconds)

@@ -339,13 +339,7 @@ Library = Literal["pandas", "polars"]
 
 
 def to_dataframe(points: Points, names: Sequence[str], library: Library) -> Any:  # noqa: ANN401 - of that library
-    """A DataFrame with one row per step and one column per metric.
-
-    Args:
-        points: The points of the run.
-        names: The metrics; empty for all.
-        library: The library of the DataFrame.
-    """
+    """A DataFrame with one row per step and one column per metric; all metrics without names."""
     import numpy as np
 
     names = names or sorted(set(points.names.values()))

@@ -137,11 +137,7 @@ class Answer:
 
 
 def ask(index: Index, question: Question, *, now: datetime | None = None) -> Answer:
-    """The runs that match a question.
-
-    Raises:
-        ConfigError: A part of the question is invalid; points at the place.
-    """
+    """The runs that match a question; raises ConfigError, which points at the place."""
     names = NameResolver(index.fetch, now=now)
     conditions = list(_conditions(index, question, names))
     orders = list(_orders(question, names))

@@ -58,11 +58,7 @@ _EXAMPLE = 'write a test such as "optim.lr > 1e-4", joined by and, or, not'
 
 
 def parse_query(query: QueryText) -> Query:
-    """The tree of a query such as ``optim.lr > 1e-4 and val/acc > 0.9``.
-
-    Raises:
-        ConfigError: The query is invalid; points at the place.
-    """
+    """The tree of ``optim.lr > 1e-4 and val/acc > 0.9``; ConfigError points at the place."""
     parser = _Parser(query)
     tree = parser.parse_bool(0)
     parser.tokens.finish()

@@ -128,11 +128,7 @@ class Sheet:
         return text.getvalue().encode()
 
     def to_parquet(self) -> bytes:
-        """A Parquet file.
-
-        Raises:
-            ConfigError: pyarrow is not installed.
-        """
+        """A Parquet file; ConfigError without pyarrow."""
         try:
             import pyarrow as pa  # type: ignore[import-untyped]
             from pyarrow import parquet

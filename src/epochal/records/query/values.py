@@ -70,11 +70,9 @@ def read_quantity(text: str) -> Quantity | None:
 
 
 def read_period(text: str, now: datetime) -> Period | None:
-    """The time that a date covers in the local time zone; None if it is no date.
+    """The time that a year, month, day, minute, second, ``today`` or ``yesterday`` covers.
 
-    Args:
-        text: A year, month, day, minute or second, or ``today``, ``yesterday``.
-        now: The current time, with its zone.
+    In the local time zone; None if it is no date.
     """
     try:
         begin, end = _read_day_name(text, now) or _read_date(text) or (None, None)

@@ -55,12 +55,7 @@ class SecretPattern:
 
 
 def compile_secret_pattern(text: str, *, is_word: bool = False) -> SecretPattern:
-    """The pattern for a text that is not blank.
-
-    Args:
-        text: The text without quotes and escapes.
-        is_word: Whether to match only between characters that are no letters or digits.
-    """
+    """The pattern for a text that is not blank; a word matches only between other characters."""
     core = max(_CORE.findall(text), key=len, default="")
     parts, slash = [], _FIRST_SLASHES
     for unit in _UNIT.findall(text.strip()):

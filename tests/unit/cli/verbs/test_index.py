@@ -11,7 +11,7 @@ import pytest
 from tests.unit.records.index.made import make_run
 
 from epochal.records import machine
-from epochal.records.index import refresh as walk
+from epochal.records.layout import run_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two runs that are old enough to be trusted as they are."""
-    monkeypatch.setattr(walk, "_RECENT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folders, "_RECENT_SECONDS", 0.0)
     make_run(tmp_path / "runs", tag="a")
     make_run(tmp_path / "runs", tag="b")
     return tmp_path / "runs"
