@@ -14,12 +14,12 @@ from epochal.checkpoint.serialize import (
     serialize_tree,
     snapshot_to_host,
 )
-from epochal.checkpoint.weights import WeightMismatch, apply_weights, load_weights, save_weights
+from epochal.checkpoint.weights import WeightMismatch, apply_tensors, load_weights, save_weights
 
 __all__ = [
     "SerializedState",
     "WeightMismatch",
-    "apply_weights",
+    "apply_tensors",
     "choose_deletions",
     "deserialize_state",
     "load_weights",

@@ -66,8 +66,7 @@ def write_checkpoint(
     text = json.dumps(taken.plain, separators=(",", ":"), allow_nan=False).encode()
     blobs = {key: _to_blob(tensor) for key, tensor in taken.tensors.items()}
     with raising_record_errors(CheckpointError):
-        if not folder.is_dir():
-            durable.make_dir(folder)
+        durable.make_dir(folder, exist_ok=True)
         return _commit(_find_free_path(folder, name), text, blobs, facts)
 
 

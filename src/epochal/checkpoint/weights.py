@@ -79,11 +79,6 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> WeightMismatch:
-    """Load the tensors of ``path`` into ``model``; see ``apply_tensors``."""
-    return apply_tensors(model, load_weights(path), path, strict=strict)
-
-
 def apply_tensors(
     model: nn.Module,
     tensors: Mapping[str, Tensor],
@@ -290,7 +285,7 @@ def init_weights(
     strict: bool = True,
     try_ema: Ema = False,
 ) -> WeightMismatch:
-    """Load the weights at ``path`` into a model; logs and gives what did not match.
+    """Load the weights at ``path`` into a model, or raise CheckpointError; logs what did not match.
 
     Args:
         model: The model.
@@ -298,9 +293,6 @@ def init_weights(
         exclude: Patterns of names to skip, such as ``head.*``.
         strict: Whether all other names must match.
         try_ema: Use averaged weights if there are any; ``required`` fails without them.
-
-    Raises:
-        CheckpointError: There are no weights, or they do not fit the model.
     """
     tensors, source = load_weights_from(path, try_ema=try_ema)
     mismatch = apply_tensors(model, tensors, source, strict=strict, exclude=exclude)

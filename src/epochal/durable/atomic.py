@@ -114,8 +114,10 @@ def remove_file(path: Path) -> None:
         system.operations.unlink(path)
 
 
-def make_dir(path: Path) -> None:
-    """Make a folder and its missing parents; raise when it exists already."""
+def make_dir(path: Path, *, exist_ok: bool = False) -> None:
+    """Make a folder and its missing parents; raise when it exists already, unless ``exist_ok``."""
+    if exist_ok and path.is_dir():
+        return
     missing = [path]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
@@ -124,7 +126,11 @@ def make_dir(path: Path) -> None:
             with suppress(FileExistsError):  # another run made it meanwhile
                 system.operations.mkdir(parent)
                 system.sync_dir(parent.parent)
-        system.operations.mkdir(path)
+        try:
+            system.operations.mkdir(path)
+        except FileExistsError:
+            if not exist_ok or not path.is_dir():  # otherwise another process made it meanwhile
+                raise
         system.sync_dir(path.parent)
 
 

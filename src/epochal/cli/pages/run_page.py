@@ -14,7 +14,7 @@ from epochal.cli.draw.terminal import terminal_width
 from epochal.errors import RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
 from epochal.records.folder.disk_usage import measure_disk_usage
-from epochal.records.folder.parent import read_parent
+from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import format_origin
 from epochal.records.folder.record import (
     desc_of,

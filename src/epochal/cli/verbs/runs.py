@@ -39,7 +39,7 @@ from epochal.records.query.result_table import (
     lay_out_groups,
     sort_groups,
 )
-from epochal.records.query.tree import QueryText
+from epochal.records.query.values import QueryText
 from epochal.text.command import epochal_command, name_run
 from epochal.text.escape import escape_control, escape_control_json
 

@@ -1,4 +1,4 @@
-"""Creates run folders, names their parts, and reports them to a supervisor."""
+"""Creates run folders, names their parts, and tells processes about parents and supervisors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 import re
 import unicodedata
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Annotated, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final, get_args
 
 from epochal import durable
 from epochal.config.bounds import AtLeast
@@ -19,7 +19,7 @@ from epochal.errors import RecordError
 from epochal.records.layout.os_errors import raising_record_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 FOLDS_DIR = "folds"
 """The subfolder of a cross validation with one run for each fold."""
@@ -129,8 +129,7 @@ def create_run_folder(
 def _make_parts(folder: RunFolder, more: list[str]) -> None:
     try:
         for name in dict.fromkeys((*_PARTS, *more)):
-            if not (folder.path / name).is_dir():
-                durable.make_dir(folder.path / name)
+            durable.make_dir(folder.path / name, exist_ok=True)
     except OSError:  # leave no incomplete folder
         with suppress(OSError):
             durable.remove_tree(folder.path, "undone")
@@ -209,3 +208,51 @@ def report_run_folder(folder: Path) -> bool:
         with suppress(OSError):  # a restart then begins a new run
             durable.write_text(Path(target), str(folder.absolute()))
     return bool(target)
+
+
+ParentKind = Literal["retried", "trial", "fold", "weights", "test", "predict"]
+
+PARENT_VARIABLE = "EPOCHAL_PARENT"
+"""The environment variable that gives the parent to a new process: ``kind:run``."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The relation of a run to another one.
+
+    A resumed run continues in its own folder and has attempts instead.
+    """
+
+    run: str
+    """The id of the other run."""
+
+    kind: ParentKind
+    """``retried``: it ended without a checkpoint, and this run starts again; ``trial`` of a sweep;
+    ``fold`` of a cross validation; this run started from its ``weights``, or is a ``test`` or a
+    ``predict`` of them."""
+
+    def to_json(self) -> dict[str, str]:
+        """The entry in ``run.json``."""
+        return asdict(self)
+
+    def to_environment(self) -> dict[str, str]:
+        """The environment variable for a child process."""
+        return {PARENT_VARIABLE: f"{self.kind}:{self.run}"}
+
+
+def pop_parent_variable() -> Parent | None:
+    """The parent from the environment, which child processes do not inherit."""
+    kind, _, run = os.environ.pop(PARENT_VARIABLE, "").partition(":")
+    return _parse_parent(run, kind)
+
+
+def read_parent(run: Mapping[str, Any]) -> Parent | None:
+    """The parent in ``run.json``, if any."""
+    entry = run.get("parent")
+    return _parse_parent(entry.get("run"), entry.get("kind")) if isinstance(entry, dict) else None
+
+
+def _parse_parent(run: object, kind: object) -> Parent | None:
+    known = next((one for one in get_args(ParentKind) if one == kind), None)
+    return Parent(run, known) if isinstance(run, str) and run and known else None

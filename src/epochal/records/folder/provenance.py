@@ -124,20 +124,16 @@ def explain(record: RunRecord, key: str) -> str:
         return "\n".join(_explain_one(key, provenance[key]))
     inside = [known for known in provenance if known.startswith(f"{key}.")] if key else []
     if not provenance:
-        raise _missing_provenance_error(record, key)
+        path = record.path / "config" / "provenance.json"
+        what = "is damaged or empty" if path.exists() else "is missing"
+        raise RecordError(
+            f"{path}: {what}, so the origin of {key!r} is unknown\n"
+            f"  the values themselves are in {path.parent}"
+        )
     if not inside:
         hint = suggest(key, provenance) or f"this run has {len(provenance)} values"
         raise RecordError(f"{key}: not in the config of {record.path}\n  {hint}")
     return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
-
-
-def _missing_provenance_error(record: RunRecord, key: str) -> RecordError:
-    path = record.path / "config" / "provenance.json"
-    what = "is damaged or empty" if path.exists() else "is missing"
-    return RecordError(
-        f"{path}: {what}, so the origin of {key!r} is unknown\n"
-        f"  the values themselves are in {record.path / 'config'}"
-    )
 
 
 def _explain_one(key: str, origins: object) -> list[str]:

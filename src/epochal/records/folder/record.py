@@ -16,7 +16,7 @@ from epochal.records.folder.readme import UNTITLED, parse_readme
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text, iter_leaves
 from epochal.records.layout.os_errors import describe_os_error
-from epochal.records.layout.process import host_name, is_process_gone
+from epochal.records.layout.process import host_name, is_process_gone, read_text
 from epochal.records.metrics.points import (
     Library,
     read_json_lines,
@@ -98,10 +98,7 @@ class RunRecord:
     @cached_property
     def readme(self) -> str:
         """The README of the run; empty if there is none."""
-        try:
-            return (self.path / "README.md").read_text("utf-8", "replace")
-        except OSError:
-            return ""
+        return read_text(self.path / "README.md")
 
     @cached_property
     def expanded(self) -> Mapping[str, Any]:

@@ -155,8 +155,7 @@ class RunWriter(Writer):
         sources = []
         for source, name in zip(written, _place_sources(written), strict=True):
             copy = config_dir / name
-            if not copy.parent.is_dir():
-                durable.make_dir(copy.parent)
+            durable.make_dir(copy.parent, exist_ok=True)
             clean.write_text(copy, source.text)
             sources.append({"file": name, "path": source.path})
         clean.write_json(config_dir / "sources.json", sources)

@@ -112,8 +112,7 @@ def inspect_index_file(path: Path) -> IndexFileState:
     try:
         connection = open_reader(path)
         try:
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            application, version = _read_marks(connection)
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         finally:
             connection.close()
@@ -172,7 +171,7 @@ def open_in_memory(source: Path) -> sqlite3.Connection:
                 file.backup(memory)
             finally:
                 file.close()
-            if _is_current_index(memory):
+            if _read_marks(memory) == (APPLICATION_ID, SCHEMA_VERSION):
                 return memory
         except sqlite3.DatabaseError:
             pass
@@ -187,10 +186,10 @@ def _has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _is_current_index(connection: sqlite3.Connection) -> bool:
+def _read_marks(connection: sqlite3.Connection) -> tuple[int, int]:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return bool((application, version) == (APPLICATION_ID, SCHEMA_VERSION))
+    return application, version
 
 
 def _connect(uri: str) -> sqlite3.Connection:

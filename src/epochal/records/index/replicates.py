@@ -61,10 +61,6 @@ def replicate_key(run: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
 
     Tag, description, logging and record options do not count. The imported code of the project
     does, as do the versions of Epochal and torch, and changes made when a run was resumed.
-
-    Args:
-        run: What ``run.json`` holds.
-        provenance: What ``config/provenance.json`` holds.
     """
     values = {
         key: _value(origin)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from epochal import durable
 from epochal.records.code import read_code_digest
-from epochal.records.folder.parent import read_parent
+from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import get_newest_origins
 from epochal.records.folder.record import (
     desc_of,

@@ -170,11 +170,7 @@ def make_epochal_dir(root: Path) -> Path:
     """The folder ``.epochal`` below the folder of all runs; created if missing, or an OSError."""
     home = root / EPOCHAL_DIR
     if not home.is_dir():
-        try:
-            durable.make_dir(home)
-        except durable.WriteError:
-            if not home.is_dir():  # otherwise another process created it first
-                raise
+        durable.make_dir(home, exist_ok=True)
         with suppress(OSError):
             durable.write_text(home / ".gitignore", _IGNORE)
     return home

@@ -177,13 +177,8 @@ def describe_run(
 ) -> MailContent:
     """The content of the mail about the end of a run, read from its record.
 
-    Args:
-        record: The record of the run.
-        kind: How it ended.
-        run: Its folder, relative to the folder of all runs.
-        monitor: The metric that decides.
-        mode: Which way is better, ``min`` or ``max``.
-        why: The reason; by default the error, or the last sign of life.
+    ``run`` is its folder, relative to the folder of all runs. Without ``why``, the reason is the
+    error, or the last sign of life.
     """
     summary, result = record.summary, record.result
     metrics, traceback = result.get("metrics"), str(result.get("traceback") or "")
@@ -214,9 +209,7 @@ def describe_run(
 def last_lines(path: Path, *, without: str = "") -> str:
     """The last lines of a text log, or of the newest log in a folder; empty if there is none.
 
-    Args:
-        path: The log, or the folder of logs.
-        without: A traceback that the mail already has; it and what follows are left out.
+    The traceback ``without``, which the mail already has, and what follows are left out.
     """
     try:
         if path.is_dir():

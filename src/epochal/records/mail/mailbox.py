@@ -91,13 +91,10 @@ def parse_mail(value: Mapping[str, Any]) -> Mail | None:
 
 @final
 class Mailbox:
-    """The mails about the runs below a folder.
+    """The mails about the runs below ``root``, the folder of all runs.
 
     No folder is created before the first mail. There are no locks: a mail is written completely
     or not at all, and of two concurrent changes the later one wins.
-
-    Args:
-        root: Folder of all runs, as ``record.log_dir`` names it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -111,12 +108,7 @@ class Mailbox:
     def make_folder(self, name: str) -> Path:
         """One of its subfolders, created if missing; may raise OSError."""
         folder = make_epochal_dir(self.root) / FOLDER / name
-        if not folder.is_dir():
-            try:
-                durable.make_dir(folder)
-            except OSError:
-                if not folder.is_dir():  # otherwise another process created it first
-                    raise
+        durable.make_dir(folder, exist_ok=True)
         return folder
 
     def post(self, mail: Mail) -> None:

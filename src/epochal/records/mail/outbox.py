@@ -46,8 +46,7 @@ class Channel(Protocol):
     def send(self, mail: Mail, *, seconds: float) -> None:
         """Send one mail; each response of the server may take ``seconds``.
 
-        Raises:
-            SendError: It was not sent; any other exception counts as temporary.
+        Raises SendError if it was not sent; any other exception counts as temporary.
         """
 
 

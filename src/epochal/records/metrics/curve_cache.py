@@ -79,12 +79,7 @@ class CacheState:
 
 @final
 class RunCurves:
-    """The metrics of a run by name.
-
-    Args:
-        names: Series number to metric name.
-        find: Gives the curve of the series with these numbers, which share a name.
-    """
+    """The metrics of a run by name; ``find`` gives the curve of series that share a name."""
 
     def __init__(self, names: Mapping[int, str], find: Callable[[list[int]], Curve]) -> None:
         self._numbers: dict[str, list[int]] = {}
@@ -137,9 +132,7 @@ def _in_memory_curve(points: Points, numbers: list[int]) -> InMemoryCurve:
 @contextmanager
 def _locked_cache(cache: Path) -> Iterator[None]:
     """Lock out other processes of this machine and other threads."""
-    if not cache.is_dir():
-        with suppress(FileExistsError, durable.WriteError):
-            durable.make_dir(cache)
+    durable.make_dir(cache, exist_ok=True)
     with durable.locked(cache) as is_locked:
         if not is_locked:
             raise CacheUnusableError

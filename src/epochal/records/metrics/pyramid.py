@@ -165,7 +165,7 @@ class PyramidCurve(Curve):
         heads = self._gather(level, starts, head_ends)
         tails = self._gather(level, tail_starts, ends)
         inner = self._reduce_ranges(level + 1, inner_starts[has_inner], inner_ends[has_inner])
-        return merge_blocks(heads, tails, scatter_blocks(inner, has_inner))
+        return reduce(merge_blocks, (heads, tails, scatter_blocks(inner, has_inner)))
 
     def _gather(self, level: int, starts: Steps, ends: Steps) -> Blocks:
         return _reduce(level, self._pick(level, concatenate_ranges(starts, ends)), starts, ends)
@@ -304,12 +304,8 @@ def scatter_blocks(found: Blocks, places: NDArray[np.bool_]) -> Blocks:
     return row
 
 
-def merge_blocks(*several: Blocks) -> Blocks:
+def merge_blocks(left: Blocks, right: Blocks) -> Blocks:
     """Merge blocks entry by entry; the step is that of the first."""
-    return reduce(_merge_pair, several)
-
-
-def _merge_pair(left: Blocks, right: Blocks) -> Blocks:
     found = left.copy()
     found["low"] = np.fmin(left["low"], right["low"])
     found["high"] = np.fmax(left["high"], right["high"])

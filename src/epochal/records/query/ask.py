@@ -15,8 +15,7 @@ from epochal.records.layout.run_folders import EPOCHAL_DIR, INDEX_FILE
 from epochal.records.query.compile import Compiler, Sql
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
 from epochal.records.query.names import AGE, FACTS, ConfigKey, Fact, Measure, NameResolver
-from epochal.records.query.tree import BoolOp, Compare, Missing, Not, QueryText
-from epochal.records.query.values import read_time
+from epochal.records.query.values import BoolOp, Compare, Missing, Not, QueryText, read_time
 from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from epochal.records.index import Index
     from epochal.records.query.names import Target
-    from epochal.records.query.tree import Name, Query
+    from epochal.records.query.values import Name, Query
 
 CHANGED = "changed"
 """In a list of columns: all config keys in which the runs differ."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal.errors import suggest
 from epochal.records.index.database import INTERNAL_COLUMNS, RUN_COLUMNS
-from epochal.records.query.tree import Name
+from epochal.records.query.values import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from epochal.records.query.tree import Function, QueryText
+    from epochal.records.query.values import Function, QueryText
 
     Fetch = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 

@@ -17,7 +17,7 @@ from epochal.records.index.run_rows import read_params
 from epochal.records.query.compile import Compiler
 from epochal.records.query.grammar import parse_query, parse_sort_keys
 from epochal.records.query.names import NameResolver
-from epochal.records.query.tree import QueryText
+from epochal.records.query.values import QueryText
 from indexed import add_run, fetch
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
