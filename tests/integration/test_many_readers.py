@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records import machine
+from epochal.records.folder import machine
 from epochal.records.index import Index
 from epochal.records.index.index import find_index_errors
 from forked import Child
@@ -20,7 +20,7 @@ WRITERS, READERS, RUNS = 16, 4, 3
 START = """
 import sys
 from pathlib import Path
-from epochal.records import machine
+from epochal.records.folder import machine
 root, name = Path(sys.argv[1]), sys.argv[2]
 machine.MOUNTS = root.parent / "mounts"
 """

@@ -68,12 +68,6 @@ def _default(deserializer: Deserializer, plain: list[Any]) -> object:
     return defaultdict(factory, deserializer.pairs(pairs))
 
 
-def _counter(deserializer: Deserializer, plain: list[Any]) -> object:
-    counter: Counter[object] = Counter()
-    counter.update(dict(deserializer.pairs(plain)))
-    return counter
-
-
 def _decode_float(_: Deserializer, plain: str) -> float:
     (value,) = struct.unpack(">d", bytes.fromhex(plain))
     return float(value)
@@ -99,7 +93,7 @@ _DECODERS: dict[str, Callable[[Deserializer, Any], object]] = {
     "$deque": lambda self, plain: deque(self.visit(plain[1]), maxlen=plain[0]),
     "$dict": lambda self, plain: dict(self.pairs(plain)),
     "$ordered": lambda self, plain: OrderedDict(self.pairs(plain)),
-    "$counter": _counter,
+    "$counter": lambda self, plain: Counter(dict(self.pairs(plain))),
     "$defaultdict": _default,
     "$scalar": _scalar,
     "$tensor": lambda self, plain: self.restorer.get(plain),

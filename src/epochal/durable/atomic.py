@@ -9,6 +9,7 @@ import os
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.durable import system
@@ -149,12 +150,8 @@ def tensor_writer(
     """A function that writes a safetensors file to a descriptor and hashes it."""
     header, names = build_header(tensors, metadata)
 
-    def views() -> Iterator[memoryview]:
-        yield memoryview(header)
-        yield from (tensors[name].view(name) for name in names)
-
     def fill(descriptor: int) -> None:
-        for view in views():
+        for view in chain([memoryview(header)], (tensors[name].view(name) for name in names)):
             for start in range(0, len(view), _CHUNK_BYTES):
                 chunk = view[start : start + _CHUNK_BYTES]
                 hasher.add(chunk)

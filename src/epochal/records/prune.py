@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.alive import holding_lease
 from epochal.records.folder.record import MONITOR_KEYS, get_monitor_mode, read_folder
+from epochal.records.layout.alive import holding_lease
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.layout.run_folders import EPOCHAL_DIR

@@ -11,7 +11,7 @@ import pytest
 
 from epochal.inspect import storage
 from epochal.inspect.storage import check_clock, check_storage
-from epochal.records import machine
+from epochal.records.folder import machine
 
 if TYPE_CHECKING:
     from epochal.inspect.diagnostic import Diagnostic

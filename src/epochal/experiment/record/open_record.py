@@ -38,14 +38,14 @@ from epochal.records import (
     create_run_folder,
     describe_machine,
 )
-from epochal.records.alive import LEASE_FILE as LEASE
-from epochal.records.alive import (
+from epochal.records.folder.folder import report_run_folder
+from epochal.records.layout.alive import LEASE_FILE as LEASE
+from epochal.records.layout.alive import (
     holding_lease,
     release_reserve,
     reserving_disk_space,
     writing_heartbeat,
 )
-from epochal.records.folder.folder import report_run_folder
 from epochal.records.layout.attempts import begin_attempt
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.metrics.time_spent import TimeSpent, parse_time_spent

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
-from epochal.records.alive import is_heartbeat_stale
 from epochal.records.folder.folder import FOLDS_DIR, RunFolder
 from epochal.records.folder.provenance import apply_attempt_overrides, get_newest_origins
 from epochal.records.folder.readme import UNTITLED, parse_readme
+from epochal.records.layout.alive import is_heartbeat_stale
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text, iter_leaves
 from epochal.records.layout.os_errors import describe_os_error

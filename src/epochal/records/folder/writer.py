@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 from typing_extensions import override
 
@@ -44,13 +44,15 @@ np.fromfile("metrics.bin", np.dtype([{_FIELDS}]))
 ```"""
 
 
-class Writer:
-    """The record of a run, and a null object: methods that are not overridden write nothing."""
+class Writer(Protocol):
+    """The record of a run; after each call, a killed process loses nothing of what it wrote.
+
+    All texts are written without secrets.
+    """
 
     @property
     def path(self) -> Path | None:
         """The folder of the record; None if nothing is written."""
-        return None
 
     def write_readme(self, tag: str, desc: str = "") -> None:
         """Write the README with title and description; an existing one is not changed."""
@@ -86,7 +88,6 @@ class Writer:
             step: The step of the checkpoint.
             points: The number of points when it was saved; later ones are no longer current.
         """
-        return origin + 1
 
     def write_status(self, status: Status, **fields: object) -> None:
         """Write the status; keeps the fields of earlier calls, and syncs points first."""
@@ -100,7 +101,6 @@ class Writer:
     @property
     def num_points(self) -> int:
         """The number of points; a checkpoint stores it for a later rollback."""
-        return 0
 
     def sync(self) -> None:
         """Sync all points to disk; any thread may call it."""
@@ -113,16 +113,8 @@ class Writer:
 
 
 @final
-class NullWriter(Writer):
-    """Writes nothing."""
-
-
-@final
 class RunWriter(Writer):
-    """Writes into the folder of one run; one thread of one process may use it.
-
-    After each call, a killed process loses nothing. All texts are written without secrets.
-    """
+    """Writes into the folder of one run; one thread of one process may use it."""
 
     def __init__(self, folder: RunFolder, *, attempt: int = 0) -> None:
         self.folder = folder
@@ -233,6 +225,24 @@ class RunWriter(Writer):
             self._events.sync()
             self._events.close()
             self._events = None
+
+
+@final
+class NullWriter(Writer):
+    """Writes nothing."""
+
+    path = None
+    num_points = 0
+
+    @override
+    def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
+        return origin + 1
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        pass
+
+    write_readme = write_config = write_observed = write_run = write_status = _ignore
+    write_result = log = sync = event = close = _ignore
 
 
 def _read_status(folder: Path) -> dict[str, object]:

@@ -7,6 +7,7 @@ import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Self, final
 
+from epochal.records.folder.machine import find_file_system, is_network_file_system
 from epochal.records.index import database as store
 from epochal.records.index.database import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
 from epochal.records.index.refresh import RefreshResult, ignore_progress, refresh_tables
@@ -17,7 +18,6 @@ from epochal.records.layout.run_folders import (
     is_run_folder,
     make_epochal_dir,
 )
-from epochal.records.machine import find_file_system, is_network_file_system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -180,8 +180,21 @@ def select_current_points(
 
     found = np.unique(numbers)
     first_steps = {int(number): int(steps[numbers == number].min()) for number in found}
+    return mask_ranges(numbers, steps, find_valid_ranges(first_steps, known))
+
+
+def mask_ranges(
+    numbers: NDArray[np.integer[Any]],
+    steps: NDArray[np.integer[Any]],
+    ranges: Mapping[int, tuple[int, int]],
+    *,
+    start: int = 0,
+) -> NDArray[np.bool_]:
+    """A mask of the points in the ranges of their attempts; the first one is in row ``start``."""
+    import numpy as np
+
     current = np.zeros(len(numbers), dtype=bool)
-    for number, (row, step) in find_valid_ranges(first_steps, known).items():
-        own = numbers[:row] == number
-        current[:row] |= own & (steps[:row] <= step)
+    for number, (end, step) in ranges.items():
+        own = slice(max(0, end - start))
+        current[own] |= (numbers[own] == number) & (steps[own] <= step)
     return current

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import RecordError
-from epochal.records.alive import HEARTBEAT_FILE as HEARTBEAT
 from epochal.records.folder.record import describe_error, seconds_of, step_of
 from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.layout.alive import HEARTBEAT_FILE as HEARTBEAT
 from epochal.records.layout.process import utc_now
 from epochal.records.mail.mailbox import Kind, Mail, make_id
 from epochal.records.metrics.points import TRAIN_PREFIX, is_epoch_mean

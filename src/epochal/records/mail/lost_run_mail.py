@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.alive import HEARTBEAT_FILE as HEARTBEAT
-from epochal.records.alive import STALE_SECONDS, is_heartbeat_stale
 from epochal.records.find import read_run
+from epochal.records.layout.alive import HEARTBEAT_FILE as HEARTBEAT
+from epochal.records.layout.alive import STALE_SECONDS, is_heartbeat_stale
 from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, make_id

@@ -15,7 +15,7 @@ import numpy as np
 from epochal import durable
 from epochal.durable.append import extend
 from epochal.errors import RecordError
-from epochal.records.layout.attempts import MAX_COUNT, find_valid_ranges, read_attempts
+from epochal.records.layout.attempts import MAX_COUNT, find_valid_ranges, mask_ranges, read_attempts
 from epochal.records.metrics.points import (
     POINT_BYTES,
     SMALL_FILE_BYTES,
@@ -197,7 +197,7 @@ def _append_new_points(folder: Path, state: CacheState, progress: Callable[[str]
         numbers = set(np.unique(chunk["attempt"][whole]).tolist())
         if not numbers <= _known_attempts(folder, state.limits):
             raise CacheUnusableError
-        current = whole & _is_current(chunk, start, state.limits)
+        current = whole & mask_ranges(chunk["attempt"], chunk["step"], state.limits, start=start)
         _append_rows(folder, state, chunk if current.all() else chunk[current])
         state.rows, state.crc = start + len(chunk), int(chunk["crc"][-1])
     _write_state(folder, state)
@@ -207,14 +207,6 @@ def _known_attempts(folder: Path, limits: ValidRanges) -> set[int]:
     """The attempts whose current points are known."""
     known = read_attempts(durable.find_object(folder / "run.json"))
     return {*limits, *(one.attempt for one in known)}
-
-
-def _is_current(rows: Rows, start: int, limits: ValidRanges) -> NDArray[np.bool_]:
-    current = np.zeros(len(rows), bool)
-    for number, (end, step) in limits.items():
-        own = rows[: max(0, end - start)]
-        current[: len(own)] |= (own["attempt"] == number) & (own["step"] <= step)
-    return current
 
 
 def _append_rows(folder: Path, state: CacheState, rows: Rows) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.index.made import make_run
 
-from epochal.records import machine
+from epochal.records.folder import machine
 from epochal.records.layout import run_folders
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ NO_SECRETS = {
     "records/code/content_store.py": "digests",
     "records/metrics/curve_cache.py": "numbers",
     "records/layout/run_folders.py": "its own words",
-    "records/alive.py": "a process",
+    "records/layout/alive.py": "a process",
     "records/mail/mailbox.py": "mails, which are composed without secrets",
     "records/mail/lost_run_mail.py": "addresses as the config wrote them",
     "records/mail/outbox.py": "addresses as the config wrote them, so that they can be reached",

@@ -85,14 +85,16 @@ def test_the_run_writer_writes_all_files(writer: RunWriter, folder: RunFolder) -
     assert writer.path == folder.path
 
 
-def test_null_writer_has_the_methods_of_a_run_writer() -> None:
-    public = {name for name in vars(RunWriter) if not name.startswith("_")}
-    for name in {name for name in vars(Writer) if not name.startswith("_")} | public:
-        wanted, here = getattr(RunWriter, name), getattr(NullWriter, name)
+def test_writers_have_the_same_interface() -> None:
+    names = {name for name in vars(Writer) if not name.startswith("_")}
+    for implementation in [RunWriter, NullWriter]:
+        assert {name for name in vars(implementation) if not name.startswith("_")} == names
+    for name in names:
+        wanted, here = getattr(Writer, name), getattr(RunWriter, name)
         if callable(wanted):
-            assert inspect.signature(wanted) == inspect.signature(here), name
+            assert inspect.signature(wanted) == inspect.signature(here)
         else:
-            assert isinstance(here, property), name
+            assert isinstance(here, property)
 
 
 def test_readme_has_the_tag_as_title_and_the_description_as_text(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
-from epochal.records import machine
+from epochal.records.folder import machine
 from epochal.records.index import Index
 from epochal.records.index import database as store
 

@@ -45,7 +45,7 @@ def describe_machine(directory: Path | None = None) -> dict[str, object]:
         "usable_cores": _usable_cores(),
         "memory_bytes": _memory_bytes(),
         "gpus": _gpu_names(),
-        "driver": _driver(),
+        "driver": read_text(_NVIDIA / "version").partition("\n")[0].strip(),
         "environment": read_environment(),
         "packages": package_versions(),
         "git": describe_repository(directory or Path.cwd()),
@@ -111,10 +111,6 @@ def _gpu_names() -> list[str]:
         found = (line.partition(":")[2].strip() for line in lines if line.startswith("Model"))
         names.append(next(found, "unknown"))
     return names
-
-
-def _driver() -> str:
-    return next(iter(read_text(_NVIDIA / "version").splitlines()), "").strip()
 
 
 MOUNTS = Path("/proc/self/mounts")

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.machine."""
+"""Tests of epochal.records.folder.machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records import machine
-from epochal.records.machine import describe_repository, read_git_diff
+from epochal.records.folder import machine
+from epochal.records.folder.machine import describe_repository, read_git_diff
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.records import machine
-from epochal.records.machine import find_file_system, is_network_file_system
+from epochal.records.folder import machine
+from epochal.records.folder.machine import find_file_system, is_network_file_system
 
 if TYPE_CHECKING:
     import pytest

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.alive."""
+"""Tests of epochal.records.layout.alive."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.records import alive
-from epochal.records.alive import (
+from epochal.records.find import read_run
+from epochal.records.layout import alive
+from epochal.records.layout.alive import (
     BEAT_SECONDS,
     HEARTBEAT_FILE,
     is_heartbeat_stale,
     writing_heartbeat,
 )
-from epochal.records.find import read_run
 from epochal.records.layout.process import host_name, process_token
 
 if TYPE_CHECKING:
