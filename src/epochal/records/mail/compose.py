@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.errors import RecordError
 from epochal.records.folder.record import describe_error, seconds_of, step_of
 from epochal.records.folder.writer import COMPLETED_STATUSES
-from epochal.records.layout.alive import HEARTBEAT_FILE as HEARTBEAT
+from epochal.records.layout.alive import HEARTBEAT_FILE
 from epochal.records.layout.process import utc_now
 from epochal.records.mail.mailbox import Kind, Mail, make_id
 from epochal.records.metrics.points import TRAIN_PREFIX, is_epoch_mean
@@ -40,7 +40,7 @@ _MAX_METRICS = 12
 _MAX_FIGURES = 3
 _SHOWN_RUN_ID = 4  # last characters of a run's id, enough to name it in a command
 _TAIL_BYTES = 1 << 15
-_LIVE_FILES = (HEARTBEAT, "status.json", "metrics.bin", "events.jsonl")
+_LIVE_FILES = (HEARTBEAT_FILE, "status.json", "metrics.bin", "events.jsonl")
 _SENDER = ("project", "variant", "runner", "desc")
 
 

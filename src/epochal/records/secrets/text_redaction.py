@@ -312,7 +312,7 @@ def _find_value(text: str, start: int, end: int, rules: _TextKind) -> tuple[int,
     if (
         is_placeholder(value)
         or _is_reference_name(value, rules)
-        or (is_bare and _is_same(value, name))
+        or (is_bare and value == name.rpartition(".")[2])  # a variable of the same name
     ):
         return None
     if is_bare and not _is_literal_secret(match, start, rules, is_set=is_set):
@@ -332,11 +332,6 @@ def _is_reference_name(value: str, rules: _TextKind) -> bool:
         return True
     pattern = _WORDS if rules.is_code else _VARIABLE
     return pattern.fullmatch(value) is not None and is_secret_name(value)
-
-
-def _is_same(value: str, name: str) -> bool:
-    """Whether a name is assigned a variable of the same name."""
-    return value == name.rpartition(".")[2]
 
 
 def _match_value(
