@@ -91,7 +91,7 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
     from epochal.experiment.config.arguments import read_choices
     from epochal.experiment.config.choices import to_overrides
     from epochal.launch.final_mail import MailSettings
-    from epochal.records.mail.channel import read_specs
+    from epochal.records.mail.outbox import read_specs
 
     changes = to_overrides(read_choices(args), split_files_and_overrides(args.words)[1])
     config = load(file, variant=args.variant, overrides=changes, allow_python=args.allow_python)

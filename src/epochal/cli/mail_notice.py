@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR
+from epochal.records.layout.run_folders import EPOCHAL_DIR
 
 if TYPE_CHECKING:
     import argparse

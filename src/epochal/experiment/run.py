@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
-from epochal.checkpoint.initial_weights import FINAL_WEIGHTS_FILE
+from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError

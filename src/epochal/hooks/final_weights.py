@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.checkpoint import save_weights
-from epochal.checkpoint.initial_weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
+from epochal.checkpoint.weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.process.signals import PREEMPTED
 from epochal.records.metrics.time_spent import SAVING

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.launch.restart_policy import ProcessExit, RestartDecision
-    from epochal.records.mail.channel import Spec
     from epochal.records.mail.mailbox import Kind, Mail
-    from epochal.records.mail.outbox import Delivery
+    from epochal.records.mail.outbox import Delivery, Spec
 
 SEND_SECONDS = 60.0
 """How long an ending supervisor waits for servers, with retries."""

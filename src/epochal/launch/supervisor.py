@@ -21,10 +21,8 @@ from epochal.launch.restart_policy import (
 from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
-from epochal.records.folder.derived_fields import describe_error, step_of
-from epochal.records.folder.folder import FOLDS_DIR
-from epochal.records.folder.parent import Parent
-from epochal.records.folder.run_folder_report import RUN_FILE_VARIABLE
+from epochal.records.folder.folder import FOLDS_DIR, RUN_FILE_VARIABLE, Parent
+from epochal.records.folder.record import describe_error, step_of
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import utc_now
 

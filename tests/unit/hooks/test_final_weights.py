@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 
 from epochal.checkpoint import load_weights
-from epochal.checkpoint.initial_weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
+from epochal.checkpoint.weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
 from epochal.components.average import Ema
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook

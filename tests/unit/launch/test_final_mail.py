@@ -10,7 +10,8 @@ from epochal.errors import ConfigError
 from epochal.launch import final_mail
 from epochal.launch.final_mail import MailSettings, send_final_mail
 from epochal.launch.restart_policy import ProcessExit, RestartDecision
-from epochal.records.mail import Mailbox, MailContent, compose
+from epochal.records.mail.compose import MailContent, compose
+from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import queue_mail, read_outbox
 from mail_servers import http_server
 from past_runs import RUN, expect_from, gone, here, leave_run

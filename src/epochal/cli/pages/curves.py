@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from epochal.records import RunRecord
-    from epochal.records.metrics.zoom import Zoom
+    from epochal.records.metrics.curve_cache import Zoom
 
 _BUCKETS = 1200
 _SPAN = 1000.0
@@ -87,7 +87,7 @@ def _name_steps(most: int) -> str:
 
 def _read(record: RunRecord, name: str, progress: Callable[[str], None] | None) -> Zoom:
     """The values of a metric by step, averaged to what a screen can show."""
-    from epochal.records.metrics.zoom import zoom
+    from epochal.records.metrics.curve_cache import zoom
 
     return zoom(record.path, name, buckets=_BUCKETS, progress=progress)
 

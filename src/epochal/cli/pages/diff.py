@@ -11,7 +11,7 @@ from epochal.cli.pages.diff_causes import describe_code, describe_values
 from epochal.cli.pages.diff_results import describe_curves, describe_metrics, describe_replicates
 from epochal.cli.pages.diff_view import BOLD, DiffView
 from epochal.records.compare import SECTIONS, describe_differences
-from epochal.records.folder.derived_fields import seconds_of, step_of, tag_of
+from epochal.records.folder.record import seconds_of, step_of, tag_of
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_seconds, format_value
 

@@ -9,15 +9,16 @@ from epochal.cli.draw.table import display_width, format_table, shorten
 from epochal.cli.draw.terminal import terminal_width
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.query.names import Fact, Measure
-from epochal.records.query.result_table import join_values, read_time
+from epochal.records.query.result_table import join_values
+from epochal.records.query.values import read_time
 from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from epochal.records.query.ask import Answer
-    from epochal.records.query.groups import RunGroup
     from epochal.records.query.names import Target
+    from epochal.records.query.result_table import RunGroup
 
 _HEADER = (
     "run",

@@ -189,8 +189,8 @@ def _send_unsent(box: Mailbox) -> int:
 def _send_trial(path: Path) -> int:
     from epochal.check import check
     from epochal.config import load
-    from epochal.records.mail.channel import read_specs
     from epochal.records.mail.compose import MailContent, compose
+    from epochal.records.mail.outbox import read_specs
 
     report = check(load(path))
     problems = [one for one in report.problems if one.key.partition(".")[0] in ("notify", "env")]

@@ -12,7 +12,7 @@ from epochal.cli.draw.table import print_wrapped
 from epochal.errors import RecordError
 from epochal.records import RunRecord, read_run
 from epochal.records.code.restore import FRAMEWORK_DIR, RestoreResult, restore_code
-from epochal.records.machine.machine import package_versions
+from epochal.records.folder.machine import package_versions
 from epochal.records.secrets import REDACTED
 from epochal.registry.project import find_project
 from epochal.text.command import absolute_command

@@ -24,16 +24,22 @@ from epochal.records.query.ask import (
     Question,
     ask,
     columns_of,
+    explain_no_match,
     is_root,
     locate,
     names_in,
     orders_of,
 )
 from epochal.records.query.compile import STATUSES
-from epochal.records.query.groups import REPLICATE, group, sort_groups
-from epochal.records.query.no_match import explain_no_match
-from epochal.records.query.result_table import default_columns, lay_out, lay_out_groups
-from epochal.records.query.tree import QueryText
+from epochal.records.query.result_table import (
+    REPLICATE,
+    default_columns,
+    group,
+    lay_out,
+    lay_out_groups,
+    sort_groups,
+)
+from epochal.records.query.values import QueryText
 from epochal.text.command import epochal_command, name_run
 from epochal.text.escape import escape_control, escape_control_json
 
@@ -42,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from epochal.records.query.ask import Answer
-    from epochal.records.query.groups import RunGroup
     from epochal.records.query.names import Target
+    from epochal.records.query.result_table import RunGroup
 
 _FORMATS = ("table", "json", "csv", "parquet")
 _SUFFIXES = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "table"}

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 from epochal.cli.arguments import print_json
 from epochal.cli.draw.table import format_table, print_wrapped
 from epochal.errors import ConfigError, Problem, RecordError
-from epochal.records.prune.freed_space import FreedSpace, measure_freed_bytes
-from epochal.records.prune.prune_policy import (
+from epochal.records.folder.disk_usage import FreedSpace, measure_freed_bytes
+from epochal.records.prune import (
     CHECKPOINTS_DIR,
     PrunePlan,
     RetentionPolicy,
-    plan_pruning,
-)
-from epochal.records.prune.remove import (
     finish_interrupted_removals,
     get_code_store_dir,
+    plan_pruning,
     remove_checkpoints,
     remove_run,
     remove_unused_code,

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
-from epochal.checkpoint.initial_weights import init_weights
+from epochal.checkpoint.weights import init_weights
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm

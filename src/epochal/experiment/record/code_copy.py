@@ -13,10 +13,9 @@ from epochal import durable
 from epochal.records.code.code_manifest import get_attempt_dir
 from epochal.records.code.file_selection import SnapshotLimits
 from epochal.records.code.snapshot import CodeSnapshot, SnapshotResult
-from epochal.records.folder.folder import FOLDS_DIR
-from epochal.records.folder.parent import Parent, pop_parent_variable
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
-from epochal.records.machine.repository import read_git_diff
+from epochal.records.folder.folder import FOLDS_DIR, Parent, pop_parent_variable
+from epochal.records.folder.machine import read_git_diff
+from epochal.records.layout.run_folders import EPOCHAL_DIR, make_epochal_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable

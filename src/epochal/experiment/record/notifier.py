@@ -13,10 +13,9 @@ from epochal.engine.execute import result_of_error
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
-from epochal.records.folder.derived_fields import describe_error
-from epochal.records.folder.run_folder_report import RUN_FILE_VARIABLE
+from epochal.records.folder.folder import RUN_FILE_VARIABLE
+from epochal.records.folder.record import describe_error
 from epochal.records.layout.process import host_name, utc_now
-from epochal.records.mail.channel import read_specs
 from epochal.records.mail.compose import END, MailContent, compose, last_lines, mail_kind
 from epochal.records.mail.lost_run_mail import (
     ExpectedMail,
@@ -26,7 +25,7 @@ from epochal.records.mail.lost_run_mail import (
     is_expected,
 )
 from epochal.records.mail.mailbox import Mailbox
-from epochal.records.mail.outbox import BackgroundSender, queue_mail
+from epochal.records.mail.outbox import BackgroundSender, queue_mail, read_specs
 from epochal.text.command import epochal_command
 
 if TYPE_CHECKING:

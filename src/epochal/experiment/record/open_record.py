@@ -38,11 +38,14 @@ from epochal.records import (
     create_run_folder,
     describe_machine,
 )
-from epochal.records.alive.disk_reserve import release_reserve, reserving_disk_space
-from epochal.records.alive.heartbeat import writing_heartbeat
-from epochal.records.alive.lease import LEASE_FILE as LEASE
-from epochal.records.alive.lease import holding_lease
-from epochal.records.folder.run_folder_report import report_run_folder
+from epochal.records.folder.folder import report_run_folder
+from epochal.records.layout.alive import LEASE_FILE as LEASE
+from epochal.records.layout.alive import (
+    holding_lease,
+    release_reserve,
+    reserving_disk_space,
+    writing_heartbeat,
+)
 from epochal.records.layout.attempts import begin_attempt
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.metrics.time_spent import TimeSpent, parse_time_spent

@@ -13,10 +13,10 @@ import pytest
 
 from epochal.durable import system
 from epochal.errors import RecordError
-from epochal.records.alive.lease import Lease
 from epochal.records.find import find_runs
+from epochal.records.layout.alive import Lease
 from epochal.records.layout.process import host_name, process_token
-from epochal.records.prune.remove import (
+from epochal.records.prune import (
     finish_interrupted_removals,
     remove_checkpoints,
     remove_run,
@@ -135,7 +135,7 @@ def test_a_killed_removal_leaves_no_partial_run(
             remove_run(run)
     if find_runs(tmp_path):
         assert {path.relative_to(run) for path in run.rglob("*")} >= files
-    monkeypatch.setattr("epochal.records.prune.remove.is_process_gone", lambda pid, *, host: True)
+    monkeypatch.setattr("epochal.records.prune.is_process_gone", lambda pid, *, host: True)
     finish_interrupted_removals({run.parent})
     assert [path.name for path in run.parent.iterdir()] == [one.id for one in find_runs(tmp_path)]
 

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.prune.prune_policy."""
+"""Tests of epochal.records.prune."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.index.sql_schema import create_tables
-from epochal.records.prune.prune_policy import PrunePlan, RetentionPolicy, plan_pruning
+from epochal.records.index.database import create_tables
+from epochal.records.prune import PrunePlan, RetentionPolicy, plan_pruning
 from epochal.records.query.ask import Question, ask
 from indexed import Indexed, add_run
 

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.machine.machine."""
+"""Tests of epochal.records.folder.machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.records.machine import machine
-from epochal.records.machine.machine import describe_machine, package_versions, read_environment
+from epochal.records.folder import machine
+from epochal.records.folder.machine import describe_machine, package_versions, read_environment
 
 if TYPE_CHECKING:
     import pytest
@@ -30,7 +30,7 @@ def test_machine_is_described_in_json(tmp_path: Path) -> None:
 
 def test_versions_of_packages_need_no_import() -> None:
     code = (
-        "import sys; from epochal.records.machine.machine import describe_machine as d\n"
+        "import sys; from epochal.records.folder.machine import describe_machine as d\n"
         "print(d()['packages']['torch']); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -1,22 +1,30 @@
-"""Decides which runs a policy deletes, which it protects, and why."""
+"""Decides which runs a policy deletes, which it protects and why, and deletes them atomically."""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.records.metrics.monitor import MONITOR_KEYS, get_monitor_mode
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.records.folder.record import MONITOR_KEYS, get_monitor_mode, read_folder
+from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.os_errors import describe_os_error
+from epochal.records.layout.process import host_name, is_process_gone
+from epochal.records.layout.run_folders import EPOCHAL_DIR
 from epochal.records.query.names import ConfigKey
-from epochal.records.query.result_table import read_time
+from epochal.records.query.values import read_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from epochal.records.metrics.monitor import Mode
+    from epochal.records.folder.record import Mode
     from epochal.records.query.ask import Answer
 
 ACTIVE_STATUSES = ("starting", "running")
@@ -64,14 +72,7 @@ class PrunePlan:
 def plan_pruning(
     whole: Answer, chosen: Answer, policy: RetentionPolicy, *, now: datetime
 ) -> PrunePlan:
-    """Apply a policy.
-
-    Args:
-        whole: All runs.
-        chosen: The runs that may be deleted.
-        policy: The conditions.
-        now: The current time.
-    """
+    """Which of the ``chosen`` runs among all, the ``whole``, a policy deletes or protects."""
     protected: dict[int, tuple[RunRow, str]] = {}
     to_delete: dict[int, RunRow] = {}
     kept = _kept_by_rank(whole, policy)
@@ -197,3 +198,66 @@ def _linked(folder: Path) -> Iterator[str]:
 def _owner_of(path: str, folders: Mapping[str, str]) -> str | None:
     above: Iterable[str] = (path, *map(str, Path(path).parents))
     return next((folders[one] for one in above if one in folders), None)
+
+
+def remove_run(folder: Path) -> None:
+    """Delete the folder of a run, renamed first; RecordError if it is running or in use."""
+    _remove(folder, folder)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a run, but not its record; RecordError as for ``remove_run``."""
+    _remove(folder, folder / CHECKPOINTS_DIR)
+
+
+def finish_interrupted_removals(folders: Iterable[Path]) -> None:
+    """Delete what interrupted removals renamed in these folders."""
+    for folder in folders:
+        with suppress(OSError):  # another process may be doing the same
+            durable.remove_stale(folder, _is_stale)
+
+
+def get_code_store_dir(root: Path) -> Path:
+    """The folder with the code that runs share."""
+    from epochal.records.code.content_store import CODE_STORE_DIR  # not needed to list runs
+
+    return root / EPOCHAL_DIR / CODE_STORE_DIR
+
+
+def remove_unused_code(root: Path) -> int:
+    """Delete code that no run uses; gives the freed bytes."""
+    from epochal.records.code.content_store import ContentStore
+
+    return ContentStore(get_code_store_dir(root)).remove_unused()
+
+
+def _remove(folder: Path, target: Path) -> None:
+    try:
+        with _holding_lease_if_possible(folder):
+            # It may have been resumed since it was listed.
+            if read_folder(folder).summary.status in ACTIVE_STATUSES:
+                raise RecordError(f"{folder}: is running\n  wait for its end, or stop it first")
+            if target.is_dir():
+                durable.remove_tree(target, f"prune.{os.getpid()}")
+    except OSError as error:
+        reason = describe_os_error(error)
+        raise RecordError(
+            f"{target}: cannot be deleted: {reason}\n  check its permissions"
+        ) from error
+
+
+@contextmanager
+def _holding_lease_if_possible(folder: Path) -> Iterator[None]:
+    """Hold the lease of a run; on a full disk, where it cannot be written, only check it."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(holding_lease(folder))
+        except RecordError as error:
+            if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        yield
+
+
+def _is_stale(owner: str) -> bool:
+    word, _, number = owner.partition(".")
+    return word == "prune" and number.isdecimal() and is_process_gone(int(number), host=host_name())

@@ -1,9 +1,10 @@
-"""The lease of a run folder: one process works on it at a time; dead processes lose theirs."""
+"""Signs that a process works on a run folder: its lease, its heartbeat, and reserved disk space."""
 
 from __future__ import annotations
 
 import os
-import sys
+import threading
+import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, final
@@ -12,9 +13,6 @@ from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
-
-if sys.platform != "win32":
-    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +30,7 @@ class Lease:
     def __init__(self, folder: Path) -> None:
         self._path = folder / LEASE_FILE
         self._owner = describe_process(os.getpid()) | {"time": utc_now()}
-        with _locked_folder(folder), raising_record_errors():
+        with raising_record_errors(), durable.locked(folder):
             _require_free(folder, durable.find_object(self._path))
             durable.write_json(self._path, self._owner)
 
@@ -45,11 +43,7 @@ class Lease:
 
 @contextmanager
 def holding_lease(folder: Path) -> Iterator[None]:
-    """Hold the lease of ``folder`` in a block.
-
-    Raises:
-        RecordError: A living process holds it.
-    """
+    """Hold the lease of ``folder`` in a block; raises RecordError if a living process holds it."""
     lease = Lease(folder)
     try:
         yield
@@ -94,17 +88,72 @@ def _file_system_time(folder: Path) -> float:
         return datetime.now(UTC).timestamp()
 
 
+HEARTBEAT_FILE = "heartbeat.json"
+BEAT_SECONDS = 15.0
+STALE_AFTER_BEATS = 2
+"""Beats without a sign after which a process on another machine counts as lost."""
+
+
 @contextmanager
-def _locked_folder(folder: Path) -> Iterator[None]:
-    """Lock out other processes of this machine while the lease is checked and taken."""
-    if sys.platform == "win32":  # Windows cannot open folders
-        yield
-        return
-    with raising_record_errors():
-        descriptor = os.open(folder, os.O_RDONLY)
+def writing_heartbeat(folder: Path, *, seconds: float = BEAT_SECONDS) -> Iterator[None]:
+    """Touch the heartbeat of a folder every ``seconds`` during a block.
+
+    A thread does it, so that a long step or evaluation does not look like a crash.
+    """
+    path, is_over = folder / HEARTBEAT_FILE, threading.Event()
+    facts = {"host": host_name(), "pid": os.getpid(), "beat_seconds": seconds}
+    with suppress(OSError):  # the disk may be full; later writes report it
+        durable.write_json(path, facts)
+
+    def beat() -> None:
+        while not is_over.wait(seconds):
+            with suppress(OSError):
+                os.utime(path)
+
+    thread = threading.Thread(target=beat, name="epochal-heartbeat", daemon=True)
+    thread.start()
     try:
-        with suppress(OSError):  # some network file systems cannot lock
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        is_over.set()
+        thread.join()
+
+
+def is_heartbeat_stale(folder: Path) -> bool:
+    """Whether the heartbeat of a run is older than two beats; False without a heartbeat.
+
+    The clocks of machines that share files must agree; `epochal doctor` checks that.
+    """
+    path = folder / HEARTBEAT_FILE
+    try:
+        last = path.stat().st_mtime
+        facts = durable.decode_json(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    seconds = facts.get("beat_seconds") if isinstance(facts, dict) else None
+    beat = seconds if isinstance(seconds, int | float) and seconds > 0 else BEAT_SECONDS
+    return time.time() - last > STALE_AFTER_BEATS * beat
+
+
+RESERVE_FILE = "reserve"
+RESERVE_BYTES = 64 * 1024
+"""Enough for a result with a traceback, a status, and a mail to several recipients."""
+
+
+@contextmanager
+def reserving_disk_space(folder: Path) -> Iterator[None]:
+    """Reserve space in a folder during a block, or until ``release_reserve``."""
+    with suppress(OSError):  # the disk is full already; later writes report it
+        durable.write_bytes(
+            folder / RESERVE_FILE, os.urandom(RESERVE_BYTES)
+        )  # random bytes cannot be compressed
+    try:
+        yield
+    finally:
+        release_reserve(folder)
+
+
+def release_reserve(folder: Path) -> None:
+    """Free the space for the result, the status and mails."""
+    with suppress(OSError):
+        durable.remove_file(folder / RESERVE_FILE)

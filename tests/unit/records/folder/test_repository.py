@@ -1,4 +1,4 @@
-"""Tests of epochal.records.machine.repository."""
+"""Tests of epochal.records.folder.machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.machine import repository
-from epochal.records.machine.repository import describe_repository, read_git_diff
+from epochal.records.folder import machine
+from epochal.records.folder.machine import describe_repository, read_git_diff
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def test_git_has_a_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     slow.write_text(f"#!{sys.executable}\nimport signal\nsignal.pause()\n")
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(repository, "_GIT_SECONDS", 0.05)
+    monkeypatch.setattr(machine, "_GIT_SECONDS", 0.05)
     assert describe_repository(tmp_path) is None
 
 
@@ -113,19 +113,19 @@ def test_a_diff_has_the_changes_without_secret_files(
     assert "-x = 1\n+x = 2\n" in text
     assert "hunter2" not in text
     git(place, "reset", "-q", ".env")
-    monkeypatch.setattr(repository, "_MAX_DIFF_BYTES", 40)
+    monkeypatch.setattr(machine, "_MAX_DIFF_BYTES", 40)
     assert read_git_diff(place).endswith("(cut off here)\n")
 
 
 def test_a_repository_that_is_too_large_has_a_commit(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = repository._git
+    real = machine._git
 
     def ask(directory: Path, *arguments: str) -> str | None:
         return None if arguments[0] == "status" else real(directory, *arguments)
 
-    monkeypatch.setattr(repository, "_git", ask)
+    monkeypatch.setattr(machine, "_git", ask)
     state = described(place)
     assert len(state["commit"]) == 40
     assert state["dirty"] is None

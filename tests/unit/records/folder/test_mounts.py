@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.records.machine import mounts
-from epochal.records.machine.mounts import find_file_system, is_network_file_system
+from epochal.records.folder import machine
+from epochal.records.folder.machine import find_file_system, is_network_file_system
 
 if TYPE_CHECKING:
     import pytest
@@ -25,12 +25,12 @@ def test_the_innermost_mount_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("/homes", ("ext4", "/")),
     ]:
         (tmp_path / "mounts").write_text(MOUNTS)
-        monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+        monkeypatch.setattr(machine, "MOUNTS", tmp_path / "mounts")
         assert find_file_system(Path(folder)) == kind
 
 
 def test_without_proc_the_type_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "nowhere")
+    monkeypatch.setattr(machine, "MOUNTS", tmp_path / "nowhere")
     assert find_file_system(tmp_path) == ("", "")
 
 

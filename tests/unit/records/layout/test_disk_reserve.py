@@ -1,11 +1,11 @@
-"""Tests of epochal.records.alive.disk_reserve."""
+"""Tests of epochal.records.layout.alive."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from epochal.records.alive.disk_reserve import (
+from epochal.records.layout.alive import (
     RESERVE_BYTES,
     RESERVE_FILE,
     release_reserve,

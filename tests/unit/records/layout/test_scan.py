@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from tests.unit.records.index.made import age_everything, make_run, touch_later
 
-from epochal.records.index.scan import RECENT_STAMP, IndexedRun, scan_run_folders
 from epochal.records.layout.process import host_name
+from epochal.records.layout.run_folders import RECENT_STAMP, IndexedRun, scan_run_folders
 
 if TYPE_CHECKING:
     from pathlib import Path

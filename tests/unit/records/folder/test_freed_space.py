@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from epochal.records.prune.freed_space import FreedSpace, measure_freed_bytes
+from epochal.records.folder.disk_usage import FreedSpace, measure_freed_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

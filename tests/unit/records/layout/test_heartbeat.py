@@ -1,4 +1,4 @@
-"""Tests of epochal.records.alive.heartbeat."""
+"""Tests of epochal.records.layout.alive."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.records.alive import heartbeat
-from epochal.records.alive.heartbeat import (
+from epochal.records.find import read_run
+from epochal.records.layout import alive
+from epochal.records.layout.alive import (
     BEAT_SECONDS,
     HEARTBEAT_FILE,
     is_heartbeat_stale,
     writing_heartbeat,
 )
-from epochal.records.find import read_run
 from epochal.records.layout.process import host_name, process_token
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_a_thread_beats_during_the_block(tmp_path: Path, monkeypatch: pytest.Mon
         utime(path, *times)
         beats.release()
 
-    monkeypatch.setattr(heartbeat.os, "utime", count)
+    monkeypatch.setattr(alive.os, "utime", count)
     with writing_heartbeat(tmp_path, seconds=0.001):
         assert [beats.acquire(timeout=30) for _ in range(3)] == [True] * 3
     assert "epochal-heartbeat" not in {thread.name for thread in threading.enumerate()}
@@ -55,7 +55,7 @@ def test_a_full_disk_does_not_disturb_the_run(
     def refuse(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(heartbeat.durable, "write_json", refuse)
+    monkeypatch.setattr(alive.durable, "write_json", refuse)
     with writing_heartbeat(tmp_path / "nowhere"):
         pass
 
