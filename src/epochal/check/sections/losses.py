@@ -123,7 +123,7 @@ def _check_inputs(
             known = [item.name for item in called.parameters if item.kind != "variadic"]
             what = f"{called.owner} takes no {argument!r}"
             checker.report(here, what, node.key_place, suggest_known(argument, known))
-    if called is None or checker.mistakes.has_any(f"{path}.inputs"):
+    if called is None or checker.has_any(f"{path}.inputs"):
         return
     for item in called.parameters:
         is_open = item.is_required and item.kind in ("keyword", "positional")

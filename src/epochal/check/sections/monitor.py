@@ -78,10 +78,10 @@ def find_watched_metrics(checker: ConfigChecker, root: Node) -> Iterator[Watched
 
 def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
     node = root.get("monitor")
-    if checker.mistakes.is_known_bad("monitor"):
+    if checker.is_known_bad("monitor"):
         return None
     named = node.mapping.get("metric", node)
-    if not isinstance(named.value, str) or checker.mistakes.is_known_bad("monitor.metric"):
+    if not isinstance(named.value, str) or checker.is_known_bad("monitor.metric"):
         return None
     key = "monitor" if named is node else "monitor.metric"
     sign = named.value[:1] if named.value[:1] in ("+", "-") else ""
@@ -260,13 +260,11 @@ def check_watched_metrics(
     runner = checker.factories.get("runner")
     if runner is None or runner.dotted != _TRAIN or task is None or "hooks" in given:
         return
-    if root.get("monitor").value is None and not checker.mistakes.is_broken("monitor"):
+    if root.get("monitor").value is None and not checker.is_broken("monitor"):
         _check_watchers(checker, root, task)
     for watched in find_watched_metrics(checker, root):
         section = watched.key if watched.target else "monitor"
-        if not checker.mistakes.has_any(section) and not _lacks_average(
-            checker, root, watched, given
-        ):
+        if not checker.has_any(section) and not _lacks_average(checker, root, watched, given):
             _check_split(checker, root, task, watched)
 
 
@@ -285,7 +283,7 @@ def _lacks_average(
 ) -> bool:
     """Whether a metric needs averaged weights and the config averages none; reports it if so."""
     written, _, rest = watched.metric.partition("/")
-    has_average = "average" in {*root.mapping, *given} or checker.mistakes.is_broken("average")
+    has_average = "average" in {*root.mapping, *given} or checker.is_broken("average")
     if written != AVERAGED_SPLIT or has_average:
         return False
     hint = f"add average: {{type: ema}}, or write {watched.spell(f'val/{rest}')}"
@@ -322,7 +320,7 @@ def _cadence(split: str) -> str:
 
 def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
     """Whether ``train`` evaluates a split, or may do so."""
-    if checker.mistakes.has_any("train") or checker.mistakes.is_broken("train.eval_every"):
+    if checker.has_any("train") or checker.is_broken("train.eval_every"):
         return True
     every = root.find("train.eval_every")
     if every is None:

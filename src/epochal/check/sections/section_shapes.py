@@ -47,14 +47,14 @@ def _options(checker: ConfigChecker, path: str, node: Node, own: Signature) -> N
     if node.is_mapping:
         return checker.entries(path, node, (own,), _place(own))
     first = own.parameters[0].name if own.parameters else "key"
-    _report_shape(checker, path, node, "a mapping", f"write {path}: {{{first}: ...}}")
+    report_shape(checker, path, node, "a mapping", f"write {path}: {{{first}: ...}}")
     return node
 
 
 def _specs(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     path = section.name
     if not node.is_list:
-        _report_shape(checker, path, node, "a list", f"write {path}: [{{type: ...}}]")
+        report_shape(checker, path, node, "a list", f"write {path}: [{{type: ...}}]")
         return node
     elements = (
         checker.spec(f"{path}.{index}", child, section.kind, own)
@@ -78,9 +78,7 @@ def _terms(checker: ConfigChecker, section: Section, node: Node, own: Signature)
 def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     path, names = section.name, split_names(checker.registry.finder)
     if not node.is_mapping:
-        _report_shape(
-            checker, path, node, "a mapping of splits", "write data: {train: {type: ...}}"
-        )
+        report_shape(checker, path, node, "a mapping of splits", "write data: {train: {type: ...}}")
         return node
     entries: dict[str, Node] = {}
     for written, child in node.mapping.items():
@@ -103,8 +101,9 @@ def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature
     return replace_entries(node, entries)
 
 
-def _report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
-    if not checker.mistakes.is_known_bad(path):
+def report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
+    """Report a value that is no mapping or no list, unless loading the config reported it."""
+    if not checker.is_known_bad(path):
         what = f"expected {wanted}, got {show(node.to_plain())}"
         checker.report(path, what, node.place, hint)
 
@@ -138,16 +137,20 @@ def member_signature(section: Section, finder: ModuleFinder) -> Signature:
     return section_signature(replace(section, options=section.members, keys=()), finder)
 
 
+def expand_shared_keys(
+    checker: ConfigChecker, path: str, node: Node, own: Signature
+) -> dict[str, Node]:
+    """The keys that apply to all of several optimizers, expanded."""
+    shared = tuple(item for item in own.parameters if item.name in SHARED_KEYS)
+    keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
+    signature = replace(own, parameters=shared)
+    found = checker.entries(path, replace_entries(node, keys), (signature,), Place(own.owner))
+    return dict(found.mapping)
+
+
 def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     """The section with each of its specs expanded; mistakes go into ``checker``."""
-    shared = [item for item in own.parameters if item.name in SHARED_KEYS]
-    keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
-    signature = replace(own, parameters=tuple(shared))
-    entries = dict(
-        checker.entries(
-            section.name, replace_entries(node, keys), (signature,), Place(own.owner)
-        ).mapping
-    )
+    entries = expand_shared_keys(checker, section.name, node, own)
     members = member_signature(section, checker.registry.finder)
     for name, child in node.mapping.items():
         path = f"{section.name}.{name}"

@@ -10,7 +10,6 @@ from epochal.check.signatures.parameters import Opaque, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.object_types import find_misfits, spec_hint
 from epochal.check.values.other_frameworks import length_hint
-from epochal.check.values.report import Default
 from epochal.check.values.types import (
     describe_type,
     find_problem_place,
@@ -23,13 +22,13 @@ from epochal.check.values.types import (
 from epochal.config.node import NOWHERE, Node, from_plain
 from epochal.config.scalar import show
 from epochal.config.source_file import display_name
-from epochal.errors import ConfigError, Place, nearest, suggest
+from epochal.errors import ConfigError, Place, Problem, nearest, suggest
 from epochal.registry.factories import ANY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from epochal.check.values.report import Mistakes
+    from epochal.check.signatures.parameters import Plain
     from epochal.registry import Factory, Registry
     from epochal.registry.parsed_module import Definition
 
@@ -38,19 +37,51 @@ _FEW = 3  # names that a hint can list
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A value that the config does not set."""
+
+    key: str
+    value: Plain | Opaque
+    """``Opaque`` if it is known only after running the owner's code; then it is not filled in."""
+
+    owner: str
+    """The component or section whose default it is."""
+
+
+@final
 @dataclass(slots=True)
 class ConfigChecker:
     """Checks parts of one config; collects mistakes, defaults and factories."""
 
     registry: Registry
-    mistakes: Mistakes
+    broken: frozenset[str] = frozenset()
+    """Dotted prefixes whose included file could not be read."""
+
+    reported: frozenset[str] = frozenset()
+    """Keys with a mistake that loading the config reported."""
+
+    problems: list[Problem] = field(default_factory=list)
     defaults: list[Default] = field(default_factory=list)
     factories: dict[str, Factory] = field(default_factory=dict)
     """The factory of each spec that could be resolved, by path."""
 
     def report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
         """Add one mistake."""
-        self.mistakes.report(key, what, place, hint)
+        self.problems.append(Problem(key, what, None if place == NOWHERE else place, hint))
+
+    def is_broken(self, path: str) -> bool:
+        """Whether a file that could not be read may contain what is missing at ``path``."""
+        return any(not b or path == b or path.startswith(f"{b}.") for b in self.broken)
+
+    def is_known_bad(self, path: str) -> bool:
+        """Whether the value at ``path`` itself was reported earlier."""
+        return path in self.reported or path in self.broken
+
+    def has_any(self, path: str) -> bool:
+        """Whether anything at or below ``path`` has been reported."""
+        keys = (*self.reported, *(problem.key for problem in self.problems))
+        return any(key == path or key.startswith(f"{path}.") for key in keys)
 
     def find_definition(self, path: str) -> Definition | None:
         """The source of the component at ``path``; None if it could not be read."""
@@ -61,7 +92,7 @@ class ConfigChecker:
 
     def spec(self, path: str, node: Node, kind: str, own: Signature = _NO_KEYS) -> Node:
         """A component's spec, expanded; a bare name is a spec without arguments."""
-        if self.mistakes.is_known_bad(path) and not node.is_mapping:
+        if self.is_known_bad(path) and not node.is_mapping:
             return node
         if isinstance(node.value, str):
             entry = Node(node.value, node.place, node.key_place, node.layer)
@@ -93,13 +124,13 @@ class ConfigChecker:
         name = node.mapping.get("type")
         key = f"{path}.type"
         if name is None:
-            if not self.mistakes.is_broken(key):
+            if not self.is_broken(key):
                 names = self.registry.names(kind)
                 is_short = 0 < len(names) <= _FEW
                 hint = f"add type: {' or '.join(names) if is_short else 'package.module.Class'}"
                 self.report(path, f"the {kind} has no type", _best_place(node), hint)
             return None
-        if self.mistakes.is_known_bad(key):
+        if self.is_known_bad(key):
             return None
         if not isinstance(name.value, str):
             what = f"expected the name of a {kind}, got {show(name.to_plain())}"
@@ -111,7 +142,7 @@ class ConfigChecker:
         try:
             return self.registry.find(kind, name, place, key=key)
         except ConfigError as error:
-            self.mistakes.problems.extend(error.problems)
+            self.problems.extend(error.problems)
             return None
 
     def entries(
@@ -153,9 +184,9 @@ class ConfigChecker:
     ) -> None:
         have = set(given)
         for signature in signatures:
-            for item in signature.parameters:
+            for item in () if signature.is_partial else signature.parameters:
                 here = f"{path}.{item.name}"
-                if item.is_required and item.name not in have and not self.mistakes.is_broken(here):
+                if item.is_required and item.name not in have and not self.is_broken(here):
                     have.add(item.name)
                     what = f"missing; {signature.owner} requires it"
                     kind = describe_type(parse_type(item.annotation))
@@ -170,12 +201,12 @@ class ConfigChecker:
         origin: Place,
     ) -> None:
         for signature in signatures:
-            for item in signature.parameters:
+            for item in () if signature.is_partial else signature.parameters:
                 if (
                     item.is_required
                     or item.kind == "variadic"
                     or item.name in entries
-                    or f"{path}.{item.name}" in self.mistakes.reported
+                    or f"{path}.{item.name}" in self.reported
                 ):
                     continue
                 self.defaults.append(Default(f"{path}.{item.name}", item.default, signature.owner))
@@ -196,7 +227,7 @@ class ConfigChecker:
 
     def value(self, path: str, node: Node, parameter: Parameter, owner: str) -> Node:
         """One value, checked against its parameter and expanded."""
-        if self.mistakes.is_known_bad(path) or (node.value is None and parameter.default is None):
+        if self.is_known_bad(path) or (node.value is None and parameter.default is None):
             return node
         wrong = find_type_problem(node, parameter.annotation)
         if wrong is None and is_callable_path(node, parameter.annotation):
