@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.config.document import read_document
@@ -77,21 +76,10 @@ class Inheritance:
         return result
 
     def _expand(self, node: Node, folder: Path, path: str, findings: Findings) -> Node:
-        if node.is_list:
-            elements = tuple(
-                self._expand(child, folder, join(path, str(i)), findings)
-                for i, child in enumerate(node.elements)
-            )
-            return replace(node, value=elements)
-        if not node.is_mapping:
-            return node
-        entries = {
-            key: self._expand(child, folder, join(path, key), findings)
-            for key, child in node.mapping.items()
-            if key != BASE
-        }
-        own = replace(node, value=MappingProxyType(entries))
         entry = node.mapping.get(BASE)
+        own = (node if entry is None else node.without(BASE)).map_children(
+            lambda key, child: self._expand(child, folder, join(path, key), findings)
+        )
         if entry is None:
             return own
         below = merge_all(self._included_trees(entry, folder, path, findings))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.config.document import EMPTY, as_config, read_document
@@ -122,8 +121,7 @@ def _finish(composed: _Composed, variant: str | None, overrides: Sequence[str]) 
         root = apply_variant(root, composed.variants, variant, findings)
     root = _within_limits(apply_overrides(root, overrides, findings), findings)
     sweep = root.mapping.get(SWEEP)
-    rest = {key: child for key, child in root.mapping.items() if key != SWEEP}
-    root = interpolate(replace(root, value=MappingProxyType(rest)), findings)
+    root = interpolate(root.without(SWEEP), findings)
     kind = SUFFIXES[main.path.suffix.lower()] if main else "yaml"
     return Config(
         root=root,

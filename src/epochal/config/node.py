@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -82,6 +82,24 @@ class Node:
                 return node.place if node.place.name else None
             path = path.rpartition(".")[0]
         return None
+
+    def with_entries(self, entries: Mapping[str, Node]) -> Node:
+        """The same mapping with other entries."""
+        return replace(self, value=MappingProxyType(dict(entries)))
+
+    def without(self, *keys: str) -> Node:
+        """The same mapping without some of its keys."""
+        return self.with_entries({k: child for k, child in self.mapping.items() if k not in keys})
+
+    def map_children(self, change: Callable[[str, Node], Node]) -> Node:
+        """The same mapping or list with ``change(key, child)`` in place of each child."""
+        if self.is_mapping:
+            return self.with_entries({k: change(k, child) for k, child in self.mapping.items()})
+        if self.is_list:
+            return replace(
+                self, value=tuple(change(str(i), c) for i, c in enumerate(self.elements))
+            )
+        return self
 
     def iter_leaves(self, path: str = "") -> Iterator[tuple[str, Node]]:
         """Every scalar and every empty collection below, with its dotted path."""

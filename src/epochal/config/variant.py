@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ def split_variants(root: Node, findings: Findings) -> tuple[Node, Mapping[str, N
     section = root.mapping.get(VARIANTS)
     if section is None:
         return root, MappingProxyType({})
-    rest = {key: child for key, child in root.mapping.items() if key != VARIANTS}
     variants: dict[str, Node] = {}
     if not section.is_mapping:
         _report_shape(findings, VARIANTS, section)
@@ -34,7 +32,7 @@ def split_variants(root: Node, findings: Findings) -> tuple[Node, Mapping[str, N
             variants[name] = variant
         else:
             _report_shape(findings, join(VARIANTS, name), variant)
-    return replace(root, value=MappingProxyType(rest)), MappingProxyType(variants)
+    return root.without(VARIANTS), MappingProxyType(variants)
 
 
 def apply_variant(root: Node, variants: Mapping[str, Node], name: str, findings: Findings) -> Node:

@@ -22,7 +22,7 @@ from epochal.check.sections.section_shapes import (
 from epochal.check.sections.sections import SECTIONS, read_table, section_signature
 from epochal.check.signatures.parameters import Opaque, Parameter, Signature
 from epochal.check.signatures.signature import method_signature, read_signature
-from epochal.check.values.checker import ConfigChecker, replace_entries, suggest_known
+from epochal.check.values.checker import ConfigChecker, suggest_known
 from epochal.config.duration import Duration
 from epochal.config.node import Node
 from epochal.config.scalar import show
@@ -90,9 +90,8 @@ class _StageChecker:
         self.entries["stages"] = replace(node, value=tuple(stages))
 
     def _expand_one(self, path: str, node: Node) -> Node:
-        plain = {key: child for key, child in node.mapping.items() if key not in _SPECS}
         own = Signature("section 'stages'", SECTIONS["stages"].keys)
-        expanded = _check_changes(self.checker, path, replace_entries(node, plain), own)
+        expanded = dict(_check_changes(self.checker, path, node.without(*_SPECS), own).mapping)
         expand: dict[str, Callable[[str, Node], Node]] = {
             "optim": self.optim.expand,
             "schedule": partial(self._section, "schedule"),
@@ -107,7 +106,7 @@ class _StageChecker:
         self._check_schedule(path, node)
         self._check_required(path, node)
         order = [key for key in node.mapping if key in expanded]
-        return replace_entries(node, {key: expanded[key] for key in order})
+        return node.with_entries({key: expanded[key] for key in order})
 
     def _check_name(self, path: str, node: Node, name: str) -> None:
         if name in self.names:
@@ -201,7 +200,7 @@ class _StageChecker:
         self.params |= node.mapping.keys()
         task, signature = self.task, self.signature
         if signature is not None:
-            return replace_entries(node, _check_changes(checker, path, node, signature))
+            return _check_changes(checker, path, node, signature)
         finder = checker.registry.finder
         if task is not None and has_method(task, "on_stage_start", finder) is False:
             name = next(iter(node.mapping), "mix")
@@ -242,7 +241,7 @@ class _OptimChecker:
         """The changes of one stage, checked and expanded."""
         checker = self._checker
         if isinstance(node.value, str):
-            node = replace_entries(node, {"type": node})
+            node = node.with_entries({"type": node})
         if not node.is_mapping:
             report_shape(checker, path, node, "a mapping", "write optim: {lr: 1e-4}")
             return node
@@ -264,7 +263,7 @@ class _OptimChecker:
                 report_shape(self._checker, here, child, "a mapping", hint)
             else:
                 entries[name] = self._member(here, child, name)
-        return replace_entries(node, entries)
+        return node.with_entries(entries)
 
     def _member(self, path: str, node: Node, name: str) -> Node:
         own = member_signature(SECTIONS["optim"], self._checker.registry.finder)
@@ -277,9 +276,7 @@ class _OptimChecker:
                 what = f"{key!r} of one of several optimizers cannot change"
                 place = node.mapping[key].key_place
                 self._checker.report(f"{path}.{key}", what, place, hint)
-                rest = {one: child for one, child in node.mapping.items() if one != key}
-                node = replace_entries(node, rest)
-        return self._one(path, node, f"optim.{name}", own)
+        return self._one(path, node.without(*fixed), f"optim.{name}", own)
 
     def _report_unknown(self, path: str, name: str, node: Node, own: Signature) -> None:
         what, hint = f"there is no optimizer {name!r}", suggest_known(name, self.names)
@@ -306,7 +303,7 @@ class _OptimChecker:
             if before is not None:
                 known = read_signature(before, checker.registry.finder)
                 checker.factories[path] = before
-            node = replace_entries(node, _check_changes(checker, path, node, own, known))
+            node = _check_changes(checker, path, node, own, known)
         check_optimizer(checker, path, node)
         return node
 
@@ -335,12 +332,10 @@ def _find_rate_change(node: Node, names: Collection[str], finder: ModuleFinder) 
     return ""
 
 
-def _check_changes(
-    checker: ConfigChecker, path: str, node: Node, *signatures: Signature
-) -> dict[str, Node]:
-    """The checked entries of a mapping, without defaults."""
+def _check_changes(checker: ConfigChecker, path: str, node: Node, *signatures: Signature) -> Node:
+    """A checked mapping, without defaults."""
     partial = tuple(replace(one, is_partial=True) for one in signatures)
-    return dict(checker.entries(path, node, partial, Place("default")).mapping)
+    return checker.entries(path, node, partial, Place("default"))
 
 
 def _stage_start_signature(task: Definition | None, finder: ModuleFinder) -> Signature | None:
@@ -359,14 +354,11 @@ def _check_train_length(checker: ConfigChecker, stages: Node, entries: dict[str,
     if train is None or node is None:
         return
     if node.layer in ("default", COMMAND_LINE):
-        rest = {key: child for key, child in train.mapping.items() if key != "for"}
-        entries["train"] = replace_entries(train, rest)
+        entries["train"] = train.without("for")
         checker.defaults[:] = [one for one in checker.defaults if one.key != "train.for"]
         if node.layer == COMMAND_LINE:  # --fast and --epochs apply to each stage
             expanded = entries["stages"]
-            shorter = (
-                replace_entries(one, {**one.mapping, "for": node}) for one in expanded.elements
-            )
+            shorter = (one.with_entries({**one.mapping, "for": node}) for one in expanded.elements)
             entries["stages"] = replace(expanded, value=tuple(shorter))
         return
     total = _sum_lengths(stages)

@@ -26,7 +26,7 @@ from epochal.errors import ConfigError, Place, Problem, nearest, suggest
 from epochal.registry.factories import ANY_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from epochal.check.signatures.parameters import Plain
     from epochal.registry import Factory, Registry
@@ -165,7 +165,7 @@ class ConfigChecker:
         self._missing(path, node, signatures, entries.keys() | excused)
         self._fill(path, entries, signatures, origin)
         self._check_positions(path, entries, signatures[-1])
-        return replace_entries(node, entries)
+        return node.with_entries(entries)
 
     def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
         """Report an unknown key; returns the known key that was probably meant."""
@@ -256,13 +256,7 @@ class ConfigChecker:
         """A value with every spec inside it checked and expanded."""
         if is_spec(node):
             return self.spec(path, node, ANY_KIND)
-        if node.is_mapping:
-            children = {k: self.nested(f"{path}.{k}", c) for k, c in node.mapping.items()}
-            return replace_entries(node, children)
-        if node.is_list:
-            elements = [self.nested(f"{path}.{i}", c) for i, c in enumerate(node.elements)]
-            return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
-        return node
+        return node.map_children(lambda key, child: self.nested(f"{path}.{key}", child))
 
 
 def _find(key: str, signatures: tuple[Signature, ...]) -> tuple[Parameter, str] | None:
@@ -271,12 +265,6 @@ def _find(key: str, signatures: tuple[Signature, ...]) -> tuple[Parameter, str] 
         if parameter is not None:
             return parameter, signature.owner
     return None
-
-
-def replace_entries(node: Node, entries: Mapping[str, Node]) -> Node:
-    """The same mapping with other entries."""
-    value = MappingProxyType(dict(entries))
-    return Node(value, node.place, node.key_place, node.layer, node.replaced, node.template)
 
 
 def _best_place(node: Node) -> Place:
