@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -215,29 +214,28 @@ def _runner_kind(checker: ConfigChecker) -> str:
     factory = checker.factories.get("runner")
     if definition is None:
         return factory.name if factory is not None and factory.name in _RUNNERS.values() else ""
-    chain, _ = class_definitions(definition, checker.registry.finder)
+    chain, _ = class_definitions(definition, checker.finder)
     return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
 
 
 def _brings_own_optimizers(checker: ConfigChecker) -> bool:
     """Whether the user's runner class sets ``needs_optimizer``."""
     runner = checker.find_definition("runner")
-    chain = class_definitions(runner, checker.registry.finder)[0] if runner is not None else []
+    chain = class_definitions(runner, checker.finder)[0] if runner is not None else []
     return any(
-        isinstance(item.node, ast.ClassDef) and binds_name(item.node, "needs_optimizer")
+        binds_name(item.node, "needs_optimizer")
         for item in chain
         if not item.dotted.startswith("epochal.engine.runner.")
     )
 
 
 def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> None:
-    finder = checker.registry.finder
     for path, factory in checker.factories.items():
         if factory.kind in ("task", "hook"):
             definition = checker.find_definition(path)
             if definition is not None:
                 checker.problems.extend(
-                    find_misspelt_methods(path, factory.kind, definition, finder)
+                    find_misspelt_methods(path, factory.kind, definition, checker.finder)
                 )
     task = checker.find_definition("task") if "task" not in given else None
     if task is not None:
@@ -261,7 +259,7 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
     for name in wanted:
         if name == "batch_loss" and (has_loss or checker.is_broken("loss")):
             continue
-        if has_method(task, name, checker.registry.finder) is False:
+        if has_method(task, name, checker.finder) is False:
             hint = f"write def {name}{needs[name]} in class {task.node.name}"
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"

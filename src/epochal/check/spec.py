@@ -51,10 +51,7 @@ def read_spec(
     """Split a spec by owner; ``section`` is the top-level key it is in, empty when nested.
 
     ``own`` are the keys that do not belong to the component; by default those of the section.
-
-    Raises:
-        UnknownComponentError: Its ``type`` names no component.
-        ConfigError: It has no ``type``.
+    ConfigError if it has no ``type``, or one that names no component.
     """
     where = SECTIONS.get(section)
     path = path or section
@@ -102,10 +99,8 @@ def build_arguments(
     """The arguments of a factory, each converted to the type of its parameter.
 
     The key ``for`` sets a parameter ``for_``. ``build(node, path)`` builds the object of a
-    nested spec; without it such specs stay nodes.
-
-    Raises:
-        ConfigError: A value that must come before others by position is missing.
+    nested spec; without it such specs stay nodes. ConfigError if a value that comes before others
+    by position is missing.
     """
     made = {}
     for key, node in values.items():
@@ -158,13 +153,7 @@ def convert_value(
     """A config value, converted to the type that ``annotation`` names.
 
     Lists become tuples, whole numbers floats, texts paths or durations, as the type requires.
-
-    Args:
-        value: A value that fits the type.
-        annotation: The type as written.
-        makers: Constructors of further types, by name: ``{"every": Every.parse}``.
-        build: Builds the object of a spec inside the value; without it specs stay nodes.
-        path: The path of the value in the config, passed to ``build``.
+    ``makers`` are constructors of further types, by name: ``{"every": Every.parse}``.
     """
     node = value if isinstance(value, Node) else from_plain(value)
     return _Converter(_MAKERS | dict(makers or {}), build).convert(

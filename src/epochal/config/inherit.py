@@ -55,9 +55,6 @@ class Inheritance:
         """The tree with everything that ``$BASE`` names merged in below it.
 
         Relative base paths start from the folder of ``path``, the file the tree came from.
-
-        Raises:
-            ConfigError: The result is too big or too deep.
         """
         folder = path.parent if path else Path.cwd()
         name = display_name(path) if path else node.place.name

@@ -74,8 +74,7 @@ def relabel(node: Node, layer: str) -> Node:
 def assign(root: Node, path: str, node: Node) -> Node:
     """The tree with ``node`` merged into the value at ``path``; missing mappings are made.
 
-    Raises:
-        PathError: The path runs through a scalar or past the end of a list.
+    PathError if the path runs through a scalar or past the end of a list.
     """
     parts = path.split(".")
     there = root.mapping.get(parts[0])

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_object(value: object, findings: Findings) -> Node:
-    """The tree of a mapping, an argparse namespace or an OmegaConf object.
-
-    Raises:
-        TypeError: The object is none of these.
-    """
+    """The tree of a mapping, an argparse namespace or an OmegaConf object; else TypeError."""
     if isinstance(value, argparse.Namespace):
         place = Place("an argparse namespace")
     elif is_omegaconf(value):

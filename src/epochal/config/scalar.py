@@ -45,11 +45,7 @@ _INT_DIGITS = 400
 
 
 def resolve(text: str) -> Scalar:
-    """The value of an unquoted word by the YAML 1.2 core schema.
-
-    Raises:
-        ValueError: A number is too big to be kept exactly.
-    """
+    """The value of an unquoted word in YAML 1.2; ValueError if a number cannot be kept exactly."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text) or _RADIX.fullmatch(text):

@@ -67,12 +67,7 @@ def display_name(path: Path) -> str:
 
 
 def read_source(path: Path) -> SourceFile:
-    """The text of a config file.
-
-    Raises:
-        MissingFileError: There is no such file, or it is a folder.
-        ConfigError: It is too big, empty, binary, or of an unknown kind.
-    """
+    """The text of a config file; ConfigError if it is missing, or cannot be a config."""
     name = display_name(path)
     if path.is_dir():
         what = "is a folder, not a config file"

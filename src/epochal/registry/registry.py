@@ -57,8 +57,7 @@ class Registry:
     def find(self, kind: str, name: str, place: Place | None = None, *, key: str = "") -> Factory:
         """The factory of a name; the kind ``component`` searches all kinds.
 
-        Raises:
-            UnknownComponentError: There is none, or configs may not use it.
+        UnknownComponentError if there is none, or configs may not use it.
         """
         if "." in name or ":" in name:
             return self._find_dotted(kind, name, place, key)
@@ -87,8 +86,7 @@ class Registry:
     def load(self, factory: Factory) -> Callable[..., Any]:
         """The live callable; the only place that imports code because a config names it.
 
-        Raises:
-            ConfigError: The module that was found is not the one that Python imported.
+        ConfigError if the module that was found is not the one that Python imported.
         """
         if factory.object is not None:
             return factory.object

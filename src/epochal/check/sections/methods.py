@@ -62,9 +62,8 @@ def _misspelt(
 def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool | None:
     """Whether a class has a method; None if its source does not show that."""
     chain, complete = class_definitions(definition, finder)
-    for item in chain:
-        if isinstance(item.node, ast.ClassDef) and binds_name(item.node, name):
-            return True
+    if any(binds_name(item.node, name) for item in chain):
+        return True
     return False if complete and not is_set_on_self(chain, name) else None
 
 

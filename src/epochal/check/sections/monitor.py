@@ -90,7 +90,7 @@ def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
 
 def check_monitor(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report a monitor without a direction, and metrics that nothing produces."""
-    names = None if task is None else find_produced_metrics(task, root, checker.registry.finder)
+    names = None if task is None else find_produced_metrics(task, root, checker.finder)
     for watched in find_watched_metrics(checker, root):
         if watched.target or _is_directed(checker, root, watched):
             _check_metric(checker, watched, names)
@@ -180,12 +180,10 @@ def _returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] |
 def _read_returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
     chain, complete = class_definitions(task, finder)
     for item in chain:
-        function = (
-            find_method_node(item.node, method) if isinstance(item.node, ast.ClassDef) else None
-        )
+        function = find_method_node(item.node, method)
         if function is not None:
             return None if is_set_on_self(chain, method) else _literal_keys(function)
-        if isinstance(item.node, ast.ClassDef) and binds_name(item.node, method):
+        if binds_name(item.node, method):
             return None  # assigned in the class body, so its return value is unknown
     return set() if complete and not is_set_on_self(chain, method) else None
 
@@ -269,7 +267,7 @@ def check_watched_metrics(
 
 
 def _check_watchers(checker: ConfigChecker, root: Node, task: Definition) -> None:
-    if has_method(task, "post_metric_to_err", checker.registry.finder) is not False:
+    if has_method(task, "post_metric_to_err", checker.finder) is not False:
         return
     for path, factory in checker.factories.items():
         if factory.dotted in _WATCHERS:
@@ -296,7 +294,7 @@ def _check_split(
 ) -> None:
     written, slash, rest = watched.metric.partition("/")
     written = "val" if written == AVERAGED_SPLIT else written
-    split = split_names(checker.registry.finder).get(written, "")
+    split = split_names(checker.finder).get(written, "")
     if split == "train" or _may_evaluate(checker, task):
         return
     what, hint = "", ""
@@ -325,7 +323,7 @@ def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
     every = root.find("train.eval_every")
     if every is None:
         return True
-    names = split_names(checker.registry.finder)
+    names = split_names(checker.finder)
     periods = {names.get(name, name): child.value for name, child in every.mapping.items()}
     if not every.is_mapping:
         periods = {"val": every.value}
@@ -336,7 +334,7 @@ def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
 
 def _may_evaluate(checker: ConfigChecker, task: Definition) -> bool:
     """Whether code of the user may evaluate, or give the task more loaders."""
-    finder = checker.registry.finder
+    finder = checker.finder
     definitions = [task]
     for factory in checker.factories.values():
         if factory.kind in ("hook", "updater"):

@@ -79,7 +79,7 @@ def _check_members(checker: ConfigChecker, node: Node, members: Mapping[str, Nod
 
 def check_optimizer_losses(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report losses of several optimizers that nothing computes."""
-    node, names = root.mapping.get("optim"), loss_names(task, root, checker.registry.finder)
+    node, names = root.mapping.get("optim"), loss_names(task, root, checker.finder)
     if node is None or not names or not has_members(SECTIONS["optim"], node):
         return
     for name, child in node.mapping.items():
@@ -96,7 +96,7 @@ def check_optimizer(checker: ConfigChecker, path: str, node: Node) -> None:
     factory = checker.factories.get(path)
     if factory is None:
         return
-    signature = read_signature(factory, checker.registry.finder)
+    signature = read_signature(factory, checker.finder)
     _check_numbers(checker, path, node)
     for key, option in (("no_decay", "weight_decay"), ("layer_decay", "lr")):
         child = node.get(key)

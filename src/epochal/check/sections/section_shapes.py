@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def expand_section(checker: ConfigChecker, section: Section, node: Node) -> Node:
     """A whole section with its defaults; mistakes go into ``checker``."""
-    own = section_signature(section, checker.registry.finder)
+    own = section_signature(section, checker.finder)
     if section.shape == "value":
         return _value(checker, section, node)
     if section.shape == "options":
@@ -72,7 +72,7 @@ def _terms(checker: ConfigChecker, section: Section, node: Node, own: Signature)
 
 
 def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
-    path, names = section.name, split_names(checker.registry.finder)
+    path, names = section.name, split_names(checker.finder)
     if not node.is_mapping:
         report_shape(checker, path, node, "a mapping of splits", "write data: {train: {type: ...}}")
         return node
@@ -143,7 +143,7 @@ def expand_shared_keys(
 def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     """The section with each of its specs expanded; mistakes go into ``checker``."""
     entries = expand_shared_keys(checker, section.name, node, own)
-    members = member_signature(section, checker.registry.finder)
+    members = member_signature(section, checker.finder)
     for name, child in node.mapping.items():
         path = f"{section.name}.{name}"
         if name in SHARED_KEYS:
@@ -168,6 +168,6 @@ def _member(
     if schedule is None or schedule.value is None:
         return expanded
     where = SECTIONS["schedule"]
-    keys = section_signature(where, checker.registry.finder)
+    keys = section_signature(where, checker.finder)
     made = checker.spec(f"{path}.schedule", schedule, where.kind, keys)
     return expanded.with_entries({**expanded.mapping, "schedule": made})

@@ -69,7 +69,7 @@ class _StageChecker:
     ) -> None:
         self.checker, self.entries, self.given = checker, entries, given
         self.task = None if "task" in given else checker.find_definition("task")
-        self.signature = _stage_start_signature(self.task, checker.registry.finder)
+        self.signature = _stage_start_signature(self.task, checker.finder)
         self.optim = _OptimChecker(checker, entries.get("optim"))
         self.params: set[str] = set()
         self.names: set[str] = set()
@@ -140,9 +140,9 @@ class _StageChecker:
             report(path, "is empty", node.place, "write until: {plateau: 3}")
         monitor = self.entries.get("monitor")
         has_monitor = monitor is not None and monitor.value is not None
-        finder = self.checker.registry.finder
         has_own_error = (
-            self.task is None or has_method(self.task, "post_metric_to_err", finder) is not False
+            self.task is None
+            or has_method(self.task, "post_metric_to_err", self.checker.finder) is not False
         )
         if "plateau" in node.mapping and not has_monitor and not has_own_error:
             what = "a plateau needs a monitor, and the run has none"
@@ -163,7 +163,7 @@ class _StageChecker:
             factory = self.checker.factories.get(key)
             if factory is None or not factory.dotted.startswith(_TORCH):
                 continue
-            changed = _find_rate_change(node.get("optim"), whose, self.checker.registry.finder)
+            changed = _find_rate_change(node.get("optim"), whose, self.checker.finder)
             if self.had_schedule or changed:
                 why = f"after a change of {changed}" if changed else ""
                 why = "with another optimizer" if changed.endswith("state") else why
@@ -201,8 +201,7 @@ class _StageChecker:
         task, signature = self.task, self.signature
         if signature is not None:
             return _check_changes(checker, path, node, signature)
-        finder = checker.registry.finder
-        if task is not None and has_method(task, "on_stage_start", finder) is False:
+        if task is not None and has_method(task, "on_stage_start", checker.finder) is False:
             name = next(iter(node.mapping), "mix")
             what = f"{task.dotted} has no on_stage_start to receive it"
             hint = f"write def on_stage_start(self, *, {name}: float) in class {task.node.name}"
@@ -245,7 +244,7 @@ class _OptimChecker:
         if not node.is_mapping:
             report_shape(checker, path, node, "a mapping", "write optim: {lr: 1e-4}")
             return node
-        own = section_signature(SECTIONS["optim"], checker.registry.finder)
+        own = section_signature(SECTIONS["optim"], checker.finder)
         own = replace(own, is_partial=True)
         return self._several(path, node, own) if self.names else self._one(path, node, "optim", own)
 
@@ -266,7 +265,7 @@ class _OptimChecker:
         return node.with_entries(entries)
 
     def _member(self, path: str, node: Node, name: str) -> Node:
-        own = member_signature(SECTIONS["optim"], self._checker.registry.finder)
+        own = member_signature(SECTIONS["optim"], self._checker.finder)
         fixed = {
             "match": "its parameters stay the same",
             "schedule": "write schedule: beside optim:, for all of them",
@@ -301,7 +300,7 @@ class _OptimChecker:
         else:
             known = Signature("the optimizer", open=True)
             if before is not None:
-                known = read_signature(before, checker.registry.finder)
+                known = read_signature(before, checker.finder)
                 checker.factories[path] = before
             node = _check_changes(checker, path, node, own, known)
         check_optimizer(checker, path, node)

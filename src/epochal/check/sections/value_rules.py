@@ -99,7 +99,7 @@ def _check_names(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_evaluated_splits(checker: ConfigChecker, root: Node) -> None:
-    names = split_names(checker.registry.finder)
+    names = split_names(checker.finder)
     for name, child in root.get("train.eval_every").mapping.items():
         if names.get(name) in ("train", "predict"):
             key = f"train.eval_every.{name}"
@@ -128,7 +128,7 @@ def _check_clip(checker: ConfigChecker, root: Node) -> None:
     node = root.get("optim.clip")
     if not node.is_mapping or checker.has_any("optim.clip"):
         return
-    kinds: list[str] = list(read_table(_CLIPS, checker.registry.finder))
+    kinds: list[str] = list(read_table(_CLIPS, checker.finder))
     for name, child in node.mapping.items():
         key = f"optim.clip.{name}"
         if name not in kinds:
@@ -182,7 +182,7 @@ def _check_redacted(checker: ConfigChecker, root: Node) -> None:
 
 def check_splits(checker: ConfigChecker, root: Node) -> None:
     """Report unknown splits in ``on:`` of hooks and metrics and in ``train.eval_every``."""
-    known = split_names(checker.registry.finder)
+    known = split_names(checker.finder)
     for path, name, place in _listed(root):
         if isinstance(name, str) and name not in known:
             close = nearest(name, known)

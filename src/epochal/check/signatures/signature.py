@@ -83,7 +83,6 @@ def called_signature(signature: Signature, finder: ModuleFinder) -> Signature | 
     for item in find_mro(definition, finder):
         if item is None or item.dotted == "torch.nn.modules.module.Module":
             return None
-        assert isinstance(item.node, ast.ClassDef)
         for name in ("forward", "__call__"):
             method = find_method_node(item.node, name)
             if method is not None:
@@ -95,7 +94,7 @@ def called_signature(signature: Signature, finder: ModuleFinder) -> Signature | 
 def method_signature(definition: Definition, name: str, finder: ModuleFinder) -> Signature | None:
     """The parameters of a method without ``self``; None if the source does not show them."""
     for item in find_mro(definition, finder):
-        if item is None or not isinstance(item.node, ast.ClassDef):
+        if item is None:
             return None
         method = find_method_node(item.node, name)
         if method is not None:
@@ -130,7 +129,6 @@ def _read_definition(definition: Definition, finder: ModuleFinder) -> Signature:
 
 def _of_class(definition: Definition, finder: ModuleFinder) -> Signature:
     node = definition.node
-    assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None and _forwarding_call(init) is None:
         return _visible(definition, init, finder)  # without looking for the bases
@@ -158,7 +156,6 @@ def _of_own(
 ) -> Signature | None:
     """The constructor that a class defines; None if it inherits one."""
     node = definition.node
-    assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None:
         return _of_constructor(definition, init, order, finder)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from epochal.check.signatures.parameters import Plain
     from epochal.registry import Factory, Registry
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition
 
 _NO_KEYS = Signature("")
@@ -66,6 +67,11 @@ class ConfigChecker:
     factories: dict[str, Factory] = field(default_factory=dict)
     """The factory of each spec that could be resolved, by path."""
 
+    @property
+    def finder(self) -> ModuleFinder:
+        """Finds the source of components."""
+        return self.registry.finder
+
     def report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
         """Add one mistake."""
         self.problems.append(Problem(key, what, None if place == NOWHERE else place, hint))
@@ -88,7 +94,7 @@ class ConfigChecker:
         factory = self.factories.get(path)
         if factory is None or factory.file is None:
             return None
-        return self.registry.finder.find_definition(factory.dotted)
+        return self.finder.find_definition(factory.dotted)
 
     def spec(self, path: str, node: Node, kind: str, own: Signature = _NO_KEYS) -> Node:
         """A component's spec, expanded; a bare name is a spec without arguments."""
@@ -108,7 +114,7 @@ class ConfigChecker:
                 self.value(f"{path}.{key}", node.mapping[key], item, own.owner)
             return node
         self.factories[path] = factory
-        signature = read_signature(factory, self.registry.finder)
+        signature = read_signature(factory, self.finder)
         self._check_owners(path, node, own, signature)
         return self.entries(path, node, (own, signature), _default_place(factory))
 
@@ -245,11 +251,10 @@ class ConfigChecker:
 
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
         """Report plain values where the signature requires an object."""
-        finder = self.registry.finder
-        for below, value, wanted in find_misfits(node, parameter, finder):
+        for below, value, wanted in find_misfits(node, parameter, self.finder):
             what = f"expected an object of {wanted}, got {show(value.value)}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
-            hint = spec_hint(value.value, wanted, finder)
+            hint = spec_hint(value.value, wanted, self.finder)
             self.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:
