@@ -7,22 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from epochal.config.document import read_document
 from epochal.config.merge import merge, merge_all, nest
 from epochal.config.problems import (
     MAX_BASE_DEPTH,
     MAX_BASES,
-    MAX_DEPTH,
-    MAX_NODES,
     Findings,
     join,
     measure,
     refuse,
-    refuse_depth,
-    refuse_size,
+    require_limits,
 )
 from epochal.config.scalar import show
-from epochal.config.source_file import SourceFile, display_name, read_source
+from epochal.config.source_file import SourceFile, display_name, read_document, read_source
 from epochal.config.type_aliases import rename_spec
 from epochal.errors import ConfigError
 
@@ -65,11 +61,7 @@ class Inheritance:
         finally:
             if path:
                 self._chain.pop()
-        count, depth = measure(result)
-        if count > MAX_NODES:
-            refuse_size(name)
-        if depth > MAX_DEPTH:
-            refuse_depth(name)
+        require_limits(name, *measure(result))
         return result
 
     def _expand(self, node: Node, folder: Path, path: str, findings: Findings) -> Node:

@@ -115,23 +115,19 @@ class Node:
         if empty:
             yield path, self
 
-    def to_plain(self) -> Plain:
+    def to_plain(self, *, is_public: bool = False) -> Plain:
         """The same value as ordinary dicts, lists and scalars."""
+        if is_public and "${env:" in (self.template or ""):
+            return self.template
         if isinstance(self.value, Mapping):
-            return {key: child.to_plain() for key, child in self.value.items()}
+            return {key: child.to_plain(is_public=is_public) for key, child in self.value.items()}
         if isinstance(self.value, tuple):
-            return [child.to_plain() for child in self.value]
+            return [child.to_plain(is_public=is_public) for child in self.value]
         return self.value
 
     def to_public(self) -> Plain:
         """As ``to_plain``, but values from the environment, maybe secrets, stay references."""
-        if self.template is not None and "${env:" in self.template:
-            return self.template
-        if isinstance(self.value, Mapping):
-            return {key: child.to_public() for key, child in self.value.items()}
-        if isinstance(self.value, tuple):
-            return [child.to_public() for child in self.value]
-        return self.value
+        return self.to_plain(is_public=True)
 
 
 def from_plain(value: Plain, *, place: Place = NOWHERE, layer: str = "file") -> Node:

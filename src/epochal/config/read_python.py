@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.config import scalar
 from epochal.config.duration import Duration
 from epochal.config.node import Node, Plain, Scalar
-from epochal.config.problems import MAX_DEPTH, MAX_NODES, Findings, join, refuse_depth, refuse_size
+from epochal.config.problems import Findings, join, require_limits
 from epochal.errors import Place
 
 if TYPE_CHECKING:
@@ -92,10 +92,7 @@ class _PythonReader:
     def read(self, value: Plain, path: str, depth: int) -> Node:
         """The node of a Python value; a value that is not plain is reported."""
         self._count += 1
-        if self._count > MAX_NODES:
-            refuse_size(self._place.name)
-        if depth > MAX_DEPTH:
-            refuse_depth(self._place.name)
+        require_limits(self._place.name, self._count, depth)
         value = _unwrap(value)
         if isinstance(value, Mapping):
             return self._node(MappingProxyType(self._entries(value, path, depth)))

@@ -260,7 +260,7 @@ def section_signature(section: Section, finder: ModuleFinder) -> Signature:
     module, _, name = section.options.partition(":")
     definition = finder.find_definition(f"{module}.{name}") if module else None
     if definition is None:
-        return Signature(owner, section.keys, open=bool(module), known=not module)
+        return Signature(owner, section.keys, open=bool(module))
     found = definition_signature(definition, finder)
     return replace(found, owner=owner, parameters=found.parameters + section.keys)
 

@@ -52,7 +52,7 @@ def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Sign
         finder = finder or ModuleFinder()
         definition = finder.find_definition(factory.dotted)
         if definition is None:
-            return Signature(factory.dotted, open=True, known=False)
+            return Signature(factory.dotted, open=True)
         signature = definition_signature(definition, finder)
     supplied = _SUPPLIED.get(factory.kind, ())
     settable = tuple(item for item in signature.parameters if item.name not in supplied)
@@ -135,14 +135,14 @@ def _of_class(definition: Definition, finder: ModuleFinder) -> Signature:
     order = find_mro(definition, finder)
     if binds_name(node, "__init__") or is_dataclass(definition) or has_plain_construction(order):
         return _of_first(order, finder) or Signature(definition.dotted)
-    return _unknown(definition)
+    return Signature(definition.dotted, open=True)
 
 
 def _of_first(order: Sequence[Definition | None], finder: ModuleFinder) -> Signature | None:
     """The first constructor in an MRO; None if there is none."""
     for index, item in enumerate(order):
         if item is None:
-            return Signature("", open=True, known=False)
+            return Signature("", open=True)
         if item.dotted == "torch.nn.modules.module.Module":
             return None  # it declares *args and **kwargs only to reject them
         found = _of_own(item, order[index:], finder)
@@ -160,15 +160,11 @@ def _of_own(
     if init is not None:
         return _of_constructor(definition, init, order, finder)
     if binds_name(node, "__init__") or not decorators_keep_signature(definition, node, finder):
-        return _unknown(definition)
+        return Signature(definition.dotted, open=True)
     if is_dataclass(definition):
         return fields_signature(order, finder)
     new = find_method_node(node, "__new__")
     return None if new is None else _of_constructor(definition, new, order, finder)
-
-
-def _unknown(definition: Definition) -> Signature:
-    return Signature(definition.dotted, open=True, known=False)
 
 
 def _visible(definition: Definition, function: FunctionNode, finder: ModuleFinder) -> Signature:
@@ -196,7 +192,7 @@ def _of_constructor(
     rest = tuple(item for item in inherited.parameters if item.name not in taken)
     is_open = inherited.open or not decorators_keep_signature(definition, function, finder)
     parameters = _joined(own.parameters, rest, forwarded, function)
-    return replace(own, parameters=parameters, open=is_open, known=inherited.known)
+    return replace(own, parameters=parameters, open=is_open)
 
 
 def _joined(
@@ -293,7 +289,7 @@ def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
     try:
         found = inspect.signature(component)
     except (TypeError, ValueError):
-        return Signature(owner, open=True, known=False, summary=summary_of(doc))
+        return Signature(owner, open=True, summary=summary_of(doc))
     docs = parse_argument_docs(doc)
     parameters = tuple(
         _parameter_from_object(item, docs.get(item.name, ""))
