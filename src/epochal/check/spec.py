@@ -15,6 +15,7 @@ from epochal.check.values.types import ANY, Type, fits, is_spec, parse_type
 from epochal.config.condition import parse_condition
 from epochal.config.duration import parse_duration
 from epochal.config.node import Node, from_plain
+from epochal.config.problems import join
 from epochal.errors import ConfigError, Problem
 from epochal.registry.factories import ANY_KIND, Factory
 
@@ -107,7 +108,7 @@ def build_arguments(
         parameter = signature.get(key)
         annotation = parameter.annotation if parameter is not None else ""
         name = parameter.argument if parameter is not None else key
-        here = f"{path}.{key}" if path else key
+        here = join(path, key)
         made[name] = convert_value(node, annotation, makers=makers, build=build, path=here)
     return _by_position(made, signature, path)
 
@@ -178,7 +179,7 @@ class _Converter:
         if node.is_mapping:
             inner = wanted.args[0] if wanted.name == "dict" else ANY
             return {
-                key: self.convert(child, inner, _join(path, key))
+                key: self.convert(child, inner, join(path, key))
                 for key, child in node.mapping.items()
             }
         return self._convert_scalar(node.value, wanted.name)
@@ -188,7 +189,7 @@ class _Converter:
         if wanted.name != "tuple":
             inner = inner[:1] * len(node.elements)
         children = [
-            self.convert(child, part, _join(path, str(index)))
+            self.convert(child, part, join(path, str(index)))
             for index, (child, part) in enumerate(zip(node.elements, inner, strict=False))
         ]
         if wanted.name in ("tuple", "tuples"):
@@ -200,7 +201,3 @@ class _Converter:
             return float(value)
         maker = self.makers.get(name)
         return value if maker is None or value is None else maker(value)
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from functools import wraps
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, final
 
 from epochal.registry.parsed_module import Definition, Import, Module, Variable, read_module
 from epochal.registry.star_imports import StarImports, mentions
@@ -14,6 +15,7 @@ from epochal.registry.star_imports import StarImports, mentions
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+Params = ParamSpec("Params")
 ResultT = TypeVar("ResultT")
 _Located = tuple[Path | None, tuple[Path, ...]]
 _NOTHING: _Located = (None, ())
@@ -27,7 +29,9 @@ class ModuleFinder:
     dirs: Sequence[Path] = ()
     """Searched before the installed packages."""
 
-    _cache: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    results: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    """Of functions that are ``cached_by_finder``."""
+
     _modules: dict[str, Module | None] = field(default_factory=dict)
     _located: dict[str, _Located] = field(default_factory=dict)
     _finders: dict[Path, FileFinder] = field(default_factory=dict)
@@ -36,13 +40,6 @@ class ModuleFinder:
 
     def __post_init__(self) -> None:
         self._star_imports = StarImports(self._find_file)
-
-    def cached(self, key: tuple[str, ...], compute: Callable[[], ResultT]) -> ResultT:
-        """A result that depends on source files only, computed once."""
-        if key not in self._cache:
-            self._cache[key] = compute()
-        found: ResultT = self._cache[key]
-        return found
 
     def find_module(self, dotted: str) -> Module | None:
         """The module with this dotted name, if its source can be found."""
@@ -170,6 +167,22 @@ class ModuleFinder:
                 return Path(spec.origin), tuple(map(Path, spec.submodule_search_locations or ()))
             portions += spec.submodule_search_locations or ()
         return None, tuple(map(Path, portions))
+
+
+def cached_by_finder(function: Callable[Params, ResultT]) -> Callable[Params, ResultT]:
+    """Compute a function of source files once per finder, which is its last argument."""
+
+    @wraps(function)
+    def look_up(*args: Params.args, **words: Params.kwargs) -> ResultT:
+        *others, finder = args
+        assert isinstance(finder, ModuleFinder)
+        key = (function, *(getattr(one, "dotted", one) for one in others))
+        if key not in finder.results:
+            finder.results[key] = function(*args, **words)
+        found: ResultT = finder.results[key]
+        return found
+
+    return look_up
 
 
 def is_standard(top: str) -> bool:

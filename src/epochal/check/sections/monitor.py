@@ -13,6 +13,7 @@ from epochal.check.sections.sections import SECTIONS, split_names
 from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
 from epochal.config.condition import Condition, parse_condition
 from epochal.errors import nearest
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.errors import Place
-    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, FunctionNode
 
 AVERAGED_SPLIT = "val_ema"
@@ -171,13 +171,9 @@ def _section_names(root: Node) -> set[str] | None:
     return names
 
 
+@cached_by_finder
 def _returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
     """The keys of the mappings that a method returns; None if its source does not show them."""
-    key = ("returned", task.dotted, method)
-    return finder.cached(key, lambda: _read_returned(task, method, finder))
-
-
-def _read_returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
     chain, complete = class_definitions(task, finder)
     for item in chain:
         function = find_method_node(item.node, method)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, DefinitionNode, FunctionNode
 
 # Bases that do not affect the constructor.
@@ -25,17 +25,11 @@ def find_mro(definition: Definition, finder: ModuleFinder) -> tuple[Definition |
     return tuple(_order(definition, finder, ()))
 
 
+@cached_by_finder
 def class_definitions(
     definition: Definition, finder: ModuleFinder
 ) -> tuple[list[Definition], bool]:
     """The MRO of a class without unknown bases, and whether it shows all of its methods."""
-    key = ("class", definition.dotted)
-    return finder.cached(key, lambda: _class_definitions(definition, finder))
-
-
-def _class_definitions(
-    definition: Definition, finder: ModuleFinder
-) -> tuple[list[Definition], bool]:
     order = find_mro(definition, finder)
     chain = [item for item in order if item is not None]
     complete = len(chain) == len(order) and all(

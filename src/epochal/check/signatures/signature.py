@@ -31,7 +31,7 @@ from epochal.check.signatures.parameters import (
     read_literal,
     to_plain,
 )
-from epochal.registry.module_finder import ModuleFinder
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
@@ -105,13 +105,9 @@ def method_signature(definition: Definition, name: str, finder: ModuleFinder) ->
     return None
 
 
+@cached_by_finder
 def definition_signature(definition: Definition, finder: ModuleFinder) -> Signature:
     """The signature of a class or function statement."""
-    key = ("signature", definition.dotted)
-    return finder.cached(key, lambda: _read_definition(definition, finder))
-
-
-def _read_definition(definition: Definition, finder: ModuleFinder) -> Signature:
     node = definition.node
     doc = doc_of(definition.module, node)
     if isinstance(node, ast.ClassDef):
