@@ -20,8 +20,13 @@ from epochal.check.sections.stages import expand_stages
 from epochal.check.sections.value_rules import check_rules, check_splits
 from epochal.check.signatures.classes import binds_name, class_definitions
 from epochal.check.signatures.parameters import MISSING
-from epochal.check.values.checker import ConfigChecker, Default
-from epochal.check.values.other_frameworks import BASE, meant_section, section_hint
+from epochal.check.values.checker import (
+    BASE,
+    ConfigChecker,
+    Default,
+    meant_section,
+    section_hint,
+)
 from epochal.config.node import Node, from_plain
 from epochal.errors import COMMAND_LINE, Place, nearest
 from epochal.registry.project import find_project

@@ -122,8 +122,8 @@ class _PythonReader:
             if not scalar.has_surrogates(value):
                 return str(value)
             what, hint = "contains half of a surrogate pair", ""
-        elif isinstance(value, int) and not -(2**63) <= value < 2**64:
-            what, hint = "integer does not fit in 64 bits", ""
+        elif isinstance(value, int) and not scalar.is_64_bit(value):
+            what, hint = scalar.TOO_BIG, ""
         elif value is None or isinstance(value, bool | int | float):
             return _without_subclass(value)
         else:

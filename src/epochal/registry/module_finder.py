@@ -138,8 +138,8 @@ class ModuleFinder:
         return None
 
     def _find_file(self, dotted: str) -> tuple[Path, bool] | None:
-        file, folders = self._locate(dotted)
-        return None if file is None else (file, bool(folders))
+        file, _ = self._locate(dotted)
+        return None if file is None else (file, file.name == "__init__.py")
 
     def _locate(self, dotted: str) -> _Located:
         """The file of a module and the folders of its submodules, as Python would find them."""
@@ -148,9 +148,10 @@ class ModuleFinder:
             if parent:
                 found = self._search(self.find_folders(parent), last)
             else:
-                own = _NOTHING if is_reserved(last) else self._search(self.dirs, last)
-                found = own if own[0] is not None else _find_installed(last)
-                found = own if found == _NOTHING else found  # namespace packages come last
+                found = _NOTHING if is_reserved(last) else self._search(self.dirs, last)
+                if found[0] is None:  # namespace packages come last
+                    file, folders = _find_installed(last)
+                    found = file, folders or found[1]
             self._located[dotted] = found
         return self._located[dotted]
 
