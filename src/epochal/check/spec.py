@@ -156,48 +156,27 @@ def convert_value(
     Lists become tuples, whole numbers floats, texts paths or durations, as the type requires.
     ``makers`` are constructors of further types, by name: ``{"every": Every.parse}``.
     """
-    node = value if isinstance(value, Node) else from_plain(value)
-    return _Converter(_MAKERS | dict(makers or {}), build).convert(
-        node, parse_type(annotation), path
-    )
+    known = _MAKERS | dict(makers or {})
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Converter:
-    makers: Mapping[str, Maker]
-    build: Build | None
-
-    def convert(self, node: Node, wanted: Type, path: str) -> Plain:
+    def convert(node: Node, wanted: Type, path: str) -> Plain:
         if is_spec(node):
-            return node if self.build is None else self.build(node, path)
+            return node if build is None else build(node, path)
         if wanted.name == "union":
             fitting = [part for part in wanted.args if part != ANY and fits(node, part)]
-            return self.convert(node, fitting[0] if fitting else ANY, path)
+            return convert(node, fitting[0] if fitting else ANY, path)
         if node.is_list:
-            return self._convert_list(node, wanted, path)
+            inner = wanted.args or (ANY,)
+            inner = inner if wanted.name == "tuple" else inner[:1] * len(node.elements)
+            pairs = enumerate(zip(node.elements, inner, strict=False))
+            children = [convert(child, part, join(path, str(i))) for i, (child, part) in pairs]
+            return {"tuple": tuple, "tuples": tuple, "set": set}.get(wanted.name, list)(children)
         if node.is_mapping:
-            inner = wanted.args[0] if wanted.name == "dict" else ANY
-            return {
-                key: self.convert(child, inner, join(path, key))
-                for key, child in node.mapping.items()
-            }
-        return self._convert_scalar(node.value, wanted.name)
+            part = wanted.args[0] if wanted.name == "dict" else ANY
+            return {k: convert(child, part, join(path, k)) for k, child in node.mapping.items()}
+        if wanted.name == "float" and type(node.value) is int:
+            return float(node.value)
+        maker = known.get(wanted.name)
+        return node.value if maker is None or node.value is None else maker(node.value)
 
-    def _convert_list(self, node: Node, wanted: Type, path: str) -> Plain:
-        inner = wanted.args or (ANY,)
-        if wanted.name != "tuple":
-            inner = inner[:1] * len(node.elements)
-        children = [
-            self.convert(child, part, join(path, str(index)))
-            for index, (child, part) in enumerate(zip(node.elements, inner, strict=False))
-        ]
-        if wanted.name in ("tuple", "tuples"):
-            return tuple(children)
-        return set(children) if wanted.name == "set" else children
-
-    def _convert_scalar(self, value: object, name: str) -> object:
-        if name == "float" and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        maker = self.makers.get(name)
-        return value if maker is None or value is None else maker(value)
+    node = value if isinstance(value, Node) else from_plain(value)
+    return convert(node, parse_type(annotation), path)

@@ -113,9 +113,7 @@ def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> 
     return True
 
 
-def find_produced_metrics(
-    task: Definition, root: Node, finder: ModuleFinder
-) -> ProducedMetrics | None:
+def find_produced_metrics(task: Definition, root: Node, finder: ModuleFinder) -> ProducedMetrics:
     """The metrics that the source of a task and the section ``metrics`` show."""
     found = {name: _returned(task, name, finder) for name in (*_PRODUCERS, "batch_loss")}
     section = _section_names(root)

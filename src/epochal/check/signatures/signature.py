@@ -83,11 +83,11 @@ def called_signature(signature: Signature, finder: ModuleFinder) -> Signature | 
     for item in find_mro(definition, finder):
         if item is None or item.dotted == "torch.nn.modules.module.Module":
             return None
-        for name in ("forward", "__call__"):
-            method = find_method_node(item.node, name)
-            if method is not None:
-                found = _of_function(item, method, finder, bound=True)
-                return replace(found, owner=definition.dotted)
+        node = item.node
+        method = find_method_node(node, "forward") or find_method_node(node, "__call__")
+        if method is not None:
+            found = _of_function(item, method, finder, bound=True)
+            return replace(found, owner=definition.dotted)
     return None
 
 
