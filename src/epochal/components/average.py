@@ -161,10 +161,8 @@ class Swa(Average):
 class Shadow:
     """Float parameters and buffers of a model, and a copy of each.
 
-    Integer buffers, such as counters, are shared with the model.
-
-    Args:
-        model: The copies start with its current weights.
+    Integer buffers, such as counters, are shared with the model. The copies start with its
+    current weights.
     """
 
     def __init__(self, model: nn.Module) -> None:

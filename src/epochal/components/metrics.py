@@ -119,13 +119,9 @@ class Mean(Metric):
 
 
 def get_tensor_by_path(source: object, path: str, *, reader: str, of: str) -> Tensor:
-    """The tensor at ``path``: keys, attributes or positions, with dots between them.
+    """The tensor at a path such as ``logits``, ``boxes.score`` or ``1`` in an output or a batch.
 
-    Args:
-        source: An output, or a batch.
-        path: Such as ``logits``, ``boxes.score`` or ``1``.
-        reader: The name of the metric, for the error message.
-        of: The name of ``source``, for the error message.
+    ``reader``, the metric, and ``of``, the name of the source, are for the error message.
     """
     value = find_by_path(source, path.split("."))
     if value is None:

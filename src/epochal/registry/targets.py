@@ -62,11 +62,7 @@ class Refused(Exception):  # noqa: N818 - never leaves the registry
 
 
 def find_target(dotted: str, project: Project, finder: ModuleFinder) -> Target:
-    """What a dotted path leads to, also one whose module has moved since.
-
-    Raises:
-        Refused: It is malformed, outside the project's roots, or no class or function.
-    """
+    """What a dotted path leads to, also one whose module has moved since; else ``Refused``."""
     module, _, name = dotted.rpartition(".")
     for old in (module, f"{module.rpartition('.')[0]}.*"):
         dotted = f"{_MOVED_MODULES[old]}.{name}" if old in _MOVED_MODULES else dotted

@@ -14,7 +14,7 @@ from epochal.inspect.storage import check_clock, check_storage
 from epochal.records.folder import machine
 
 if TYPE_CHECKING:
-    from epochal.inspect.diagnostic import Diagnostic
+    from epochal.inspect import Diagnostic
 
 
 def finding(name: str, folder: Path) -> Diagnostic:

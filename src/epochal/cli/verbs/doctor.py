@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from epochal.cli.arguments import add_json_option, print_json
 from epochal.cli.draw.progress import Progress
 from epochal.errors import RecordError
+from epochal.inspect import Diagnostic
 from epochal.inspect.crash_tests import KILLS, check_full_disk, check_kills
-from epochal.inspect.diagnostic import Diagnostic
 from epochal.inspect.host import check_devices, check_host
 from epochal.inspect.storage import check_storage
 

@@ -13,7 +13,6 @@ import numpy as np
 from typing_extensions import Unpack, override
 
 from epochal.check import SECTIONS
-from epochal.check.values.checker import replace_entries
 from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
@@ -157,7 +156,7 @@ def _without_schedule(inputs: ExperimentInputs) -> ExperimentInputs:
     optim = root.mapping.get("optim")
     if optim is not None and optim.is_mapping and "type" not in optim.mapping:  # several of them
         members = {name: _without(one, "schedule") for name, one in optim.mapping.items()}
-        root = replace_entries(root, {**root.mapping, "optim": replace_entries(optim, members)})
+        root = root.with_entries({**root.mapping, "optim": optim.with_entries(members)})
     config = replace(inputs.config, root=root)
     parts = {name: part for name, part in inputs.given.parts.items() if name != "schedule"}
     return replace(inputs, config=config, given=replace(inputs.given, parts=parts))
@@ -165,7 +164,7 @@ def _without_schedule(inputs: ExperimentInputs) -> ExperimentInputs:
 
 def _without(node: Node, key: str) -> Node:
     entries = {name: child for name, child in node.mapping.items() if name != key}
-    return replace_entries(node, entries) if node.is_mapping else node
+    return node.with_entries(entries) if node.is_mapping else node
 
 
 def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
