@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from epochal.launch.final_mail import MailSettings
+    from epochal.launch.supervisor import MailSettings
 
 _RESTARTS = 10
 _FLAGS = ("--keep-alive", "--install", "--dry-run", "--again")
@@ -90,7 +90,7 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
     from epochal.config import load
     from epochal.experiment.config.arguments import read_choices
     from epochal.experiment.config.choices import to_overrides
-    from epochal.launch.final_mail import MailSettings
+    from epochal.launch.supervisor import MailSettings
     from epochal.records.mail.channel import read_specs
 
     changes = to_overrides(read_choices(args), split_files_and_overrides(args.words)[1])

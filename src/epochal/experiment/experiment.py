@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Problem, misspelling_of
 from epochal.experiment.build import build_parts, optimizer
-from epochal.experiment.config.check_inputs import check_inputs
-from epochal.experiment.config.inputs import load_inputs
+from epochal.experiment.config.inputs import check_inputs, load_inputs
 from epochal.experiment.run_experiment import run_experiment
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from epochal.check import CheckReport
     from epochal.engine import Metric, RunResult, Task
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
     from epochal.experiment.config.arguments import Args
     from epochal.experiment.config.choices import Choices
     from epochal.experiment.config.inputs import ExperimentInputs

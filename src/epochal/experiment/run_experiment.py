@@ -12,13 +12,12 @@ import torch
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.measure.phase_timer import PhaseTimer, read_spent
 from epochal.errors import ConfigError, EpochalError
-from epochal.experiment.build.assembly import Assembly
 from epochal.experiment.build.build_run import build_monitor, build_run
-from epochal.experiment.build.builder import Builder
+from epochal.experiment.build.builder import Assembly, Builder
 from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
 from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.check_file import find_blocking_problems
-from epochal.experiment.config.check_inputs import check_inputs
+from epochal.experiment.config.inputs import check_inputs
 from epochal.experiment.cross_validation import CrossValidation, count_folds
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
@@ -44,8 +43,7 @@ if TYPE_CHECKING:
     from epochal.config import Node
     from epochal.engine import Run, Runner, RunResult
     from epochal.experiment.build.build_run import BuildSteps
-    from epochal.experiment.config.check_inputs import CheckedInputs
-    from epochal.experiment.config.inputs import ExperimentInputs
+    from epochal.experiment.config.inputs import CheckedInputs, ExperimentInputs
     from epochal.experiment.resume.resume_plan import ResumePlan
 
 logger = logging.getLogger(__name__)

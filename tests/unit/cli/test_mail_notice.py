@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.cli.mail_notice import notify_of_mail
+from epochal.cli.main import notify_of_mail
 from epochal.records.mail import Mail, Mailbox, MailContent, compose
 from epochal.records.mail.outbox import queue_mail
 from mail_servers import http_server

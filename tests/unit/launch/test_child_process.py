@@ -8,14 +8,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from epochal.launch.child_process import ChildProcess
+from epochal.launch.supervisor import ChildProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PARENT = """
 import os, sys
-from epochal.launch.child_process import ChildProcess
+from epochal.launch.supervisor import ChildProcess
 child = ChildProcess([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], {})
 os.read(0, 1)  # until the child is ready
 os.kill(os.getpid(), 9)

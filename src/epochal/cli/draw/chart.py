@@ -1,4 +1,4 @@
-"""Line charts drawn with characters, for a terminal."""
+"""Line charts and sparklines drawn with characters, for a terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.draw.table import shorten, wrap
-from epochal.cli.draw.terminal import can_encode, supports_colours
+from epochal.cli.draw.table import can_encode, shorten, supports_colours, wrap
 from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Values = Sequence[float | None]
+    from collections.abc import Sequence
 
 _HEIGHT = 13
 _ROWS_PER_TICK = 3
@@ -30,6 +30,9 @@ _DOTS = (
     (0x40, 0x80),
 )  # bits of a braille character, by row
 _BRAILLE = 0x2800
+_BARS = "▁▂▃▄▅▆▇█"
+_PLAIN_BARS = "_.-~=+*#"
+_NOT_A_NUMBER = "!"
 
 
 @final
@@ -334,3 +337,53 @@ def _number(value: float, extent: float) -> str:
 
 def _whole(value: float) -> str:
     return f"{round(value):,}"
+
+
+def format_sparkline(
+    steps: Sequence[float], values: Sequence[float], *, width: int, is_plain: bool | None = None
+) -> str:
+    """The curve in at most ``width`` characters, each the mean of an equal part of the steps.
+
+    Args:
+        steps: The steps of the values, ascending.
+        values: One value per step; NaN and infinity are shown as ``!``.
+        width: Maximum number of characters.
+        is_plain: Use ASCII only; by default if the encoding of standard output lacks bars.
+    """
+    if not len(values):
+        return ""
+    bars = _PLAIN_BARS if (not can_encode(_BARS) if is_plain is None else is_plain) else _BARS
+    means = _means(steps, values, width)
+    finite = [one for one in means if one is not None and math.isfinite(one)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    return "".join(_bar(one, low, high, bars) for one in means)
+
+
+def _means(steps: Sequence[float], values: Sequence[float], width: int) -> list[float | None]:
+    """The mean of each part of the steps; None for a part without values."""
+    is_few = len(values) <= width
+    width = min(width, len(values))
+    first, last = steps[0], steps[-1]
+    sums: list[list[float]] = [[] for _ in range(width)]
+    for step, value in zip(steps, values, strict=True):
+        share = (step - first) / (last - first) if last > first else 0.0
+        # Few values get one bar each, even if the steps are not quite evenly spaced.
+        place = round(share * (width - 1)) if is_few else min(width - 1, int(share * width))
+        sums[place].append(value)
+    return [_mean(one) for one in sums]
+
+
+def _mean(values: list[float]) -> float | None:
+    finite = [one for one in values if math.isfinite(one)]
+    if finite:
+        return math.fsum(one / len(finite) for one in finite)
+    return math.nan if values else None
+
+
+def _bar(value: float | None, low: float, high: float, bars: str) -> str:
+    if value is None:
+        return " "
+    if not math.isfinite(value):
+        return _NOT_A_NUMBER
+    share = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0  # no overflow
+    return bars[min(len(bars) - 1, int(share * len(bars)))]

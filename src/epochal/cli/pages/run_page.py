@@ -7,10 +7,9 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from epochal.cli.draw.chart import format_sparkline
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.sparkline import format_sparkline
-from epochal.cli.draw.table import display_width, format_table, shorten
-from epochal.cli.draw.terminal import terminal_width
+from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
 from epochal.errors import RecordError
 from epochal.records.compare.related_runs import RelatedRuns, find_related_runs
 from epochal.records.folder.derived_fields import (

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
-from epochal.cli.draw.table import format_table, print_wrapped
-from epochal.cli.draw.terminal import terminal_width
+from epochal.cli.draw.table import format_table, print_wrapped, terminal_width
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.find import read_run
 from epochal.records.mail.lost_run_mail import post_lost_runs

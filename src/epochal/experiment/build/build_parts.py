@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -11,9 +12,12 @@ from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
 from epochal.checkpoint.initial_weights import init_weights
+from epochal.components.data.folds import split_loader
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm
+from epochal.engine.device.seeding import derive_seed
+from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import HookOptions
 from epochal.engine.interfaces.splits import SPLITS, split_name
@@ -27,13 +31,13 @@ if TYPE_CHECKING:
 
     from epochal.config import Node
     from epochal.engine import Metric, Run, Task
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
     from epochal.experiment.config.arguments import Args
-
 
 _PLACED = "_splits_with_loaders_from_the_experiment"
 Part = Any  # an object of the user's class
 Prepare = Callable[["Args"], Part] | None
+logger = logging.getLogger(__name__)
 
 
 def build_task(assembly: Assembly, prepare: Prepare) -> Task:
@@ -234,3 +238,35 @@ def _build_term(assembly: Assembly, path: str, name: str, node: Node) -> LossTer
         key=path,
         place=node.place,
     )
+
+
+def set_fold_loaders(assembly: Assembly, task: Task) -> None:
+    """Replace a task's loaders by those of a fold, if the config sets ``train.folds``.
+
+    Without ``train.fold``, as in a plan, it is the first fold.
+
+    Raises:
+        ConfigError: The data cannot be split into these folds.
+    """
+    train = assembly.args.train
+    loader = None if train.folds is None else read_task_attribute(task, "train_loader")
+    if loader is None:
+        return  # no folds, or an evaluation without training data
+    fold = split_loader(
+        loader,
+        train.fold or 1,
+        train.folds,
+        seed=derive_seed(assembly.seed, "folds"),
+        stratify=train.stratify,
+    )
+    if read_task_attribute(task, "val_loader") is not None:
+        logger.info("val: the fold's held-out data replaces the task's val_loader")
+    for split, part in fold._asdict().items():
+        try:
+            setattr(task, f"{split}_loader", part)
+        except AttributeError as error:
+            what = (
+                f"{type(task).__name__}.{split}_loader cannot be replaced by the loader of a fold"
+            )
+            hint = "set it in __init__ as an attribute, not as a property"
+            raise ConfigError(Problem("train.folds", what, hint=hint)) from error

@@ -24,17 +24,21 @@ from epochal.engine.interfaces.options import (
 )
 from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.tracking.tracker import is_installed
-from epochal.experiment.build.build_parts import build_loss, model_dtype, require_loss_parameters
+from epochal.experiment.build.build_parts import (
+    build_loss,
+    model_dtype,
+    require_loss_parameters,
+    set_fold_loaders,
+)
 from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
 from epochal.experiment.build.device import describe_device
-from epochal.experiment.build.folds import set_fold_loaders
 from epochal.experiment.build.optimizer import read_optim_options
-from epochal.experiment.record.recordable import to_recordable
+from epochal.experiment.record.open_record import to_recordable
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.hooks.console import Console
-from epochal.hooks.final_weights import FinalWeights
 from epochal.hooks.recording import Recording
+from epochal.hooks.safetensors_export import FinalWeights
 from epochal.hooks.tensorboard import TensorBoard
 from epochal.hooks.time_report import TimeReport
 
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 
     from epochal.engine import Metric, Task
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
     from epochal.experiment.record.open_record import OpenRecord
 
 PartT = TypeVar("PartT")

@@ -21,8 +21,11 @@ from epochal.engine.interfaces.splits import split_name
 from epochal.engine.stages.stage import Plateau, Stage
 from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.experiment.build.build_parts import build_split
-from epochal.experiment.build.optimizer import build_optimizer_from, read_optim_options
-from epochal.experiment.build.schedule import build_schedule_from
+from epochal.experiment.build.optimizer import (
+    build_optimizer_from,
+    build_schedule_from,
+    read_optim_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from epochal.config.condition import Condition
     from epochal.engine.interfaces.options import OptimOptions
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
 
     OptimChange = Mapping[str, Any]  # keys of `optim` with their new values
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from epochal.check import CheckReport
-    from epochal.experiment.config.check_inputs import CheckedInputs
     from epochal.experiment.config.choices import Choices
+    from epochal.experiment.config.inputs import CheckedInputs
     from epochal.records.folder.checkpoint_manifests import CheckpointDamage, CheckpointManifest
     from epochal.records.metrics.time_spent import TimeSpent
     from epochal.registry.project import Project
