@@ -48,7 +48,7 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
     try:
         code = load_verb(args.verb).execute(args)
         if getattr(args, "runs_dir", None) is not None:
-            _notify_of_mail(args)
+            notify_of_mail(args)
         return code
     except EpochalError as error:
         sys.stdout.flush()
@@ -86,7 +86,7 @@ def _replace_unencodable_characters() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _notify_of_mail(args: argparse.Namespace) -> None:
+def notify_of_mail(args: argparse.Namespace) -> None:
     """Print on a terminal how much mail is unread or unsent."""
     from epochal.records.layout.epochal_dir import EPOCHAL_DIR
 

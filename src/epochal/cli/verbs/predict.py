@@ -44,8 +44,6 @@ def execute(args: argparse.Namespace) -> int:
     )
     print_result(result)
     if result.ok:
-        from epochal.experiment.tools.predictions import write_predictions
-
         target = args.out or Path(result.dir or "") / "predictions.jsonl"
         count = write_predictions(target, result.value)
         print(f"  wrote    {format_count(count, 'prediction')} to {target}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
-from epochal.cli.draw.chart import Chart, finite_values
+from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import print_wrapped
 from epochal.errors import ConfigError, Problem, RecordError, suggest
@@ -82,9 +82,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> None:
-    from epochal.cli.draw.chart import render_chart
     from epochal.cli.draw.png import save_png
-    from epochal.cli.pages.curves import chart_curves
 
     with Progress() as progress:
         chart = chart_curves(records, names, progress)
