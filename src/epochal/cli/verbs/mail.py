@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.table import format_table, print_wrapped, terminal_width
 from epochal.errors import ConfigError, Problem, RecordError
+from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
 from epochal.records.mail.lost_run_mail import post_lost_runs
 from epochal.records.mail.mailbox import Mailbox, search_mails
@@ -33,23 +34,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     text = "id of a mail or its beginning, id of a run, `last`, `read` or `all`"
     parser.add_argument("words", nargs="*", metavar="MAIL", help=text)
-    parser.add_argument("--unread", action="store_true", help="only unread mails")
-    parser.add_argument("--all", action="store_true", help="include archived mails")
-    parser.add_argument("--search", metavar="WORDS", help="only mails that contain all these words")
-    parser.add_argument(
-        "--limit", type=int, default=_LIMIT, metavar="N", help=f"the newest N (default: {_LIMIT})"
-    )
-    parser.add_argument("--archive", action="store_true", help="archive mails")
-    parser.add_argument("--delete", action="store_true", help="delete mails")
+    texts = {
+        "--unread": "only unread mails",
+        "--all": "include archived mails",
+        "--search WORDS": "only mails that contain all these words",
+        "--limit N": f"the newest N (default: {_LIMIT})",
+        "--archive": "archive mails",
+        "--delete": "delete mails",
+        "--send": "send all unsent mail",
+    }
+    add_options(parser, texts, limit=_LIMIT)
     parser.add_argument("--mark", choices=("read", "unread"), help="mark mails as read or unread")
-    parser.add_argument("--send", action="store_true", help="send all unsent mail")
-    parser.add_argument(
-        "--try",
-        dest="trial",
-        type=Path,
-        metavar="FILE",
-        help="send a test mail with the notify section of a config",
-    )
+    text = "send a test mail with the notify section of a config"
+    parser.add_argument("--try", dest="trial", type=Path, metavar="FILE", help=text)
     add_runs_dir_option(parser)
     add_json_option(parser)
 

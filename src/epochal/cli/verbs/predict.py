@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.cli.pages.result import print_result
 from epochal.cli.verbs import test
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.arguments import read_choices
+from epochal.experiment.config.choices import add_options
 from epochal.text.formatting import format_count
-from epochal.text.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
     import argparse
@@ -21,28 +19,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     test.add_arguments(parser)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="file for the predictions, as JSON lines (default: in the record)",
-    )
+    text = "file for the predictions, as JSON lines (default: in the record)"
+    add_options(parser, {"--out FILE": text})
 
 
 def execute(args: argparse.Namespace) -> int:
     """Predict, and print where the predictions were written."""
     _require_target(args)
-    with deferring_interrupts():
-        from epochal.experiment.run import evaluate_run
-
-    result = evaluate_run(
-        args.run,
-        "predict",
-        args.runs_dir,
-        overrides=args.words,
-        **read_choices(args),
-    )
-    print_result(result)
+    result = test.evaluate(args, "predict")
     if result.ok:
         target = args.out or Path(result.dir or "") / "predictions.jsonl"
         count = write_predictions(target, result.value)

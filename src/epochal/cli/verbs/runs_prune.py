@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from epochal.cli.arguments import print_json
 from epochal.cli.draw.table import format_table, print_wrapped
 from epochal.errors import ConfigError, Problem, RecordError
+from epochal.experiment.config.choices import add_options
 from epochal.records.prune.freed_space import FreedSpace, measure_freed_bytes
 from epochal.records.prune.prune_policy import (
     CHECKPOINTS_DIR,
@@ -53,15 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "deletes the runs that WORD, --where, --search, --status and these options select; shows "
         "them and asks first; never deletes running runs and runs that others were started from",
     )
-    age = "only runs that ended at least this long ago: 30d, 12h"
-    group.add_argument("--older", metavar="TIME", help=age)
-    last = "keep the newest N of each tag"
-    group.add_argument("--keep-last", type=int, metavar="N", help=last)
-    best = "keep the best N of each tag, by the monitored metric"
-    group.add_argument("--keep-best", type=int, metavar="N", help=best)
-    only = "delete only checkpoints and keep the records"
-    group.add_argument("--checkpoints", action="store_true", help=only)
-    group.add_argument("--yes", action="store_true", help="delete without asking")
+    texts = {
+        "--older TIME": "only runs that ended at least this long ago: 30d, 12h",
+        "--keep-last N": "keep the newest N of each tag",
+        "--keep-best N": "keep the best N of each tag, by the monitored metric",
+        "--checkpoints": "delete only checkpoints and keep the records",
+        "--yes": "delete without asking",
+    }
+    add_options(group, texts)
 
 
 def refuse_options(args: argparse.Namespace) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
@@ -12,6 +11,7 @@ from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import print_wrapped
 from epochal.errors import ConfigError, Problem, RecordError, suggest
+from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.metrics.points import is_epoch_mean
@@ -22,6 +22,7 @@ from epochal.text.formatting import format_count
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from epochal.records.metrics.zoom import Zoom
 
@@ -35,16 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "folder of a run, its id or part of the id, or `last`; with --plot also several runs"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     add_runs_dir_option(parser)
-    parser.add_argument("--explain", metavar="KEY", help="show where a config value was set")
-    parser.add_argument("--config", action="store_true", help="print the expanded config")
-    parser.add_argument("--log", action="store_true", help="print the text log")
-    parser.add_argument(
-        "--plot",
-        nargs="*",
-        metavar="NAME",
-        help="plot metrics, such as val/loss or 'train/*' (default: the monitored metric)",
-    )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="save the plot as a PNG file")
+    text = "plot metrics, such as val/loss or 'train/*' (default: the monitored metric)"
+    parser.add_argument("--plot", nargs="*", metavar="NAME", help=text)
+    texts = {
+        "--png FILE": "save the plot as a PNG file",
+        "--explain KEY": "show where a config value was set",
+        "--config": "print the expanded config",
+        "--log": "print the text log",
+    }
+    add_options(parser, texts)
     add_json_option(parser)
 
 

@@ -49,9 +49,14 @@ def _redacted(text: str, result: RunResult) -> str:
 
 
 def show_error(error: Exception) -> int:
-    """Print to standard error how the user's code failed; returns the exit code."""
+    """Print to standard error how the user's code failed; returns the exit code.
+
+    Our own errors are raised again: the command line prints them.
+    """
     from epochal.engine.execute import result_of_error  # imports torch: most verbs do without
 
+    if isinstance(error, EpochalError):
+        raise error
     result = result_of_error(error)
     show_failure(result)
     return result.exit_code
