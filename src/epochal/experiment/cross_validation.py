@@ -46,13 +46,7 @@ def count_folds(config: Node) -> int | None:
 
 @final
 class CrossValidation:
-    """The folds of an experiment: the inputs of each one, and the result of all.
-
-    Args:
-        inputs: What the whole experiment was given.
-        config: The expanded config.
-        record: That of the whole, which holds those of the folds.
-    """
+    """The folds of an experiment: the inputs of each one, and the result of all."""
 
     def __init__(self, inputs: ExperimentInputs, config: Node, record: OpenRecord) -> None:
         self._inputs, self._config, self._record = inputs, config, record
@@ -133,11 +127,7 @@ def _find_resumable(folder: Path | None) -> Path | None:
 
 
 def copy_parts(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given parts, copied together; their data is shared.
-
-    Raises:
-        ConfigError: One of them cannot be copied.
-    """
+    """The given parts, copied together; their data is shared."""
     own = {name: part for name, part in given.items() if name not in _SHARED}
     memo: dict[int, Any] = {}
     for split in SPLITS:

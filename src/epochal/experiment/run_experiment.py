@@ -54,10 +54,7 @@ def run_experiment(steps: BuildSteps, inputs: ExperimentInputs, runner: str | No
 
     A failure is described on standard error, too.
 
-    Args:
-        steps: Build the parts.
-        inputs: What the experiment was given.
-        runner: The runner to use instead of the config's.
+    ``runner`` replaces the config's.
     """
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
         result = _run(steps, inputs, runner)
@@ -147,10 +144,7 @@ def build_unrecorded_run(
 ) -> tuple[Run, Runner, CheckReport]:
     """The run of an experiment, built but not started, without a record.
 
-    Args:
-        steps: Build the parts.
-        inputs: What the experiment was given.
-        is_quiet: Leave out the hooks that every run has: nothing is shown, nothing is saved.
+    If it ``is_quiet``, it has no default hooks: nothing is shown, nothing is saved.
     """
     checked = check_inputs(inputs, None)
     report = checked.report

@@ -109,12 +109,8 @@ def supervise(
 ) -> int:
     """Restart a run until it is done, given up, or a signal ends it; gives the exit code.
 
-    Args:
-        commands: How to start and resume it.
-        file: What an earlier supervisor left, and this one leaves for a later one.
-        limit: How many restarts in a row may make no progress.
-        tell: Shows a line to the user.
-        wait: Waits some seconds, or until a signal comes.
+    It gives up after ``limit`` restarts in a row without progress; ``tell`` shows a line to the
+    user, ``wait`` waits some seconds or until a signal comes.
     """
     file.claim(commands.start)
     policy = RestartPolicy(limit)
@@ -242,10 +238,6 @@ class ChildProcess:
     """A running command in its own process group.
 
     If this process dies for any reason, the child gets SIGTERM and can still save.
-
-    Args:
-        command: The program and its arguments.
-        environment: Variables added to those of this process.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -84,14 +84,7 @@ def render_chart(chart: Chart) -> list[str]:
 def draw_chart(
     chart: Chart, *, width: int, has_colours: bool = False, is_plain: bool = False
 ) -> list[str]:
-    """The chart as lines of text.
-
-    Args:
-        chart: The chart to draw.
-        width: Maximum width of a line.
-        has_colours: Distinguish lines by colour; otherwise by a mark.
-        is_plain: Use ASCII only.
-    """
+    """The chart as lines of text; without colours, marks tell its lines apart."""
     named = merge_equal_lines(chart.lines)
     low, high = compute_bounds(chart)
     up = _y_transform(chart)
@@ -344,11 +337,8 @@ def format_sparkline(
 ) -> str:
     """The curve in at most ``width`` characters, each the mean of an equal part of the steps.
 
-    Args:
-        steps: The steps of the values, ascending.
-        values: One value per step; NaN and infinity are shown as ``!``.
-        width: Maximum number of characters.
-        is_plain: Use ASCII only; by default if the encoding of standard output lacks bars.
+    ``steps`` ascend; NaN and infinity are shown as ``!``. ``is_plain`` uses ASCII only; by default
+    if the encoding of standard output lacks bars.
     """
     if not len(values):
         return ""

@@ -65,14 +65,7 @@ def describe_comparison(
     words: Sequence[str] = (),
     has_all: bool = False,
 ) -> Iterator[str]:
-    """The lines that show a comparison.
-
-    Args:
-        found: The comparison.
-        sections: The sections to show.
-        words: The runs as typed, for hints; by default their ids.
-        has_all: Show everything in full.
-    """
+    """The lines that show a comparison; ``words`` are the runs as typed, for hints."""
     view = DiffView(
         names=tuple(_letter(place) for place in range(len(found.records))),
         words=tuple(words or (one.summary.id for one in found.records)),

@@ -62,14 +62,7 @@ def format_columns(answer: Answer, targets: Sequence[Target], *, width: int | No
 def format_groups(
     answer: Answer, groups: Sequence[RunGroup], by: Sequence[Target], asked: Sequence[Target]
 ) -> str:
-    """A table with one line per group: newest run, number of runs, means with intervals.
-
-    Args:
-        answer: The runs.
-        groups: The groups.
-        by: The columns by which runs were grouped, if they can be shown.
-        asked: The columns that the query names.
-    """
+    """A table with one line per group: newest run, number of runs, means with intervals."""
     columns = {**_group_heads(answer, groups), **_group_columns(answer, groups, by)}
     facts: list[Target] = [Fact(name, name) for name in ("project", "tag", "runner", "seed")]
     changed = [one for one in answer.changed() if one not in (*asked, *by)][:_MAX_CHANGED]

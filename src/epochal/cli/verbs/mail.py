@@ -205,11 +205,7 @@ def _send_trial(path: Path) -> int:
 
 
 def _send(deliveries: Sequence[Delivery]) -> None:
-    """Send each mail once.
-
-    Raises:
-        RecordError: Some could not be sent; with the reasons.
-    """
+    """Send each mail once; raises if some could not be sent, with the reasons."""
     sender = BackgroundSender(retry_seconds=())
     sender.start(deliveries)
     unsent = sender.wait(_SEND_SECONDS)

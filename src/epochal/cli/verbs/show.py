@@ -132,13 +132,8 @@ def chart_curves(
 ) -> Chart:
     """The named metrics over the steps; without names the monitored one.
 
-    Args:
-        records: The runs; for a single run, every split of the monitored metric is drawn.
-        wanted: Names, or patterns such as ``train/*``.
-        progress: Called with messages while large files are read.
-
-    Raises:
-        RecordError: A run has no such metric, or no metrics at all.
+    Patterns such as ``train/*`` are names too. For a single run, every split of the monitored
+    metric is drawn.
     """
     chosen = [_choose(record, wanted, is_alone=len(records) == 1) for record in records]
     names = list(dict.fromkeys(name for own in chosen for name in own))

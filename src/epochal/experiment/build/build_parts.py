@@ -212,11 +212,7 @@ def build_loss(assembly: Assembly) -> Loss | None:
 
 
 def require_loss_parameters(loss: Loss | None, optimizer: Optimizer) -> None:
-    """Refuse a loss whose parameters the optimizer does not have.
-
-    Raises:
-        ConfigError: With the name of one.
-    """
+    """Refuse a loss whose parameters the optimizer does not have."""
     groups = optimizer.param_groups
     known = {id(parameter) for group in groups for parameter in group["params"]}
     for name, parameter in loss.trained_parameters().items() if loss is not None else ():
@@ -244,9 +240,6 @@ def set_fold_loaders(assembly: Assembly, task: Task) -> None:
     """Replace a task's loaders by those of a fold, if the config sets ``train.folds``.
 
     Without ``train.fold``, as in a plan, it is the first fold.
-
-    Raises:
-        ConfigError: The data cannot be split into these folds.
     """
     train = assembly.args.train
     loader = None if train.folds is None else read_task_attribute(task, "train_loader")

@@ -112,11 +112,7 @@ def _loaders(assembly: Assembly, node: Node | None, path: str) -> dict[str, Call
 
 @final
 class OptimizerRebuilder:
-    """Builds the optimizer of the section ``optim`` after some changes.
-
-    Args:
-        assembly: Must have the task.
-    """
+    """Builds the optimizer of the section ``optim`` after some changes; needs the task."""
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
@@ -124,11 +120,7 @@ class OptimizerRebuilder:
     def __call__(
         self, model: nn.Module, changes: Sequence[OptimChange]
     ) -> tuple[Optimizer, OptimOptions]:
-        """The optimizer, for all parameters that need a gradient, and the section's own options.
-
-        Raises:
-            ConfigError: A change names a key or an optimizer that does not exist.
-        """
+        """The optimizer, for all parameters that need a gradient, and the section's own options."""
         assembly = self._assembly
         node = expand_optimizer(self._merge(changes), assembly.builder.registry)
         with seeded(derive_seed(assembly.seed, "optim")):

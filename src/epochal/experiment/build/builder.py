@@ -33,11 +33,7 @@ Component = Any  # an object of the user's class
 
 @final
 class Builder:
-    """Turns specs into objects.
-
-    Args:
-        registry: Finds and imports what specs name.
-    """
+    """Turns specs into objects; the registry finds and imports what they name."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry

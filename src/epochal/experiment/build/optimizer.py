@@ -72,15 +72,7 @@ def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, An
 def build_optimizer_from(
     assembly: Assembly, node: Node, model: nn.Module, task: Task | None, *, path: str = "optim"
 ) -> Optimizer:
-    """The optimizer of an expanded section ``optim``, for the parameters of a model.
-
-    Args:
-        assembly: Has the builder.
-        node: The section with its defaults, also that of a stage.
-        model: Must be on its device.
-        task: May define groups of parameters.
-        path: The config key of the section.
-    """
+    """The optimizer of an expanded section ``optim``, also that of a stage, for a placed model."""
     if has_members(SECTIONS["optim"], node):
         return build_optimizers(assembly, node, model, path=path)
     spec = assembly.builder.read(node, "optim", path)
@@ -289,14 +281,7 @@ def build_schedule(assembly: Assembly, optimizer: Optimizer) -> OneSchedule | No
 def build_schedule_from(
     assembly: Assembly, node: Node, optimizer: Optimizer, *, path: str = "schedule"
 ) -> OneSchedule:
-    """The schedule of an expanded section ``schedule``, for an optimizer.
-
-    Args:
-        assembly: Has the builder.
-        node: The section with its defaults, also that of a stage.
-        optimizer: Needed by torch's schedulers.
-        path: The config key of the section.
-    """
+    """The schedule of an expanded section ``schedule``, also that of a stage."""
     spec = assembly.builder.read(node, "schedule", path)
     factory = assembly.builder.registry.load(spec.factory)
     is_ours = isinstance(factory, type) and issubclass(factory, Schedule)

@@ -100,14 +100,7 @@ class FileCheck:
 def check_file(
     path: Path, overrides: Sequence[str], choices: Choices, *, is_plain_too: bool = False
 ) -> FileCheck:
-    """Every mistake of a file and of the variants that were chosen.
-
-    Args:
-        path: The config file.
-        overrides: Changes to it, as typed.
-        choices: What else belongs to the run.
-        is_plain_too: Whether the file is also checked without any variant.
-    """
+    """Every mistake of a file and of the chosen variants; also without any if ``is_plain_too``."""
     try:
         changes = to_overrides(choices, overrides)
         checked = tuple(_check(path, changes, choices, is_plain_too=is_plain_too))

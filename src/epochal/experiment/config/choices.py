@@ -93,11 +93,7 @@ class Choices(TypedDict, total=False):
 
 
 def check_choices(choices: Mapping[str, object], *, sections: Iterable[str] = ()) -> None:
-    """Refuse unknown choices, such as misspelt ones.
-
-    Raises:
-        ConfigError: With a suggestion for each one.
-    """
+    """Refuse unknown choices, such as misspelt ones, with a suggestion for each one."""
     known = Choices.__annotations__
     problems = [
         Problem(

@@ -231,9 +231,6 @@ def check_given_part(section: str, part: Part, *, source: str = "") -> None:
     """Refuse an object that cannot be the part of ``section``.
 
     ``source`` is the method that made it, if one did.
-
-    Raises:
-        ConfigError: With what to write instead.
     """
     where = source or section
     if inspect.isclass(part):

@@ -124,8 +124,7 @@ class OpenRecord:
     def add_origins(self, project: Project, config: Node, task: object) -> dict[str, Any]:
         """Record the imported code and the data; returns the facts that checkpoints store.
 
-        Raises:
-            ChangedError: The data of a resumed run has changed.
+        Refuses a resumed run whose data has changed.
         """
         if self.dir is None:
             return {}
@@ -424,10 +423,7 @@ def describe_withheld_secrets(expanded: Node) -> list[str]:
 def find_withheld_secrets(record: RunRecord, config: Path, overrides: Sequence[str]) -> list[str]:
     """Overrides with the secrets that a record omits, if the run's config file still has them.
 
-    Args:
-        record: The run to resume.
-        config: The expanded config in its record.
-        overrides: Changes to it.
+    ``config`` is the expanded config in the record, ``overrides`` are changes to it.
     """
     kept = load(config, overrides=overrides).root
     missing = [key for key, node in kept.iter_leaves() if _is_withheld(node)]
