@@ -72,7 +72,8 @@ class Experiment:
 
     def build_task(self, assembly: Assembly) -> Task:
         """The task: given, prepared, or what the section ``task`` describes."""
-        return build_parts.build_task(assembly, self._find_prepare("prepare_task"))
+        task: Task = build_parts.build_part(assembly, "task", self._find_prepare("task"))
+        return task
 
     def build_data(self, assembly: Assembly, task: Task) -> None:
         """Give the task the loaders that the section ``data`` describes."""
@@ -80,7 +81,8 @@ class Experiment:
 
     def build_model(self, assembly: Assembly) -> nn.Module:
         """The model: given, prepared, or what the section ``model`` describes."""
-        return build_parts.build_model(assembly, self._find_prepare("prepare_model"))
+        model: nn.Module = build_parts.build_part(assembly, "model", self._find_prepare("model"))
+        return model
 
     def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
         """The model in its number format, with its first weights, on the run's device."""
@@ -128,7 +130,8 @@ class Experiment:
         """Collect the outputs for the data to predict, as the result's ``value``."""
         return self.run("predict")
 
-    def _find_prepare(self, name: str) -> Callable[[Args], Any] | None:
+    def _find_prepare(self, section: str) -> Callable[[Args], Any] | None:
+        name = f"prepare_{section}"
         return getattr(type(self), name) if name in self.inputs.given.overridden else None
 
 

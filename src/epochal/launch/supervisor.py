@@ -14,12 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import EpochalError, RecordError
-from epochal.launch.restart_policy import (
-    SUCCESS,
-    ProcessExit,
-    RestartDecision,
-    RestartPolicy,
-)
+from epochal.launch.restart_policy import SUCCESS, ProcessExit, RestartDecision, RestartPolicy
 from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
@@ -32,12 +27,7 @@ from epochal.records.layout.process import utc_now
 from epochal.records.mail.compose import MailContent, compose, mail_kind
 from epochal.records.mail.lost_run_mail import cancel_expected, find_mailbox, is_expected, post_end
 from epochal.records.mail.mailbox import Mailbox
-from epochal.records.mail.outbox import (
-    RETRY_SECONDS,
-    BackgroundSender,
-    queue_mail,
-    read_outbox,
-)
+from epochal.records.mail.outbox import RETRY_SECONDS, BackgroundSender, queue_mail, read_outbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -130,20 +120,14 @@ def supervise(
                 return _stop(end, file, stop)
     # Signals end this process again: Ctrl-C need not wait for a mail server.
     file.remove()
-    _report_end(folder, end, decision, tell)
-    if send_final_mail(folder, end, decision, commands.find_mail_settings):
-        tell("`epochal mail` has the details")
-    return end.code if end.code >= 0 else 128 - end.code
-
-
-def _report_end(
-    folder: Path | None, end: ProcessExit, decision: RestartDecision, tell: Callable[[str], None]
-) -> None:
     if decision.has_given_up:
         _add_event(folder, "gave_up", end, why=decision.why)
         tell(f"the run {end}; given up, since {decision.why}")
     elif end.code != SUCCESS:
         tell(f"the run {end}; {decision.why}")
+    if send_final_mail(folder, end, decision, commands.find_mail_settings):
+        tell("`epochal mail` has the details")
+    return end.code if end.code >= 0 else 128 - end.code
 
 
 def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopRequest) -> ProcessExit:

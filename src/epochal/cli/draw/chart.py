@@ -87,8 +87,9 @@ def draw_chart(
     """The chart as lines of text; without colours, marks tell its lines apart."""
     named = merge_equal_lines(chart.lines)
     low, high = compute_bounds(chart)
-    up = _y_transform(chart)
-    heights = [_interpolate(row / (_HEIGHT - 1), up(high), up(low)) for row in range(_HEIGHT)]
+    up = math.log10 if chart.is_log_y else float
+    shares = [row / (_HEIGHT - 1) for row in range(_HEIGHT)]
+    heights = [up(high) * (1 - share) + up(low) * share for share in shares]
     labels = [_label(chart, height, high - low) for height in heights]
     gutter = max(len(label) for label in labels[::_ROWS_PER_TICK]) + 1
     has_marks = is_plain or len(named) > (len(_COLOURS) if has_colours else 1)
@@ -112,14 +113,6 @@ def draw_chart(
         names = _iter_legend(named, canvas.width, has_marks=has_marks, has_colours=has_colours)
         text.extend(" " * (gutter + 1) + one for one in names)
     return text
-
-
-def _interpolate(share: float, start: float, end: float) -> float:
-    return start * (1 - share) + end * share
-
-
-def _y_transform(chart: Chart) -> Callable[[float], float]:
-    return math.log10 if chart.is_log_y else float
 
 
 def _height(
@@ -212,12 +205,10 @@ class _Canvas:
             return border if column in self._columns else " "
         owners = self._owners[column, row]
         owner = owners[column % len(owners)]  # lines on top of each other alternate
-        letter = _mark(owner) if self._has_marks else chr(_BRAILLE + dots)
+        letter = chr(_BRAILLE + dots)
+        if self._has_marks:
+            letter = _MARKS[owner] if owner < len(_MARKS) else "."
         return _coloured(letter, owner) if has_colours else letter
-
-
-def _mark(owner: int) -> str:
-    return _MARKS[owner] if owner < len(_MARKS) else "."
 
 
 def _iter_line_dots(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from epochal.records.compare.metrics import MetricComparison
     from epochal.records.compare.replicate_groups import ReplicateGroup
     from epochal.records.folder.record import RunRecord
-    from epochal.records.index.replicates import MeanEstimate
 
 _UNEXPLAINED = "no difference explains the curves"
 PLAIN, BOLD, RED, GREEN, CYAN = 0, 1, 31, 32, 36
@@ -436,8 +435,4 @@ def _mean_rows(groups: Sequence[ReplicateGroup]) -> Iterator[list[str]]:
     """Best values first, then the metrics of any group, training metrics last."""
     names = dict.fromkeys(name for group in groups for name in group.means)
     for name in sorted(names, key=lambda name: (name != BEST, name.startswith(TRAIN_PREFIX))):
-        yield [name, *(_describe_mean(group.means.get(name)) for group in groups)]
-
-
-def _describe_mean(mean: MeanEstimate | None) -> str:
-    return MISSING if mean is None else str(mean)
+        yield [name, *(str(group.means.get(name, MISSING)) for group in groups)]

@@ -154,17 +154,14 @@ def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _age(answer: Answer, place: int) -> tuple[str, int]:
-    return answer.rows[place]["started"] or "", place
-
-
 def _count(group: RunGroup) -> str:
     whole, counted = len(group.places), len(group.counted)
     return str(whole) if whole == counted else f"{counted} of {whole}"
 
 
 def _group_heads(answer: Answer, groups: Sequence[RunGroup]) -> dict[str, list[str]]:
-    newest = [max(group.places, key=lambda place: _age(answer, place)) for group in groups]
+    ages = [(row["started"] or "", place) for place, row in enumerate(answer.rows)]
+    newest = [max(group.places, key=ages.__getitem__) for group in groups]
     return {
         "newest": [str(answer.rows[place]["run"]) for place in newest],
         "runs": [_count(group) for group in groups],

@@ -166,13 +166,10 @@ def _format_moment(text: str) -> str:
 
 
 def _describe_stages(record: RunRecord) -> Iterator[str]:
-    steps = {one.get("name"): one.get("step") for one in record.events if _is_stage(one)}
+    begun = [one for one in record.events if one.get("kind") == "stage_start"]
+    steps = {one.get("name"): one.get("step") for one in begun}
     if steps:
         yield f"  stages   {', '.join(f'{name} from step {step}' for name, step in steps.items())}"
-
-
-def _is_stage(event: dict[str, object]) -> bool:
-    return event.get("kind") == "stage_start"
 
 
 def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterator[str]:

@@ -7,11 +7,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import (
-    add_config_arguments,
-    print_json,
-    split_files_and_overrides,
-)
+from epochal.cli.arguments import add_config_arguments, print_json, split_files_and_overrides
 from epochal.errors import ConfigError
 from epochal.experiment.config.check_file import ALL_VARIANTS, FileCheck, check_file
 from epochal.experiment.config.choices import add_options, read_choices

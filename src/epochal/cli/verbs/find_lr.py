@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import (
-    add_config_arguments,
-    print_json,
-    split_single_file,
-)
+from epochal.cli.arguments import add_config_arguments, print_json, split_single_file
 from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
 from epochal.cli.draw.progress import Progress

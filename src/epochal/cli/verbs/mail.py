@@ -126,12 +126,9 @@ def _list(box: Mailbox, args: argparse.Namespace) -> None:
         hint = f"{box.count_unread()} unread{more}; `{epochal_command()} mail {shown}` shows one"
         print_wrapped(["", hint])
     else:
-        print(f"no such mail in {box.root}" if _is_narrow(args) else f"no mail in {box.root}")
+        is_narrow = args.unread or args.search or args.limit <= 0
+        print(f"no {'such ' if is_narrow else ''}mail in {box.root}")
     _print_unsent(read_outbox(box))
-
-
-def _is_narrow(args: argparse.Namespace) -> bool:
-    return bool(args.unread or args.search or args.limit <= 0)
 
 
 def _table(box: Mailbox, mails: list[Mail]) -> str:

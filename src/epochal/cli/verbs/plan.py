@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import (
-    add_config_arguments,
-    print_json,
-    split_files_and_overrides,
-)
+from epochal.cli.arguments import add_config_arguments, print_json, split_files_and_overrides
 from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
 from epochal.cli.draw.table import format_table
@@ -107,19 +103,16 @@ def _describe(planned: RunPlan) -> Iterator[str]:
     yield f"  runner   {planned.runner} on {planned.device}"
     yield f"  length   {', '.join(total for total in totals if total) or 'as the runner decides'}"
     yield f"  model    {planned.model}"
-    if planned.optimizer:
-        yield f"  optim    {planned.optimizer}"
-    if planned.loss:
-        yield f"  loss     {planned.loss}"
-    if planned.average:
-        yield f"  average  {planned.average}"
-    if planned.step:
-        yield f"  step     {planned.step}"
-    yield f"  data     {planned.data or 'none'}"
-    if planned.trackers:
-        yield f"  trackers {planned.trackers}"
-    if planned.note:
-        yield f"  note     {planned.note}"
+    facts = {
+        "optim": planned.optimizer,
+        "loss": planned.loss,
+        "average": planned.average,
+        "step": planned.step,
+        "data": planned.data or "none",
+        "trackers": planned.trackers,
+        "note": planned.note,
+    }
+    yield from (f"  {name:<8} {fact}" for name, fact in facts.items() if fact)
     if planned.groups:
         yield ""
         yield from _describe_groups(planned.groups)

@@ -84,11 +84,12 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     whole = ask(index, Question())
     made = plan_pruning(whole, ask(index, question), policy, now=now)
+    if args.checkpoints:  # runs without checkpoints are left out
+        rows = [row for row in made.to_delete if any((whole.path(row) / CHECKPOINTS_DIR).glob("*"))]
+        made = replace(made, to_delete=rows)
     folders = [whole.path(row) for row in made.to_delete]
     targets = [folder / CHECKPOINTS_DIR if args.checkpoints else folder for folder in folders]
     sizes = [measure_freed_bytes(target) for target in targets]
-    if args.checkpoints:  # runs without checkpoints are left out
-        made, folders, targets, sizes = _drop_empty(made, folders, targets, sizes)
     usage = FreedSpace()
     for target in targets:
         usage.add(target)
@@ -147,19 +148,6 @@ def _refuse_everything(policy: RetentionPolicy) -> None:
             f'write {epochal_command()} runs prune --status failed, --older 30d, or --where "..."'
         )
         raise ConfigError(Problem("runs prune", what, hint=hint))
-
-
-def _drop_empty(
-    made: PrunePlan, folders: list[Path], targets: list[Path], sizes: list[int]
-) -> tuple[PrunePlan, list[Path], list[Path], list[int]]:
-    kept = [i for i, target in enumerate(targets) if target.is_dir() and any(target.iterdir())]
-    to_delete = [made.to_delete[i] for i in kept]
-    return (
-        replace(made, to_delete=to_delete),
-        [folders[i] for i in kept],
-        [targets[i] for i in kept],
-        [sizes[i] for i in kept],
-    )
 
 
 def _show(made: PrunePlan, sizes: list[int]) -> None:

@@ -40,19 +40,8 @@ Prepare = Callable[["Args"], Part] | None
 logger = logging.getLogger(__name__)
 
 
-def build_task(assembly: Assembly, prepare: Prepare) -> Task:
-    """The task: given, prepared, or what the section ``task`` describes."""
-    task: Task = _build_part(assembly, "task", prepare)
-    return task
-
-
-def build_model(assembly: Assembly, prepare: Prepare) -> nn.Module:
-    """The model: given, prepared, or what the section ``model`` describes."""
-    model: nn.Module = _build_part(assembly, "model", prepare)
-    return model
-
-
-def _build_part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
+def build_part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
+    """The task or the model: given, prepared, or what its section describes."""
     given = assembly.given.parts.get(section)
     if given is not None:
         return given

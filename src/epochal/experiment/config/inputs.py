@@ -177,18 +177,14 @@ def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenP
         elif _is_plain(section):
             values[name] = _to_plain(section)
         else:
-            _require_object_section(name, section)
+            if name not in OBJECT_SECTIONS:
+                values_only = "give numbers, texts, lists and mappings"
+                hint = values_only if name in SECTIONS else suggest(name, SECTIONS)
+                kind = type(section).__name__
+                raise _refusal(name, f"cannot be given as an object of type {kind!r}", hint)
             check_given_part(name, section)
             parts[name] = section
     return values, GivenParts(parts, lists.get("hooks", ()), lists.get("metrics", ()))
-
-
-def _require_object_section(name: str, section: object) -> None:
-    if name not in OBJECT_SECTIONS:
-        known = suggest(name, SECTIONS)
-        hint = known if name not in SECTIONS else "give numbers, texts, lists and mappings"
-        what = f"cannot be given as an object of type {type(section).__name__!r}"
-        raise ConfigError(Problem(name, what, hint=hint))
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

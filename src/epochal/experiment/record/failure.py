@@ -129,15 +129,12 @@ def _notes(result: RunResult) -> list[str]:
 def _own_frames(traceback: str) -> Iterator[str]:
     """The last frames of a traceback in the user's code; otherwise the last of all."""
     frames = list(_FRAME.finditer(traceback))
-    own = [frame for frame in frames if not _is_library(frame[1])]
+    own = [one for one in frames if "site-packages" not in one[1]]
+    own = [one for one in own if not one[1].startswith(_LIBRARIES)]
     for frame in (own or frames)[-_MAX_FRAMES:]:
         yield f"{_short(frame[1])}:{frame[2]}" + (f", in {frame[3]}" if frame[3] else "")
         if frame[4]:
             yield f"    {frame[4]}"
-
-
-def _is_library(file: str) -> bool:
-    return "site-packages" in file or file.startswith(_LIBRARIES)
 
 
 def _short(path: str) -> str:

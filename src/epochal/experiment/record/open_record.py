@@ -345,28 +345,17 @@ def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> No
     if not _reads_as(path, expanded):  # a part of the text was taken for a secret
         with raising_record_errors():
             durable.write_text(path, text)
-        _verify_written(path, expanded)
+        if not _reads_as(path, expanded):
+            raise RecordError(
+                f"{path}: reads back as another config than the one that was written\n"
+                "  this is a bug in Epochal; write the config as YAML to work around it"
+            )
 
 
 def _record_options(values: dict[str, Any]) -> RecordOptions:
-    return RecordOptions(
-        log_dir=Path(values["log_dir"]),
-        exact=values["exact"],
-        log_file=values["log_file"],
-        subdirs=tuple(values["subdirs"]),
-        code=values["code"],
-        ignore=tuple(values["ignore"]),
-        max_file_bytes=values["max_file_bytes"],
-    )
-
-
-def _verify_written(path: Path, expanded: Node) -> None:
-    """Make sure that the expanded config on disk reads back as it was written."""
-    if not _reads_as(path, expanded):
-        raise RecordError(
-            f"{path}: reads back as another config than the one that was written\n"
-            "  this is a bug in Epochal; write the config as YAML to work around it"
-        )
+    paths = {"log_dir": Path(values["log_dir"])}
+    tuples = {name: tuple(values[name]) for name in ("subdirs", "ignore")}
+    return RecordOptions(**values | paths | tuples)
 
 
 def _reads_as(path: Path, expanded: Node) -> bool:
