@@ -100,7 +100,8 @@ class CrossValidation:
             elsewhere = self._config.find("checkpoint.dir")
             if elsewhere is not None and elsewhere.value is not None:
                 changes["checkpoint.dir"] = f"{elsewhere.value}/{folder.parents[1].name}"
-        kept = [one for one in self._inputs.overrides if _key(one) not in _OWN_KEYS]
+        typed = self._inputs.overrides
+        kept = [one for one in typed if one.partition("=")[0].strip() not in _OWN_KEYS]
         overrides = (*kept, *(to_override(key, value) for key, value in changes.items()))
         choices = self._inputs.choices | {
             "name": None,
@@ -110,10 +111,6 @@ class CrossValidation:
         }
         given = replace(self._inputs.given, parts=copy_parts(self._inputs.given.parts))
         return replace(self._inputs, overrides=overrides, given=given).with_choices(choices)
-
-
-def _key(override: str) -> str:
-    return override.partition("=")[0].strip()
 
 
 def _find_resumable(folder: Path | None) -> Path | None:

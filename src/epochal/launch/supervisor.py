@@ -69,7 +69,7 @@ class SupervisedCommands:
 class StopRequest:
     """A signal that asked the supervisor to stop, passed on to the current child."""
 
-    child: ChildProcess | None = None
+    child: subprocess.Popen[bytes] | None = None
     number: int = 0
     pipe: tuple[int, int] = field(default_factory=os.pipe)
 
@@ -140,7 +140,7 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     environment = {RUN_FILE_VARIABLE: str(file.run_file)}
     if before is not None and first_step is None:
         environment |= Parent(before.name, "retried").to_environment()
-    stop.child = ChildProcess(command, environment)
+    stop.child = start_child(command, environment)
     if stop.is_set():  # the signal came while the child was being started
         stop.child.send_signal(stop.number)
     code = stop.child.wait()
@@ -217,29 +217,18 @@ def _forwarded_signals() -> Iterator[StopRequest]:
             os.close(end)
 
 
-@final
-class ChildProcess:
-    """A running command in its own process group.
+def start_child(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a command in its own process group, with variables added to those of this process.
 
     If this process dies for any reason, the child gets SIGTERM and can still save.
     """
-
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._process = subprocess.Popen(
-            list(command),
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            process_group=0,
-            preexec_fn=_bind_to_parent(),
-        )
-
-    def wait(self) -> int:
-        """Wait for its end; gives the exit code, or minus the signal that killed it."""
-        return self._process.wait()
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal; does nothing if the process has ended."""
-        self._process.send_signal(number)
+    return subprocess.Popen(
+        list(command),
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+        preexec_fn=_bind_to_parent(),
+    )
 
 
 def _bind_to_parent() -> Callable[[], None] | None:

@@ -212,9 +212,6 @@ def _parse_dotted(words: list[str]) -> list[str]:
     return overrides
 
 
-_UNTYPED = object()
-
-
 @final
 @dataclass(frozen=True)
 class ScriptOptions:
@@ -263,10 +260,10 @@ def read_script_options(
     """The values of ``actions``, split into typed ones and defaults."""
     names = [a.dest for a in actions if a.default is not argparse.SUPPRESS]
     # argparse does not overwrite an existing attribute with a default: this shows what was typed.
-    marked = argparse.Namespace(**dict.fromkeys((a.dest for a in actions), _UNTYPED))
+    marked = argparse.Namespace(**dict.fromkeys((a.dest for a in actions), _MISSING))
     found, _ = parser.parse_known_args(argv, marked)
     typed = {a.dest: getattr(found, a.dest) for a in actions}
-    typed = {name: value for name, value in typed.items() if value is not _UNTYPED}
+    typed = {name: value for name, value in typed.items() if value is not _MISSING}
     usual, _ = parser.parse_known_args(argv)
     defaults = {name: getattr(usual, name) for name in names if name not in typed}
     return ScriptOptions(typed, defaults)
