@@ -27,10 +27,7 @@ def add_config_words(parser: argparse.ArgumentParser) -> None:
 
 
 def add_config_arguments(
-    parser: argparse.ArgumentParser,
-    *,
-    takes_all: bool = True,
-    device: str = "cpu, cuda, cuda:1, ... (default: the best one)",
+    parser: argparse.ArgumentParser, *, takes_all: bool = True, device: str = ""
 ) -> None:
     """Declare what verbs need that read configs and run nothing; they also print JSON."""
     add_config_words(parser)
@@ -38,7 +35,10 @@ def add_config_arguments(
     add_options(parser, {"--variant NAME": f"a variant of the config{others}"})
     add_choices(parser, "--user-dir", "--allow-python")
     add_json_option(parser)
-    add_options(parser, {"--device D": device})
+    if device:
+        add_options(parser, {"--device D": device})
+    else:
+        add_choices(parser, "--device")
 
 
 def split_files_and_overrides(words: list[str]) -> tuple[list[Path], list[str]]:

@@ -50,13 +50,10 @@ class CrossValidation:
 
     def __init__(self, inputs: ExperimentInputs, config: Node, record: OpenRecord) -> None:
         self._inputs, self._config, self._record = inputs, config, record
-        self._folds = count_folds(config) or 0
-        self._results: list[RunResult] = []
-
-    @property
-    def numbers(self) -> range:
+        self.numbers = range(1, (count_folds(config) or 0) + 1)
         """The numbers of the folds, from 1."""
-        return range(1, self._folds + 1)
+
+        self._results: list[RunResult] = []
 
     def add(self, number: int, result: RunResult) -> bool:
         """Keep the result of a fold; returns whether the next one can run."""
@@ -71,7 +68,7 @@ class CrossValidation:
         if last.ok:
             result = summarize_folds(self._results)
         else:
-            message = _name_fold(last, len(self._results), self._folds)
+            message = _name_fold(last, len(self._results), len(self.numbers))
             result = replace(last, message=message, **_sum_time(self._results).to_fields())
         return replace(result, dir=self._record.dir, config=self._config.to_plain())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 
 from typing_extensions import override
 
@@ -15,9 +15,18 @@ from epochal.engine.process.signals import PREEMPTED
 if TYPE_CHECKING:
     from epochal.engine.measure.meter import Window
     from epochal.engine.run import Run
+    from epochal.records.folder.writer import Status
 
 STEP_STATUS_SECONDS = 5.0
 EPOCH_STATUS_SECONDS = 1.0
+
+
+@runtime_checkable
+class StatusWriter(Protocol):
+    """A writer that also stores the status of a run."""
+
+    def write_status(self, status: Status, **fields: object) -> None:
+        """Store the current status."""
 
 
 @final
@@ -115,8 +124,9 @@ class Recording(Hook):
 
     def _write_status(self, run: Run) -> None:
         self._status_seconds = run.clock.seconds
-        fields = read_spent(run).to_fields()  # for `epochal show` now, or after a kill
-        run.writer.write_status("running", step=run.step, epoch=run.epoch, **fields)
+        if isinstance(run.writer, StatusWriter):
+            fields = read_spent(run).to_fields()  # for `epochal show` now, or after a kill
+            run.writer.write_status("running", step=run.step, epoch=run.epoch, **fields)
 
 
 def _write(run: Run, step: int, means: dict[str, float], variables: dict[str, float]) -> None:

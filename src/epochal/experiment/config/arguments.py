@@ -27,7 +27,6 @@ from epochal.experiment.config.choices import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-
 Extend = Callable[[argparse.ArgumentParser], argparse.ArgumentParser | None]
 _MISSING = object()
 Value = Any  # values of a config have no narrower type

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from epochal.engine import RunResult
 
-
 _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
 _LIBRARIES = (str(Path(__file__).parents[2]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
