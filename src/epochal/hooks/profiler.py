@@ -21,7 +21,7 @@ from epochal.errors import ConfigError, Problem
 from epochal.records.metrics.time_spent import DATA_WAIT, format_precise_time, suggest_speedup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from epochal.engine.interfaces.run import Run
@@ -332,19 +332,9 @@ def operator_lines(profile: Profile, limit: int) -> list[str]:
         )
         for one in profile.operators[:limit]
     ]
-    return _align(header, rows)
-
-
-def _align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with left-aligned names and right-aligned numbers."""
-    first, *others = (max(len(row[i]) for row in (header, *rows)) for i in range(len(header)))
+    first, *others = (max(map(len, column)) for column in zip(header, *rows, strict=True))
     return [
-        "  ".join(
-            [
-                f"{row[0]:<{first}}",
-                *(f"{cell:>{width}}" for cell, width in zip(row[1:], others, strict=True)),
-            ]
-        )
+        "  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)])
         for row in (header, *rows)
     ]
 

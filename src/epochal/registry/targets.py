@@ -33,6 +33,9 @@ _MOVED_MODULES = {
     "epochal.engine.task": "epochal.engine.interfaces.task",
     "epochal.engine.update": "epochal.engine.step.updater",
     "epochal.hooks.console.progress": "epochal.hooks.console.console",
+    "epochal.hooks.csv_log": "epochal.hooks.points_file",
+    "epochal.hooks.final_weights": "epochal.hooks.safetensors_export",
+    "epochal.hooks.json_lines": "epochal.hooks.points_file",
     "epochal.hooks.mixing.*": "epochal.hooks.mixing",
     "epochal.hooks.profiler.*": "epochal.hooks.profiler",
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.cli.mail_notice import notify_of_mail
+from epochal.cli.main import notify_of_mail
 from epochal.records.mail.compose import MailContent, compose
 from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.mail.outbox import queue_mail

@@ -15,7 +15,7 @@ from epochal.engine.interfaces.hook import Hook
 from epochal.engine.run.environment import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
-from epochal.hooks.final_weights import FinalWeights
+from epochal.hooks.safetensors_export import FinalWeights
 from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from epochal.cli.draw.chart import format_sparkline
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.sparkline import format_sparkline
-from epochal.cli.draw.table import display_width, format_table, shorten
-from epochal.cli.draw.terminal import terminal_width
+from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
 from epochal.errors import RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
 from epochal.records.folder.disk_usage import measure_disk_usage
@@ -166,13 +165,10 @@ def _format_moment(text: str) -> str:
 
 
 def _describe_stages(record: RunRecord) -> Iterator[str]:
-    steps = {one.get("name"): one.get("step") for one in record.events if _is_stage(one)}
+    begun = [one for one in record.events if one.get("kind") == "stage_start"]
+    steps = {one.get("name"): one.get("step") for one in begun}
     if steps:
         yield f"  stages   {', '.join(f'{name} from step {step}' for name, step in steps.items())}"
-
-
-def _is_stage(event: dict[str, object]) -> bool:
-    return event.get("kind") == "stage_start"
 
 
 def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterator[str]:

@@ -19,6 +19,7 @@ from epochal.cli.pages.run_list import (
 )
 from epochal.cli.verbs import runs_prune as prune
 from epochal.errors import ConfigError, Problem, suggest
+from epochal.experiment.config.choices import add_options
 from epochal.records.index import Index
 from epochal.records.query.ask import (
     Question,
@@ -67,9 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns NAMES": 'columns, such as "status, optim.*, max(val/acc)"; '
         "`changed` stands for all settings that differ",
     }
-    for words, text in texts.items():
-        option, _, metavar = words.partition(" ")
-        parser.add_argument(option, default="", metavar=metavar, help=text)
+    add_options(parser, texts, where="", search="", status="", sort="", columns="")
     parser.add_argument(
         "--group",
         nargs="?",
@@ -79,8 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="group runs that differ only by seed, or have equal NAMES; "
         "shows means with 95%% intervals",
     )
-    limit = "only the newest N; with --sort the first N"
-    parser.add_argument("--limit", type=int, metavar="N", help=limit)
+    add_options(parser, {"--limit N": "only the newest N; with --sort the first N"})
     parser.add_argument("--format", choices=_FORMATS, help="output format (default: table)")
     output = "write to a file in the format of its suffix: .csv, .parquet, .json, .txt"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)

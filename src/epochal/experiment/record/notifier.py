@@ -47,9 +47,7 @@ SEND_SECONDS = 5.0
 class Notifier:
     """The mails of one run; no error about mail reaches the run.
 
-    Args:
-        report: Its checked config.
-        is_part: Whether it is part of another run, which sends the mail.
+    A run that is part of another one leaves the mail to that.
     """
 
     def __init__(self, report: CheckReport, *, is_part: bool = False) -> None:
@@ -101,11 +99,7 @@ class Notifier:
             self._post(replace(content, epoch=None, why=words, log=self._log()))
 
     def write_end(self, record: OpenRecord, result: RunResult) -> None:
-        """Write the end of the run to its record and mail it, even if the record cannot be written.
-
-        Raises:
-            RecordError: The record cannot be written.
-        """
+        """Write the end of the run to its record and mail it, even if writing fails."""
         try:
             record.write_end(result)
         except RecordError as error:

@@ -147,12 +147,7 @@ class BatchTry:
 
 @final
 class LargestBatchSearch(Runner):
-    """Finds the most samples that a step can have; its value is every try, in order.
-
-    Args:
-        runner: Takes the steps.
-        limit: The most samples to try.
-    """
+    """Finds the most samples that a step can have; its value is every try, in order."""
 
     def __init__(self, runner: Runner, *, limit: int) -> None:
         self._runner = runner

@@ -105,9 +105,6 @@ def plan_file(
     """The plan of a file, or of each of its variants with ``variant="all"``.
 
     ``is_drawn`` adds the learning rates of all steps.
-
-    Raises:
-        ConfigError: The config has mistakes.
     """
     variants: list[str | None] = [choices.get("variant")]
     if variants == ["all"]:

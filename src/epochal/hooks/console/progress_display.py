@@ -65,11 +65,6 @@ class ProgressDisplay(Progress):
     """A bar for the epoch and, below it, one for an evaluation.
 
     Steps do not update it: it reads the counters of the run when it draws.
-
-    Args:
-        screen: The terminal.
-        run: The run to show.
-        progress: Position and speed of the run.
     """
 
     def __init__(self, screen: Console, run: Run, progress: RunProgress) -> None:
@@ -180,11 +175,7 @@ def _first_line(cells: Sequence[Text], options: ConsoleOptions) -> Text:
 
 @final
 class RunProgress:
-    """Follows one run; can be read from another thread.
-
-    Args:
-        run: The run to follow.
-    """
+    """Follows one run; can be read from another thread."""
 
     def __init__(self, run: EngineRun) -> None:
         self.rate = 0.0

@@ -13,8 +13,7 @@ import torch
 import epochal as ep
 from epochal.checkpoint.checkpoint_folder import write_checkpoint
 from epochal.errors import CheckpointError, ConfigError, RecordError
-from epochal.experiment.config.check_inputs import check_inputs
-from epochal.experiment.config.inputs import load_inputs
+from epochal.experiment.config.inputs import check_inputs, load_inputs
 from epochal.experiment.resume.resume_plan import (
     ResumePlan,
     get_expanded_config,
