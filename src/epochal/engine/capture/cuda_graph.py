@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
+from epochal.engine.capture.host_reads import refusing_host_reads
 from epochal.engine.device.move import BatchMover, choose_mover
 from epochal.engine.device.streams import capture_stream
 from epochal.engine.step.batch_outcome import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from epochal.engine.feed.feed import Microbatches
@@ -39,6 +45,38 @@ class CaptureContext:
         with torch.cuda.stream(self.stream):
             update(run, microbatches)
         current.wait_stream(self.stream)
+
+    def record(self, graph: torch.cuda.CUDAGraph, work: Callable[[], object]) -> None:
+        """Capture what a function does on the device; if that fails, nothing is left behind."""
+        current = torch.cuda.current_stream(self.stream.device)
+        try:
+            # Refused by torch, since a wait that CUDA refuses makes the capture invalid.
+            with self._capturing(graph), refusing_host_reads(self.stream.device):
+                work()
+        except BaseException:
+            torch.cuda.set_stream(current)
+            self._end_failed_capture()
+            raise
+
+    def _capturing(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.graph:
+        # Other threads, such as those that pin batches, may use the device meanwhile.
+        return torch.cuda.graph(
+            graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+        )
+
+    def _end_failed_capture(self) -> None:
+        """Do what torch leaves undone where CUDA refuses to end an invalid capture."""
+        device = self.stream.device_index
+        with suppress(RuntimeError):  # the capture has ended, if its error was one of Python
+            torch._C._cuda_endAllocateToPool(device, self.pool)
+            torch._C._cuda_releasePool(device, self.pool)
+        # Torch refuses further captures into the pool, since it also pins memory for it.
+        self.pool = torch.cuda.graph_pool_handle()
+        # The default generator works for the failed capture until another one ends.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns that this one is empty
+            with self._capturing(torch.cuda.CUDAGraph()):
+                pass
 
 
 @final
@@ -80,17 +118,8 @@ class StepGraph:
         finish = run.finish_batch
         run.finish_batch = self._finish
         try:
-            with (
-                run.meter.capture_additions() as notes,
-                # Other threads, such as those that pin batches, may use the device meanwhile.
-                torch.cuda.graph(
-                    self._graph,
-                    pool=context.pool,
-                    stream=context.stream,
-                    capture_error_mode="thread_local",
-                ),
-            ):
-                update(run, inputs)
+            with run.meter.capture_additions() as notes:
+                context.record(self._graph, partial(update, run, inputs))
         finally:
             run.finish_batch = finish
         return notes
