@@ -310,8 +310,8 @@ def _synchronize(device: torch.device) -> None:
 
 
 def _describe(error: BaseException) -> str:
-    while error.__context__ is not None:  # ending a failed capture fails too
-        error = error.__context__
+    if error.__context__ is not None and "captur" in str(error):
+        error = error.__context__  # in the step; CUDA could not end the capture after it
     if isinstance(error, torch.OutOfMemoryError):
         return "there is not enough memory for it"
     if is_host_read(error):

@@ -47,7 +47,11 @@ class CaptureContext:
         current.wait_stream(self.stream)
 
     def record(self, graph: torch.cuda.CUDAGraph, work: Callable[[], object]) -> None:
-        """Capture what a function does on the device; if that fails, nothing is left behind."""
+        """Capture what a function does on the device; if that fails, nothing is left behind.
+
+        Not a context manager: since Python 3.12, a generator in which a second error is raised
+        keeps the first one, and with it tensors of the step, until garbage is collected.
+        """
         current = torch.cuda.current_stream(self.stream.device)
         try:
             # Refused by torch, since a wait that CUDA refuses makes the capture invalid.
