@@ -33,6 +33,7 @@ from epochal.engine.capture.fingerprint import (
     groups_fingerprint,
     take_fingerprint,
 )
+from epochal.engine.capture.host_reads import is_host_read
 from epochal.engine.capture.obstacles import find_capture_obstacle
 from epochal.engine.step.microbatch import without_oom_retry
 from epochal.engine.step.task_calls import TaskCalls
@@ -310,8 +311,12 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
+    if error.__context__ is not None and "captur" in str(error):
+        error = error.__context__  # in the step; CUDA could not end the capture after it
     if isinstance(error, torch.OutOfMemoryError):
         return "there is not enough memory for it"
+    if is_host_read(error):
+        return f"{describe_user_line(error)} reads a value from the device"
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{first} ({describe_user_line(error)})"

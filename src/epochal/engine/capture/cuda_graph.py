@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
+from epochal.engine.capture.host_reads import refusing_host_reads
 from epochal.engine.device.move import BatchMover, choose_mover
 from epochal.engine.device.streams import capture_stream
 from epochal.engine.interfaces.outcome import Outcome
@@ -14,6 +18,8 @@ from epochal.engine.step.build_step import BatchFunctions
 from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from epochal.engine.feed.feed import Microbatches
@@ -41,6 +47,42 @@ class CaptureContext:
         with torch.cuda.stream(self.stream):
             update(run, microbatches)
         current.wait_stream(self.stream)
+
+    def record(self, graph: torch.cuda.CUDAGraph, work: Callable[[], object]) -> None:
+        """Capture what a function does on the device; if that fails, nothing is left behind.
+
+        Not a context manager: since Python 3.12, a generator in which a second error is raised
+        keeps the first one, and with it tensors of the step, until garbage is collected.
+        """
+        current = torch.cuda.current_stream(self.stream.device)
+        try:
+            # Refused by torch, since a wait that CUDA refuses makes the capture invalid.
+            with self._capturing(graph), refusing_host_reads(self.stream.device):
+                work()
+        except BaseException:
+            torch.cuda.set_stream(current)
+            self._end_failed_capture()
+            raise
+
+    def _capturing(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.graph:
+        # Other threads, such as those that pin batches, may use the device meanwhile.
+        return torch.cuda.graph(
+            graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+        )
+
+    def _end_failed_capture(self) -> None:
+        """Do what torch leaves undone where CUDA refuses to end an invalid capture."""
+        device = self.stream.device_index
+        with suppress(RuntimeError):  # the capture has ended, if its error was one of Python
+            torch._C._cuda_endAllocateToPool(device, self.pool)
+            torch._C._cuda_releasePool(device, self.pool)
+        # Torch refuses further captures into the pool, since it also pins memory for it.
+        self.pool = torch.cuda.graph_pool_handle()
+        # The default generator works for the failed capture until another one ends.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns that this one is empty
+            with self._capturing(torch.cuda.CUDAGraph()):
+                pass
 
 
 @final
@@ -79,18 +121,8 @@ class StepGraph:
         self, update: Update, inputs: Microbatches, context: CaptureContext
     ) -> HostAdditions:
         run = self._run
-        with (
-            run.finishing_batches_by(self._finish),
-            run.meter.capture_additions() as notes,
-            # Other threads, such as those that pin batches, may use the device meanwhile.
-            torch.cuda.graph(
-                self._graph,
-                pool=context.pool,
-                stream=context.stream,
-                capture_error_mode="thread_local",
-            ),
-        ):
-            update(run, inputs)
+        with run.finishing_batches_by(self._finish), run.meter.capture_additions() as notes:
+            context.record(self._graph, partial(update, run, inputs))
         return notes
 
     def _finish(self, outcome: Outcome) -> None:

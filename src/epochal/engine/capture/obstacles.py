@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import torch
+from torch import nn
+
 from epochal.engine.optim.multi_optimizer import list_optimizers
 from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.optim import Optimizer
 
     from epochal.engine.run.engine_run import EngineRun
@@ -33,6 +35,7 @@ def find_capture_obstacle(run: EngineRun) -> str:
         or _optimizer(run.optimizer)
         or _guard(run)
         or _module_hook(run.model)
+        or _dropout_of_cudnn(run.model)
     )
 
 
@@ -82,4 +85,14 @@ def _module_hook(model: nn.Module) -> str:
                     text = getattr(hook, "__qualname__", type(hook).__qualname__)
                     where = f"model.{name}" if name else "model"
                     return f"{text}, a {kind.strip('_').removesuffix('s')} of {where}, acts in it"
+    return ""
+
+
+def _dropout_of_cudnn(model: nn.Module) -> str:
+    """Its generator is in cuDNN: a graph cannot seed it, and a trial could not set it back."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
+            where = f"model.{name}" if name else "model"
+            if torch.backends.cudnn.enabled:
+                return f"dropout between the layers of {where} has its own generator in cuDNN"
     return ""

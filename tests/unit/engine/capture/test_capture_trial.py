@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from engine.parts import Sums, adder, make_run, weights
 from epochal.engine import Run, current_run
+from epochal.engine.capture import capture_trial
 from epochal.engine.capture.capture_trial import (
     CaptureRefusedError,
     CaptureTrial,
@@ -208,6 +210,18 @@ def test_replays_that_repeat_where_eager_steps_do_not_are_refused(is_exact: bool
         CaptureRefusedError, match="something on the host changes from step to step"
     ):
         trial.compare(replay, is_exact=is_exact)
+
+
+def test_steps_that_read_the_host_only_outside_of_the_capture_may_differ_by_rounding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capture_trial, "noting_host_reads", lambda device: nullcontext(["a read"]))
+    for task in (Sums, Wavering):
+        run = prepared(task(), adder())
+        trial = watched(run)
+        assert trial.compare(scaled(run, 1.0000002), is_exact=True).startswith("within ")
+        with pytest.raises(CaptureRefusedError, match="it differs from eager steps"):
+            trial.compare(scaled(run, 1.5), is_exact=True)
 
 
 class Counter(Sums):
