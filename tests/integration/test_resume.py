@@ -26,6 +26,7 @@ DYING = """
 import os
 from pathlib import Path
 import epochal as ep
+from epochal.engine.state.saver import Saver
 from shop.parts import Points
 
 class Dying(ep.Hook):

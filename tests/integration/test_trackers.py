@@ -29,6 +29,7 @@ DYING = """
 import os
 import time
 import epochal as ep
+from epochal.engine.state.saver import Saver
 
 class Dying(ep.Hook):
     '''Kills the process after the step that the environment names, once a thread has begun.'''

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from epochal.engine.step.task_calls import TaskCalls
 from epochal.launch import supervisor
 from epochal.launch.keep_alive_file import find_keep_alive_file
 from epochal.launch.supervisor import MailSettings, SupervisedCommands, supervise
@@ -85,7 +84,7 @@ FINISHED: dict[str, Any] = {"folder": "a", "step": 9, "status": "finished", "cod
 
 def test_a_finished_run_is_not_restarted(tmp_path: Path) -> None:
     run = Supervised(tmp_path, FINISHED)
-    assert (run.code, run.part(TaskCalls), run.told) == (0, [["run"]], [])
+    assert (run.code, run.calls, run.told) == (0, [["run"]], [])
     assert not run.file.exists
     assert not run.file.run_file.exists()
 
@@ -95,7 +94,7 @@ def test_a_run_that_dies_is_resumed_from_its_checkpoint(
     tmp_path: Path, death: dict[str, int]
 ) -> None:
     run = Supervised(tmp_path, ran(5, saved=4, **death), FINISHED)
-    assert (run.code, run.part(TaskCalls)) == (0, [["run"], ["resume", "a"]])
+    assert (run.code, run.calls) == (0, [["run"], ["resume", "a"]])
     (event,) = run.events()
     assert (event["kind"], event["step"]) == ("restart", 5)
     assert run.delays == [1.0]
@@ -110,13 +109,13 @@ def test_a_killed_run_reached_at_least_its_checkpoint(tmp_path: Path) -> None:
 def test_a_cross_validation_is_resumed_from_its_folds(tmp_path: Path) -> None:
     killed = [ran(folds={"1": 9}, signal=9), ran(folds={"1": 9, "2": 4}, signal=9)]
     run = Supervised(tmp_path, *killed, FINISHED, limit=1)
-    assert run.part(TaskCalls) == [["run"], ["resume", "a"], ["resume", "a"]]
+    assert run.calls == [["run"], ["resume", "a"], ["resume", "a"]]
     assert run.told[1].startswith("the run was killed by SIGKILL at step 13")
 
 
 def test_a_run_without_a_checkpoint_starts_again(tmp_path: Path) -> None:
     run = Supervised(tmp_path, {"code": 1}, ran(3, code=1), FINISHED)
-    assert (run.code, run.part(TaskCalls)) == (0, [["run"]] * 3)
+    assert (run.code, run.calls) == (0, [["run"]] * 3)
     assert run.delays == [1.0, 2.0]
 
 
@@ -134,14 +133,14 @@ def test_a_resumed_run_retries_nothing(tmp_path: Path) -> None:
 def test_exit_codes_that_a_restart_would_not_change_are_final(tmp_path: Path) -> None:
     for code in (2, 66, 78, 130):
         run = Supervised(tmp_path / str(code), ran(5, saved=4, code=code))
-        assert (run.code, len(run.part(TaskCalls))) == (code, 1)
+        assert (run.code, len(run.calls)) == (code, 1)
         assert "another start would not change" in run.told[0]
         assert not run.file.exists
 
 
 def test_preemptions_are_not_counted(tmp_path: Path) -> None:
     run = Supervised(tmp_path, *[ran(5, saved=5, code=75, status="preempted")] * 6, FINISHED)
-    assert (run.code, len(run.part(TaskCalls))) == (0, 7)
+    assert (run.code, len(run.calls)) == (0, 7)
     assert run.delays == [1.0] * 6
 
 
@@ -177,7 +176,7 @@ def test_restarts_with_progress_are_not_counted(tmp_path: Path) -> None:
 
 def test_a_run_that_was_killed_after_its_end_is_done(tmp_path: Path) -> None:
     run = Supervised(tmp_path, {**FINISHED, "signal": signal.SIGKILL})
-    assert (run.code, len(run.part(TaskCalls))) == (0, 1)
+    assert (run.code, len(run.calls)) == (0, 1)
 
 
 def test_a_later_supervisor_resumes_what_an_earlier_one_left(tmp_path: Path) -> None:
@@ -203,7 +202,7 @@ def test_a_signal_to_the_supervisor_stops_the_run(
         run = Supervised(tmp_path, ran(5, saved=4, waits=os.getpid()))
     finally:
         signal.signal(signal.SIGUSR2, usual)
-    assert (run.code, len(run.part(TaskCalls))) == (code, 1)
+    assert (run.code, len(run.calls)) == (code, 1)
     assert run.file.exists is is_left
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 

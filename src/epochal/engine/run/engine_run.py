@@ -133,6 +133,12 @@ class EngineRun(Run):
     make_optimizer: MakeOptimizer | None = None
     """Builds the optimizer again, if a config describes it."""
 
+    train_function: TrainBatch
+    """What ``train_batch`` calls; the updater calls it directly."""
+
+    finish_function: FinishBatch
+    """What ``finish_batch`` calls."""
+
     take_step: Callable[[Microbatches], object]
     """Takes one optimizer step; chosen before the loop."""
 
@@ -191,8 +197,6 @@ class EngineRun(Run):
             move=choose_mover(self.device, self.dtype, channels_last=options.engine.channels_last),
         )
         self._parts: dict[type, Any] = {}
-        self._train: TrainBatch
-        self._finish: FinishBatch
 
     def bind(self) -> None:
         """Find the methods of task, model and metrics again; needed after one was replaced."""
@@ -200,18 +204,18 @@ class EngineRun(Run):
 
     def set_batch_functions(self, train: TrainBatch, finish: FinishBatch) -> None:
         """Set what ``train_batch`` and ``finish_batch`` do, and restart the plan."""
-        self._train, self._finish = train, finish
+        self.train_function, self.finish_function = train, finish
         if self.plan.is_started:
             self.plan.start(self)
 
     @contextmanager
     def finishing_batches_by(self, finish: FinishBatch) -> Iterator[None]:
         """Let ``finish_batch`` call another function in a block."""
-        before, self._finish = self._finish, finish
+        before, self.finish_function = self.finish_function, finish
         try:
             yield
         finally:
-            self._finish = before
+            self.finish_function = before
 
     def set_part(self, kind: type[PartT], part: PartT | None) -> None:
         """Set or remove the part of a class."""
@@ -353,11 +357,11 @@ class EngineRun(Run):
 
     @override
     def train_batch(self, batch: Batch) -> Outcome:
-        return self._train(batch)
+        return self.train_function(batch)
 
     @override
     def finish_batch(self, outcome: Outcome) -> None:
-        self._finish(outcome)
+        self.finish_function(outcome)
 
 
 def engine_run(run: Run) -> EngineRun:
@@ -396,7 +400,7 @@ _RELEASED = (
     "registry",
     "meta",
     "resume",
-    "_train",
-    "_finish",
+    "train_function",
+    "finish_function",
 )
 """What holds memory, or refers to what does."""

@@ -59,13 +59,13 @@ class MultiOptimizerUpdater(Updater):
         self._firsts, self._totals = {}, {}
         for index, batch in enumerate(microbatches):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
-            outcome = run.train_batch(batch)
+            outcome = run.train_function(batch)
             if index == 0:
                 self.zero_grad()
             self._backward_losses(run, outcome, is_only=last == 0)
             if index == last:
                 self.apply(run)
-            run.finish_batch(outcome)
+            run.finish_function(outcome)
 
     def _backward_losses(self, run: EngineRun, outcome: Outcome, *, is_only: bool) -> None:
         """Add the gradient of each loss to the parameters of its optimizers."""

@@ -118,11 +118,11 @@ class Updater:
             self._accumulate(run, microbatches)
             return
         run.batch_index = run.feed.position
-        outcome = run.train_batch(microbatches[0])
+        outcome = run.train_function(microbatches[0])
         self.zero_grad()
         self.backward(outcome.loss)
         self.apply(run)
-        run.finish_batch(outcome)
+        run.finish_function(outcome)
 
     def zero_grad(self) -> None:
         """Clear the gradients; also registers parameters that were added to the optimizer."""
@@ -198,7 +198,7 @@ class Updater:
         last = len(microbatches) - 1
         for index, batch in enumerate(microbatches):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
-            outcome = run.train_batch(batch)
+            outcome = run.train_function(batch)
             if index == 0:
                 self.zero_grad()
                 first = one_if_zero(outcome.count)
@@ -208,7 +208,7 @@ class Updater:
             total = total + share
             if index == last:
                 self.apply(run, total)
-            run.finish_batch(outcome)
+            run.finish_function(outcome)
 
     def _read_parameters(self) -> None:
         groups = self.optimizer.param_groups
@@ -249,7 +249,7 @@ class ClosureUpdater(Updater):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
             if len(first) > index:
                 return run.part(TaskCalls).train(microbatches[index])
-            first.append(run.train_batch(microbatches[index]))
+            first.append(run.train_function(microbatches[index]))
             return first[index]
 
         def evaluate() -> Tensor:
@@ -265,7 +265,7 @@ class ClosureUpdater(Updater):
         self._finish_step(run)
         for index, outcome in enumerate(first):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
-            run.finish_batch(outcome)
+            run.finish_function(outcome)
 
     def _evaluate(
         self, forward: Callable[[int], Outcome], count: int, device: torch.device
