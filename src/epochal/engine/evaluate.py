@@ -59,7 +59,7 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
         run.fire("eval_start", split)
         run.fire("epoch_start", split)
         metrics = measure_split(
-            run, split, events=run.events, limit=run.options.train.limit_batches
+            run, split, events=run.events, limit=run.options.train.max_eval_batches
         )
         run.fire("epoch_end", split, metrics)
         metrics |= _measure_averaged(run, split)
@@ -79,7 +79,7 @@ def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     """
     if run.average is None or split != "val":
         return {}
-    events, limit = Events(task=run.task), run.options.train.limit_batches
+    events, limit = Events(task=run.task), run.options.train.max_eval_batches
     with run.average.swapped(), working_on_split(run, split):
         events.fire("epoch_start", run, split)
         metrics = _as_averaged(measure_split(run, split, events=events, limit=limit))
@@ -248,13 +248,14 @@ def _measure_loader(
     meter = Meter(run.device)
     window = meter.window()
     metrics = _own_metrics(run, split)
+    has_loss = bool(run.options.train.eval_loss)
     for metric in metrics.values():
         metric.reset()
 
     def measure(outcome: Outcome) -> None:
         with run.precision.context():
             run.part(TaskCalls).add_metrics(outcome)
-            if run.options.train.eval_loss:
+            if has_loss:
                 run.part(TaskCalls).add_loss(outcome)
         run.part(TaskCalls).report(outcome, meter)
         for metric in metrics.values():

@@ -15,6 +15,7 @@ from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
 from epochal.engine.device.device_memory import keep_freed_memory
+from epochal.engine.device.move import explain_dtype_mismatch
 from epochal.engine.device.out_of_memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
 from epochal.engine.device.out_of_memory import (
     explain_out_of_memory,
@@ -82,6 +83,7 @@ def execute(
             except BaseException as caught:  # also Ctrl-C: hooks get the error event
                 error = caught
                 explain_out_of_memory(run, caught)
+                explain_dtype_mismatch(run.model, caught)
                 if isinstance(caught, ConfigError):
                     caught.locate(find_place)
             preemption.is_ending = True

@@ -106,11 +106,14 @@ class Train(Runner):
         run.choose_step = partial(self._choose_step, run)
         run.choose_step()
         _add_averaging(run)  # before evaluations at the same step
-        for split, every in options.eval_periods.items():
-            is_asked_for = isinstance(options.eval_every, dict) and not every.is_never
+        for split, periods in run.eval_periods.items():
+            is_asked_for = isinstance(options.eval_every, dict) and not periods[0].is_never
             if is_asked_for or named_loaders(run.task, split):
                 require_loaders(run.task, split)
-                run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
+                call = partial(_evaluate_once if len(periods) > 1 else _evaluate_due, split)
+                run.plan.add_soonest(f"evaluate {split}", periods, call)
+                if options.eval_periods[split] == "auto":
+                    run.course.at_end[f"evaluate {split}"] = partial(_evaluate_once, split)
         run.set_part(ChangedAttributes, ChangedAttributes(run))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
@@ -204,7 +207,7 @@ def _unevaluated(run: EngineRun, metric: str) -> str:
     options = run.options.train
     split = metric.split("/")[0]
     split = "val" if split == AVERAGED_SPLIT else split
-    every = options.eval_periods.get(split, Every.NEVER)
+    (every, *_) = run.eval_periods.get(split, [Every.NEVER])
     at_an_end = split in options.eval_periods and (options.eval_at_start or options.eval_at_end)
     is_evaluated = split == "train" or not every.is_never or at_an_end
     return "" if is_evaluated else split
@@ -226,8 +229,14 @@ def _evaluate_due(split: str, run: EngineRun) -> None:
 
 def _evaluate_all(run: EngineRun) -> None:
     for split in run.options.train.eval_periods:
-        if named_loaders(run.task, split) and run.evaluated_at.get(split) != run.step:
-            _evaluate_due(split, run)
+        if named_loaders(run.task, split):
+            _evaluate_once(split, run)
+
+
+def _evaluate_once(split: str, run: EngineRun) -> None:
+    """Evaluate a split, unless this step was already evaluated."""
+    if run.evaluated_at.get(split) != run.step:
+        _evaluate_due(split, run)
 
 
 def _add_averaging(run: EngineRun) -> None:

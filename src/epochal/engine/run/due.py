@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.run import Run
     from epochal.engine.run.engine_run import EngineRun
 
+EVAL_PRIORITY = 10_000
+"""Priority of evaluations and saves: after hooks."""
+
 END_PRIORITY = 20_000
 """Priority of calls that end the run: after everything else at a position."""
 
@@ -40,6 +43,10 @@ class Due:
             self.at = self.every.amount
         else:
             self.at = self.every.after(run_position(run, self.every.unit))
+
+    def restart(self, run: EngineRun) -> None:
+        """Begin a whole period at the position of the run."""
+        self.at = run_position(run, self.every.unit) + self.every.amount
 
     def is_due(self, run: EngineRun) -> bool:
         """Whether the run has reached its next time."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.interfaces.every import Every
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.options import OptimOptions, Options
     from epochal.engine.interfaces.outcome import Outcome
@@ -258,6 +259,12 @@ class EngineRun(Run):
     @override
     def samples(self) -> int:
         return self.feed.samples
+
+    @property
+    def eval_periods(self) -> dict[str, tuple[Every, ...]]:
+        """Every evaluated split with its periods; known once the runner has prepared the run."""
+        periods = self.options.train.eval_periods
+        return {split: self.course.find_periods(every) for split, every in periods.items()}
 
     @property
     @override

@@ -12,15 +12,13 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import EVENTS
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.process.signals import PREEMPTED
-from epochal.engine.run.due import END_PRIORITY, Alarm, Due
+from epochal.engine.run.due import END_PRIORITY, EVAL_PRIORITY, Alarm, Due
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from epochal.engine.events.listeners import Listener
     from epochal.engine.run.engine_run import EngineRun
-
-EVAL_PRIORITY = 10_000
 
 _EACH_STEP = Every(1, "st")
 _WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
@@ -90,6 +88,21 @@ class Plan:
         if not every.is_never:
             self._add(due)
         return due
+
+    def add_soonest(
+        self, name: str, periods: Sequence[Every], call: Callable[[EngineRun], object]
+    ) -> None:
+        """Add a call that has several periods, of which each call restarts all."""
+        if len(periods) == 1:
+            self.add_period(name, periods[0], call)
+            return
+
+        def call_and_restart(run: EngineRun) -> None:
+            call(run)
+            for due in dues:
+                due.restart(run)
+
+        dues = [self.add_period(name, every, call_and_restart) for every in periods]
 
     def add_once(
         self,

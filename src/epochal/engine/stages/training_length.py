@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.engine.feed.feed import count_batches, count_samples
 from epochal.engine.interfaces.every import Every
-from epochal.engine.run.stage_progress import TrainingLimits
+from epochal.engine.run.stage_progress import EACH_EPOCH, TrainingLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from epochal.config.duration import Duration
     from epochal.engine.feed.feed import Feed
     from epochal.engine.run.engine_run import EngineRun
+
+_TIMES_PER_RUN = 20
 
 
 @final
@@ -127,6 +129,33 @@ def find_limits(end: TrainingPosition, times: Iterable[Duration | None]) -> Trai
     epochs = None if end.epoch is None else end.epoch + is_begun
     seconds = [time.amount for time in times if time is not None and time.is_time]
     return TrainingLimits(epochs, end.step, min(seconds) if seconds else None)
+
+
+def choose_periods(
+    lengths: Iterable[Duration], steps: int | None, steps_per_epoch: int | None
+) -> tuple[Every, ...]:
+    """When a run that ends inside an epoch evaluates and saves, unless its config says when.
+
+    Some twenty times, or each epoch if that is sooner. They depend on the config and the data
+    alone, so that a resumed run has the same.
+
+    Args:
+        lengths: Of its stages.
+        steps: Their total; None if unknown.
+        steps_per_epoch: None if unknown.
+    """
+    if steps is not None and steps_per_epoch is not None:
+        period = math.ceil(steps / _TIMES_PER_RUN)
+        return (EACH_EPOCH,) if steps_per_epoch <= period else (Every(period, "st"),)
+    totals = {"st": 0.0, "sa": 0.0, "s": 0.0}
+    for length in lengths:
+        if length.unit in totals:
+            totals[length.unit] += length.amount
+    parts = {unit: total / _TIMES_PER_RUN for unit, total in totals.items() if total}
+    return (
+        EACH_EPOCH,
+        *(Every(part if unit == "s" else math.ceil(part), unit) for unit, part in parts.items()),
+    )
 
 
 def plan_training_end(run: EngineRun) -> None:

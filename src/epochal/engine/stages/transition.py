@@ -28,6 +28,7 @@ from epochal.engine.stages.check_stages import (
 from epochal.engine.stages.training_length import (
     EpochSize,
     TrainingPosition,
+    choose_periods,
     find_limits,
     read_epoch_size,
 )
@@ -92,6 +93,9 @@ def prepare_stages(run: EngineRun) -> None:
     course.starts = [start.step for start in starts]
     per_epoch = _steps_of(_get_epoch_size(course.stages[0], epoch))
     course.run_span = ScheduleSpan(0, end.step, per_epoch)
+    if not course.ends_by_epochs:
+        lengths = [stage.length for stage in course.stages if stage.length is not None]
+        course.auto_periods = choose_periods(lengths, end.step, per_epoch)
     check_stages(run)
     saved = {} if run.resume is None else run.resume.state.get("stage", {})
     if saved:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from epochal.check.sections.monitor import computes_eval_loss
 from epochal.engine import Environment, Monitor, Options, Parts, Predict, Runner, Test
 from epochal.engine.create_run import create_run
 from epochal.engine.device.seeding import derive_seed, seeded
@@ -164,7 +165,7 @@ def _needs_loss(runner: Runner, options: Options) -> bool:
     """Whether the run may compute the loss; inference works without one."""
     if isinstance(runner, Predict):
         return False
-    return options.train.eval_loss or not isinstance(runner, Test)
+    return bool(options.train.eval_loss) or not isinstance(runner, Test)
 
 
 def _is_training(assembly: Assembly, runner: Runner) -> bool:
@@ -181,8 +182,9 @@ def build_monitor(assembly: Assembly) -> Monitor | None:
 
 
 def _build_options(assembly: Assembly) -> Options:
+    train = TrainOptions(**assembly.options("train"))
     return Options(
-        train=TrainOptions(**assembly.options("train")),
+        train=replace(train, eval_loss=computes_eval_loss(assembly.config)),
         engine=EngineOptions(**assembly.options("engine")),
         optim=read_optim_options(assembly, assembly.config.find("optim")),
         log=LogOptions(**assembly.options("log")),

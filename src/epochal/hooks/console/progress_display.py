@@ -216,7 +216,8 @@ class RunProgress:
         """Begin one loader of another split."""
         run = self._run
         loader = named_loaders(run.task, split).get(run.loader_name)
-        limit = run.options.train.limit_batches if split != "predict" else None
+        train = run.options.train
+        limit = train.max_eval_batches if split != "predict" else train.limit_batches
         self._batches = None if loader is None else count_batches(loader, limit)
 
     def restart_speed(self) -> None:
