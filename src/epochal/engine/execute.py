@@ -34,7 +34,7 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult
-from epochal.engine.run.progress import read_device_time, read_spent
+from epochal.engine.run.progress import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.temporary_changes import keeping_training_modes
 from epochal.engine.state.saver import save_if_requested
@@ -175,7 +175,7 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
         status=status,
         reason=reason,
         exception_type=None if error is None else type(error).__name__,
-        message="" if error is None else str(error),
+        message=run.message if error is None else str(error),
         traceback="" if error is None else "".join(traceback.format_exception(error)),
         exit_code=_exit_code(status, error),
         dir=run.dir,
@@ -185,6 +185,7 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
         steps=run.step,
         epochs=run.epoch,
         samples=run.samples,
+        speed=read_speed(run),
         **read_spent(run).to_fields(),
         device_time=read_device_time(run),
         value=value,

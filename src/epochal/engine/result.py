@@ -21,11 +21,14 @@ class RunResult:
 
     reason: str
     """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``target`` (``train.until``),
-    ``early_stop``, ``preempted``, ``user_interrupt``, ``exception``, ``oom`` (out of memory),
+    ``early_stop``, ``diverged`` (losses or weights are not finite), ``preempted``,
+    ``user_interrupt``, ``exception``, ``oom`` (out of memory),
     ``disk_full``, ``completed`` (test and predict), or the reason that a hook gave."""
 
     exception_type: str | None = None
     message: str = ""
+    """Of the exception, or why the run diverged."""
+
     traceback: str = ""
     """The full text, with the names of the hooks involved."""
 
@@ -53,6 +56,10 @@ class RunResult:
     samples: int = 0
     seconds: float = 0.0
     """Duration of the run in all its attempts, start-up included."""
+
+    speed: Mapping[str, float] = field(default_factory=dict)
+    """``steps`` and ``samples`` per second of training, and what the task's ``count_unit`` names;
+    evaluations and saving do not count."""
 
     times: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each part, such as ``steps`` or ``hooks/Console``."""

@@ -29,6 +29,7 @@ from epochal.engine.stages.training_length import plan_training_end
 from epochal.engine.state.changed_attributes import ChangedAttributes
 from epochal.engine.step.build_step import build_step
 from epochal.engine.step.microbatch import wrap_microbatching
+from epochal.engine.step.nonfinite_loss import end_if_diverged
 from epochal.engine.step.recompute import enable_recompute
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.engine.step.updater import Updater, warn_of_custom_train_step
@@ -139,6 +140,8 @@ class Train(Runner):
         if run.resume is None and options.eval_at_start:
             _evaluate_all(run)
         train(run)
+        if not is_interrupted_or_preempted(run):
+            end_if_diverged(run)
         if options.eval_at_end:
             _evaluate_all(run)
         return None

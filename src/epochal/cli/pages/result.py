@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from epochal.experiment.record.failure import describe_progress
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.command import epochal_command, name_run
-from epochal.text.formatting import format_count, format_value
+from epochal.text.formatting import format_count, format_rate, format_value
 
 if TYPE_CHECKING:
     from epochal.engine import RunResult
@@ -25,6 +25,7 @@ def describe_success(result: RunResult) -> list[str]:
     folds = result.value if result.spread else []
     length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_progress(result)
     lines = [f"{result.status} ({result.reason}): {length}"]
+    lines += [f"  {line}" for line in result.message.splitlines()]
     shown = {name: value for name, value in result.metrics.items() if not is_epoch_mean(name)}
     if shown:
         figures = "  ".join(
@@ -38,6 +39,9 @@ def describe_success(result: RunResult) -> list[str]:
         lines.append(f"  best     {format_value(result.best)}{_spread(result, 'best')}{name}")
         if folds:
             lines.append(f"  folds    {'  '.join(format_value(one.best) for one in folds)}")
+    if result.speed:
+        speeds = [f"{format_rate(value)} {name}/s" for name, value in result.speed.items()]
+        lines.append(f"  speed    {'  '.join(speeds)}")
     if result.dir is not None:
         lines.append(f"  record   {result.dir}")
         name = name_run(result.dir)

@@ -20,7 +20,7 @@ from epochal.engine.interfaces.shared_store import Store
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
-from epochal.engine.measure.meter import Meter
+from epochal.engine.measure.meter import Meter, Window
 from epochal.engine.optim.build_rate import FixedRate, Rate
 from epochal.engine.optim.group_rates import read_rates
 from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
@@ -122,6 +122,15 @@ class EngineRun(Run):
 
     diverged_at: BadStep | None = None
     """The step that makes the run roll back; None while it continues."""
+
+    counts: Window | None = None
+    """The counts of all losses so far, if the task says what they count."""
+
+    nonfinite_losses: tuple[int, int] | None = None
+    """About the first and the last step of this process whose loss was not finite, if any."""
+
+    message: str = ""
+    """Why a run that raised no error did not succeed."""
 
     rollbacks: tuple[dict[str, Any], ...] = ()
     """What each rollback left out."""
@@ -265,6 +274,11 @@ class EngineRun(Run):
         """Every evaluated split with its periods; known once the runner has prepared the run."""
         periods = self.options.train.eval_periods
         return {split: self.course.find_periods(every) for split, every in periods.items()}
+
+    @property
+    def count_unit(self) -> str:
+        """What the task counts: ``samples``, ``tokens`` or the like."""
+        return str(getattr(self.task, "count_unit", "samples"))
 
     @property
     @override

@@ -90,7 +90,7 @@ def _describe_preemption(result: RunResult) -> Iterator[str]:
 def describe_progress(result: RunResult) -> str:
     """The progress of a run: epochs, steps and time."""
     counts = [
-        format_count(result.epochs, "epoch") if result.steps else "",
+        format_count(result.epochs, "epoch") if result.epochs else "",
         format_count(result.steps, "step") if result.steps else "",
         format_seconds(result.seconds),
     ]
