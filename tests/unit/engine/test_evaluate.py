@@ -325,6 +325,16 @@ def test_limit_batches_applies_to_evaluations() -> None:
     assert diary.entries == ["batch_end val 0", "batch_end val 1"]
 
 
+def test_limit_eval_batches_limits_evaluations_alone() -> None:
+    diary = Diary("batch_end")
+    options: dict[str, Any] = {"limit_eval_batches": 2, "for_": "1ep", "sanity_batches": 0}
+    result = fit(make_run(Sums(val=40), hooks=(diary,), **options))
+    assert result.steps == 5
+    assert [entry for entry in diary.entries if "val" in entry] == [
+        *["batch_end val 0", "batch_end val 1"]
+    ]
+
+
 class Predicting(Sums):
     def postprocess(self, out: dict[str, Tensor], batch: list[Tensor]) -> Tensor:
         return out["sum"].squeeze(1)

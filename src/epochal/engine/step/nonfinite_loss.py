@@ -67,16 +67,16 @@ def end_if_diverged(run: EngineRun) -> None:
         return
     first, last = run.nonfinite_losses or (0, 0)
     has_guard = run.part(Updater).guard is not None
+    since = f"; the loss is not finite since about step {first}" if first else ""
     if not _are_finite(run.model):
-        what = "the weights are not finite"
+        what = f"the weights are not finite{since}"
     elif has_guard and run.latest.get("train/skipped") == 1:
         what = "all updates of the last epoch were skipped, since no gradient was finite"
     elif last == run.step and not has_guard:
-        what = "the loss is not finite"
+        what = f"the loss is not finite since about step {first}"
     else:
         return
-    since = f"; the loss is not finite since about step {first}" if first else ""
-    run.message = f"diverged: {what}{since}\n  try a smaller optim.lr, or optim.clip=1.0"
+    run.message = f"diverged: {what}\n  try a smaller optim.lr, or optim.clip=1.0"
     logger.error("%s", run.message)
     stop_diverged(run)
 

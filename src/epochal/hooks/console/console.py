@@ -116,11 +116,10 @@ class Console(Hook):
     def step_end(self, run: Run) -> None:
         speed, progress = self._lap.read(), self._follow(run)
         head, cells = self._describe_steps(run, speed)
-        samples, counts = run.samples, engine_run(run).counts
+        samples = run.samples
 
         def show(means: dict[str, float]) -> None:
-            if counts is not None and samples:
-                progress.counts_per_sample = counts.count("loss") / samples
+            progress.read_counts(samples)
             if progress.is_by_steps and speed.steps:
                 rates = progress.name_rates(1 / speed.step_seconds, speed.samples_per_second)
                 cells["speed"] = ", ".join(f"{format_rate(rate)} {unit}/s" for unit, rate in rates)
@@ -166,9 +165,10 @@ class Console(Hook):
         return self._progress
 
     def _show_first(self, run: Run) -> None:
-        lr = _format_lr(run)
+        lr, samples = _format_lr(run), run.samples
 
         def show(means: dict[str, float]) -> None:
+            self._follow(run).read_counts(samples)
             if self._display is not None and not self._display.numbers:
                 self._display.numbers = {**self._format_values(means), "lr": lr}
 

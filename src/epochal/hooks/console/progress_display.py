@@ -184,7 +184,7 @@ class RunProgress:
         """Whether it counts the steps of the run, not those of an epoch."""
 
         self.counts_per_sample: float | None = None
-        """Such as tokens; None if the task counts samples, or is not known yet."""
+        """Such as tokens; None if unknown."""
 
         self._steps_per_second = self._samples_per_second = 0.0
 
@@ -255,11 +255,16 @@ class RunProgress:
     def name_rates(self, steps: float, samples: float) -> list[tuple[str, float]]:
         """Units and values of a speed, given in steps and samples per second."""
         rates = [("st", steps)]
-        if samples and self.counts_per_sample is not None:
-            rates.append((self._run.count_unit, samples * self.counts_per_sample))
-        elif samples:
+        if samples and self._run.counts is None:
             rates.append(("sa", samples))
+        elif samples and self.counts_per_sample is not None:
+            rates.append((self._run.count_unit, samples * self.counts_per_sample))
         return rates if self.is_by_steps else rates[-1:]
+
+    def read_counts(self, samples: int) -> None:
+        """Find how much the task counts per sample, after so many samples."""
+        if self._run.counts is not None and samples:
+            self.counts_per_sample = self._run.counts.count("loss") / samples
 
     @property
     def completed(self) -> int:

@@ -32,10 +32,21 @@ def test_text_is_parsed_and_values_are_accepted() -> None:
     assert HookOptions(on=("dev",), every="2ep") == HookOptions(on=("val",), every=Every(2, "ep"))
 
 
-def test_defaults_are_ten_epochs_evaluated_each_time() -> None:
+def test_defaults_are_ten_epochs_evaluated_and_saved_automatically() -> None:
     options = TrainOptions()
     assert str(options.for_) == "10ep"
-    assert options.eval_periods == {"val": Every(1, "ep")}
+    assert options.eval_periods == {"val": "auto"}
+    assert CheckpointOptions().periods == ["auto"]
+
+
+def test_the_smaller_limit_of_batches_holds_for_evaluations() -> None:
+    for limits, expected in (
+        ({}, None),
+        ({"limit_batches": 3}, 3),
+        ({"limit_eval_batches": 2}, 2),
+        ({"limit_batches": 3, "limit_eval_batches": 20}, 3),
+    ):
+        assert TrainOptions(**limits).max_eval_batches == expected, limits
 
 
 def test_each_split_may_have_its_period() -> None:
