@@ -81,7 +81,8 @@ def _run(
             raise ConfigError(*problems)
         with raising_on_preemption(), Notifier(report, is_part=is_part) as notifier:
             plan = plan_resume(checked)
-            if plan is None and report.problems:  # those that matter only to a new run
+            is_resumed = plan is not None and not plan.starts_again
+            if report.problems and not is_resumed:  # those that matter only to a new run
                 raise ConfigError(*report.problems)
             if count_folds(report.expanded) is None:
                 return _run_checked(steps, checked, plan, notifier, times)
@@ -125,7 +126,8 @@ def _run_checked(
     notifier: Notifier,
     times: PhaseTimer,
 ) -> RunResult:
-    assembly = replace(_build_assembly(checked, is_resumed=plan is not None), times=times)
+    is_resumed = plan is not None and not plan.starts_again
+    assembly = replace(_build_assembly(checked, is_resumed=is_resumed), times=times)
     times.switch(RECORD)
     with _open_record(checked, plan) as opened:
         record = notifier.begin(opened)
