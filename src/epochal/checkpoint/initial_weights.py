@@ -6,7 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Literal
 
 from epochal.checkpoint.checkpoint_folder import read_checkpoint
-from epochal.checkpoint.weights import WeightMismatch, apply_tensors, load_weights
+from epochal.checkpoint.weights import (
+    WeightMismatch,
+    apply_tensors,
+    load_weights,
+    replace_tensors,
+)
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FILE, find_newest_checkpoint
 
@@ -24,6 +29,8 @@ FINAL_WEIGHTS_FILE = "final.safetensors"
 AVERAGED_WEIGHTS_FILE = "final-ema.safetensors"
 """The averaged weights, if any."""
 
+_SHOWN = 20
+
 Ema = bool | Literal["required"]
 
 
@@ -39,7 +46,7 @@ def init_weights(
 
     Args:
         model: The model.
-        path: A safetensors file, a checkpoint folder, or a run folder.
+        path: A safetensors file, a file of ``torch.save``, a checkpoint folder, or a run folder.
         exclude: Patterns of names to skip, such as ``head.*``.
         strict: Whether all other names must match.
         try_ema: Use averaged weights if there are any; ``required`` fails without them.
@@ -49,10 +56,12 @@ def init_weights(
     """
     tensors, source = load_weights_from(path, try_ema=try_ema)
     mismatch = apply_tensors(model, tensors, source, strict=strict, exclude=exclude)
-    logger.info("init_from: weights of %s", source)
+    total = len(model.state_dict())
+    logger.info("init_from: %d of %d tensors from %s", mismatch.num_loaded, total, source)
     for what, names in (("kept as built", mismatch.missing), ("not used", mismatch.unexpected)):
         if names:
-            logger.warning("init_from: %s: %s", what, ", ".join(names))
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            logger.warning("init_from: %s: %s%s", what, ", ".join(names[:_SHOWN]), more)
     return mismatch
 
 
@@ -75,7 +84,7 @@ def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Te
     if found is None:
         raise CheckpointError(
             f"{path}: neither a run that has weights nor a checkpoint\n"
-            "  name the folder of a run, one of its checkpoints, or a .safetensors file"
+            "  name the folder of a run, one of its checkpoints, or a .safetensors or .pt file"
         )
     return _read_checkpoint(found.path, try_ema)
 
@@ -94,7 +103,7 @@ def _read_checkpoint(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]
     weights: dict[str, Tensor] = state["model"]["weights"]
     average = state.get("average")
     if try_ema and average:
-        weights = weights | {name: one for name, one in average.items() if name in weights}
+        weights = replace_tensors(weights, average)
     elif try_ema:
         _report_missing_average(path, try_ema)
     return weights, path
