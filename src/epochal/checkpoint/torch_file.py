@@ -19,7 +19,7 @@ _STARTS = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "weights", "params")
 """Where training scripts put the weights."""
 
-_GLOBAL = re.compile(r"GLOBAL (\S+\.\w+)")
+_GLOBAL = re.compile(r"GLOBAL (\S*\w) ")
 
 
 def is_torch_file(path: Path) -> bool:
