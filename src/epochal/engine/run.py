@@ -21,7 +21,7 @@ from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
-from epochal.engine.optim.group_rates import read_rates
+from epochal.engine.optim.group_rates import name_rates, read_rates
 from epochal.engine.parts import Environment, Options, Parts
 from epochal.engine.resume import set_resume_position
 from epochal.engine.stages.change_optimizer import change_optim
@@ -266,8 +266,13 @@ class Run:
 
     @property
     def learning_rates(self) -> dict[str, float]:
-        """The rate as ``lr``; with several groups ``lr/<name or index>`` for each."""
+        """The rate of the next update as ``lr``; several groups have ``lr/<name or index>``."""
         return read_rates(self.optimizer, self.updater.rate.values)
+
+    @property
+    def used_learning_rates(self) -> dict[str, float]:
+        """The rates of the latest update, which are recorded; named as ``learning_rates``."""
+        return name_rates(self.optimizer, self.updater.rate.get_used(self.step))
 
     @property
     def hooks(self) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ import torch
 
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.measure.phase_timer import PhaseTimer, read_spent
+from epochal.engine.result import select_result_metrics
 from epochal.errors import ConfigError, EpochalError
 from epochal.experiment.build.assembly import Assembly
 from epochal.experiment.build.build_run import build_monitor, build_run
@@ -238,7 +239,7 @@ def _build_and_execute(
                 result,
                 steps=run.step,
                 epochs=run.epoch,
-                metrics=dict(run.latest),
+                metrics=select_result_metrics(run.latest),
                 **read_spent(run).to_fields(),
             )
         if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):

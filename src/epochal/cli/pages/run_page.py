@@ -26,7 +26,6 @@ from epochal.records.folder.parent import read_parent
 from epochal.records.folder.provenance import format_origin
 from epochal.records.index.replicates import estimate_mean
 from epochal.records.layout.attempts import ROLLBACK
-from epochal.records.metrics.points import is_epoch_mean
 from epochal.records.metrics.row_format import SMALL_FILE_BYTES
 from epochal.records.metrics.summary import SeriesSummary, summarise_series
 from epochal.records.metrics.time_spent import (
@@ -216,10 +215,9 @@ def _describe_folds(record: RunRecord) -> Iterator[str]:
 
 
 def _numbers(record: RunRecord, name: str) -> dict[str, float]:
-    """Values of a result without epoch means; empty if the record is damaged."""
+    """Values of a result; empty if the record is damaged."""
     found = record.result.get(name)
-    values = found if isinstance(found, dict) else {}
-    return {key: value for key, value in values.items() if not is_epoch_mean(key)}
+    return found if isinstance(found, dict) else {}
 
 
 def _describe_settings(record: RunRecord) -> Iterator[str]:
@@ -277,8 +275,6 @@ def _describe_metrics(record: RunRecord) -> Iterator[str]:
     lines = [(*row, curve) for row, curve in zip(table, curves, strict=True)]
     yield ""
     yield format_table(lines[0], lines[1:])
-    if any(map(is_epoch_mean, names)):
-        yield "  last of training: the mean of the last epoch"
 
 
 def _figures(one: SeriesSummary) -> tuple[str, ...]:

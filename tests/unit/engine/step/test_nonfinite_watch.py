@@ -189,7 +189,7 @@ def test_a_nonfinite_loss_is_reported_once_when_it_is_read(
     (warning,) = caplog.messages
     assert warning.startswith("train/loss is nan since about step 4: the run continues")
     assert "try a smaller optim.lr" in warning
-    assert math.isnan(result.metrics["train/loss"])
+    assert math.isnan(result.metrics["train/epoch/loss"])
 
 
 def test_metrics_other_than_losses_may_be_nonfinite(caplog: pytest.LogCaptureFixture) -> None:

@@ -114,7 +114,7 @@ def test_batch_loss_may_take_the_loss_function() -> None:
         def batch_loss(self, out: Any, batch: Any, loss_fn: nn.Module) -> Any:
             return {"loss": (loss_fn(out["sum"], batch[1]), len(batch[1]))}
 
-    assert fit(make_run(Asking(), for_="1ep")).metrics["train/loss"] > 0
+    assert fit(make_run(Asking(), for_="1ep")).metrics["train/epoch/loss"] > 0
 
 
 def test_extra_metrics_take_any_argument_by_name() -> None:
