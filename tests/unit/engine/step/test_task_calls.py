@@ -127,7 +127,7 @@ def test_extra_metrics_take_any_argument_by_name() -> None:
             return {"twice": (2 * losses["loss"][0].detach(), len(batch[1]))} if losses else {}
 
     metrics = fit(make_run(Asking(), for_="1ep")).metrics
-    assert metrics["train/twice"] == pytest.approx(2 * metrics["train/loss"])
+    assert metrics["train/epoch/twice"] == pytest.approx(2 * metrics["train/epoch/loss"])
 
 
 def failing(method: str, value: Any) -> type[Sums]:

@@ -102,8 +102,8 @@ def test_several_terms_are_logged_by_name(own: Path) -> None:
         result, look = run(BARE, f"loss={loss}")
         assert result.ok, result.traceback
         metrics = result.metrics
-        total = metrics["train/ce"] + 0.5 * metrics["train/size"]
-        assert metrics["train/loss"] == pytest.approx(total, rel=1e-6)
+        total = metrics["train/epoch/ce"] + 0.5 * metrics["train/epoch/size"]
+        assert metrics["train/epoch/loss"] == pytest.approx(total, rel=1e-6)
         assert look.loss.weights == {"ce": 1.0, "size": 0.5}
 
 
