@@ -280,6 +280,7 @@ def test_run_that_died_before_its_first_checkpoint_starts_again_in_its_folder(
         (0, 0, "started"),
         (1, 0, "resumed"),
     ]
+    assert "attempt  1: resumed from the start, step 0" in epochal("show", folder).out
     assert results_of(again) == results_of(start())
     assert len(run_folders(dying)) == 3
 

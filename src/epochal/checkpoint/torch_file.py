@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -42,14 +41,8 @@ def load_torch_file(path: Path) -> dict[str, Tensor]:
     """
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise _explain_refused(path, error) from error
     except Exception as error:  # reading a damaged file can raise anything
-        reason = str(error).partition("\n")[0].lower() or type(error).__name__
-        raise CheckpointError(
-            f"{path}: not a readable file of torch.save: {reason}\n"
-            "  use another copy, or save the weights again"
-        ) from error
+        raise _explain_unreadable(path, error) from error
     tensors = _find_state_dict(value)
     if not tensors:
         kind = type(value).__name__
@@ -61,7 +54,7 @@ def load_torch_file(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _explain_refused(path: Path, error: Exception) -> CheckpointError:
+def _explain_unreadable(path: Path, error: Exception) -> CheckpointError:
     found = _GLOBAL.search(str(error))
     if found is None:
         what = "it is damaged, or no file of torch.save"

@@ -154,6 +154,7 @@ def _describe_attempts(record: RunRecord) -> Iterator[str]:
         if one.attempt:
             verb = "went back to" if one.cause == ROLLBACK else f"{one.cause} from".strip()
             place = f"{verb} {one.checkpoint}, step {one.step}" if one.checkpoint else one.cause
+            place += " from the start, step 0" if one.kept_points == 0 else ""
             when = _format_moment(one.started)
             yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, when]))}"
             yield from (f"           {text}" for text in one.changed)
