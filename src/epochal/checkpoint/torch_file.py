@@ -61,8 +61,7 @@ def _explain_unreadable(path: Path, error: Exception) -> CheckpointError:
         return CheckpointError(f"{path}: {what}\n  use another copy, or save the weights again")
     return CheckpointError(
         f"{path}: contains {found[1]}, and reading that could run code\n"
-        "  if you trust it, save its tensors alone:"
-        " torch.save(torch.load(OLD, weights_only=False)['state_dict'], NEW)"
+        "  if you trust it, load it with weights_only=False and torch.save its state dict alone"
     )
 
 
