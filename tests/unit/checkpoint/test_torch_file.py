@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from epochal.checkpoint import apply_weights, load_weights
-from epochal.checkpoint.initial_weights import init_weights
+from epochal.checkpoint import load_weights
+from epochal.checkpoint.weights import init_weights
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ def test_old_files_of_torch_save_are_read(path: Path) -> None:
 def test_names_that_do_not_match_are_listed(path: Path) -> None:
     torch.save({"weight": torch.ones(2, 2), "scale": torch.ones(1)}, path)
     with pytest.raises(CheckpointError) as caught:
-        apply_weights(nn.Linear(2, 2), path)
+        init_weights(nn.Linear(2, 2), path)
     assert str(caught.value).splitlines() == [
         f"{path}: does not fit the model",
         "  missing in the file: bias",
         "  not in the model: scale",
-        "  name the file of this model, or load what fits with strict=False",
+        "  name the file of this model, or load what fits with strict: false",
     ]
-    found = apply_weights(nn.Linear(2, 2), path, strict=False)
+    found = init_weights(nn.Linear(2, 2), path, strict=False)
     assert (found.missing, found.unexpected) == (("bias",), ("scale",))
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, load_model, save_file
 from torch import Tensor, nn
 
 from epochal import durable
-from epochal.checkpoint import WeightMismatch, apply_weights, load_weights, save_weights
+from epochal.checkpoint import WeightMismatch, apply_tensors, load_weights, save_weights
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Everything(nn.Module):
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "weights.safetensors"
+
+
+def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> WeightMismatch:
+    return apply_tensors(model, load_weights(path), path, strict=strict)
 
 
 def assert_equal(left: nn.Module, right: nn.Module) -> None:
@@ -237,7 +241,7 @@ def test_missing_and_unexpected_names_are_listed(path: Path) -> None:
         f"{path}: does not fit the model",
         "  missing in the file: 1.bias",
         "  not in the model: 0.bias",
-        "  name the file of this model, or load what fits with strict=False",
+        "  name the file of this model, or load what fits with strict: false",
     ]
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), "a refused file changed the model"

@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import ExponentialLR
 
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.interfaces.options import LogOptions
 from epochal.engine.interfaces.schedule import TorchSchedule
 from epochal.engine.measure.meter import Meter
-from epochal.engine.parts import Environment, Parts
-from epochal.engine.run import Run
+from epochal.engine.parts import Parts
+from epochal.engine.run.environment import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from epochal.engine.run.engine_run import EngineRun
+
 
 class Counting(TinyTask):
     """Its n-th training batch has the metric n, so that means are predictable."""
@@ -53,7 +56,7 @@ class Counting(TinyTask):
 
 def record(
     hook: Hook, *others: Hook, log: LogOptions | None = None, **options: Any
-) -> tuple[Ledger, Run]:
+) -> tuple[Ledger, EngineRun]:
     ledger = Ledger()
     run = tiny_run(
         hook,
@@ -90,13 +93,13 @@ def test_the_recorded_rate_of_a_step_is_that_of_its_update() -> None:
         def __init__(self) -> None:
             self.used: dict[int, float] = {}
 
-        def run_start(self, run: Run) -> None:
+        def run_start(self, run: EngineRun) -> None:
             assert run.optimizer is not None
             run.optimizer.register_step_pre_hook(
                 lambda one, *_: self.used.update({run.step + 1: one.param_groups[0]["lr"]})
             )
 
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             assert run.optimizer is not None
             if run.step == 2:
                 run.optimizer.param_groups[0]["lr"] /= 2
@@ -118,7 +121,7 @@ def test_the_recorded_rate_of_a_step_is_that_of_its_update() -> None:
                 hooks=(Recording(every=every), watching),
             )
             options = short_options(for_="9st", eval_every="1st", sanity_batches=0)
-            carry_out(Run(parts, options, Environment(writer=ledger)))
+            carry_out(create_run(parts, options, Environment(writer=ledger)))
             recorded = ledger.series("lr")
             assert len(set(recorded.values())) > 1, (every, kind)
             wanted = {step: watching.used[step] for step in recorded}
@@ -127,7 +130,7 @@ def test_the_recorded_rate_of_a_step_is_that_of_its_update() -> None:
 
 def test_every_parameter_group_has_its_own_rate() -> None:
     class Grouped(Hook):
-        def assembled(self, run: Run) -> None:
+        def assembled(self, run: EngineRun) -> None:
             linear: nn.Linear = run.model.linear  # type: ignore[assignment]  # of TinyModel
             groups = [{"params": [linear.weight]}, {"params": [linear.bias], "lr": 0.5}]
             run.optimizer = torch.optim.SGD(groups, lr=0.1)
@@ -169,7 +172,7 @@ def test_events_are_recorded_in_order() -> None:
 
 def test_an_error_is_an_event() -> None:
     class Broken(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             raise SabotageError("on purpose")
 
     ledger = Ledger()
@@ -183,7 +186,7 @@ def test_an_error_is_an_event() -> None:
 @pytest.mark.parametrize("error", [SabotageError("on purpose"), KeyboardInterrupt()])
 def test_a_crash_keeps_the_points_since_the_last_period(error: BaseException) -> None:
     class Broken(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             if run.step == 5:
                 raise error
 
@@ -223,12 +226,12 @@ def test_status_is_written_at_steps_after_enough_time() -> None:
 
         priority = 0
 
-        def run_start(self, run: Run) -> None:
+        def run_start(self, run: EngineRun) -> None:
             self._ahead = 0.0
             now = run.clock.now
             run.clock.now = lambda: now() + self._ahead
 
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             self._ahead += 2.0
 
     ledger, _ = record(Recording(every="1st"), Slow(), for_="6st")
@@ -270,7 +273,7 @@ def test_a_real_record_has_points_events_and_status(tmp_path: Path, value: float
 class Late(Hook):
     """Makes means arrive a step later, like those of a GPU."""
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: EngineRun) -> None:
         run.meter = Meter(is_async=True, wake=run.plan.wake)
 
 

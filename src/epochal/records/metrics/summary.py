@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.metrics.points import read_metric_points
-from epochal.records.metrics.row_format import SMALL_FILE_BYTES
+from epochal.records.metrics.points import SMALL_FILE_BYTES, read_metric_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,14 +40,10 @@ def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
     """The metrics of the run in ``folder`` that have valid points, by name."""
     with suppress(OSError):
         if (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
-            return _summarise_curves(folder)
+            from epochal.records.metrics.curve_cache import query_curves
+
+            return query_curves(folder, lambda curves: dict(_summarise(curves)))
     return summarise_points(read_metric_points(folder))
-
-
-def _summarise_curves(folder: Path) -> dict[str, SeriesSummary]:
-    from epochal.records.metrics.curve_cache import query_curves
-
-    return query_curves(folder, lambda curves: dict(_summarise(curves)))
 
 
 def _summarise(curves: RunCurves) -> Iterator[tuple[str, SeriesSummary]]:
