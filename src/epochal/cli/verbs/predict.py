@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.pages.result import print_result
 from epochal.cli.verbs import test
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.arguments import read_choices
@@ -40,7 +39,6 @@ def execute(args: argparse.Namespace) -> int:
         overrides=args.words,
         **read_choices(args),
     )
-    print_result(result)
     if result.ok:
         from epochal.experiment.tools.predictions import write_predictions
 

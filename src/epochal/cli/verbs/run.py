@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import split_files_and_overrides
 from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
-from epochal.cli.pages.result import print_result
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.arguments import add_choices, add_resume_choices, read_choices
 from epochal.experiment.config.check_file import check_file
@@ -60,7 +59,6 @@ def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> 
     results: list[RunResult] = []
     configs = [checked for file in files for checked in file.checked]
     for result in run_series(configs, overrides=overrides, **choices):
-        print_result(result)
         results.append(result)
     if len(results) > 1:
         failed = sum(not result.ok for result in results)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_run_argument
-from epochal.cli.pages.result import print_result
 from epochal.experiment.config.arguments import add_device_choice, read_choices
 from epochal.text.interrupts import deferring_interrupts
 
@@ -27,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Evaluate and print the result."""
+    """Evaluate; gives the exit code."""
     with deferring_interrupts():
         from epochal.experiment.run import evaluate_run
 
@@ -38,5 +37,4 @@ def execute(args: argparse.Namespace) -> int:
         overrides=args.words,
         **read_choices(args),
     )
-    print_result(result)
     return result.exit_code

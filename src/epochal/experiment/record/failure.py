@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import EpochalError
+from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
 from epochal.text.command import epochal_command, name_run
 from epochal.text.escape import escape_control
@@ -62,7 +63,8 @@ def describe_failure(result: RunResult) -> list[str]:
     if result.status == "interrupted":
         lines = [f"stopped by Ctrl-C after {describe_progress(result)}"]
     elif result.status == "preempted":
-        lines = list(_describe_preemption(result))
+        when = f"after {describe_progress(result)}" if result.steps else "before the first step"
+        lines = [f"preempted {when}"]
     else:
         lines = [*_message(result), *(f"  {note}" for note in _notes(result))]
         if not _is_epochal_error(result):
@@ -71,16 +73,11 @@ def describe_failure(result: RunResult) -> list[str]:
         lines += ["", f"record: {result.dir}"]
         if result.status == "failed":
             lines.append(f"full traceback: {epochal_command()} show {name_run(result.dir)} --log")
+        if result.status != "failed" and (
+            command := find_resume_command(result.dir, epochal_command())
+        ):
+            lines.append(f"resume: {command}")
     return lines
-
-
-def _describe_preemption(result: RunResult) -> Iterator[str]:
-    if not result.steps:
-        yield "preempted before the first step"
-        return
-    yield f"preempted after {describe_progress(result)}"
-    if result.dir is not None:
-        yield f"resume: {epochal_command()} resume {name_run(result.dir)}"
 
 
 def describe_progress(result: RunResult) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.config import dump, load
 from epochal.engine.feed.feed import read_task_attribute
+from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.parts import ignore_stall
 from epochal.errors import Preempted, RecordError
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
@@ -141,6 +142,9 @@ class OpenRecord:
             if self.resume_plan is None:
                 self.facts["code"] = self.code.digest
         self.facts["data"] = data
+        self.facts["splits"] = [
+            split for split in SPLITS if read_task_attribute(task, f"{split}_loader") is not None
+        ]
         self.writer.write_run(self.facts)
         return {
             "run": self.dir.name,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochal import durable
+from epochal.checkpoint.initial_weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.command import epochal_command, name_run
@@ -14,10 +17,14 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
 
 
-def print_result(result: RunResult) -> None:
-    """Print the summary of a successful run; failures have been printed already."""
-    if result.ok:
-        print("\n".join(describe_success(result)))
+FINAL_WEIGHTS = Path("checkpoints", FINAL_WEIGHTS_FILE)
+_QUIET = ("warning", "error", "critical")
+
+
+def show_success(result: RunResult) -> None:
+    """Print the summary of a successful run, unless ``log.level`` wants warnings only."""
+    if result.ok and result.config.get("log", {}).get("level") not in _QUIET:
+        print("\n".join(describe_success(result)))  # noqa: T201 - the one place that prints it
 
 
 def describe_success(result: RunResult) -> list[str]:
@@ -43,10 +50,18 @@ def describe_success(result: RunResult) -> list[str]:
         name = name_run(result.dir)
         lines.append(f"  next     {epochal_command()} show {name}")
         if folds:
-            lines.append(f"           {epochal_command()} test {result.dir / 'folds' / '1'}")
-        elif result.steps:
+            name = str(result.dir / "folds" / "1")
+        if _can_be_tested(result.dir / "folds" / "1" if folds else result.dir):
             lines.append(f"           {epochal_command()} test {name}")
     return lines
+
+
+def _can_be_tested(folder: Path) -> bool:
+    """Whether ``epochal test`` finds weights, test data, and every part in the config."""
+    facts = durable.find_object(folder / "run.json")
+    is_described = not {"task", "model", "data"} & {*facts.get("given", ())}
+    has_data = "test" in facts.get("splits", ())
+    return is_described and has_data and (folder / FINAL_WEIGHTS).is_file()
 
 
 def _spread(result: RunResult, name: str) -> str:
