@@ -31,7 +31,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 def run_on_terminal(*words: str, cwd: Path, columns: int = 80) -> subprocess.CompletedProcess[str]:
     """Run ``epochal`` in the foreground of a terminal; both outputs come as ``stdout``."""
-    env = {"PATH": "/usr/bin:/bin", "TERM": "xterm-256color", "HOME": str(cwd)}
+    env = {"PATH": "/usr/bin:/bin", "TERM": "xterm-256color", "HOME": "/nowhere"}
     return forked.run("-c", _CODE, str(columns), *words, cwd=cwd, env=env)
 
 

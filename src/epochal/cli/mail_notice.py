@@ -20,6 +20,7 @@ def notify_of_mail(args: argparse.Namespace) -> None:
         return
     # Commands without a mailbox must not wait for this import.
     from epochal.records.mail.mailbox import Mailbox
+    from epochal.text.terminal import wrap
 
     with suppress(OSError):
         box = Mailbox(args.runs_dir)
@@ -31,4 +32,4 @@ def notify_of_mail(args: argparse.Namespace) -> None:
             if count
         ]
         if lines:
-            print("; ".join(lines), file=sys.stderr)
+            print("\n".join(wrap("; ".join(lines))), file=sys.stderr)

@@ -75,9 +75,9 @@ def _explain(error: OSError) -> str:
 def _print_error(text: str) -> None:
     """Print an error message with secrets and control characters removed."""
     from epochal.records.secrets import redact
-    from epochal.text.escape import escape_control
+    from epochal.text.error_output import print_error
 
-    print(escape_control(redact(text, is_code=True)), file=sys.stderr)
+    print_error(redact(text, is_code=True))
 
 
 def _replace_unencodable_characters() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from epochal.cli.draw.terminal import can_encode
+from epochal.text.terminal import can_encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from epochal.cli.draw.table import format_table, wrap
-from epochal.cli.draw.terminal import supports_colours
+from epochal.cli.draw.table import format_table
 from epochal.cli.pages.diff_causes import describe_code, describe_values
 from epochal.cli.pages.diff_results import describe_curves, describe_metrics, describe_replicates
 from epochal.cli.pages.diff_view import BOLD, DiffView
@@ -14,6 +13,7 @@ from epochal.records.compare import SECTIONS, describe_differences
 from epochal.records.folder.derived_fields import seconds_of, step_of, tag_of
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_seconds, format_value
+from epochal.text.terminal import supports_colours, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.sparkline import format_sparkline
-from epochal.cli.draw.table import display_width, format_table, shorten
-from epochal.cli.draw.terminal import terminal_width
+from epochal.cli.draw.table import format_table, shorten
 from epochal.errors import RecordError
 from epochal.records.compare.related_runs import RelatedRuns, find_related_runs
 from epochal.records.folder.derived_fields import (
@@ -39,6 +38,7 @@ from epochal.records.metrics.time_spent import (
 from epochal.records.query.result_table import read_time
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
+from epochal.text.terminal import display_width, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

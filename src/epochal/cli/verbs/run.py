@@ -10,6 +10,7 @@ from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_k
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.arguments import add_choices, add_resume_choices, read_choices
 from epochal.experiment.config.check_file import check_file
+from epochal.text.error_output import print_error
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
@@ -76,8 +77,8 @@ def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:
 def _print_mistakes(wrong: list[FileCheck], num_files: int) -> None:
     """Print every mistake once, even if several files share it."""
     for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
-        print(f"{problem}\n", file=sys.stderr)
+        print_error(f"{problem}\n")
     for one in wrong:
-        print(f"{one.path}: {format_count(len(one.problems), 'mistake')}", file=sys.stderr)
+        print_error(f"{one.path}: {format_count(len(one.problems), 'mistake')}")
     if num_files > 1:
         print("nothing was started", file=sys.stderr)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import print_wrapped
 from epochal.errors import ConfigError, Problem
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse

@@ -16,6 +16,7 @@ from epochal.check import SECTIONS
 from epochal.config import Config, Node, from_plain, load
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
 from epochal.experiment.config.choices import Choices, to_override, to_overrides
+from epochal.text.error_output import print_error
 from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def parse_args(
     try:
         return _parse(sys.argv[1:] if argv is None else list(argv), extend or updateParser)
     except EpochalError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - this is the user interface of a script
+        print_error(str(error))
         raise SystemExit(error.exit_code) from None
 
 

@@ -6,14 +6,16 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from epochal.errors import EpochalError
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
 from epochal.text.command import epochal_command, name_run
+from epochal.text.error_output import print_error
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
+from epochal.text.terminal import supports_colours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
 _LIBRARIES = (str(Path(__file__).parents[2]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
-_MIN_WIDTH, _MAX_WIDTH = 60, 100
+_MIN_WIDTH, _MAX_WIDTH = 30, 100
 _IN_WORKER = "Original Traceback (most recent call last):"
 
 
@@ -34,12 +36,12 @@ def show_failure(result: RunResult) -> None:
         return
     sys.stdout.flush()
     if result.reason == "config" and result.dir is None:
-        text = _redacted(result.message, result)  # mistakes, as `epochal check` lists them
+        print_error(_redacted(result.message, result))  # mistakes, as `epochal check` lists them
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
         lines = _redacted("\n".join(describe_failure(result)), result)
         text = _format_panel(f"run {result.status}{kind}", lines)
-    print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
+        print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
 
 
 def _redacted(text: str, result: RunResult) -> str:
@@ -151,7 +153,9 @@ def _format_panel(title: str, text: str) -> str:
         Padding(Text(line.strip()), (0, 0, 0, len(line) - len(line.lstrip())))
         for line in text.splitlines()
     ]
-    console = Console(file=sys.stderr, width=width, color_system=None)
+    colours: Literal["standard"] | None = "standard" if supports_colours(sys.stderr) else None
+    console = Console(file=sys.stderr, width=width, color_system=colours)
     with console.capture() as printed:
-        console.print(Panel(Group(*lines), title=Text(title), title_align="left"))
+        heading = Text(title, "bold red")
+        console.print(Panel(Group(*lines), title=heading, title_align="left", border_style="red"))
     return printed.get().rstrip()

@@ -12,19 +12,23 @@ from epochal.experiment.record.failure import describe_progress
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_count, format_value
+from epochal.text.terminal import wrap
 
 if TYPE_CHECKING:
     from epochal.engine import RunResult
 
 
 FINAL_WEIGHTS = Path("checkpoints", FINAL_WEIGHTS_FILE)
+_COPIED = ("  record ", "  next ", "    ")
 _QUIET = ("warning", "error", "critical")
 
 
 def show_success(result: RunResult) -> None:
     """Print the summary of a successful run, unless ``log.level`` wants warnings only."""
     if result.ok and result.config.get("log", {}).get("level") not in _QUIET:
-        print("\n".join(describe_success(result)))  # noqa: T201 - the one place that prints it
+        for line in describe_success(result):
+            is_copied = line.startswith(_COPIED)  # a path or a command stays one line
+            print("\n".join([line] if is_copied else wrap(line)))  # noqa: T201 - the only place
 
 
 def describe_success(result: RunResult) -> list[str]:

@@ -152,10 +152,10 @@ def test_failure_is_framed_on_standard_error(
     ]
 
 
-def test_frame_is_drawn_in_ascii_and_between_60_and_100_columns(
+def test_frame_is_drawn_in_ascii_and_between_30_and_100_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for columns, width in ((10, 60), (80, 80), (500, 100)):
+    for columns, width in ((10, 30), (40, 40), (80, 80), (500, 100)):
         stream = io.BytesIO()
         monkeypatch.setattr("sys.stderr", io.TextIOWrapper(stream, encoding="ascii"))
         monkeypatch.setenv("COLUMNS", str(columns))
