@@ -351,7 +351,7 @@ def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> No
 
 def _record_options(values: dict[str, Any]) -> RecordOptions:
     return RecordOptions(
-        log_dir=Path(values["log_dir"]),
+        log_dir=Path(values["log_dir"]).expanduser(),
         exact=values["exact"],
         log_file=values["log_file"],
         subdirs=tuple(values["subdirs"]),
