@@ -12,11 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMANDS = (
-    "check config.yaml",
     "check config.yaml optim.lrr=1 model.dropout=[1,2,3] train.evaluate_every=1ep",
     "plan config.yaml",
     "runs",
-    "show FIRST",
     "diff last FIRST",
     "mail",
 )
