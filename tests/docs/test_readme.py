@@ -10,6 +10,7 @@ import pytest
 import forked
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+TASK_PAGE = (Path(__file__).parents[2] / "docs" / "task.md").read_text(encoding="utf-8")
 CODE = README.split("```python\n", 1)[1].split("```", 1)[0]
 SHOWN = re.findall(r"^    \d\d:\d\d:\d\d (.*)$", README, re.MULTILINE)
 SUMMARY = re.search(r"^    (finished .*\n(?:      .*\n)+)", README, re.MULTILINE)
@@ -75,7 +76,8 @@ def test_config_of_a_hugging_face_model_trains(tmp_path: Path) -> None:
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    for name, text in re.findall(r"<!-- file: (words/.*) -->\n```\w+\n([\s\S]*?)```", README):
+    files = r"<!-- file: (words/.*) -->\n```\w+\n([\s\S]*?)```"
+    for name, text in re.findall(files, README + TASK_PAGE):
         (project / name).write_text(text)
     words = ("run", "words/gpt2.yaml", "--fast", "--device", "cpu")
     done = forked.run("-c", _RUN, str(library.parent), *words, cwd=project)
