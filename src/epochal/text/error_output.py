@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from epochal.text.escape import escape_control
@@ -24,20 +25,29 @@ def print_error(text: str) -> None:
     print("\n".join(_format(lines)), file=sys.stderr)  # noqa: T201 - where errors are shown
 
 
+def cut_quotes(lines: list[str], width: int) -> list[str]:
+    """The lines, with only that part of a quoted line which fits around the carets below it."""
+    shown = list(lines)
+    for number, (line, carets) in enumerate(pairwise(lines)):
+        if _CARETS.fullmatch(carets):
+            shown[number : number + 2] = _cut(line, carets, width)
+    return shown
+
+
 def _format(lines: list[str]) -> Iterator[str]:
     width, has_colours = terminal_width(sys.stderr), supports_colours(sys.stderr)
+    lines = cut_quotes(lines, width)
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        if _CARETS.fullmatch(following):  # both at once, so that the carets stay below the word
-            quoted, carets = _cut(line, following, width)
-            yield quoted
-            yield _paint(carets, RED) if has_colours else carets
-        elif not _CARETS.fullmatch(line):
+        if _CARETS.fullmatch(following):
+            yield line
+        elif _CARETS.fullmatch(line):
+            yield _paint(line, RED) if has_colours else line
+        else:
             for number, part in enumerate(wrap(line, width)):
                 yield _paint_line(line, part, number) if has_colours else part
 
 
 def _cut(line: str, carets: str, width: int) -> tuple[str, str]:
-    """The part of a quoted line around the carets that fits."""
     room, first = max(width - _INDENT, 8), carets.index("^")
     text, marks = line[_INDENT:], carets[_INDENT:]
     start = max(0, min(first - _INDENT - room // 3, len(text) - room))

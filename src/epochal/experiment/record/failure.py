@@ -12,7 +12,7 @@ from epochal.errors import EpochalError
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
 from epochal.text.command import epochal_command, name_run
-from epochal.text.error_output import print_error
+from epochal.text.error_output import cut_quotes, print_error
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
 from epochal.text.terminal import supports_colours
@@ -27,6 +27,7 @@ _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', r
 _LIBRARIES = (str(Path(__file__).parents[2]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
 _MIN_WIDTH, _MAX_WIDTH = 30, 100
+_FRAME_WIDTH = 4
 _IN_WORKER = "Original Traceback (most recent call last):"
 
 
@@ -151,7 +152,7 @@ def _format_panel(title: str, text: str) -> str:
     width = min(max(shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH), _MAX_WIDTH)
     lines = [  # padding, not spaces: wrapped lines keep the indentation
         Padding(Text(line.strip()), (0, 0, 0, len(line) - len(line.lstrip())))
-        for line in text.splitlines()
+        for line in cut_quotes(text.splitlines(), width - _FRAME_WIDTH)
     ]
     colours: Literal["standard"] | None = "standard" if supports_colours(sys.stderr) else None
     console = Console(file=sys.stderr, width=width, color_system=colours)

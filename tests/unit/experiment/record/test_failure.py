@@ -16,7 +16,7 @@ import pytest
 import epochal as ep
 from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
-from epochal.errors import ConfigError, DataError, Problem, TaskError
+from epochal.errors import ConfigError, DataError, Place, Problem, TaskError
 from epochal.experiment.record.failure import describe_failure, show_error, show_failure
 from epochal.text.formatting import format_seconds
 
@@ -150,6 +150,19 @@ def test_failure_is_framed_on_standard_error(
         "│     word word word word word word word word word word    │",
         "╰──────────────────────────────────────────────────────────╯",
     ]
+
+
+def test_carets_stay_below_their_word_in_the_frame(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    line = "model: {type: shop.Net, width: 3, config: {depth: 4, n_emd: 64}}"
+    place = Place("a.yaml", 1, line.index("n_emd") + 1, line, len("n_emd"))
+    show_failure(result_of_error(ConfigError(Problem("model", "b", place)), dir=Path("runs/a")))
+    rows = capsys.readouterr().err.splitlines()
+    (carets,) = [row for row in rows if "^" in row]
+    quoted = rows[rows.index(carets) - 1]
+    assert quoted[carets.index("^") :][:5] == "n_emd"
 
 
 def test_frame_is_drawn_in_ascii_and_between_30_and_100_columns(
