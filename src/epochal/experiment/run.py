@@ -16,8 +16,8 @@ from epochal.experiment.config.check_file import ALL_VARIANTS, CheckedConfig
 from epochal.experiment.config.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.record.failure import show_failure
+from epochal.experiment.record.open_record import find_withheld_secrets
 from epochal.experiment.record.success import FINAL_WEIGHTS
-from epochal.experiment.record.withheld_secrets import find_withheld_secrets
 from epochal.experiment.resume.resume_plan import (
     get_expanded_config,
     get_training_record,
@@ -27,7 +27,7 @@ from epochal.experiment.resume.resume_plan import (
     split_checkpoint_name,
 )
 from epochal.records import RunRecord, find_runs, read_run
-from epochal.records.layout.config_leaves import iter_leaves
+from epochal.records.layout.coerce import iter_leaves
 from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:

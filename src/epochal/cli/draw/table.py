@@ -36,11 +36,7 @@ def format_table(
     On a narrow terminal, names are shortened; columns that still do not fit follow in a second
     block, which repeats the first column. Numbers are never cut.
 
-    Args:
-        header: The titles of the columns.
-        rows: As many cells each.
-        width: Maximum width of a line; by default that of the terminal.
-        has_prose: The last column holds sentences, which are wrapped and not shortened.
+    With ``has_prose`` the last column holds sentences, which are wrapped and not shortened.
     """
     limit = width or terminal_width()
     table = [[escape_control(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]

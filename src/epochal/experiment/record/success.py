@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.checkpoint.initial_weights import FINAL_WEIGHTS_FILE
+from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.command import epochal_command, name_run
