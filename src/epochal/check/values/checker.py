@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 from epochal.check.signatures.parameters import Opaque, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.object_types import find_misfits, spec_hint
-from epochal.check.values.other_frameworks import length_hint
+from epochal.check.values.other_frameworks import length_hint, meant_argument
 from epochal.check.values.report import Default
 from epochal.check.values.types import (
     describe_type,
@@ -139,10 +139,11 @@ class ConfigChecker:
     def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
         """Report an unknown key; returns the known key that was probably meant."""
         known = [item.name for signature in signatures for item in signature.parameters]
-        close = nearest(key, known)
+        meant = meant_argument(key)
+        close = meant if meant in known else nearest(key, known)
         owner = signatures[-1].owner
         word = "argument" if len(signatures) > 1 else "key"
-        hint = suggest_known(key, known)
+        hint = f"did you mean {meant!r}?" if close == meant else suggest_known(key, known)
         if path == f"train.{key}":
             hint = length_hint(key, child) or hint
         self.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
@@ -205,7 +206,7 @@ class ConfigChecker:
             self._check_instances(path, node, parameter, owner)
             return self.nested(path, node)
         what, _, accepted = wrong.partition("; ")
-        hint = accepted or hint_for(node, parameter.annotation)
+        hint = accepted or hint_for(node, parameter.annotation, parameter.default)
         if owner and not owner.startswith("section"):
             what = f"{what} (argument {parameter.name!r} of {owner})"
         place = find_problem_place(node, parameter.annotation)
@@ -216,9 +217,10 @@ class ConfigChecker:
         """Report plain values where the signature requires an object."""
         finder = self.registry.finder
         for below, value, wanted in find_misfits(node, parameter, finder):
-            what = f"expected an object of {wanted}, got {show(value.value)}"
+            got = "a mapping without type" if value.is_mapping else show(value.value)
+            what = f"expected an object of {wanted}, got {got}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
-            hint = spec_hint(value.value, wanted, finder)
+            hint = spec_hint(value, wanted, finder)
             self.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:

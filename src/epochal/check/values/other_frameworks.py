@@ -24,6 +24,19 @@ _SECTIONS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("net", "network"), "model"),
     }
 )
+_ARGUMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("learning_rate", "base_lr", "max_lr"), "lr"),
+        **dict.fromkeys(("wd", "l2", "l2_reg"), "weight_decay"),
+        **dict.fromkeys(("max_grad_norm", "grad_clip", "gradient_clip_val", "clip_grad"), "clip"),
+        **dict.fromkeys(
+            ("accumulate_grad_batches", "gradient_accumulation_steps", "grad_accum"), "accumulate"
+        ),
+        **dict.fromkeys(("bs", "batchsize", "train_batch_size"), "batch_size"),
+        "num_workers": "workers",
+    }
+)
+_DEVICES = ("device", "devices", "gpu", "gpus", "gpu_ids", "cuda", "accelerator")
 _EPOCHS = ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs")
 _STEPS = ("steps", "max_steps", "num_steps", "iterations", "max_iters", "num_iters", "total_steps")
 _FOLDERS = ("work_dir", "log_dir", "output_dir", "save_dir", "default_root_dir")
@@ -34,6 +47,11 @@ def meant_section(name: str) -> str:
     return _SECTIONS.get(name.lower(), "")
 
 
+def meant_argument(name: str) -> str:
+    """The argument or key that other frameworks call ``name``; empty if there is none."""
+    return _ARGUMENTS.get(name.lower(), "")
+
+
 def section_hint(name: str, node: Node) -> str:
     """What to write for a top-level key that belongs into a section; else empty."""
     length = length_hint(name, node)
@@ -41,6 +59,8 @@ def section_hint(name: str, node: Node) -> str:
         return length.replace("write for: ", "write train.for: ")
     if name.lower() in _FOLDERS:
         return f"write record: {{log_dir: {node.value}}}"
+    if name.lower() in _DEVICES:
+        return "choose it for each run: --device cuda:0, or device='cuda:0' in Python"
     return "write optim: {lr: ...}" if name in ("lr", "learning_rate") else ""
 
 
