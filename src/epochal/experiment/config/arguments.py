@@ -217,7 +217,7 @@ def add_checkpoint_choices(parser: argparse.ArgumentParser) -> None:
 def add_device_choice(parser: argparse.ArgumentParser) -> None:
     """Declare the device, for verbs that build parts."""
     parser.add_argument(
-        "--device", metavar="D", help="cpu, cuda, cuda:1, ... (default: the best one)"
+        "--device", metavar="D", help="cpu, cuda, cuda:1 or just 1, ... (default: the best one)"
     )
 
 
