@@ -98,7 +98,9 @@ def _add_line(path: Path, target: Path) -> str:
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     relative = Path(os.path.relpath(target.resolve(), path.parent)).as_posix()
     line = f"{_LINE}{relative}"
-    path.write_bytes(f"{mark}{line}{end}{text.removeprefix(mark)}".encode())
+    mode = path.stat().st_mode
+    durable.write_bytes(path, f"{mark}{line}{end}{text.removeprefix(mark)}".encode())
+    path.chmod(mode)
     return f"added {line}"
 
 

@@ -71,6 +71,7 @@ def test_install_writes_the_schema_and_the_line_of_the_editor(shop: Path, epocha
     (shop / "runs/shop/20260101-000000-abcd").mkdir(parents=True)
     (shop / "runs/shop/20260101-000000-abcd/config.yaml").write_text("model: a.B\n")
     before = (shop / "config.yaml").read_text()
+    (shop / "config.yaml").chmod(0o640)
     done = epochal("schema", "--install")
     assert done.code == 0, done.err
     assert ".epochal-schema.json: written" in done.out
@@ -80,6 +81,7 @@ def test_install_writes_the_schema_and_the_line_of_the_editor(shop: Path, epocha
         in schema["definitions"]["model"]["else"]["properties"]["type"]["anyOf"][0]["enum"]
     )
     assert (shop / "config.yaml").read_text() == f"{LINE}.epochal-schema.json\n{before}"
+    assert (shop / "config.yaml").stat().st_mode & 0o777 == 0o640
     other = (shop / "more/other.yml").read_bytes()
     line = f"{LINE}../.epochal-schema.json".encode()
     assert other == b"\xef\xbb\xbf" + line + b"\r\nmodel: a.B\r\ntask: a.C\r\n"
