@@ -9,6 +9,8 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from epochal.engine.create_run import create_run
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
@@ -33,13 +35,15 @@ class Logger(NamedTuple):
 
 def begin_epochal(folder: Path) -> tuple[Any, Callable[[], object]]:
     """``run.log`` of a real run, as hooks and users call it."""
-    from epochal.engine import Run
-    from epochal.engine.parts import Environment, Parts
+    from epochal.engine.parts import Parts
+    from epochal.engine.run.environment import Environment
     from epochal.records import RunFolder, RunWriter
     from epochal.testing import TinyModel, TinyTask
 
     writer = RunWriter(RunFolder(folder))
-    run = Run(Parts(task=TinyTask(), model=TinyModel()), environment=Environment(writer=writer))
+    run = create_run(
+        Parts(task=TinyTask(), model=TinyModel()), environment=Environment(writer=writer)
+    )
     return run.log, writer.close
 
 

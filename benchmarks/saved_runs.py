@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader, Dataset
 
 import epochal as ep
 from epochal.checkpoint import snapshot_to_host
-from epochal.engine.state.saver import request_save
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +101,7 @@ class _Watch(ep.Hook):
             (self.stall.beside if self._is_writing else self.stall.ordinary).append(seconds)
         if run.step % self.period == 0 and not self._is_writing:
             self.stall.copies.append(time_copy(run.model))
-            request_save(run, "benchmark")
+            run.request_save("benchmark")
             self._is_asked = True
         self._begun = time.perf_counter()
 
@@ -151,7 +150,7 @@ class _Saves(ep.Hook):
     def step_end(self, run: ep.Run) -> None:
         """Request a save at the chosen steps."""
         if run.step in self.steps:
-            request_save(run, "benchmark")
+            run.request_save("benchmark")
 
 
 class _FirstStep(ep.Hook):

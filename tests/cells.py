@@ -28,11 +28,12 @@ from epochal.engine import (
     TorchSchedule,
     Warmup,
 )
+from epochal.engine.create_run import create_run
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.interfaces.stage import Plateau, Stage
+from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
-from epochal.engine.stages.stage import Plateau, Stage
-from epochal.engine.step.loss import Loss, LossTerm
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.mixing import CutMix, Mixup
 from epochal.hooks.recording import Recording
@@ -388,4 +389,4 @@ def build(
         optim=OptimOptions(accumulate=accumulate, clip=given.get("clip"), noise=given.get("noise")),
         log=LogOptions(grad_norm=optimizer is not lbfgs and given.get("stages") is not SCHEDULED),
     )
-    return Run(parts, options, Environment(**setting, **place))
+    return create_run(parts, options, Environment(**setting, **place))

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from epochal.components.average import Ema
 from epochal.engine import Environment, Monitor, Options, Parts, Run, Task, Train
+from epochal.engine.create_run import create_run
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
@@ -112,7 +113,7 @@ def full_run(
         optim=OptimOptions(clip=1.0),
         log=LogOptions(grad_norm=True),
     )
-    return Run(parts, options, Environment(writer=Ledger(), device=device, dir=dir))
+    return create_run(parts, options, Environment(writer=Ledger(), device=device, dir=dir))
 
 
 def take_by_hand(loader: DataLoader, *, clip: bool, **optim: Any) -> Iterator[None]:

@@ -17,7 +17,7 @@ from epochal.records.mail.mailbox import make_id
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.mail import Mailbox
+    from epochal.records.mail.mailbox import Mailbox
 
 RUN = "shop/digits/20261115-031200-a3f9"
 

@@ -27,9 +27,9 @@ from epochal.checkpoint import (
 )
 from epochal.engine import Hook, Run, Train
 from epochal.engine.execute import execute
-from epochal.engine.parts import ResumePoint
+from epochal.engine.interfaces.run import ResumePoint
 from epochal.engine.state.run_state import collect_state
-from epochal.engine.state.saver import request_save
+from epochal.engine.state.saver import Saver
 from epochal.records import NullWriter
 from epochal.records.folder.checkpoint_manifests import CheckpointManifest, find_newest_checkpoint
 
@@ -91,8 +91,8 @@ class Asking(Hook):
         self.digests: dict[str, str] = {}
 
     def step_end(self, run: Run) -> None:
-        if isinstance(run.saver, Keeper):
-            request_save(run, "asked")
+        if isinstance(run.find_part(Saver), Keeper):
+            run.request_save("asked")
 
     def run_end(self, run: Run) -> None:
         run.meter.deliver()
@@ -119,7 +119,7 @@ def follow(build: Build) -> Outcome:
     keeper, asking, notes = Keeper(), Asking(), Notes()
     run = build({"writer": notes})
     run.events.add_hook(asking)
-    run.saver = keeper  # type: ignore[assignment]  # it has what the engine uses
+    run.set_part(Saver, keeper)  # type: ignore[arg-type]  # it has what the engine uses
     execute(run, Train(), raise_errors=True)
     return Outcome(asking.digests, notes.points, keeper.kept)
 

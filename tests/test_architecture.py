@@ -39,7 +39,7 @@ RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice on
 
 
 EXTENSION_POINTS = {
-    "epochal.engine.optim.average.Average",
+    "epochal.engine.interfaces.average.Average",
     "epochal.engine.interfaces.hook.Hook",
     "epochal.engine.optim.rate.Rate",
     "epochal.engine.interfaces.metric.Metric",
@@ -262,10 +262,6 @@ def test_no_folder_has_too_many_modules() -> None:
     assert {name_of(path): count for path, count in counts.items() if count > MAX_MODULES} == {}
 
 
-TYPE_OF_RUN = "epochal.engine.run"
-"""Exception: folders of the engine name the type of the run that the engine's top module makes."""
-
-
 def folder_imports() -> dict[str, set[str]]:
     """The folders that each folder imports from, typed imports included.
 
@@ -280,7 +276,7 @@ def folder_imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module, path in NAMED.items():
         imports = found.setdefault(folder_of(module), set())
-        for target in findings_of(path).imports - {TYPE_OF_RUN}:
+        for target in findings_of(path).imports:
             is_export = path.name == "__init__.py" and target.startswith(f"{module}.")
             if not is_export and folder_of(target) != folder_of(module):
                 imports.add(folder_of(target))

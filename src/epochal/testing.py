@@ -19,20 +19,24 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import EVENTS, Hook
 from epochal.engine.interfaces.monitor import Monitor
-from epochal.engine.interfaces.options import LogOptions, TrainOptions
+from epochal.engine.interfaces.options import LogOptions, Options, TrainOptions
 from epochal.engine.interfaces.task import Task
-from epochal.engine.parts import Environment, Options, Parts
-from epochal.engine.run import Run
+from epochal.engine.parts import Parts
+from epochal.engine.run.engine_run import engine_run
 from epochal.engine.runner import Predict, Runner, Test, Train
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.result import RunResult
+    from epochal.engine.run.engine_run import EngineRun
+    from epochal.engine.run.environment import Environment
 
     Batch = dict[str, Tensor]
 
@@ -144,7 +148,7 @@ def tiny_run(
     monitor: str | None = "+val/acc",
     options: Options | None = None,
     setting: Environment | None = None,
-) -> Run:
+) -> EngineRun:
     """A run of two short epochs, ready for ``carry_out``."""
     if model is None:
         torch.manual_seed(0)
@@ -156,7 +160,7 @@ def tiny_run(
         hooks=hooks,
         monitor=None if monitor is None else Monitor.parse(monitor),
     )
-    return Run(parts, options or short_options(), setting)
+    return create_run(parts, options or short_options(), setting)
 
 
 def short_options(*, log: LogOptions | None = None, **train: object) -> Options:
@@ -167,7 +171,7 @@ def short_options(*, log: LogOptions | None = None, **train: object) -> Options:
 
 def carry_out(run: Run, runner: Runner | None = None) -> RunResult:
     """Execute a run with ``runner``, by default training; errors are raised."""
-    return execute(run, runner or Train(), raise_errors=True)
+    return execute(engine_run(run), runner or Train(), raise_errors=True)
 
 
 class HookConformance:
@@ -180,7 +184,7 @@ class HookConformance:
         """A new hook."""
         raise NotImplementedError("define make(self) in the subclass")
 
-    def make_run(self, *hooks: object) -> Run:
+    def make_run(self, *hooks: object) -> EngineRun:
         """A run in which the hook can act."""
         return tiny_run(*hooks)
 
@@ -248,7 +252,7 @@ class TaskConformance:
         """A new model for the task; the same weights each time."""
         raise NotImplementedError("define make_model(self) in the subclass")
 
-    def make_run(self, *hooks: object) -> Run:
+    def make_run(self, *hooks: object) -> EngineRun:
         """A run of two batches per loader."""
         options = short_options(for_="1ep", limit_batches=2, eval_loss=False)
         return tiny_run(

@@ -19,14 +19,13 @@ from epochal.engine.interfaces.options import (
 )
 from epochal.hooks.banner import Banner
 from epochal.hooks.console import Console
-from epochal.hooks.csv_log import CsvLog
 from epochal.hooks.early_stopping import EarlyStopping
-from epochal.hooks.final_weights import FinalWeights
-from epochal.hooks.json_lines import JsonLines
 from epochal.hooks.mixing import CutMix, Mixup
 from epochal.hooks.mlflow import MLflow
+from epochal.hooks.points_file import CsvLog, JsonLines
 from epochal.hooks.profiler import Profiler
 from epochal.hooks.recording import Recording
+from epochal.hooks.safetensors_export import FinalWeights
 from epochal.hooks.tensorboard import TensorBoard
 from epochal.hooks.time_report import TimeReport
 from epochal.hooks.wandb import WandB

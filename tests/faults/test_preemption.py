@@ -13,11 +13,12 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.engine import Environment, Parts, Run, Train
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
-from epochal.engine.interfaces.options import TrainOptions
-from epochal.engine.parts import Options
+from epochal.engine.interfaces.options import Options, TrainOptions
 from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.runner import _evaluate_due
+from epochal.engine.state.saver import Saver
 from epochal.hooks.recording import Recording
 from epochal.testing import CLASSES, FEATURES, TinyModel, TinyTask
 from resume import Keeper, Notes, Outcome, assert_same, follow, resume
@@ -59,7 +60,7 @@ def build(setting: dict[str, Any]) -> Run:
         hooks=[Recording(every="3st")],
     )
     options = Options(train=TrainOptions(for_="2ep", eval_every="3st", sanity_batches=0))  # type: ignore[arg-type]  # as users write it
-    return Run(parts, options, Environment(**setting))
+    return create_run(parts, options, Environment(**setting))
 
 
 class Lines:
@@ -88,7 +89,7 @@ class Lines:
 def carry_out(lines: Lines) -> tuple[Keeper, Notes, RunResult]:
     keeper, notes = Keeper(), Notes()
     run = build({"writer": notes})
-    run.saver = keeper  # type: ignore[assignment]  # it has what the engine uses
+    run.set_part(Saver, keeper)  # type: ignore[arg-type]  # it has what the engine uses
     # Before the run installs its handler, a signal would end pytest.
     run.on("setup", lambda: sys.settrace(lines.trace), priority=-1)
     run.on("teardown", lambda: sys.settrace(None), priority=10**6)

@@ -252,6 +252,31 @@ class Reading(Points):
         return {"top": (out.max().item(), 1)}  # reads a value
 
 
+class Waiting(Points):
+    """Waits for the device, which makes a capture invalid, for batches of these sizes."""
+
+    sizes = range(1000)
+
+    def batch_loss(self, out: Tensor, batch: dict[str, Tensor]) -> dict[str, Any]:
+        if len(batch["label"]) in self.sizes:
+            torch.cuda.synchronize()
+        return super().batch_loss(out, batch)
+
+
+class Recurrent(nn.Module):
+    """Dropout between the layers, which cuDNN draws."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.lstm = nn.LSTM(1, WIDTH, num_layers=2, dropout=0.2, batch_first=True)
+        self.dropout = nn.Dropout(0.2)
+        self.leave = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.leave(self.dropout(self.lstm(x[:, :, None])[0][:, -1]))
+
+
 class Growing(Points):
     calls = 0
 
@@ -337,6 +362,14 @@ REFUSALS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         r"test_capture.py:\d+ \(`if loss > 0.5:",
     ),
     "a value that the task reads": (lambda: {"task": Reading()}, r"test_capture.py:\d+ .*item()"),
+    "a wait for the device": (
+        lambda: {"task": Waiting()},
+        r"test_capture.py:\d+ \(`torch.cuda.synchronize",
+    ),
+    "dropout that cuDNN draws": (
+        lambda: {"model": Recurrent()},
+        "dropout between the layers of model.lstm has its own generator in cuDNN",
+    ),
     "a counter of the task": (lambda: {"task": Growing()}, "Growing.calls changes in the step"),
     "the position of the run": (lambda: {"task": Annealing()}, "run.step is read in .*test_capt"),
     "random numbers of Python": (lambda: {"task": Mixing()}, "from Python's random"),
@@ -383,6 +416,46 @@ def test_refused_capture_falls_back_to_eager_steps(
     for name, weight in kept.weights.items():
         assert torch.equal(weight, seen.weights[name]), name
     assert refused.metrics == eager.metrics
+
+
+class HiddenRecurrent(Points):
+    """Has an LSTM that no look at the model finds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.front = Recurrent().cuda()
+
+    def batch_forward(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        return model(batch["x"]) + self.front(batch["x"])
+
+
+def test_a_failed_capture_leaves_nothing_behind() -> None:
+    def fail() -> int:
+        for task in (Waiting, HiddenRecurrent):
+            _, seen = train("auto", task=task)
+            assert seen.choices["step"] == "eager", task
+            assert torch.cuda.current_stream() == torch.cuda.default_stream(), task
+        block = torch.empty(2**24, dtype=torch.uint8, device="cuda")
+        block.record_stream(torch.cuda.Stream())
+        del block, seen
+        torch.cuda.synchronize()
+        torch.empty(1, device="cuda")  # frees the block, unless a capture is under way
+        return torch.cuda.memory_allocated()
+
+    used = fail()  # and what libraries keep from their first time
+    assert fail() <= used + 2**20
+    assert_same_bits(dict)
+
+
+def test_a_further_shape_whose_capture_fails_leaves_the_other_graphs_as_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class WaitingAtTheEnd(Waiting):
+        sizes = range(16)  # the last batch of an epoch is short
+
+    caplog.set_level(logging.INFO)
+    assert_same_bits(lambda: {"task": WaitingAtTheEnd})
+    assert "a further shape of batches stays eager: " in caplog.text
 
 
 @pytest.mark.parametrize("step", ["graph", "compile"])

@@ -9,7 +9,8 @@ import torch
 
 from epochal.engine.execute import execute
 from epochal.engine.measure.meter import Meter
-from epochal.engine.measure.variables import request_variables
+from epochal.engine.run.variables import request_variables
+from epochal.engine.step.updater import Updater
 from hot_path import Measured, Stepwise, full_run, is_ordinary
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def test_means_on_the_device_equal_those_on_the_host() -> None:
 
 def test_device_variables_are_recorded_without_waiting() -> None:
     run = run_of(Measured(), "eager")
-    run.updater.bind(run)  # the rates are known from here on
+    run.part(Updater).bind(run)  # the rates are known from here on
     number = torch.tensor(3.0, device="cuda", requires_grad=True)
     run.variables["own"] = lambda: number * 2
     torch.cuda.synchronize()

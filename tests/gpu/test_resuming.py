@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.components.average import Ema
 from epochal.engine import Environment, Monitor, Options, Parts, Run, Task
+from epochal.engine.create_run import create_run
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.hooks.recording import Recording
 from resume import assert_resumes_everywhere
@@ -59,7 +60,7 @@ def build(setting: dict[str, Any], **engine: Any) -> Run:
         optim=OptimOptions(clip=1.0),
         log=LogOptions(grad_norm=True),
     )
-    return Run(parts, options, Environment(device="cuda", **setting))
+    return create_run(parts, options, Environment(device="cuda", **setting))
 
 
 @pytest.mark.parametrize(

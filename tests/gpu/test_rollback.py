@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.components.average import Ema
-from epochal.engine import Environment, Options, Parts, Run, Task, Train
+from epochal.engine import Environment, Options, Parts, Task, Train
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import (
     CheckpointOptions,
@@ -83,7 +84,7 @@ def train(
         optim=OptimOptions(clip=1.0),
     )
     setting = Environment(device="cuda", writer=events, checkpoint_dir=folder)
-    run = Run(parts, options, setting)
+    run = create_run(parts, options, setting)
     result = execute(run, Train(), raise_errors=True)
     ended = torch.cat([one.detach().flatten() for one in model.state_dict().values()])
     return result, ended, events, dict(run.choices)

@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from epochal.engine import Environment, Options, Parts, Run, Task
+from epochal.engine.create_run import create_run
 from epochal.engine.interfaces.options import OptimOptions, TrainOptions
 from resume import assert_resumes_everywhere, assert_same, follow, resume
 
@@ -112,7 +113,7 @@ def build(
     parts = Parts(task=task, model=model, optimizer=torch.optim.Adam(model.parameters(), lr=0.01))
     train = TrainOptions(**({"for_": "2ep", "eval_every": "2st"} | options))
     sections = Options(optim=OptimOptions(accumulate=accumulate), train=train)
-    return Run(parts, sections, Environment(**setting))
+    return create_run(parts, sections, Environment(**setting))
 
 
 @pytest.mark.parametrize("kind", LOADERS)

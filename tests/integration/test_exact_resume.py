@@ -12,6 +12,7 @@ from cells import CELLS, build
 from epochal.checkpoint import read_checkpoint, write_checkpoint
 from epochal.engine import Train
 from epochal.engine.execute import execute
+from epochal.engine.state.saver import Saver
 from epochal.records import read_run
 from resume import (
     Asking,
@@ -75,7 +76,7 @@ def hop(make: Build, folder: Path, steps: int) -> tuple[Outcome, int]:
         asking, deadly = Asking(), Deadly(folder, first, steps)
         run = make(setting)
         run.events.add_hook(asking)
-        run.saver = deadly  # type: ignore[assignment]  # it has what the engine uses
+        run.set_part(Saver, deadly)  # type: ignore[arg-type]  # it has what the engine uses
         try:
             execute(run, Train(), raise_errors=True)
         except Killed:

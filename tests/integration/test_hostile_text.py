@@ -10,7 +10,8 @@ import pytest
 
 from comparing import keep_code, make_run
 from epochal import durable
-from epochal.records.mail import Mailbox, MailContent, compose
+from epochal.records.mail.compose import MailContent, compose
+from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import queue_mail, read_outbox
 from epochal.text.escape import escape_control
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from epochal.engine import Options, Parts, Run
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import TrainOptions
 from epochal.engine.loop import take_steps
@@ -107,7 +108,7 @@ def plain_run() -> Run:
     """A run without hooks, after one epoch."""
     model = network()
     options = Options(train=TrainOptions(for_="9ep", eval_every=0, sanity_batches=0))
-    run = Run(Parts(task=Pairs(), model=model, optimizer=optimizer_of(model)), options)
+    run = create_run(Parts(task=Pairs(), model=model, optimizer=optimizer_of(model)), options)
     run.bind()
     Train().prepare(run)
     run.plan.start(run)
@@ -191,7 +192,7 @@ def test_weights_equal_those_of_the_hand_written_loop() -> None:
     run = plain_run()
     task, model = Pairs(), network()
     optimizer = optimizer_of(model)
-    for microbatches in Run(Parts(task=task, model=model)).feed.epoch(0):
+    for microbatches in create_run(Parts(task=task, model=model)).feed.epoch(0):
         loss = torch.nn.functional.cross_entropy(model(microbatches[0][0]), microbatches[0][1])
         optimizer.zero_grad()
         loss.backward()

@@ -14,7 +14,7 @@ import pytest
 
 from epochal.records import RunRecord, read_run
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
-from epochal.records.metrics.row_format import POINT_FIELDS
+from epochal.records.metrics.points import POINT_FIELDS
 from killing import Ended, Server
 from resume import results_of
 from small_project import run_folders, write, write_shop

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.mail import Mailbox
+from epochal.records.mail.mailbox import Mailbox
 from forked import Child
 from mail_servers import Hook, http_server
 from small_project import run_folders, write

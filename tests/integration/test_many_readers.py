@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from epochal.records.folder import machine
 from epochal.records.index import Index
-from epochal.records.index.verify import find_index_errors
-from epochal.records.machine import mounts
+from epochal.records.index.index import find_index_errors
 from forked import Child
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ WRITERS, READERS, RUNS = 16, 4, 3
 START = """
 import sys
 from pathlib import Path
-from epochal.records.machine import mounts
+from epochal.records.folder import machine
 root, name = Path(sys.argv[1]), sys.argv[2]
-mounts.MOUNTS = root.parent / "mounts"
+machine.MOUNTS = root.parent / "mounts"
 """
 
 WRITE = f"""{START}
@@ -64,7 +64,7 @@ def test_sixteen_writers_and_four_readers_never_wait_for_a_lock(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mounts").write_text(f"x / {kind} rw 0 0\n")
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(machine, "MOUNTS", tmp_path / "mounts")
     root = tmp_path / "runs"
     root.mkdir()
     readers = [Child("-c", READ, str(root), f"reader {i}") for i in range(READERS)]

@@ -16,8 +16,8 @@ import forked
 from epochal.checkpoint import read_checkpoint
 from epochal.errors import CheckpointError
 from epochal.records import RunRecord, read_run
-from epochal.records.alive.lease import holding_lease
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.layout.alive import holding_lease
 from epochal.testing import TinyModel
 from resume import results_of
 from small_project import Command, run_folders, tree, write
@@ -26,13 +26,14 @@ DYING = """
 import os
 from pathlib import Path
 import epochal as ep
+from epochal.engine.state.saver import Saver
 from shop.parts import Points
 
 class Dying(ep.Hook):
     '''Kills the process after the step that the environment names.'''
     def step_end(self, run):
         if os.environ.get("DIES_AT") == str(run.step):
-            run.saver.finish(run)
+            run.find_part(Saver).finish(run)
             os._exit(9)
 
 class Sized(Points):

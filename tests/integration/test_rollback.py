@@ -14,9 +14,8 @@ from epochal.checkpoint import read_checkpoint
 from epochal.engine import Hook, Train
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import CheckpointOptions
-from epochal.engine.parts import ResumePoint
+from epochal.engine.interfaces.run import ResumePoint
 from epochal.engine.process.signals import PREEMPTED
-from epochal.engine.state.saver import request_save
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.records import read_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint
@@ -99,7 +98,7 @@ class Leaving(Hook):
         self.left -= 1
         if self.left == 0:
             run.stop(PREEMPTED, status=PREEMPTED)
-            request_save(run, PREEMPTED)
+            run.request_save(PREEMPTED)
 
 
 def poisoned(

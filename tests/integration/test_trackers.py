@@ -29,12 +29,13 @@ DYING = """
 import os
 import time
 import epochal as ep
+from epochal.engine.state.saver import Saver
 
 class Dying(ep.Hook):
     '''Kills the process after the step that the environment names, once a thread has begun.'''
     def step_end(self, run):
         if os.environ.get("DIES_AT") == str(run.step):
-            run.saver.finish(run)
+            run.find_part(Saver).finish(run)
             os._exit(9)
         while "DIES_AT" in os.environ and run.step == 8 and not (run.dir / "points.csv").exists():
             time.sleep(0.01)

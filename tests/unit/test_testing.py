@@ -24,7 +24,7 @@ from epochal.testing import (
 if TYPE_CHECKING:
     from torch import nn
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 def hook_suite(hook: type[Hook]) -> HookConformance:
@@ -108,17 +108,17 @@ def test_suites_name_the_methods_to_define() -> None:
 
 
 class Random(Hook):
-    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+    def epoch_end(self, run: EngineRun, split: str, metrics: dict[str, float]) -> None:
         torch.rand(1)
 
 
 class Stopper(Hook):
-    def step_end(self, run: Run) -> None:
+    def step_end(self, run: EngineRun) -> None:
         run.stop("enough")
 
 
 class Masking(Hook):
-    def error(self, run: Run, error: BaseException) -> None:
+    def error(self, run: EngineRun, error: BaseException) -> None:
         run.events.clear()
         raise SystemExit(3)
 
@@ -137,13 +137,13 @@ class Unstable(Hook):
 class Shared(Hook):
     open_runs = 0
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: EngineRun) -> None:
         Shared.open_runs += 1
         if Shared.open_runs > 1:
             Shared.open_runs = 0
             raise SabotageError("already open")
 
-    def teardown(self, run: Run) -> None:
+    def teardown(self, run: EngineRun) -> None:
         Shared.open_runs = 0
 
 

@@ -1,16 +1,16 @@
 """Checks configs against signatures and schemas, without importing what they name."""
 
-from epochal.check.config import build_registry, check
+from epochal.check.config import CheckReport, build_registry, check
 from epochal.check.export.schema import json_schema
 from epochal.check.export.template import yaml_template
+from epochal.check.sections.optim import expand_optimizer
 from epochal.check.sections.section_shapes import has_members, member_signature
 from epochal.check.sections.sections import SECTIONS, section_signature
-from epochal.check.sections.stage_optim import expand_optimizer
 from epochal.check.sections.stages import stage_name
 from epochal.check.signatures.parameters import MISSING, Opaque, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.spec import Spec, build_arguments, convert_value, read_spec
-from epochal.check.values.report import CheckReport, Default
+from epochal.check.values.checker import Default
 
 __all__ = [
     "MISSING",

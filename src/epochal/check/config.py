@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
+
+from typing_extensions import override
 
 from epochal.check.sections.losses import check_batch_loss_conflict, check_loss_section
 from epochal.check.sections.methods import find_misspelt_methods, has_method
@@ -20,18 +22,24 @@ from epochal.check.sections.value_rules import check_rules, check_splits
 from epochal.check.signatures.classes import binds_name, class_definitions
 from epochal.check.signatures.parameters import MISSING
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import ConfigChecker
-from epochal.check.values.other_frameworks import BASE, meant_section, section_hint
-from epochal.check.values.report import CheckReport, Default, Mistakes, sort_problems
+from epochal.check.values.checker import (
+    BASE,
+    ConfigChecker,
+    Default,
+    meant_section,
+    section_hint,
+)
 from epochal.config.node import Node, from_plain
 from epochal.errors import COMMAND_LINE, ConfigError, Place, nearest
 from epochal.registry.project import find_project
 from epochal.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from epochal.config import Config
+    from epochal.errors import Problem
+    from epochal.registry import Project
     from epochal.registry.parsed_module import Definition
 
 _DEFAULT = Place("default")
@@ -40,6 +48,33 @@ _RUNNERS = {
     "epochal.engine.runner.Test": "test",
     "epochal.engine.runner.Predict": "predict",
 }
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The outcome of checking one config."""
+
+    problems: tuple[Problem, ...]
+    """Every mistake, in the order of files and lines."""
+
+    expanded: Node
+    """The config with every known default filled in; the parts are built from it."""
+
+    defaults: tuple[Default, ...]
+    project: Project
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no mistakes."""
+        return not self.problems
+
+    @override
+    def __str__(self) -> str:
+        if self.problems:
+            return "\n\n".join(str(problem) for problem in self.problems)
+        count = len(self.defaults)
+        return f"no mistakes, {count} default{'' if count == 1 else 's'}"
 
 
 def build_registry(
@@ -86,7 +121,7 @@ def check(
     """
     registry = registry if registry is not None else build_registry(config)
     reported = frozenset(problem.key for problem in config.problems)
-    checker = ConfigChecker(registry, Mistakes(config.broken, reported))
+    checker = ConfigChecker(registry, config.broken, reported)
     written = dict(config.root.mapping)
     if runner is not None:
         written["runner"] = from_plain(runner, place=Place(COMMAND_LINE), layer=COMMAND_LINE)
@@ -109,8 +144,18 @@ def check(
     check_notify(checker, root)
     _check_code(checker, root, given)
     _check_imports(checker, written)
-    problems = sort_problems((*config.problems, *checker.mistakes.problems))
+    problems = sort_problems((*config.problems, *checker.problems))
     return CheckReport(problems, root, tuple(checker.defaults), registry.project)
+
+
+def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """The problems without duplicates, sorted by file, line and column."""
+
+    def position(problem: Problem) -> tuple[str, int, int]:
+        place = problem.place
+        return ("", 0, 0) if place is None else (place.name, place.line, place.column)
+
+    return tuple(sorted(dict.fromkeys(problems), key=position))
 
 
 def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[str]:
@@ -125,7 +170,7 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
         checker.report(name, f"unknown section {name!r}", node.key_place, hint)
         meant |= {close} if close else set()
     if BASE in meant:  # the files that it names may contain any section
-        checker.mistakes.broken |= {""}
+        checker.broken |= {""}
     return meant
 
 
@@ -184,7 +229,7 @@ def _check_required(
     runner = kind if factory is None else factory.name
     for name, hint in needs.items() if kind else ():
         close = {name, "data"} if name == "task" else {name}
-        if name not in entries and not close & meant and not checker.mistakes.is_broken(name):
+        if name not in entries and not close & meant and not checker.is_broken(name):
             checker.report(name, f"missing; the runner {runner!r} needs it", place, hint)
 
 
@@ -194,34 +239,33 @@ def _runner_kind(checker: ConfigChecker) -> str:
     factory = checker.factories.get("runner")
     if definition is None:
         return factory.name if factory is not None and factory.name in _RUNNERS.values() else ""
-    chain, _ = class_definitions(definition, checker.registry.finder)
+    chain, _ = class_definitions(definition, checker.finder)
     return next((_RUNNERS[item.dotted] for item in chain if item.dotted in _RUNNERS), "")
 
 
 def _brings_own_optimizers(checker: ConfigChecker) -> bool:
     """Whether the user's runner class sets ``needs_optimizer``."""
     runner = checker.find_definition("runner")
-    chain = class_definitions(runner, checker.registry.finder)[0] if runner is not None else []
+    chain = class_definitions(runner, checker.finder)[0] if runner is not None else []
     return any(
-        isinstance(item.node, ast.ClassDef) and binds_name(item.node, "needs_optimizer")
+        binds_name(item.node, "needs_optimizer")
         for item in chain
         if not item.dotted.startswith("epochal.engine.runner.")
     )
 
 
 def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> None:
-    finder = checker.registry.finder
     for path, factory in checker.factories.items():
         if factory.kind in ("task", "hook"):
             definition = checker.find_definition(path)
             if definition is not None:
-                checker.mistakes.problems.extend(
-                    find_misspelt_methods(path, factory.kind, definition, finder)
+                checker.problems.extend(
+                    find_misspelt_methods(path, factory.kind, definition, checker.finder)
                 )
     task = checker.find_definition("task") if "task" not in given else None
     if task is not None:
         _check_task(checker, root, task, has_loss="loss" in {*root.mapping, *given})
-    task = None if checker.mistakes.is_broken("task") else task
+    task = None if checker.is_broken("task") else task
     check_monitor(checker, root, None if {"metrics", "loss"} & {*given} else task)
     check_watched_metrics(checker, root, task, given)
     if "loss" not in given:
@@ -238,9 +282,9 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
     verb = {"train": "training", "test": "testing", "predict": "predicting"}.get(kind, kind)
     place = root.get("task.type").place
     for name in wanted:
-        if name == "batch_loss" and (has_loss or checker.mistakes.is_broken("loss")):
+        if name == "batch_loss" and (has_loss or checker.is_broken("loss")):
             continue
-        if has_method(task, name, checker.registry.finder) is False:
+        if has_method(task, name, checker.finder) is False:
             hint = f"write def {name}{needs[name]} in class {task.node.name}"
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"

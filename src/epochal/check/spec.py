@@ -15,6 +15,7 @@ from epochal.check.values.types import ANY, Type, fits, is_spec, parse_type
 from epochal.config.condition import parse_condition
 from epochal.config.duration import parse_duration
 from epochal.config.node import Node, from_plain
+from epochal.config.problems import join
 from epochal.errors import ConfigError, Problem
 from epochal.registry.factories import ANY_KIND, Factory
 
@@ -51,10 +52,7 @@ def read_spec(
     """Split a spec by owner; ``section`` is the top-level key it is in, empty when nested.
 
     ``own`` are the keys that do not belong to the component; by default those of the section.
-
-    Raises:
-        UnknownComponentError: Its ``type`` names no component.
-        ConfigError: It has no ``type``.
+    ConfigError if it has no ``type``, or one that names no component.
     """
     where = SECTIONS.get(section)
     path = path or section
@@ -102,17 +100,15 @@ def build_arguments(
     """The arguments of a factory, each converted to the type of its parameter.
 
     The key ``for`` sets a parameter ``for_``. ``build(node, path)`` builds the object of a
-    nested spec; without it such specs stay nodes.
-
-    Raises:
-        ConfigError: A value that must come before others by position is missing.
+    nested spec; without it such specs stay nodes. ConfigError if a value that comes before others
+    by position is missing.
     """
     made = {}
     for key, node in values.items():
         parameter = signature.get(key)
         annotation = parameter.annotation if parameter is not None else ""
         name = parameter.argument if parameter is not None else key
-        here = f"{path}.{key}" if path else key
+        here = join(path, key)
         made[name] = convert_value(node, annotation, makers=makers, build=build, path=here)
     return _by_position(made, signature, path)
 
@@ -158,60 +154,29 @@ def convert_value(
     """A config value, converted to the type that ``annotation`` names.
 
     Lists become tuples, whole numbers floats, texts paths or durations, as the type requires.
-
-    Args:
-        value: A value that fits the type.
-        annotation: The type as written.
-        makers: Constructors of further types, by name: ``{"every": Every.parse}``.
-        build: Builds the object of a spec inside the value; without it specs stay nodes.
-        path: The path of the value in the config, passed to ``build``.
+    ``makers`` are constructors of further types, by name: ``{"every": Every.parse}``.
     """
-    node = value if isinstance(value, Node) else from_plain(value)
-    return _Converter(_MAKERS | dict(makers or {}), build).convert(
-        node, parse_type(annotation), path
-    )
+    known = _MAKERS | dict(makers or {})
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Converter:
-    makers: Mapping[str, Maker]
-    build: Build | None
-
-    def convert(self, node: Node, wanted: Type, path: str) -> Plain:
+    def convert(node: Node, wanted: Type, path: str) -> Plain:
         if is_spec(node):
-            return node if self.build is None else self.build(node, path)
+            return node if build is None else build(node, path)
         if wanted.name == "union":
             fitting = [part for part in wanted.args if part != ANY and fits(node, part)]
-            return self.convert(node, fitting[0] if fitting else ANY, path)
+            return convert(node, fitting[0] if fitting else ANY, path)
         if node.is_list:
-            return self._convert_list(node, wanted, path)
+            inner = wanted.args or (ANY,)
+            inner = inner if wanted.name == "tuple" else inner[:1] * len(node.elements)
+            pairs = enumerate(zip(node.elements, inner, strict=False))
+            children = [convert(child, part, join(path, str(i))) for i, (child, part) in pairs]
+            return {"tuple": tuple, "tuples": tuple, "set": set}.get(wanted.name, list)(children)
         if node.is_mapping:
-            inner = wanted.args[0] if wanted.name == "dict" else ANY
-            return {
-                key: self.convert(child, inner, _join(path, key))
-                for key, child in node.mapping.items()
-            }
-        return self._convert_scalar(node.value, wanted.name)
+            part = wanted.args[0] if wanted.name == "dict" else ANY
+            return {k: convert(child, part, join(path, k)) for k, child in node.mapping.items()}
+        if wanted.name == "float" and type(node.value) is int:
+            return float(node.value)
+        maker = known.get(wanted.name)
+        return node.value if maker is None or node.value is None else maker(node.value)
 
-    def _convert_list(self, node: Node, wanted: Type, path: str) -> Plain:
-        inner = wanted.args or (ANY,)
-        if wanted.name != "tuple":
-            inner = inner[:1] * len(node.elements)
-        children = [
-            self.convert(child, part, _join(path, str(index)))
-            for index, (child, part) in enumerate(zip(node.elements, inner, strict=False))
-        ]
-        if wanted.name in ("tuple", "tuples"):
-            return tuple(children)
-        return set(children) if wanted.name == "set" else children
-
-    def _convert_scalar(self, value: object, name: str) -> object:
-        if name == "float" and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        maker = self.makers.get(name)
-        return value if maker is None or value is None else maker(value)
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
+    node = value if isinstance(value, Node) else from_plain(value)
+    return convert(node, parse_type(annotation), path)

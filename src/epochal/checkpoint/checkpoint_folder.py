@@ -1,4 +1,4 @@
-"""Writes checkpoint folders atomically, verifies and reads them, and prunes old ones."""
+"""Writes checkpoint folders atomically, verifies and reads them, and deletes old ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from epochal import durable
-from epochal.checkpoint.retention import choose_deletions
 from epochal.checkpoint.serialize import SerializedState, deserialize_state, serialize_state
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.errors import CheckpointError
@@ -31,11 +30,11 @@ from epochal.records.folder.checkpoint_manifests import (
     read_manifest,
     verify_checkpoint,
 )
-from epochal.records.layout.os_errors import explain_os_error
+from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import host_name, is_process_gone, process_token
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -66,12 +65,9 @@ def write_checkpoint(
     taken = state if isinstance(state, SerializedState) else serialize_state(state)
     text = json.dumps(taken.plain, separators=(",", ":"), allow_nan=False).encode()
     blobs = {key: _to_blob(tensor) for key, tensor in taken.tensors.items()}
-    try:
-        if not folder.is_dir():
-            durable.make_dir(folder)
+    with raising_record_errors(CheckpointError):
+        durable.make_dir(folder, exist_ok=True)
         return _commit(_find_free_path(folder, name), text, blobs, facts)
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
 
 
 def _commit(
@@ -109,10 +105,8 @@ def mark_as_damaged(path: Path) -> Path:
     while target.exists():
         number += 1
         target = path.with_name(f"{path.name}{DAMAGED_SUFFIX}-{number}")
-    try:
+    with raising_record_errors(CheckpointError):
         durable.rename(path, target)
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
     return target
 
 
@@ -124,17 +118,14 @@ def prune_checkpoints(
     Call it only after a checkpoint was committed.
     """
     found = find_checkpoints(folder)
-    try:
+    old = choose_deletions(
+        found, keep_last=keep_last, keep_best=keep_best, keep_regular=keep_regular
+    )
+    with raising_record_errors(CheckpointError):
         _update_links(folder, found)
-        removed = []
-        for manifest in choose_deletions(
-            found, keep_last=keep_last, keep_best=keep_best, keep_regular=keep_regular
-        ):
+        for manifest in old:
             durable.remove_tree(manifest.path, get_process_identity())
-            removed.append(manifest.name)
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
-    return removed
+    return [manifest.name for manifest in old]
 
 
 def _update_links(folder: Path, found: list[CheckpointManifest]) -> None:
@@ -148,10 +139,8 @@ def _update_links(folder: Path, found: list[CheckpointManifest]) -> None:
 
 def remove_leftovers(folder: Path) -> list[str]:
     """Remove leftovers of killed processes in ``folder``; call it before the first save."""
-    try:
+    with raising_record_errors(CheckpointError):
         return durable.remove_stale(folder, _is_stale)
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
 
 
 def get_process_identity() -> str:
@@ -196,3 +185,28 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name).clone() for name in names}
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {str(error).lower()}") from error
+
+
+def choose_deletions(
+    manifests: Sequence[CheckpointManifest],
+    *,
+    keep_last: int | None,
+    keep_best: int = 0,
+    keep_regular: bool = False,
+) -> list[CheckpointManifest]:
+    """The checkpoints that may be deleted, oldest first; the newest always stays.
+
+    Args:
+        manifests: All committed checkpoints, including the one just written.
+        keep_last: How many of the newest stay; None for all.
+        keep_best: How many of those with the best monitored values stay.
+        keep_regular: Whether the newest one stays that was not saved because the run ended.
+    """
+    ordered = sorted(manifests, key=lambda manifest: manifest.order)
+    if keep_last is None:
+        return []
+    kept = {manifest.path for manifest in ordered[-max(1, keep_last) :]}
+    kept |= {manifest.path for manifest in rank_by_score(ordered)[:keep_best]}
+    if keep_regular:
+        kept |= set([manifest.path for manifest in ordered if manifest.is_regular][-1:])
+    return [manifest for manifest in ordered if manifest.path not in kept]

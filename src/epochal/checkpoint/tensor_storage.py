@@ -75,11 +75,8 @@ class TensorCollector:
 
     def add(self, tensor: Tensor, path: tuple[str, ...]) -> dict[str, Any]:
         """The tag of ``tensor`` in the JSON tree."""
-        problem = _explain_unsupported(tensor)
-        if problem:
-            key = ".".join(path[1:])
-            where = f"{path[0]}: {key}" if key else path[0]
-            raise CheckpointError(f"{where}: cannot be kept in a checkpoint: {problem}")
+        if problem := _explain_unsupported(tensor):
+            raise unsupported_value_error(path, *problem.split("\n  "))
         plain = tensor.detach().as_subclass(Tensor).resolve_conj().resolve_neg()
         leaf = _TensorLeaf(self._free_name("/".join(path)), plain)
         self._leaves.append(leaf)
@@ -104,6 +101,13 @@ class TensorCollector:
             free = f"{name}~{number}"
         self._names.add(free)
         return free
+
+
+def unsupported_value_error(path: tuple[str, ...], what: str, hint: str) -> CheckpointError:
+    """The error for an unsupported value, with part and key."""
+    key = ".".join(path[1:])
+    where = f"{path[0]}: {key}" if key else path[0]
+    return CheckpointError(f"{where}: cannot be kept in a checkpoint: {what}\n  {hint}")
 
 
 def _explain_unsupported(tensor: Tensor) -> str:

@@ -1,20 +1,23 @@
-"""Saves the weights of a model to a safetensors file, and loads them."""
+"""Saves and loads the weights of a model, from a file, a checkpoint or a run."""
 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epochal import durable
+from epochal.checkpoint.checkpoint_folder import read_checkpoint
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.errors import CheckpointError
-from epochal.records.layout.os_errors import explain_os_error
+from epochal.records.folder.checkpoint_manifests import MANIFEST_FILE, find_newest_checkpoint
+from epochal.records.layout.os_errors import raising_record_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,10 +53,8 @@ def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | 
         for name, tensor in tensors.items()
         if name not in aliases
     }
-    try:
+    with raising_record_errors(CheckpointError):
         return durable.write_safetensors(path, blobs, {"format": "pt", **notes})
-    except OSError as error:
-        raise CheckpointError(explain_os_error(error)) from error
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
@@ -76,11 +77,6 @@ def load_weights(path: Path) -> dict[str, Tensor]:
             raise CheckpointError(f"{path}: damaged: {name!r} stands for {stored!r}, which is lost")
         tensors[name] = tensors[stored]
     return tensors
-
-
-def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> WeightMismatch:
-    """Load the tensors of ``path`` into ``model``; see ``apply_tensors``."""
-    return apply_tensors(model, load_weights(path), path, strict=strict)
 
 
 def apply_tensors(
@@ -268,3 +264,88 @@ def _describe(tensor: Tensor) -> str:
 def _list(what: str, names: tuple[str, ...]) -> list[str]:
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return [f"{what}: {', '.join(names[:_MAX_LISTED])}{more}"] if names else []
+
+
+logger = logging.getLogger(__name__)
+
+FINAL_WEIGHTS_FILE = "final.safetensors"
+"""The weights at the end of training."""
+
+AVERAGED_WEIGHTS_FILE = "final-ema.safetensors"
+"""The averaged weights, if any."""
+
+Ema = bool | Literal["required"]
+
+
+def init_weights(
+    model: nn.Module,
+    path: Path,
+    *,
+    exclude: Sequence[str] = (),
+    strict: bool = True,
+    try_ema: Ema = False,
+) -> WeightMismatch:
+    """Load the weights at ``path`` into a model, or raise CheckpointError; logs what did not match.
+
+    Args:
+        model: The model.
+        path: A safetensors file, a checkpoint folder, or a run folder.
+        exclude: Patterns of names to skip, such as ``head.*``.
+        strict: Whether all other names must match.
+        try_ema: Use averaged weights if there are any; ``required`` fails without them.
+    """
+    tensors, source = load_weights_from(path, try_ema=try_ema)
+    mismatch = apply_tensors(model, tensors, source, strict=strict, exclude=exclude)
+    logger.info("init_from: weights of %s", source)
+    for what, names in (("kept as built", mismatch.missing), ("not used", mismatch.unexpected)):
+        if names:
+            logger.warning("init_from: %s: %s", what, ", ".join(names))
+    return mismatch
+
+
+def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Tensor], Path]:
+    """The weights at ``path`` by name, and their file or folder; CheckpointError without any."""
+    if not path.is_dir():
+        return _read_file(path, try_ema)
+    if (path / MANIFEST_FILE).exists():
+        return _read_checkpoint(path, try_ema)
+    folder = path / "checkpoints"
+    if (folder / FINAL_WEIGHTS_FILE).is_file():
+        return _read_file(folder / FINAL_WEIGHTS_FILE, try_ema)
+    found, damaged = find_newest_checkpoint(folder)
+    for damage in damaged:
+        logger.warning("%s", damage)
+    if found is None:
+        raise CheckpointError(
+            f"{path}: neither a run that has weights nor a checkpoint\n"
+            "  name the folder of a run, one of its checkpoints, or a .safetensors file"
+        )
+    return _read_checkpoint(found.path, try_ema)
+
+
+def _read_file(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
+    averaged = path.with_name(AVERAGED_WEIGHTS_FILE)
+    if try_ema and path.name == FINAL_WEIGHTS_FILE and averaged.is_file():
+        return load_weights(averaged), averaged
+    if try_ema and path.name != AVERAGED_WEIGHTS_FILE:
+        _report_missing_average(path, try_ema)
+    return load_weights(path), path
+
+
+def _read_checkpoint(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
+    state, _ = read_checkpoint(path)
+    weights: dict[str, Tensor] = state["model"]["weights"]
+    average = state.get("average")
+    if try_ema and average:
+        weights = weights | {name: one for name, one in average.items() if name in weights}
+    elif try_ema:
+        _report_missing_average(path, try_ema)
+    return weights, path
+
+
+def _report_missing_average(path: Path, try_ema: Ema) -> None:
+    if try_ema == "required":
+        raise CheckpointError(
+            f"{path}: has no averaged weights\n  take the others with try_ema: true, or false"
+        )
+    logger.warning("%s: has no averaged weights; its own ones are taken", path)

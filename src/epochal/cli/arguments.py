@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.choices import add_choices, add_options
 from epochal.text.command import epochal_command
 from epochal.text.escape import decode_typed, escape_control_json
 
@@ -19,22 +20,25 @@ _FILE_NAME = re.compile(r"\.(ya?ml|toml|json|py)$")
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=")
 
 
-def add_config_arguments(parser: argparse.ArgumentParser, *, takes_all: bool = True) -> None:
-    """Declare config files, ``key=value`` overrides and the choice of a variant."""
+def add_config_words(parser: argparse.ArgumentParser) -> None:
+    """Declare config files and ``key=value`` overrides."""
+    text = "config files (YAML, TOML, JSON) and overrides such as optim.lr=1e-3"
+    parser.add_argument("words", nargs="+", metavar="FILE|key=value", help=text)
+
+
+def add_config_arguments(
+    parser: argparse.ArgumentParser, *, takes_all: bool = True, device: str = ""
+) -> None:
+    """Declare what verbs need that read configs and run nothing; they also print JSON."""
+    add_config_words(parser)
     others = ", or `all`" if takes_all else ""
-    parser.add_argument(
-        "words",
-        nargs="+",
-        metavar="FILE|key=value",
-        help="config files (YAML, TOML, JSON) and overrides such as optim.lr=1e-3",
-    )
-    parser.add_argument("--variant", metavar="NAME", help=f"a variant of the config{others}")
-    parser.add_argument(
-        "--user-dir", type=Path, metavar="DIR", help="folder with the project's code"
-    )
-    parser.add_argument(
-        "--allow-python", action="store_true", help="accept .py configs; their code is executed"
-    )
+    add_options(parser, {"--variant NAME": f"a variant of the config{others}"})
+    add_choices(parser, "--user-dir", "--allow-python")
+    add_json_option(parser)
+    if device:
+        add_options(parser, {"--device D": device})
+    else:
+        add_choices(parser, "--device")
 
 
 def split_files_and_overrides(words: list[str]) -> tuple[list[Path], list[str]]:
@@ -125,18 +129,13 @@ def _problems_with(group: list[str]) -> Iterator[Problem]:
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     """Declare ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_options(parser, {"--json": "print JSON"})
 
 
 def add_runs_dir_option(parser: argparse.ArgumentParser) -> None:
     """Declare ``--runs-dir``."""
-    parser.add_argument(
-        "--runs-dir",
-        type=Path,
-        default=Path("runs"),
-        metavar="DIR",
-        help="folder of the runs (default: runs)",
-    )
+    text = "folder of the runs (default: runs)"
+    add_options(parser, {"--runs-dir DIR": text}, runs_dir=Path("runs"))
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.choices import add_options, read_choices, to_overrides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from epochal.launch.final_mail import MailSettings
+    from epochal.launch.supervisor import MailSettings
 
 _RESTARTS = 10
 _FLAGS = ("--keep-alive", "--install", "--dry-run", "--again")
@@ -23,24 +24,13 @@ _AGAIN = "--again"
 def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``--keep-alive``."""
     group = parser.add_argument_group("keeping a run alive")
-    group.add_argument(
-        "--keep-alive",
-        action="store_true",
-        help="restart the run from its newest checkpoint whenever it crashes or is killed",
-    )
-    group.add_argument(
-        "--restarts",
-        type=int,
-        default=_RESTARTS,
-        metavar="N",
-        help=f"give up after N starts in a row without progress (default: {_RESTARTS})",
-    )
-    group.add_argument(
-        "--install", action="store_true", help="also restart the run after the machine reboots"
-    )
-    group.add_argument(
-        "--dry-run", action="store_true", help="only print what --install would write"
-    )
+    texts = {
+        "--keep-alive": "restart the run from its newest checkpoint when it crashes or is killed",
+        "--restarts N": f"give up after N starts in a row without progress (default: {_RESTARTS})",
+        "--install": "also restart the run after the machine reboots",
+        "--dry-run": "only print what --install would write",
+    }
+    add_options(group, texts, restarts=_RESTARTS)
     group.add_argument(_AGAIN, action="store_true", help=argparse.SUPPRESS)  # in installed jobs
 
 
@@ -88,10 +78,8 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
     from epochal.check import check
     from epochal.cli.arguments import split_files_and_overrides
     from epochal.config import load
-    from epochal.experiment.config.arguments import read_choices
-    from epochal.experiment.config.choices import to_overrides
-    from epochal.launch.final_mail import MailSettings
-    from epochal.records.mail.channel import read_specs
+    from epochal.launch.supervisor import MailSettings
+    from epochal.records.mail.outbox import read_specs
 
     changes = to_overrides(read_choices(args), split_files_and_overrides(args.words)[1])
     config = load(file, variant=args.variant, overrides=changes, allow_python=args.allow_python)

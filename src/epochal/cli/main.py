@@ -7,11 +7,13 @@ import io
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from epochal.text.interrupts import catching_interrupts
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 INTERRUPTED = 130
@@ -46,8 +48,6 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
     try:
         code = load_verb(args.verb).execute(args)
         if getattr(args, "runs_dir", None) is not None:
-            from epochal.cli.mail_notice import notify_of_mail
-
             notify_of_mail(args)
         return code
     except EpochalError as error:
@@ -84,3 +84,27 @@ def _replace_unencodable_characters() -> None:
     """Print ``?`` for characters that the terminal's encoding lacks, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+
+
+def notify_of_mail(args: argparse.Namespace) -> None:
+    """Print on a terminal how much mail is unread or unsent."""
+    from epochal.records.layout.run_folders import EPOCHAL_DIR
+
+    if args.verb in ("mail", "resume") or getattr(args, "json", False):
+        return
+    if not sys.stdout.isatty() or not (args.runs_dir / EPOCHAL_DIR / "mail").is_dir():
+        return
+    # Commands without a mailbox must not wait for this import.
+    from epochal.records.mail.mailbox import Mailbox
+
+    with suppress(OSError):
+        box = Mailbox(args.runs_dir)
+        counts = {"unread": box.count_unread(), "unsent": box.count_unsent()}
+        hints = {"unread": "epochal mail --unread", "unsent": "epochal mail --send"}
+        lines = [
+            f"{count} {'mail is' if count == 1 else 'mails are'} {state}: {hints[state]}"
+            for state, count in counts.items()
+            if count
+        ]
+        if lines:
+            print("; ".join(lines), file=sys.stderr)

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast, Below
 from epochal.config.duration import Duration, parse_duration
+from epochal.engine.interfaces.average import UPDATES_KEY, Average
 from epochal.engine.interfaces.every import Every
-from epochal.engine.optim.average import UPDATES_KEY, Average
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -161,10 +161,8 @@ class Swa(Average):
 class Shadow:
     """Float parameters and buffers of a model, and a copy of each.
 
-    Integer buffers, such as counters, are shared with the model.
-
-    Args:
-        model: The copies start with its current weights.
+    Integer buffers, such as counters, are shared with the model. The copies start with its
+    current weights.
     """
 
     def __init__(self, model: nn.Module) -> None:

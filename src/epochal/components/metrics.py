@@ -8,7 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from epochal.engine.interfaces.metric import Metric
-from epochal.engine.step.loss_inputs import find_by_path, find_missing_name
+from epochal.engine.loss.loss_inputs import find_by_path, find_missing_name
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 
@@ -119,13 +119,9 @@ class Mean(Metric):
 
 
 def get_tensor_by_path(source: object, path: str, *, reader: str, of: str) -> Tensor:
-    """The tensor at ``path``: keys, attributes or positions, with dots between them.
+    """The tensor at a path such as ``logits``, ``boxes.score`` or ``1`` in an output or a batch.
 
-    Args:
-        source: An output, or a batch.
-        path: Such as ``logits``, ``boxes.score`` or ``1``.
-        reader: The name of the metric, for the error message.
-        of: The name of ``source``, for the error message.
+    ``reader``, the metric, and ``of``, the name of the source, are for the error message.
     """
     value = find_by_path(source, path.split("."))
     if value is None:

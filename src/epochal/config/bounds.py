@@ -98,10 +98,9 @@ def read_bound(expression: ast.expr) -> Bound | None:
 
 
 def guard(options: DataclassInstance, key: str) -> None:
-    """Check the fields of a dataclass against their bounds; their types must be strings.
+    """Raise ConfigError if a field of a dataclass, shown as ``key.field``, breaks its bound.
 
-    Raises:
-        ConfigError: A field, shown as ``key.field``, breaks its bound.
+    The types of the fields must be strings.
     """
     for item in fields(options):
         value = getattr(options, item.name)

@@ -23,8 +23,7 @@ _ODD = re.compile(r"[^\w.,+=@~-]+")
 def check_template(text: str) -> None:
     """Refuse a template that gives no valid checkpoint names.
 
-    Raises:
-        ValueError: Says what is wrong and, after a line break, what to write.
+    The ValueError says what is wrong and, after a line break, what to write.
     """
     fields = _parse(text)
     names = [name for name, _ in fields]

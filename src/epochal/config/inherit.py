@@ -5,25 +5,20 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.config.document import read_document
 from epochal.config.merge import merge, merge_all, nest
 from epochal.config.problems import (
     MAX_BASE_DEPTH,
     MAX_BASES,
-    MAX_DEPTH,
-    MAX_NODES,
     Findings,
     join,
     measure,
     refuse,
-    refuse_depth,
-    refuse_size,
+    require_limits,
 )
 from epochal.config.scalar import show
-from epochal.config.source_file import SourceFile, display_name, read_source
+from epochal.config.source_file import SourceFile, display_name, read_document, read_source
 from epochal.config.type_aliases import rename_spec
 from epochal.errors import ConfigError
 
@@ -56,9 +51,6 @@ class Inheritance:
         """The tree with everything that ``$BASE`` names merged in below it.
 
         Relative base paths start from the folder of ``path``, the file the tree came from.
-
-        Raises:
-            ConfigError: The result is too big or too deep.
         """
         folder = path.parent if path else Path.cwd()
         name = display_name(path) if path else node.place.name
@@ -69,29 +61,14 @@ class Inheritance:
         finally:
             if path:
                 self._chain.pop()
-        count, depth = measure(result)
-        if count > MAX_NODES:
-            refuse_size(name)
-        if depth > MAX_DEPTH:
-            refuse_depth(name)
+        require_limits(name, *measure(result))
         return result
 
     def _expand(self, node: Node, folder: Path, path: str, findings: Findings) -> Node:
-        if node.is_list:
-            elements = tuple(
-                self._expand(child, folder, join(path, str(i)), findings)
-                for i, child in enumerate(node.elements)
-            )
-            return replace(node, value=elements)
-        if not node.is_mapping:
-            return node
-        entries = {
-            key: self._expand(child, folder, join(path, key), findings)
-            for key, child in node.mapping.items()
-            if key != BASE
-        }
-        own = replace(node, value=MappingProxyType(entries))
         entry = node.mapping.get(BASE)
+        own = (node if entry is None else node.without(BASE)).map_children(
+            lambda key, child: self._expand(child, folder, join(path, key), findings)
+        )
         if entry is None:
             return own
         below = merge_all(self._included_trees(entry, folder, path, findings))

@@ -6,7 +6,6 @@ import os
 import re
 from dataclasses import dataclass, replace
 from itertools import islice
-from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
@@ -100,16 +99,10 @@ class _Resolver:
 
     def _resolve(self, node: Node, path: _Path) -> Node:
         if node.is_mapping:
-            entries = {
-                key: self.resolve(child, (*path, key))
-                for key, child in node.mapping.items()
-                if not self._is_leftover(child, (*path, key))
-            }
-            return replace(node, value=MappingProxyType(entries))
-        if node.is_list:
-            children = enumerate(node.elements)
-            value = tuple(self.resolve(child, (*path, str(i))) for i, child in children)
-            return replace(node, value=value)
+            children = node.mapping.items()
+            node = node.without(*(k for k, c in children if self._is_leftover(c, (*path, k))))
+        if node.is_mapping or node.is_list:
+            return node.map_children(lambda key, child: self.resolve(child, (*path, key)))
         if not isinstance(node.value, str) or "$" not in node.value:
             return node
         try:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, final
 
-from epochal.config.document import EMPTY, as_config, read_document
 from epochal.config.inherit import Inheritance
 from epochal.config.interpolate import interpolate
-from epochal.config.override import apply_overrides
+from epochal.config.override import apply_overrides, apply_variant, split_variants
 from epochal.config.problems import MAX_DEPTH, MAX_NODES, Findings, measure
-from epochal.config.source_file import SUFFIXES, SourceFile, read_source
-from epochal.config.variant import apply_variant, split_variants
+from epochal.config.source_file import (
+    EMPTY,
+    SUFFIXES,
+    SourceFile,
+    as_config,
+    read_document,
+    read_source,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +82,7 @@ def load(
         MissingFileError: The file does not exist.
         ConfigError: The file cannot be read at all: binary, empty, too big or too deep.
     """
-    return _finish(_compose(source, allow_python), variant, overrides)
+    return _finish(*_compose(source, allow_python), variant, overrides)
 
 
 def load_variants(
@@ -88,54 +92,40 @@ def load_variants(
 
     Takes what ``load`` takes, and raises what it raises.
     """
-    composed = _compose(source, allow_python)
-    yield _finish(composed, None, overrides)
-    for variant in composed.variants:
-        yield _finish(composed, variant, overrides)
+    composed, findings = _compose(source, allow_python)
+    for variant in (None, *composed.variants):
+        yield _finish(composed, findings, variant, overrides)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Composed:
-    """The part that all variants of a config share: its files, read and merged."""
-
-    root: Node
-    variants: Mapping[str, Node]
-    main: SourceFile | None
-    sources: tuple[SourceFile, ...]
-    findings: Findings
-
-
-def _compose(source: object, allow_python: bool) -> _Composed:
+def _compose(source: object, allow_python: bool) -> tuple[Config, Findings]:
+    """What all variants of a config share: its files, read and merged, but not interpolated."""
     findings = Findings()
     inheritance = Inheritance(allow_python=allow_python)
     node, main = _read(source, findings, allow_python)
-    root = inheritance.compose(node, main.path if main else None, findings)
-    root, variants = split_variants(root, findings)
+    path = main.path if main else None
+    root, variants = split_variants(inheritance.compose(node, path, findings), findings)
     sources = (main, *inheritance.sources) if main else tuple(inheritance.sources)
-    return _Composed(root, variants, main, sources, findings)
+    kind = SUFFIXES[path.suffix.lower()] if path else "yaml"
+    format = "yaml" if kind == "py" else kind
+    config = Config(root=root, sources=sources, format=format, path=path, variants=variants)
+    return config, findings
 
 
-def _finish(composed: _Composed, variant: str | None, overrides: Sequence[str]) -> Config:
-    findings, root, main = composed.findings.copy(), composed.root, composed.main
+def _finish(
+    composed: Config, findings: Findings, variant: str | None, overrides: Sequence[str]
+) -> Config:
+    findings, root = findings.copy(), composed.root
     if variant is not None:
         root = apply_variant(root, composed.variants, variant, findings)
     root = _within_limits(apply_overrides(root, overrides, findings), findings)
-    sweep = root.mapping.get(SWEEP)
-    rest = {key: child for key, child in root.mapping.items() if key != SWEEP}
-    root = interpolate(replace(root, value=MappingProxyType(rest)), findings)
-    kind = SUFFIXES[main.path.suffix.lower()] if main else "yaml"
-    return Config(
-        root=root,
-        sources=composed.sources,
-        format="yaml" if kind == "py" else kind,
-        path=main.path if main else None,
+    return replace(
+        composed,
+        sweep=root.mapping.get(SWEEP),
+        root=interpolate(root.without(SWEEP), findings),
         variant=variant,
         overrides=tuple(overrides),
         problems=tuple(dict.fromkeys(findings.problems)),
         broken=frozenset(findings.broken),
-        variants=composed.variants,
-        sweep=sweep,
     )
 
 

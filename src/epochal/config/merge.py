@@ -41,7 +41,7 @@ def merge(below: Node, above: Node) -> Node:
             del entries[key]
         else:
             entries[key] = merge(entries[key], child)
-    return replace(above, value=MappingProxyType(entries))
+    return above.with_entries(entries)
 
 
 def merge_all(nodes: Iterable[Node]) -> Node | None:
@@ -68,19 +68,13 @@ def nest(parts: Sequence[str], node: Node) -> Node:
 
 def relabel(node: Node, layer: str) -> Node:
     """The same tree with another layer."""
-    value = node.value
-    if node.is_mapping:
-        value = MappingProxyType({k: relabel(child, layer) for k, child in node.mapping.items()})
-    elif node.is_list:
-        value = tuple(relabel(child, layer) for child in node.elements)
-    return replace(node, value=value, layer=layer)
+    return replace(node.map_children(lambda key, child: relabel(child, layer)), layer=layer)
 
 
 def assign(root: Node, path: str, node: Node) -> Node:
     """The tree with ``node`` merged into the value at ``path``; missing mappings are made.
 
-    Raises:
-        PathError: The path runs through a scalar or past the end of a list.
+    PathError if the path runs through a scalar or past the end of a list.
     """
     parts = path.split(".")
     there = root.mapping.get(parts[0])
@@ -109,9 +103,8 @@ def _assign(here: Node, parts: Sequence[str], done: tuple[str, ...], node: Node)
     else:
         entries[key] = nest(rest, node)
     if here.is_mapping:
-        return replace(here, value=MappingProxyType(entries))
-    made = nest((), replace(node, value=MappingProxyType(entries), template=None))
-    return replace(made, replaced=here)
+        return here.with_entries(entries)
+    return replace(node.with_entries(entries), template=None, replaced=here)
 
 
 def _assign_element(here: Node, parts: Sequence[str], done: tuple[str, ...], node: Node) -> Node:

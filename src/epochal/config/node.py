@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, final
 
@@ -83,6 +83,24 @@ class Node:
             path = path.rpartition(".")[0]
         return None
 
+    def with_entries(self, entries: Mapping[str, Node]) -> Node:
+        """The same mapping with other entries."""
+        return replace(self, value=MappingProxyType(dict(entries)))
+
+    def without(self, *keys: str) -> Node:
+        """The same mapping without some of its keys."""
+        return self.with_entries({k: child for k, child in self.mapping.items() if k not in keys})
+
+    def map_children(self, change: Callable[[str, Node], Node]) -> Node:
+        """The same mapping or list with ``change(key, child)`` in place of each child."""
+        if self.is_mapping:
+            return self.with_entries({k: change(k, child) for k, child in self.mapping.items()})
+        if self.is_list:
+            return replace(
+                self, value=tuple(change(str(i), c) for i, c in enumerate(self.elements))
+            )
+        return self
+
     def iter_leaves(self, path: str = "") -> Iterator[tuple[str, Node]]:
         """Every scalar and every empty collection below, with its dotted path."""
         children: Iterator[tuple[str, Node]]
@@ -97,23 +115,19 @@ class Node:
         if empty:
             yield path, self
 
-    def to_plain(self) -> Plain:
+    def to_plain(self, *, is_public: bool = False) -> Plain:
         """The same value as ordinary dicts, lists and scalars."""
+        if is_public and "${env:" in (self.template or ""):
+            return self.template
         if isinstance(self.value, Mapping):
-            return {key: child.to_plain() for key, child in self.value.items()}
+            return {key: child.to_plain(is_public=is_public) for key, child in self.value.items()}
         if isinstance(self.value, tuple):
-            return [child.to_plain() for child in self.value]
+            return [child.to_plain(is_public=is_public) for child in self.value]
         return self.value
 
     def to_public(self) -> Plain:
         """As ``to_plain``, but values from the environment, maybe secrets, stay references."""
-        if self.template is not None and "${env:" in self.template:
-            return self.template
-        if isinstance(self.value, Mapping):
-            return {key: child.to_public() for key, child in self.value.items()}
-        if isinstance(self.value, tuple):
-            return [child.to_public() for child in self.value]
-        return self.value
+        return self.to_plain(is_public=True)
 
 
 def from_plain(value: Plain, *, place: Place = NOWHERE, layer: str = "file") -> Node:

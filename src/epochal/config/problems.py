@@ -80,6 +80,14 @@ def refuse_depth(name: str) -> NoReturn:
     refuse(name, f"values are nested more than {MAX_DEPTH} levels deep", "flatten the structure")
 
 
+def require_limits(name: str, count: int, depth: int) -> None:
+    """Raise the error for a config of too many values or levels."""
+    if count > MAX_NODES:
+        refuse_size(name)
+    if depth > MAX_DEPTH:
+        refuse_depth(name)
+
+
 def measure(node: Node, *, enough: int = MAX_NODES) -> tuple[int, int]:
     """How many values a tree has and how deep it is; stops after about ``enough`` values."""
     count = depth = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.config import scalar
 from epochal.config.duration import Duration
 from epochal.config.node import Node, Plain, Scalar
-from epochal.config.problems import MAX_DEPTH, MAX_NODES, Findings, join, refuse_depth, refuse_size
+from epochal.config.problems import Findings, join, require_limits
 from epochal.errors import Place
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_object(value: object, findings: Findings) -> Node:
-    """The tree of a mapping, an argparse namespace or an OmegaConf object.
-
-    Raises:
-        TypeError: The object is none of these.
-    """
+    """The tree of a mapping, an argparse namespace or an OmegaConf object; else TypeError."""
     if isinstance(value, argparse.Namespace):
         place = Place("an argparse namespace")
     elif is_omegaconf(value):
@@ -96,10 +92,7 @@ class _PythonReader:
     def read(self, value: Plain, path: str, depth: int) -> Node:
         """The node of a Python value; a value that is not plain is reported."""
         self._count += 1
-        if self._count > MAX_NODES:
-            refuse_size(self._place.name)
-        if depth > MAX_DEPTH:
-            refuse_depth(self._place.name)
+        require_limits(self._place.name, self._count, depth)
         value = _unwrap(value)
         if isinstance(value, Mapping):
             return self._node(MappingProxyType(self._entries(value, path, depth)))
@@ -129,8 +122,8 @@ class _PythonReader:
             if not scalar.has_surrogates(value):
                 return str(value)
             what, hint = "contains half of a surrogate pair", ""
-        elif isinstance(value, int) and not -(2**63) <= value < 2**64:
-            what, hint = "integer does not fit in 64 bits", ""
+        elif isinstance(value, int) and not scalar.is_64_bit(value):
+            what, hint = scalar.TOO_BIG, ""
         elif value is None or isinstance(value, bool | int | float):
             return _without_subclass(value)
         else:

@@ -55,47 +55,35 @@ def read_toml(text: SourceText, findings: Findings, *, layer: str) -> Node | Non
     except (ValueError, RecursionError) as error:  # int() raises its own for endless digits
         _explain(error, text, places, findings)
         return None
-    return _Builder(text, findings, places, layer).build(plain, ())
+    nowhere = Spot(Place(text.name), Place(text.name))
 
-
-@final
-class _Builder:
-    def __init__(self, text: SourceText, findings: Findings, places: TomlScan, layer: str) -> None:
-        self._nowhere = Spot(Place(text.name), Place(text.name))
-        self._findings = findings
-        self._spots = places.spots
-        self._layer = layer
-
-    def build(self, value: Plain, path: Path) -> Node:
-        """The node of a parsed value."""
-        spot = self._spots.get(path, self._nowhere)
+    def build(value: Plain, path: Path) -> Node:
+        spot = places.spots.get(path, nowhere)
         if isinstance(value, dict):
-            value = MappingProxyType({k: self.build(v, (*path, k)) for k, v in value.items()})
+            value = MappingProxyType({k: build(v, (*path, k)) for k, v in value.items()})
         elif isinstance(value, list):
-            value = tuple(self.build(child, (*path, i)) for i, child in enumerate(value))
-        elif isinstance(value, bool | str):
-            pass
+            value = tuple(build(child, (*path, i)) for i, child in enumerate(value))
         elif isinstance(value, int | float):
-            value = self._number(value, spot, path)
-        else:  # a date or time: the same text that YAML and JSON would give
+            value = _number(value, spot, path, findings)
+        elif not isinstance(value, str):  # a date or time: as text, like in YAML and JSON
             value = spot.written or str(value)
-        return Node(value, spot.place, spot.key_place, self._layer)
+        return Node(value, spot.place, spot.key_place, layer)
 
-    def _number(self, value: float, spot: Spot, path: Path) -> float:
-        what = ""
-        if isinstance(value, int):
-            try:
-                return scalar.check_int(value)
-            except ValueError as error:
-                what = str(error)
-        elif math.isinf(value) and not _SIGNED_INF.fullmatch(spot.written or "inf"):
-            what = "number is too big for a float"
-        if what:
-            key = ".".join(map(str, path))
-            self._findings.report(key, f"{what}, got {scalar.shorten(spot.written)}", spot.place)
-            self._findings.broken.add(key)
-            return 0
+    return build(plain, ())
+
+
+def _number(value: float, spot: Spot, path: Path, findings: Findings) -> float:
+    if isinstance(value, int):
+        what = "" if scalar.is_64_bit(value) else scalar.TOO_BIG
+    else:
+        is_written = _SIGNED_INF.fullmatch(spot.written or "inf")
+        what = "number is too big for a float" if math.isinf(value) and not is_written else ""
+    if not what:
         return value
+    key = ".".join(map(str, path))
+    findings.report(key, f"{what}, got {scalar.shorten(spot.written)}", spot.place)
+    findings.broken.add(key)
+    return 0
 
 
 def _explain(error: Exception, text: SourceText, places: TomlScan, findings: Findings) -> None:
@@ -160,7 +148,6 @@ _STRING = re.compile(
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:[0-9:.]+(?:Z|[+-]\d\d:\d\d)?")
 _WORD = re.compile(r"[^\s,\]}#=\[{\"']+")
 _SCALARS = (_STRING, _DATE_TIME, _WORD)
-_UNESCAPED = re.compile(r'"([^"\\]*)"|\'([^\']*)\'')
 
 
 class _NotToml(Exception):  # noqa: N818  never leaves this module
@@ -313,8 +300,6 @@ class TomlScan:
         if quoted is None:
             raise _NotToml
         self.at = quoted.end()
-        if simple := _UNESCAPED.fullmatch(quoted[0]):
-            return simple[1] or simple[2] or ""
         return _unquote(quoted[0])
 
     def _note(self, path: Path, spot: Spot, *, implied: bool = False) -> None:

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import scalar
 from epochal.config.node import Node, Scalar
-from epochal.config.problems import (
-    MAX_DEPTH,
-    MAX_NODES,
-    Findings,
-    join,
-    measure,
-    refuse_depth,
-    refuse_size,
-)
+from epochal.config.problems import Findings, join, measure, require_limits
 from epochal.config.yaml_errors import explain
 from epochal.errors import Place, suggest
 
@@ -110,10 +102,7 @@ class _YamlReader:
     def _read(self, event: _Event, path: str, depth: int) -> Node:
         self._count += 1
         self.reached = self._start + event.end_mark.index
-        if self._count > MAX_NODES:
-            refuse_size(self._text.name)
-        if depth > MAX_DEPTH:
-            refuse_depth(self._text.name)
+        require_limits(self._text.name, self._count, depth)
         kind = type(event).__name__
         if kind == "AliasEvent":
             return self._follow(event, path, depth)
@@ -249,10 +238,7 @@ class _YamlReader:
             return Node(None, place, layer=self._layer)
         count, height = measure(target)
         self._count += count - 1
-        if self._count > MAX_NODES:
-            refuse_size(self._text.name)
-        if depth + height - 1 > MAX_DEPTH:
-            refuse_depth(self._text.name)
+        require_limits(self._text.name, self._count, depth + height - 1)
         return replace(target, place=place)
 
     def _report_broken(self, path: str, what: str, place: Place, hint: str = "") -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from epochal.config.node import Scalar
 
 DELETE = "$delete"
+TOO_BIG = "integer does not fit in 64 bits"
 REDACTED = "<redacted>"
 """Replaces a secret in records; a config that contains it cannot run."""
 
@@ -45,11 +46,7 @@ _INT_DIGITS = 400
 
 
 def resolve(text: str) -> Scalar:
-    """The value of an unquoted word by the YAML 1.2 core schema.
-
-    Raises:
-        ValueError: A number is too big to be kept exactly.
-    """
+    """The value of an unquoted word in YAML 1.2; ValueError if a number cannot be kept exactly."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text) or _RADIX.fullmatch(text):
@@ -63,16 +60,15 @@ def resolve(text: str) -> Scalar:
 
 def parse_int(text: str) -> int:
     """The integer that ``text`` spells; ValueError when it does not fit in 64 bits."""
-    if len(text) > _INT_DIGITS:
-        raise ValueError("integer does not fit in 64 bits")
-    return check_int(int(text, 0) if text.startswith(("0o", "0x")) else int(text))
+    base = 0 if text.startswith(("0o", "0x")) else 10
+    if len(text) > _INT_DIGITS or not is_64_bit(int(text, base)):
+        raise ValueError(TOO_BIG)
+    return int(text, base)
 
 
-def check_int(value: int) -> int:
-    """The same integer; ValueError when it does not fit in 64 bits."""
-    if not -(2**63) <= value < 2**64:
-        raise ValueError("integer does not fit in 64 bits")
-    return value
+def is_64_bit(value: int) -> bool:
+    """Whether an integer fits in 64 bits, signed or not."""
+    return -(2**63) <= value < 2**64
 
 
 def parse_float(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Config files as text: what cannot be read, and the line and column of each character."""
+"""Config files: their text, the line and column of each character, and their tree."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ import os
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, final
 
+from epochal.config.node import Node
 from epochal.config.problems import MAX_BYTES, refuse
+from epochal.config.scalar import show
+from epochal.config.type_aliases import rename_aliases
 from epochal.errors import MissingFileError, Place, Problem, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.config.problems import Findings
+
+EMPTY = Node(MappingProxyType({}))
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json", ".py": "py"}
 _SHOWN = 160
@@ -67,12 +78,7 @@ def display_name(path: Path) -> str:
 
 
 def read_source(path: Path) -> SourceFile:
-    """The text of a config file.
-
-    Raises:
-        MissingFileError: There is no such file, or it is a folder.
-        ConfigError: It is too big, empty, binary, or of an unknown kind.
-    """
+    """The text of a config file; ConfigError if it is missing, or cannot be a config."""
     name = display_name(path)
     if path.is_dir():
         what = "is a folder, not a config file"
@@ -129,3 +135,56 @@ def _alternatives(folder: Path, missing: Path) -> str:
         return f"did you mean {name!r}?"
     shown = ", ".join(path.name for path in found[:8])
     return f"there are: {shown}" if shown else "there is no config file in that folder"
+
+
+def read_document(
+    source: SourceFile, findings: Findings, *, layer: str, allow_python: bool = False
+) -> Node:
+    """The tree of a file; empty after a mistake that leaves nothing to read."""
+    text = SourceText(display_name(source.path), source.text)
+    kind = SUFFIXES[source.path.suffix.lower()]
+    if kind == "py" and not allow_python:
+        what = "a Python config is run as code, which was not allowed"
+        findings.report_file(text.name, what, hint="add --allow-python if you trust this file")
+        return EMPTY
+    known = len(findings.problems)
+    node = _reader(kind)(text, findings, layer=layer)
+    empty = node is None or (kind == "toml" and not node.mapping)
+    if empty and len(findings.problems) == known:
+        refuse(text.name, "is empty", "`epochal new` writes a config to start from")
+    return EMPTY if node is None else as_config(node, findings, text)
+
+
+def as_config(node: Node, findings: Findings, text: SourceText | None = None) -> Node:
+    """The tree with component names under ``type``; reports a root that is not a mapping."""
+    if node.is_mapping:
+        return rename_aliases(node, findings)
+    name = text.name if text else node.place.name
+    hint = "write `key: value` lines"
+    if text and text.text.lstrip().startswith(("[", "{")):
+        hint = 'write {"key": value}'
+    elif text and isinstance(node.value, str) and ":" in node.value:
+        hint = "put a space after the colon: `key: value`"
+    got = "a list" if node.is_list else show(node.value)[:60]
+    place = node.place if node.place.line else None
+    findings.report_file(name, f"the top level must be a mapping, got {got}", place, hint)
+    return EMPTY
+
+
+def _reader(kind: str) -> Callable[..., Node | None]:
+    # Only the parser that is needed is imported.
+    if kind == "toml":
+        from epochal.config.read_toml import read_toml
+
+        return read_toml
+    if kind == "json":
+        from epochal.config.read_json import read_json
+
+        return read_json
+    if kind == "py":
+        from epochal.config.read_python import run_python
+
+        return run_python
+    from epochal.config.read_yaml import read_yaml
+
+    return read_yaml

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from epochal.config.problems import Findings, join
@@ -20,11 +18,7 @@ _FREE_SECTION = "extra"
 
 def rename_aliases(root: Node, findings: Findings) -> Node:
     """The config with every spec below its top level named by ``type``."""
-    entries = {
-        key: child if key == _FREE_SECTION else _rename_below(child, key, findings)
-        for key, child in root.mapping.items()
-    }
-    return replace(root, value=MappingProxyType(entries))
+    return root.map_children(lambda key, child: rename_value(child, key, findings))
 
 
 def rename_value(node: Node, path: str, findings: Findings) -> Node:
@@ -54,21 +48,12 @@ def rename_spec(node: Node, path: str, findings: Findings) -> Node:
     entries = {"type" if k == names[0] else k: child for k, child in node.mapping.items()}
     if names == ["class_path"]:
         entries = _flatten(entries, path, findings)
-    return replace(node, value=MappingProxyType(entries))
+    return node.with_entries(entries)
 
 
 def _rename_below(node: Node, path: str, findings: Findings) -> Node:
-    if node.is_mapping:
-        entries = {
-            key: _rename_below(child, join(path, key), findings)
-            for key, child in node.mapping.items()
-        }
-        return rename_spec(replace(node, value=MappingProxyType(entries)), path, findings)
-    if node.is_list:
-        elements = enumerate(node.elements)
-        value = tuple(_rename_below(child, join(path, str(i)), findings) for i, child in elements)
-        return replace(node, value=value)
-    return node
+    below = node.map_children(lambda key, child: _rename_below(child, join(path, key), findings))
+    return rename_spec(below, path, findings)
 
 
 def _names_component(node: Node, key: str) -> bool:

@@ -9,6 +9,7 @@ and check what is left on disk. Failures are ``WriteError``.
 from epochal.durable import system
 from epochal.durable.append import Appender, append_line, open_lines
 from epochal.durable.atomic import (
+    Blob,
     find_object,
     is_untouched,
     link_or_copy,
@@ -26,8 +27,7 @@ from epochal.durable.atomic import (
     write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
-from epochal.durable.safetensors_layout import Blob
-from epochal.durable.system import Operations, WriteError
+from epochal.durable.system import Operations, WriteError, locked
 
 __all__ = [
     "Appender",
@@ -42,6 +42,7 @@ __all__ = [
     "find_object",
     "is_untouched",
     "link_or_copy",
+    "locked",
     "make_dir",
     "open_lines",
     "remove_file",

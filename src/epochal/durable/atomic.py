@@ -1,21 +1,84 @@
-"""Files, folders and links that appear whole or not at all."""
+"""Files, folders and links that appear whole or not at all, and the layout of safetensors files."""
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 from collections import deque
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.durable import system
 from epochal.durable.encoding import decode_json, encode_json
-from epochal.durable.safetensors_layout import Blob, build_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
     from pathlib import Path
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+    "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+    "U32": 4, "I32": 4, "F32": 4,
+    "U64": 8, "I64": 8, "F64": 8, "C64": 8,
+}  # fmt: skip
+"""The element types of safetensors files, with their sizes."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """The bytes of one tensor, in row-major order."""
+
+    dtype: str
+    """The name that safetensors gives to the element type, such as ``BF16``."""
+
+    shape: tuple[int, ...]
+    data: bytes | memoryview | Callable[[], bytes | memoryview]
+    """The bytes, or a function that makes them when they are written, to save memory."""
+
+    @property
+    def num_bytes(self) -> int:
+        """The size that type and shape require."""
+        return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+    def view(self, name: str) -> memoryview:
+        """The bytes; raises ValueError when they are too many or too few."""
+        data = self.data() if callable(self.data) else self.data
+        size = memoryview(data).nbytes
+        if size != self.num_bytes:
+            raise ValueError(f"{name}: {size} bytes do not make {self.dtype} of {self.shape}")
+        return memoryview(data).cast("B") if size else memoryview(b"")
+
+
+def build_header(
+    tensors: Mapping[str, Blob], metadata: Mapping[str, str]
+) -> tuple[bytes, list[str]]:
+    """The header of a file with these tensors, and their names in the order of their data."""
+    names = sorted(tensors, key=lambda name: (-DTYPE_BYTES[tensors[name].dtype], name))
+    entries: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    offset = 0
+    for name in names:
+        blob = tensors[name]
+        if name == "__metadata__":
+            raise ValueError(f"{name}: the name is taken by the format itself")
+        if not callable(blob.data):
+            blob.view(name)
+        end = offset + blob.num_bytes
+        entries[name] = {
+            "dtype": blob.dtype,
+            "shape": list(blob.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the data must start at a multiple of 8
+    return len(text).to_bytes(8, "little") + text, names
+
 
 _CHUNK_BYTES = 1 << 24
 _SMALL_BYTES = 1 << 17
@@ -52,8 +115,10 @@ def remove_file(path: Path) -> None:
         system.operations.unlink(path)
 
 
-def make_dir(path: Path) -> None:
-    """Make a folder and its missing parents; raise when it exists already."""
+def make_dir(path: Path, *, exist_ok: bool = False) -> None:
+    """Make a folder and its missing parents; raise when it exists already, unless ``exist_ok``."""
+    if exist_ok and path.is_dir():
+        return
     missing = [path]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
@@ -62,7 +127,11 @@ def make_dir(path: Path) -> None:
             with suppress(FileExistsError):  # another run made it meanwhile
                 system.operations.mkdir(parent)
                 system.sync_dir(parent.parent)
-        system.operations.mkdir(path)
+        try:
+            system.operations.mkdir(path)
+        except FileExistsError:
+            if not exist_ok or not path.is_dir():  # otherwise another process made it meanwhile
+                raise
         system.sync_dir(path.parent)
 
 
@@ -81,12 +150,8 @@ def tensor_writer(
     """A function that writes a safetensors file to a descriptor and hashes it."""
     header, names = build_header(tensors, metadata)
 
-    def views() -> Iterator[memoryview]:
-        yield memoryview(header)
-        yield from (tensors[name].view(name) for name in names)
-
     def fill(descriptor: int) -> None:
-        for view in views():
+        for view in chain([memoryview(header)], (tensors[name].view(name) for name in names)):
             for start in range(0, len(view), _CHUNK_BYTES):
                 chunk = view[start : start + _CHUNK_BYTES]
                 hasher.add(chunk)
@@ -288,11 +353,7 @@ def is_untouched(path: Path, size: int) -> bool:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link to ``source``; a copy where links are not supported.
-
-    Raises:
-        WriteError: ``source`` is missing, or ``target`` exists or cannot be made.
-    """
+    """Make ``target`` a hard link to ``source``, which must exist; a copy without hard links."""
     with system.write_errors(target):
         try:
             system.operations.link(source, target)

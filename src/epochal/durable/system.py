@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,6 +113,32 @@ def sync_dir(path: Path) -> None:
             raise
     finally:
         operations.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, flags: int = os.O_RDONLY, *, waits: bool = True) -> Iterator[bool | None]:
+    """Lock a file or folder in a block: False if another process has it, None without locks.
+
+    Windows and some network file systems have none. A lock ends with its process, at the latest.
+    """
+    if sys.platform == "win32":
+        yield None
+        return
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        yield _lock(descriptor, waits=waits)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, *, waits: bool) -> bool | None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 @contextmanager

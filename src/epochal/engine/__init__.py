@@ -6,23 +6,25 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from epochal.engine.interfaces.average import Average
     from epochal.engine.interfaces.every import Every
     from epochal.engine.interfaces.hook import Hook
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.monitor import Monitor
+    from epochal.engine.interfaces.options import Options
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.interfaces.schedule import Schedule, TorchSchedule, Warmup
     from epochal.engine.interfaces.task import ModuleTask, Task
-    from epochal.engine.optim.average import Average
     from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
-    from epochal.engine.parts import Environment, Options, Parts
+    from epochal.engine.parts import Parts
     from epochal.engine.result import RunResult
-    from epochal.engine.run import Run
+    from epochal.engine.run.environment import Environment
     from epochal.engine.run_context import current_run
     from epochal.engine.runner import Predict, Runner, Test, Train
     from epochal.engine.step.updater import Updater
 
 _HOMES = {
-    "Average": "optim.average",
+    "Average": "interfaces.average",
     "Every": "interfaces.every",
     "Hook": "interfaces.hook",
     "Member": "optim.multi_optimizer",
@@ -31,14 +33,14 @@ _HOMES = {
     "ModuleTask": "interfaces.task",
     "Monitor": "interfaces.monitor",
     "Optimizers": "optim.multi_optimizer",
-    "Options": "parts",
+    "Options": "interfaces.options",
     "Parts": "parts",
     "Predict": "runner",
-    "Run": "run",
+    "Run": "interfaces.run",
     "RunResult": "result",
     "Runner": "runner",
     "Schedule": "interfaces.schedule",
-    "Environment": "parts",
+    "Environment": "run.environment",
     "Task": "interfaces.task",
     "Test": "runner",
     "TorchSchedule": "interfaces.schedule",

@@ -15,9 +15,10 @@ from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
 from epochal.engine.feed.sampling_order import DataPass
+from epochal.engine.interfaces.average import AVERAGED_SPLIT
+from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
-from epochal.engine.optim.average import AVERAGED_SPLIT
 from epochal.engine.optim.parameter_count import has_uninitialized
 from epochal.engine.process.signals import (
     PREEMPTED,
@@ -25,7 +26,8 @@ from epochal.engine.process.signals import (
     is_interrupted_or_preempted,
 )
 from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
-from epochal.engine.step.batch_outcome import Outcome, check_number
+from epochal.engine.step.batch_outcome import check_number
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from epochal.engine.feed.feed import OpenLoader
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.task import Batch, Loader, Output
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 _logger = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ TARGET = "target"
 _TO_HOST = BatchMover(torch.device("cpu"), None, is_detached=True)
 
 
-def evaluate(run: Run, split: str) -> dict[str, float]:
+def evaluate(run: EngineRun, split: str) -> dict[str, float]:
     """Evaluate a split, record its metrics, update the monitor, and fire all events.
 
     Returns:
@@ -65,12 +67,12 @@ def evaluate(run: Run, split: str) -> dict[str, float]:
         run.evaluated_at[split] = run.step
         update_monitor(run, split, metrics)
         if split == "val" and run.step > 0:
-            run.updater.rate.after_eval(run.step)
+            run.rate.after_eval(run.step)
         run.fire("eval_end", split, metrics)
     return metrics
 
 
-def _measure_averaged(run: Run, split: str) -> dict[str, float]:
+def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     """The metrics with averaged weights, with the same random numbers.
 
     Fires the events of ``val`` for the task, but not for hooks.
@@ -89,7 +91,7 @@ def _as_averaged(metrics: dict[str, float]) -> dict[str, float]:
     return {AVERAGED_SPLIT + name.removeprefix("val"): value for name, value in metrics.items()}
 
 
-def check_sanity(run: Run) -> None:
+def check_sanity(run: EngineRun) -> None:
     """Evaluate a few validation batches, to find mistakes before hours of training.
 
     Fires events for the task, but not for hooks. Generators, metrics, the store and the record
@@ -113,7 +115,7 @@ def check_sanity(run: Run) -> None:
         _require_monitored_metrics(run, "val", metrics)
 
 
-def _run_sanity_batches(run: Run, events: Events, limit: int) -> dict[str, float]:
+def _run_sanity_batches(run: EngineRun, events: Events, limit: int) -> dict[str, float]:
     events.fire("eval_start", run, "val")
     events.fire("epoch_start", run, "val")
     metrics = measure_split(run, "val", events=events, limit=limit)
@@ -123,7 +125,7 @@ def _run_sanity_batches(run: Run, events: Events, limit: int) -> dict[str, float
 
 
 @contextmanager
-def _discarding_effects(run: Run) -> Iterator[None]:
+def _discarding_effects(run: EngineRun) -> Iterator[None]:
     """Discard what a block logs, stores and requests; keep interruptions and preemption."""
     writer, latest = run.writer, dict(run.latest)
     stop = run.stop_reason, run.stop_status
@@ -137,7 +139,7 @@ def _discarding_effects(run: Run) -> Iterator[None]:
             run.stop_reason, run.stop_status = stop
 
 
-def initialize_lazy_modules(run: Run) -> None:
+def initialize_lazy_modules(run: EngineRun) -> None:
     """Initialize lazy modules with a forward pass of one batch."""
     found = (named_loaders(run.task, split) for split in SPLITS)
     loader = next((loader for loaders in found for loader in loaders.values()), None)
@@ -145,10 +147,10 @@ def initialize_lazy_modules(run: Run) -> None:
         return
     with working_on_split(run, run.split), _evaluation_mode(run):
         for batch in iter_batches(loader, "the first loader", 1, open_loader=_opener(run)):
-            run.calls.forward(batch)
+            run.part(TaskCalls).forward(batch)
 
 
-def predict(run: Run) -> object:
+def predict(run: EngineRun) -> object:
     """The outputs of all batches of ``predict``: a list, or a list per named loader."""
     outputs: dict[str, list[Output]] = {}
     with run.clock.paused(), working_on_split(run, "predict"), _evaluation_mode(run):
@@ -160,7 +162,9 @@ def predict(run: Run) -> object:
     return outputs[""] if list(outputs) == [""] else outputs
 
 
-def measure_split(run: Run, split: str, *, events: Events, limit: int | None) -> dict[str, float]:
+def measure_split(
+    run: EngineRun, split: str, *, events: Events, limit: int | None
+) -> dict[str, float]:
     """The metrics of all loaders of a split."""
     measured: dict[str, float] = {}
     with _evaluation_mode(run):
@@ -172,7 +176,7 @@ def measure_split(run: Run, split: str, *, events: Events, limit: int | None) ->
     return measured
 
 
-def update_monitor(run: Run, split: str, metrics: dict[str, float]) -> None:
+def update_monitor(run: EngineRun, split: str, metrics: dict[str, float]) -> None:
     """Update the monitor, if this split has its metric; stop if ``train.until`` is reached."""
     _require_monitored_metrics(run, split, metrics)
     until, monitor = run.options.train.until, run.monitor
@@ -186,7 +190,7 @@ def update_monitor(run: Run, split: str, metrics: dict[str, float]) -> None:
     if monitor.update(value):
         run.fire("better_model", value)
     if run.step > 0:
-        run.updater.rate.after_value(value, run.step)
+        run.rate.after_value(value, run.step)
 
 
 def _is_metric_of_split(metric: str, split: str) -> bool:
@@ -229,7 +233,7 @@ def _fail_metric(metric: Metric, what: str, hint: str) -> NoReturn:
     raise TaskError(f"metrics: {type(metric).__name__}.compute: {what}\n  {hint}")
 
 
-def _own_metrics(run: Run, split: str) -> dict[str, Metric]:
+def _own_metrics(run: EngineRun, split: str) -> dict[str, Metric]:
     """The metric objects of a split; copies of those that training updates."""
     return {
         name: copy.deepcopy(metric) if "train" in metric.on else metric
@@ -239,7 +243,7 @@ def _own_metrics(run: Run, split: str) -> dict[str, Metric]:
 
 
 def _measure_loader(
-    run: Run, split: str, loader: Loader, events: Events, limit: int | None
+    run: EngineRun, split: str, loader: Loader, events: Events, limit: int | None
 ) -> dict[str, float]:
     meter = Meter(run.device)
     window = meter.window()
@@ -249,10 +253,10 @@ def _measure_loader(
 
     def measure(outcome: Outcome) -> None:
         with run.precision.context():
-            run.calls.add_metrics(outcome)
+            run.part(TaskCalls).add_metrics(outcome)
             if run.options.train.eval_loss:
-                run.calls.add_loss(outcome)
-        run.calls.report(outcome, meter)
+                run.part(TaskCalls).add_loss(outcome)
+        run.part(TaskCalls).report(outcome, meter)
         for metric in metrics.values():
             metric.update(outcome.out, outcome.batch)
 
@@ -263,21 +267,21 @@ def _measure_loader(
         meter.forget()  # else its sums keep device memory until garbage collection
     for metric in metrics.values():
         metric.reset()
-    return run.calls.finish(means, split)
+    return run.part(TaskCalls).finish(means, split)
 
 
-def _collect(run: Run, loader: Loader) -> list[Output]:
+def _collect(run: EngineRun, loader: Loader) -> list[Output]:
     outputs: list[Output] = []
 
     def collect(outcome: Outcome) -> None:
-        outputs.append(_TO_HOST(run.calls.postprocess(outcome)))
+        outputs.append(_TO_HOST(run.part(TaskCalls).postprocess(outcome)))
 
     _run_pass(run, loader, collect, events=run.events, limit=run.options.train.limit_batches)
     return outputs
 
 
 def _run_pass(
-    run: Run,
+    run: EngineRun,
     loader: Loader,
     process: Callable[[Outcome], None],
     *,
@@ -303,13 +307,13 @@ def _run_pass(
     events.fire("loop_end", run, split)
 
 
-def _opener(run: Run) -> OpenLoader:
+def _opener(run: EngineRun) -> OpenLoader:
     """Opens loaders of the current split; each pass gives the same bits."""
     return partial(run.feed.open, one_pass=DataPass(derive_seed(run.seed, "order", run.split)))
 
 
-def _plain_step(run: Run, batch: Batch) -> Outcome:
-    return run.calls.forward(batch)
+def _plain_step(run: EngineRun, batch: Batch) -> Outcome:
+    return run.part(TaskCalls).forward(batch)
 
 
 def _as_outcome(result: object, batch: Batch) -> Outcome:
@@ -317,7 +321,7 @@ def _as_outcome(result: object, batch: Batch) -> Outcome:
 
 
 @contextmanager
-def _evaluation_mode(run: Run) -> Iterator[None]:
+def _evaluation_mode(run: EngineRun) -> Iterator[None]:
     """Set eval mode, without gradients unless the task needs them; modes are restored."""
     needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
     with keeping_training_modes(run.model, run.loss), torch.set_grad_enabled(needs_grad):
@@ -327,12 +331,12 @@ def _evaluation_mode(run: Run) -> Iterator[None]:
         yield
 
 
-def _label(run: Run) -> str:
+def _label(run: EngineRun) -> str:
     name = f"[{run.loader_name!r}]" if run.loader_name else ""
     return f"{run.split}_loader{name}"
 
 
-def _require_val_loader(run: Run) -> None:
+def _require_val_loader(run: EngineRun) -> None:
     monitor = run.monitor
     is_val = monitor is not None and _is_metric_of_split(monitor.metric, "val")
     if is_val and not named_loaders(run.task, "val"):
@@ -342,7 +346,7 @@ def _require_val_loader(run: Run) -> None:
         )
 
 
-def _require_monitored_metrics(run: Run, split: str, metrics: dict[str, float]) -> None:
+def _require_monitored_metrics(run: EngineRun, split: str, metrics: dict[str, float]) -> None:
     owners = {"monitor": run.monitor, "train.until": run.options.train.until}
     for key, owner in owners.items():
         if owner is None or not _is_metric_of_split(owner.metric, split) or owner.metric in metrics:

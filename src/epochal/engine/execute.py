@@ -23,7 +23,6 @@ from epochal.engine.device.out_of_memory import (
 )
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
-from epochal.engine.measure.phase_timer import read_device_time, read_spent
 from epochal.engine.process.signals import (
     PREEMPTED,
     PREEMPTED_EXIT_CODE,
@@ -34,9 +33,11 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult
+from epochal.engine.run.progress import read_device_time, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.temporary_changes import keeping_training_modes
-from epochal.engine.state.saver import request_save, save_if_requested
+from epochal.engine.state.saver import save_if_requested
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, EpochalError, Preempted
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from epochal.engine.events.step_plan import PlanRow
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
+    from epochal.engine.run.plan import PlanRow
     from epochal.engine.runner import Runner
     from epochal.errors import Place
 
@@ -55,7 +56,7 @@ _logger = logging.getLogger(__name__)
 
 
 def execute(
-    run: Run,
+    run: EngineRun,
     runner: Runner,
     *,
     raise_errors: bool = False,
@@ -115,7 +116,7 @@ def result_of_error(
     )
 
 
-def describe_plan(run: Run, runner: Runner) -> list[PlanRow]:
+def describe_plan(run: EngineRun, runner: Runner) -> list[PlanRow]:
     """The plan of a run, without executing it."""
     with making_current(run), keeping_training_modes(run.model):
         run.bind()
@@ -123,11 +124,11 @@ def describe_plan(run: Run, runner: Runner) -> list[PlanRow]:
         return run.plan.describe()
 
 
-def _work(run: Run, runner: Runner) -> object:
+def _work(run: EngineRun, runner: Runner) -> object:
     run.clock.start()
     keep_freed_memory()
     run.fire("setup")
-    run.calls.move_task()
+    run.part(TaskCalls).move_task()
     run.fire("assembled")
     run.bind()
     initialize_lazy_modules(run)
@@ -140,7 +141,7 @@ def _work(run: Run, runner: Runner) -> object:
     return value
 
 
-def _end(run: Run, error: BaseException | None) -> BaseException | None:
+def _end(run: EngineRun, error: BaseException | None) -> BaseException | None:
     """Fire the last events to all listeners, even if some fail; returns the first error."""
     later = _deliver(run)
     if error is not None:
@@ -157,7 +158,7 @@ def _end(run: Run, error: BaseException | None) -> BaseException | None:
     return error
 
 
-def _deliver(run: Run) -> list[BaseException]:
+def _deliver(run: EngineRun) -> list[BaseException]:
     """Deliver the pending means to their readers; this may fail after a device error."""
     try:
         run.meter.deliver()
@@ -166,7 +167,7 @@ def _deliver(run: Run) -> list[BaseException]:
     return []
 
 
-def _build_result(run: Run, value: object, error: BaseException | None) -> RunResult:
+def _build_result(run: EngineRun, value: object, error: BaseException | None) -> RunResult:
     status, reason = _get_status_and_reason(run, error)
     return RunResult(
         status=status,
@@ -188,7 +189,7 @@ def _build_result(run: Run, value: object, error: BaseException | None) -> RunRe
     )
 
 
-def _get_status_and_reason(run: Run, error: BaseException | None) -> tuple[str, str]:
+def _get_status_and_reason(run: EngineRun, error: BaseException | None) -> tuple[str, str]:
     if error is not None:
         return _get_status_of_error(error)
     if run.stop_reason:
@@ -237,7 +238,7 @@ def _is_expected(error: BaseException) -> bool:
 
 
 @contextmanager
-def _run_context(run: Run) -> Iterator[Preemption]:
+def _run_context(run: EngineRun) -> Iterator[Preemption]:
     """Process settings and handlers of a run; restored at its end."""
     with (
         making_current(run),
@@ -245,15 +246,15 @@ def _run_context(run: Run) -> Iterator[Preemption]:
         torch.set_grad_enabled(torch.is_grad_enabled()),
         applying_engine_options(run.options.engine),
         seeded(derive_seed(run.seed, "run")),
-        watching_for_hangs(run),
+        watching_for_hangs(run, position=run.position, on_stall=run.on_stall),
         _stopping_on_interrupt(run),
-        handling_preemption(run, request_save) as preemption,
+        handling_preemption(run) as preemption,
     ):
         yield preemption
 
 
 @contextmanager
-def _stopping_on_interrupt(run: Run) -> Iterator[None]:
+def _stopping_on_interrupt(run: EngineRun) -> Iterator[None]:
     """Stop after the current step on the first Ctrl-C."""
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)

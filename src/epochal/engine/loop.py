@@ -10,14 +10,15 @@ from epochal.engine.resume import is_inside_epoch, resume_from
 from epochal.engine.rollback import roll_back
 from epochal.engine.stages.transition import end_stage, restore_stage_optimizer, start_next_stage
 from epochal.engine.state.saver import save_if_requested
+from epochal.engine.step.updater import Updater
 from epochal.records.metrics.points import EPOCH_MEAN_PREFIX
 
 if TYPE_CHECKING:
     from epochal.engine.measure.meter import Window
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
-def train(run: Run) -> None:
+def train(run: EngineRun) -> None:
     """Train epoch after epoch, through all stages, until the run has a reason to stop."""
     epoch_means = run.meter.window("epoch")
     run.plan.start(run)
@@ -41,7 +42,7 @@ def train(run: Run) -> None:
         end_stage(run)
 
 
-def resume_if_requested(run: Run) -> None:
+def resume_if_requested(run: EngineRun) -> None:
     """Restore the checkpoint that the run resumes from, if any, inside an epoch or before one."""
     point = run.resume
     if point is None:
@@ -57,7 +58,7 @@ def resume_if_requested(run: Run) -> None:
     run.is_between_steps = False
 
 
-def take_steps(run: Run) -> None:
+def take_steps(run: EngineRun) -> None:
     """Take the steps of one epoch, or fewer if the run stops or diverges."""
     run.is_between_steps = True
     for microbatches in run.feed.epoch(run.epoch):
@@ -72,14 +73,14 @@ def take_steps(run: Run) -> None:
     run.is_between_steps = False
 
 
-def is_epoch_over(run: Run) -> bool:
+def is_epoch_over(run: EngineRun) -> bool:
     """Whether the epoch ends here; otherwise the next stage continues it."""
     if run.course.next_stage_ends_epoch:
         run.feed.is_complete = True  # the next stage starts a new epoch
     return bool(run.stop_reason) or run.feed.is_complete
 
 
-def start_epoch(run: Run) -> None:
+def start_epoch(run: EngineRun) -> None:
     """Start an epoch with reset metrics; modules keep the training mode that hooks gave them."""
     run.is_in_epoch = True
     run.feed.is_complete = False
@@ -88,12 +89,13 @@ def start_epoch(run: Run) -> None:
         metric.reset()
     run.fire("epoch_start", "train")
     run.fire("loop_start", "train")
-    run.updater.rate.adopt()
-    if run.updater.average is not None:
-        run.updater.average.admit(run.model)
+    run.rate.adopt()
+    average = run.part(Updater).average
+    if average is not None:
+        average.admit(run.model)
 
 
-def finish_epoch(run: Run, epoch_means: Window) -> None:
+def finish_epoch(run: EngineRun, epoch_means: Window) -> None:
     """End an epoch: record its means, fire its events, run what is due between epochs.
 
     An epoch that was cut short fires its events too, but does not count as completed.
@@ -112,7 +114,7 @@ def finish_epoch(run: Run, epoch_means: Window) -> None:
     run.is_in_epoch = False
     if run.feed.is_complete:
         run.epoch += 1
-        run.updater.rate.after_epoch(run.step)
+        run.rate.after_epoch(run.step)
         run.is_between_steps = True
         run.plan.run_due_between_epochs(run)
         run.is_between_steps = False

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.engine.device.seeding import restore_generators
-from epochal.engine.stages.training_length import LIMIT_REASONS
+from epochal.engine.run.stage_progress import LIMIT_REASONS
 from epochal.engine.state.run_state import EXTERNAL_STOPS, restore_state
+from epochal.engine.state.saver import Saver
 
 if TYPE_CHECKING:
-    from epochal.engine.parts import ResumePoint
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import ResumePoint
+    from epochal.engine.run.engine_run import EngineRun
 
 
-def set_resume_position(run: Run) -> None:
+def set_resume_position(run: EngineRun) -> None:
     """Set step and epoch of a run that will resume, before anything is restored."""
     if run.resume is not None:
         data = run.resume.state["data"]
@@ -26,7 +27,7 @@ def is_inside_epoch(point: ResumePoint) -> bool:
     return bool(point.state["data"]["is_in_epoch"])
 
 
-def resume_from(run: Run, point: ResumePoint) -> None:
+def resume_from(run: EngineRun, point: ResumePoint) -> None:
     """Restore every part and fire ``checkpoint_loaded``; random numbers drawn there do not count.
 
     Raises:
@@ -34,9 +35,10 @@ def resume_from(run: Run, point: ResumePoint) -> None:
     """
     state = point.state
     restore_state(run, state, is_strict=point.is_strict)
-    if run.saver is not None:
-        run.saver.saved_at = run.step, run.epoch, run.is_in_epoch
-        run.saver.resumed_from = point.manifest
+    saver = run.find_part(Saver)
+    if saver is not None:
+        saver.saved_at = run.step, run.epoch, run.is_in_epoch
+        saver.resumed_from = point.manifest
     run.fire("checkpoint_loaded", point.path)
     restore_generators(state["random"])
     stop = state.get("stop", {})

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from epochal.checkpoint import deserialize_state, mark_as_damaged, read_checkpoint
-from epochal.engine.parts import ResumePoint
+from epochal.engine.interfaces.run import ResumePoint
 from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.resume import resume_from
 from epochal.engine.stages.transition import restore_stage_optimizer
-from epochal.engine.step.nonfinite_watch import stop_diverged
+from epochal.engine.state.changed_attributes import ChangedAttributes
+from epochal.engine.state.saver import Saver
+from epochal.engine.step.nonfinite_watch import NonfiniteWatch, stop_diverged
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.metrics.time_spent import parse_time_spent
@@ -20,9 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from epochal.engine.measure.meter import Window
-    from epochal.engine.run import Run
-    from epochal.engine.state.saver import Saver
-    from epochal.engine.step.nonfinite_watch import BadStep
+    from epochal.engine.run.engine_run import BadStep, EngineRun
     from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,9 @@ MAX_ROLLBACKS = 3
 """Rollbacks of one run; after them it ends as diverged."""
 
 
-def roll_back(run: Run, epoch_means: Window, start_epoch: Callable[[Run], object]) -> bool:
+def roll_back(
+    run: EngineRun, epoch_means: Window, start_epoch: Callable[[EngineRun], object]
+) -> bool:
     """Roll back if one of the last steps was bad; returns whether the run did.
 
     Everything is restored to the newest state before the first bad step, except the data
@@ -44,8 +46,9 @@ def roll_back(run: Run, epoch_means: Window, start_epoch: Callable[[Run], object
         epoch_means: The means of the epoch.
         start_epoch: Starts an epoch.
     """
-    if run.watch is not None:
-        run.watch.check_now(run)
+    watch = run.find_part(NonfiniteWatch)
+    if watch is not None:
+        watch.check_now(run)
     place = run.diverged_at
     if place is None or is_interrupted_or_preempted(run):
         return False
@@ -62,14 +65,15 @@ def roll_back(run: Run, epoch_means: Window, start_epoch: Callable[[Run], object
     return True
 
 
-def _find_point(run: Run, place: BadStep) -> ResumePoint | None:
+def _find_point(run: EngineRun, place: BadStep) -> ResumePoint | None:
     """The newest usable state; None if there is none or the run rolled back too often."""
+    saver = run.find_part(Saver)
     if len(run.rollbacks) >= MAX_ROLLBACKS:
         why = f"the run rolled back {MAX_ROLLBACKS} times already"
-    elif run.saver is None:
+    elif saver is None:
         why = "the run saves no checkpoints"
     else:
-        for point in _iter_resume_points(run, run.saver, place):
+        for point in _iter_resume_points(run, saver, place):
             if not run.course.matches_checkpoint(point.state["stage"]):
                 continue  # its parts may differ
             if _is_finite(run, point.state):
@@ -85,7 +89,7 @@ def _find_point(run: Run, place: BadStep) -> ResumePoint | None:
     return None
 
 
-def _iter_resume_points(run: Run, saver: Saver, place: BadStep) -> Iterator[ResumePoint]:
+def _iter_resume_points(run: EngineRun, saver: Saver, place: BadStep) -> Iterator[ResumePoint]:
     """States before a step, the newest first; checkpoints of interruptions come last."""
     if saver.folder is None:
         for manifest, taken in reversed(saver.states_in_memory):
@@ -109,7 +113,7 @@ def _iter_resume_points(run: Run, saver: Saver, place: BadStep) -> Iterator[Resu
         yield ResumePoint(state=state, manifest=manifest, path=manifest.path, has_ended=True)
 
 
-def _is_of_this_run(run: Run, saver: Saver, manifest: CheckpointManifest) -> bool:
+def _is_of_this_run(run: EngineRun, saver: Saver, manifest: CheckpointManifest) -> bool:
     """Whether a checkpoint belongs to this attempt or to one that it continues."""
     if manifest.attempt == run.facts.get("attempt", 0):
         return True
@@ -119,13 +123,13 @@ def _is_of_this_run(run: Run, saver: Saver, manifest: CheckpointManifest) -> boo
     )
 
 
-def _is_finite(run: Run, state: Mapping[str, Any]) -> bool:
+def _is_finite(run: EngineRun, state: Mapping[str, Any]) -> bool:
     weights = state["model"]["weights"]
     learned = [name for name, one in run.model.named_parameters() if one.requires_grad]
     return all(bool(weights[name].isfinite().all()) for name in learned if name in weights)
 
 
-def _begin_attempt(run: Run, point: ResumePoint) -> None:
+def _begin_attempt(run: EngineRun, point: ResumePoint) -> None:
     """Start a new attempt in the record, which replaces everything after the state."""
     manifest = point.manifest
     number = run.writer.go_back(
@@ -135,11 +139,12 @@ def _begin_attempt(run: Run, point: ResumePoint) -> None:
         points=point.state["log"]["points"],
     )
     run.facts = {**run.facts, "attempt": number}
-    if run.saver is not None:
-        run.saver.resumed_from = manifest
+    saver = run.find_part(Saver)
+    if saver is not None:
+        saver.resumed_from = manifest
 
 
-def _note(run: Run, place: BadStep, point: ResumePoint) -> dict[str, Any]:
+def _note(run: EngineRun, place: BadStep, point: ResumePoint) -> dict[str, Any]:
     """Report which batches are skipped; returns the entry for ``run.rollbacks``."""
     data = point.state["data"]
     last = place.batches.stop - 1
@@ -167,11 +172,11 @@ def _note(run: Run, place: BadStep, point: ResumePoint) -> dict[str, Any]:
 
 
 def _restore(
-    run: Run,
+    run: EngineRun,
     place: BadStep,
     point: ResumePoint,
     epoch_means: Window,
-    start_epoch: Callable[[Run], object],
+    start_epoch: Callable[[EngineRun], object],
 ) -> None:
     data = point.state["data"]
     is_within = data["is_in_epoch"] and data["epoch"] == place.epoch
@@ -180,7 +185,7 @@ def _restore(
     state = {**point.state, "clock": run.clock.state_dict()}
     run.latest.clear()
     run.evaluated_at.clear()
-    run.attributes.restore_initial()
+    run.part(ChangedAttributes).restore_initial()
     if is_within:
         start_epoch(run)
         restore_stage_optimizer(run, state["stage"])
@@ -195,7 +200,8 @@ def _restore(
         loader = {"position": data["position"], **loader}
     run.feed.start_at(place.epoch, place.batches.stop, data["samples"], loader=loader)
     run.first_step = run.step
-    if run.watch is not None:
-        run.watch.restart(run)
+    watch = run.find_part(NonfiniteWatch)
+    if watch is not None:
+        watch.restart(run)
     run.events.has_run_user_code = True
     run.plan.find_next_due(run)

@@ -13,7 +13,7 @@ from epochal.errors import TaskError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 _current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
 _run_lock = threading.RLock()  # held by the running thread, once for each nested run

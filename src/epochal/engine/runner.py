@@ -10,32 +10,34 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from epochal.engine.capture.choose_step import choose_step
-from epochal.engine.device.device_memory import add_cache_emptying
-from epochal.engine.device.step_time import choose_device_time
+from epochal.engine.device import device_memory
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.feed.feed import named_loaders, require_loaders
+from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.loop import train
-from epochal.engine.optim.average import AVERAGED_SPLIT, add_averaging
 from epochal.engine.process.signals import (
     PREEMPTED,
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
+from epochal.engine.run.device_time import choose_device_time
+from epochal.engine.run.due import run_position
 from epochal.engine.stages import transition as enter
 from epochal.engine.stages.training_length import plan_training_end
 from epochal.engine.state.changed_attributes import ChangedAttributes
 from epochal.engine.step.build_step import build_step
 from epochal.engine.step.microbatch import wrap_microbatching
 from epochal.engine.step.recompute import enable_recompute
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.engine.step.updater import Updater, warn_of_custom_train_step
 from epochal.errors import DataError, TaskError
 
 if TYPE_CHECKING:
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.interfaces.task import Batch
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import TakeStep
 
 _logger = logging.getLogger(__name__)
@@ -51,10 +53,10 @@ class Runner(ABC):
     """Whether the run must have an optimizer; False in a ``Train`` with its own optimizers."""
 
     @abstractmethod
-    def run(self, run: Run) -> object:
+    def run(self, run: EngineRun) -> object:
         """Do all the work; the return value becomes the ``value`` of the result."""
 
-    def prepare(self, run: Run) -> None:
+    def prepare(self, run: EngineRun) -> None:
         """Prepare the run; called after ``assembled`` and before ``run_start``."""
         run.take_step = partial(self.train_step, run)
         run.eval_steps = {
@@ -63,21 +65,21 @@ class Runner(ABC):
             "predict": self.predict_step,
         }
 
-    def train_step(self, run: Run, microbatches: Microbatches) -> None:
+    def train_step(self, run: EngineRun, microbatches: Microbatches) -> None:
         """Take one optimizer step; the engine updates the learning rate afterwards."""
-        run.updater.update(run, microbatches)
+        run.part(Updater).update(run, microbatches)
 
-    def eval_step(self, run: Run, batch: Batch) -> object:
+    def eval_step(self, run: EngineRun, batch: Batch) -> object:
         """Compute one validation batch; returns the output or an Outcome."""
-        return run.calls.forward(batch)
+        return run.part(TaskCalls).forward(batch)
 
-    def test_step(self, run: Run, batch: Batch) -> object:
+    def test_step(self, run: EngineRun, batch: Batch) -> object:
         """Compute one test batch; the same as in validation by default."""
         return self.eval_step(run, batch)
 
-    def predict_step(self, run: Run, batch: Batch) -> object:
+    def predict_step(self, run: EngineRun, batch: Batch) -> object:
         """Compute one batch of ``predict``."""
-        return run.calls.forward(batch)
+        return run.part(TaskCalls).forward(batch)
 
 
 class Train(Runner):
@@ -86,7 +88,7 @@ class Train(Runner):
     needs_optimizer: bool = True
 
     @override
-    def prepare(self, run: Run) -> None:
+    def prepare(self, run: EngineRun) -> None:
         super().prepare(run)
         if run.optimizer is None and (self.needs_optimizer or _takes_usual_steps(self, run)):
             raise TaskError(
@@ -98,31 +100,34 @@ class Train(Runner):
         options = run.options.train
         enter.prepare_stages(run)
         enable_recompute(run)
-        run.updater.bind(run)
+        run.part(Updater).bind(run)
         if type(self).train_step is not Runner.train_step:
             warn_of_custom_train_step(run, type(self).__name__)
         run.choose_step = partial(self._choose_step, run)
         run.choose_step()
-        add_averaging(run)  # before evaluations at the same step
+        _add_averaging(run)  # before evaluations at the same step
         for split, every in options.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not every.is_never
             if is_asked_for or named_loaders(run.task, split):
                 require_loaders(run.task, split)
                 run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
-        run.attributes = ChangedAttributes(run)
+        run.set_part(ChangedAttributes, ChangedAttributes(run))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
-        add_cache_emptying(run)
+        empty_cache = device_memory.find_empty_cache(run.device)
+        if empty_cache is not None:
+            every = run.options.engine.empty_cache_every
+            run.plan.add_period("empty the cache", every, lambda _: empty_cache())
         plan_training_end(run)
 
-    def _choose_step(self, run: Run) -> None:
+    def _choose_step(self, run: EngineRun) -> None:
         take_step: TakeStep = partial(self.train_step, run)
         if type(self).train_step is Runner.train_step:
-            take_step = choose_step(run, wrap_microbatching(run, run.updater.update))
+            take_step = choose_step(run, wrap_microbatching(run, run.part(Updater).update))
         run.take_step = build_step(run, take_step)
 
     @override
-    def run(self, run: Run) -> object:
+    def run(self, run: EngineRun) -> object:
         options = run.options.train
         _warn_of_unmeasured(run)
         enter.announce_stage(run)
@@ -149,7 +154,7 @@ class Test(Runner):
         self.split = split_name(split)
 
     @override
-    def run(self, run: Run) -> dict[str, float]:
+    def run(self, run: EngineRun) -> dict[str, float]:
         return evaluate(run, self.split)
 
 
@@ -157,17 +162,17 @@ class Predict(Runner):
     """Collects the model's outputs for the split ``predict``; needs no optimizer."""
 
     @override
-    def run(self, run: Run) -> object:
+    def run(self, run: EngineRun) -> object:
         return predict(run)
 
 
-def _takes_usual_steps(runner: Runner, run: Run) -> bool:
+def _takes_usual_steps(runner: Runner, run: EngineRun) -> bool:
     """Whether neither the updater nor the runner replaces the usual step."""
-    is_usual = type(run.updater).update is Updater.update
+    is_usual = type(run.part(Updater)).update is Updater.update
     return is_usual and type(runner).train_step is Runner.train_step
 
 
-def _refuse_shared_workers(run: Run) -> None:
+def _refuse_shared_workers(run: EngineRun) -> None:
     """Refuse to evaluate the train loader if its persistent workers cannot serve two passes."""
     loader = run.feed.loader
     if not getattr(loader, "persistent_workers", False):
@@ -181,18 +186,20 @@ def _refuse_shared_workers(run: Run) -> None:
             )
 
 
-def _warn_of_unmeasured(run: Run) -> None:
+def _warn_of_unmeasured(run: EngineRun) -> None:
     until, monitor = run.options.train.until, run.monitor
     text = "%s: %s is never measured because %s is never evaluated: %s; set train.eval_every"
     if until is not None and (split := _unevaluated(run, until.metric)):
         _logger.warning(text, "train.until", until.metric, split, "it cannot end the run")
-    is_default = run.calls.has_error and monitor is not None and monitor.metric.endswith("/err")
+    is_default = (
+        run.part(TaskCalls).has_error and monitor is not None and monitor.metric.endswith("/err")
+    )
     if monitor is not None and not is_default and (split := _unevaluated(run, monitor.metric)):
         effect = "there is no best model and no early stopping"
         _logger.warning(text, "monitor", monitor.metric, split, effect)
 
 
-def _unevaluated(run: Run, metric: str) -> str:
+def _unevaluated(run: EngineRun, metric: str) -> str:
     """The split of a metric if it is never evaluated, else an empty string."""
     options = run.options.train
     split = metric.split("/")[0]
@@ -203,7 +210,7 @@ def _unevaluated(run: Run, metric: str) -> str:
     return "" if is_evaluated else split
 
 
-def _evaluate_due(split: str, run: Run) -> None:
+def _evaluate_due(split: str, run: EngineRun) -> None:
     if is_interrupted_or_preempted(run):
         # In this order, because a signal may come between the two checks.
         if run.stop_status == PREEMPTED and run.plan.is_running_due:
@@ -217,7 +224,21 @@ def _evaluate_due(split: str, run: Run) -> None:
             raise
 
 
-def _evaluate_all(run: Run) -> None:
+def _evaluate_all(run: EngineRun) -> None:
     for split in run.options.train.eval_periods:
         if named_loaders(run.task, split) and run.evaluated_at.get(split) != run.step:
             _evaluate_due(split, run)
+
+
+def _add_averaging(run: EngineRun) -> None:
+    """Plan the updates of the run's average, if it is updated between steps."""
+    average = run.average
+    if average is None or average.every is None:
+        return
+    begin = average.begin
+
+    def update(run: EngineRun) -> None:
+        if begin is None or run_position(run, begin.unit) >= begin.amount:
+            average.update()
+
+    run.plan.add_period("average", average.every, update)

@@ -46,23 +46,14 @@ def count_folds(config: Node) -> int | None:
 
 @final
 class CrossValidation:
-    """The folds of an experiment: the inputs of each one, and the result of all.
-
-    Args:
-        inputs: What the whole experiment was given.
-        config: The expanded config.
-        record: That of the whole, which holds those of the folds.
-    """
+    """The folds of an experiment: the inputs of each one, and the result of all."""
 
     def __init__(self, inputs: ExperimentInputs, config: Node, record: OpenRecord) -> None:
         self._inputs, self._config, self._record = inputs, config, record
-        self._folds = count_folds(config) or 0
-        self._results: list[RunResult] = []
-
-    @property
-    def numbers(self) -> range:
+        self.numbers = range(1, (count_folds(config) or 0) + 1)
         """The numbers of the folds, from 1."""
-        return range(1, self._folds + 1)
+
+        self._results: list[RunResult] = []
 
     def add(self, number: int, result: RunResult) -> bool:
         """Keep the result of a fold; returns whether the next one can run."""
@@ -77,7 +68,7 @@ class CrossValidation:
         if last.ok:
             result = summarize_folds(self._results)
         else:
-            message = _name_fold(last, len(self._results), self._folds)
+            message = _name_fold(last, len(self._results), len(self.numbers))
             result = replace(last, message=message, **_sum_time(self._results).to_fields())
         return replace(result, dir=self._record.dir, config=self._config.to_plain())
 
@@ -106,7 +97,8 @@ class CrossValidation:
             elsewhere = self._config.find("checkpoint.dir")
             if elsewhere is not None and elsewhere.value is not None:
                 changes["checkpoint.dir"] = f"{elsewhere.value}/{folder.parents[1].name}"
-        kept = [one for one in self._inputs.overrides if _key(one) not in _OWN_KEYS]
+        typed = self._inputs.overrides
+        kept = [one for one in typed if one.partition("=")[0].strip() not in _OWN_KEYS]
         overrides = (*kept, *(to_override(key, value) for key, value in changes.items()))
         choices = self._inputs.choices | {
             "name": None,
@@ -116,10 +108,6 @@ class CrossValidation:
         }
         given = replace(self._inputs.given, parts=copy_parts(self._inputs.given.parts))
         return replace(self._inputs, overrides=overrides, given=given).with_choices(choices)
-
-
-def _key(override: str) -> str:
-    return override.partition("=")[0].strip()
 
 
 def _find_resumable(folder: Path | None) -> Path | None:
@@ -133,11 +121,7 @@ def _find_resumable(folder: Path | None) -> Path | None:
 
 
 def copy_parts(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given parts, copied together; their data is shared.
-
-    Raises:
-        ConfigError: One of them cannot be copied.
-    """
+    """The given parts, copied together; their data is shared."""
     own = {name: part for name, part in given.items() if name not in _SHARED}
     memo: dict[int, Any] = {}
     for split in SPLITS:

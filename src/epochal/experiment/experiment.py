@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Problem, misspelling_of
 from epochal.experiment.build import build_parts, optimizer
-from epochal.experiment.config.check_inputs import check_inputs
-from epochal.experiment.config.inputs import load_inputs
+from epochal.experiment.config.inputs import check_inputs, load_inputs
 from epochal.experiment.run_experiment import run_experiment
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from epochal.check import CheckReport
     from epochal.engine import Metric, RunResult, Task
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
     from epochal.experiment.config.arguments import Args
     from epochal.experiment.config.choices import Choices
     from epochal.experiment.config.inputs import ExperimentInputs
@@ -73,7 +72,8 @@ class Experiment:
 
     def build_task(self, assembly: Assembly) -> Task:
         """The task: given, prepared, or what the section ``task`` describes."""
-        return build_parts.build_task(assembly, self._find_prepare("prepare_task"))
+        task: Task = build_parts.build_part(assembly, "task", self._find_prepare("task"))
+        return task
 
     def build_data(self, assembly: Assembly, task: Task) -> None:
         """Give the task the loaders that the section ``data`` describes."""
@@ -81,7 +81,8 @@ class Experiment:
 
     def build_model(self, assembly: Assembly) -> nn.Module:
         """The model: given, prepared, or what the section ``model`` describes."""
-        return build_parts.build_model(assembly, self._find_prepare("prepare_model"))
+        model: nn.Module = build_parts.build_part(assembly, "model", self._find_prepare("model"))
+        return model
 
     def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
         """The model in its number format, with its first weights, on the run's device."""
@@ -129,7 +130,8 @@ class Experiment:
         """Collect the outputs for the data to predict, as the result's ``value``."""
         return self.run("predict")
 
-    def _find_prepare(self, name: str) -> Callable[[Args], Any] | None:
+    def _find_prepare(self, section: str) -> Callable[[Args], Any] | None:
+        name = f"prepare_{section}"
         return getattr(type(self), name) if name in self.inputs.given.overridden else None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
-from epochal.checkpoint.initial_weights import FINAL_WEIGHTS_FILE
+from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
@@ -16,7 +16,7 @@ from epochal.experiment.config.check_file import ALL_VARIANTS, CheckedConfig
 from epochal.experiment.config.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.record.failure import show_failure
-from epochal.experiment.record.withheld_secrets import find_withheld_secrets
+from epochal.experiment.record.open_record import find_withheld_secrets
 from epochal.experiment.resume.resume_plan import (
     get_expanded_config,
     get_training_record,

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from epochal.engine.execute import execute, result_of_error
-from epochal.engine.measure.phase_timer import PhaseTimer, read_spent
+from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
-from epochal.experiment.build.assembly import Assembly
 from epochal.experiment.build.build_run import build_monitor, build_run
-from epochal.experiment.build.builder import Builder
+from epochal.experiment.build.builder import Assembly, Builder
 from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
 from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.check_file import find_blocking_problems
-from epochal.experiment.config.check_inputs import check_inputs
+from epochal.experiment.config.inputs import check_inputs
 from epochal.experiment.cross_validation import CrossValidation, count_folds
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
     from epochal.check import CheckReport
     from epochal.config import Node
-    from epochal.engine import Run, Runner, RunResult
+    from epochal.engine import Runner, RunResult
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.build.build_run import BuildSteps
-    from epochal.experiment.config.check_inputs import CheckedInputs
-    from epochal.experiment.config.inputs import ExperimentInputs
+    from epochal.experiment.config.inputs import CheckedInputs, ExperimentInputs
     from epochal.experiment.resume.resume_plan import ResumePlan
 
 logger = logging.getLogger(__name__)
@@ -56,10 +56,7 @@ def run_experiment(steps: BuildSteps, inputs: ExperimentInputs, runner: str | No
 
     A failure is described on standard error, too.
 
-    Args:
-        steps: Build the parts.
-        inputs: What the experiment was given.
-        runner: The runner to use instead of the config's.
+    ``runner`` replaces the config's.
     """
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
         result = _run(steps, inputs, runner)
@@ -146,13 +143,10 @@ def _run_checked(
 
 def build_unrecorded_run(
     steps: BuildSteps, inputs: ExperimentInputs, *, is_quiet: bool = False
-) -> tuple[Run, Runner, CheckReport]:
+) -> tuple[EngineRun, Runner, CheckReport]:
     """The run of an experiment, built but not started, without a record.
 
-    Args:
-        steps: Build the parts.
-        inputs: What the experiment was given.
-        is_quiet: Leave out the hooks that every run has: nothing is shown, nothing is saved.
+    If it ``is_quiet``, it has no default hooks: nothing is shown, nothing is saved.
     """
     checked = check_inputs(inputs, None)
     report = checked.report
@@ -212,7 +206,7 @@ def _build_and_execute(
     raise_errors: bool,
 ) -> RunResult:
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
-    run: Run | None = None
+    run: EngineRun | None = None
     assembly.times.switch(BUILDING)
     try:
         run, runner = build_run(steps, assembly, record)

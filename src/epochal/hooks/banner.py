@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from torch.optim import Optimizer
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 logger = logging.getLogger(__name__)
 

@@ -13,13 +13,14 @@ from epochal.config.checkpoint_name import fill_template
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import CheckpointOptions
-from epochal.engine.state.saver import Saver, fresh_metrics, request_save
+from epochal.engine.run.engine_run import EngineRun, engine_run
+from epochal.engine.state.saver import Saver, fresh_metrics
 from epochal.errors import CheckpointError
 from epochal.records.layout.os_errors import explain_os_error
 from epochal.records.metrics.time_spent import SAVING
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +41,13 @@ class Checkpointing(Hook):
     def __init__(self, options: CheckpointOptions | None = None) -> None:
         self._options = options or CheckpointOptions()
         self._has_started = False
+        self._saver: Saver | None = None
 
     @override
     def setup(self, run: Run) -> None:
         options = self._options
         self._has_started = False
-        run.saver = Saver(
+        self._saver = Saver(
             find_folder(run, options),
             name=self._name,
             keep_last=options.keep_last,
@@ -53,53 +55,61 @@ class Checkpointing(Hook):
             is_strict=options.on_failure == "stop",
             serves_rollback=run.options.engine.on_nonfinite == "rollback",
         )
+        engine_run(run).set_part(Saver, self._saver)
 
     @override
     def stage_start(self, run: Run, name: str) -> None:
-        if self._has_started and run.saver is not None and run.saver.serves_rollback:
-            request_save(run, "stage")
-        if self._has_started or run.saver is None:
+        saver, plan = self._saver, engine_run(run).plan
+        assert saver is not None
+        if self._has_started:
+            if saver.serves_rollback:
+                run.request_save("stage")
             return
         self._has_started = True
-        if run.saver.serves_rollback and run.resume is None:
-            request_save(run, "start")
-        if run.saver.folder is None:
+        if saver.serves_rollback and run.resume is None:
+            run.request_save("start")
+        if saver.folder is None:
             text = "nothing is saved: no record, no checkpoints"
             text += "; a killed run starts from the beginning"
-            if not run.saver.serves_rollback:
+            if not saver.serves_rollback:
                 logger.info(text)
                 return
             logger.info("%s; rollback uses states in memory", text)
         for every in self._options.periods:
-            run.plan.add_period(f"save every {every}", every, _request_periodic)
-        if run.saver.folder is None:
+            plan.add_period(f"save every {every}", every, _request_periodic)
+        if saver.folder is None:
             return
         first = Every(run.step + 1, "st")
-        run.plan.add_once("check that the state can be saved", first, run.saver.check_can_save)
+        plan.add_once("check that the state can be saved", first, saver.check_can_save)
 
     @override
     def better_model(self, run: Run, value: float) -> None:
         if self._options.keep_best:
-            request_save(run, "best")
+            run.request_save("best")
 
     @override
     def error(self, run: Run, error: BaseException) -> None:
-        if run.saver is None or run.saver.folder is None or not run.step:
+        saver = self._saver
+        if saver is None or saver.folder is None or not run.step:
             return
         if not isinstance(error, Exception) or not self._options.on_error:
             return
-        if run.is_between_steps:
-            _save_after_error(run, run.saver)
-        elif run.saver.saved_at is not None:
-            step = run.saver.saved_at[0]
+        if engine_run(run).is_between_steps:
+            _save_after_error(engine_run(run), saver)
+        elif saver.saved_at is not None:
+            step = saver.saved_at[0]
             logger.info("the error came within a step; the checkpoint of step %d is intact", step)
 
     @override
     def run_end(self, run: Run) -> None:
-        if run.saver is not None:
-            run.saver.finish(run)
+        if self._saver is not None:
+            self._saver.finish(engine_run(run))
 
-    def _name(self, run: Run) -> str:
+    @override
+    def teardown(self, run: Run) -> None:
+        self._saver = None
+
+    def _name(self, run: EngineRun) -> str:
         position = {"step": run.step, "epoch": run.epoch, "samples": run.samples}
         values = {"tag": run.tag, **position, **run.latest, **fresh_metrics(run)}
         return fill_template(self._options.name, values)
@@ -127,10 +137,10 @@ def find_folder(run: Run, options: CheckpointOptions) -> Path | None:
 
 
 def _request_periodic(run: Run) -> None:
-    request_save(run, "every")
+    run.request_save("every")
 
 
-def _save_after_error(run: Run, saver: Saver) -> None:
+def _save_after_error(run: EngineRun, saver: Saver) -> None:
     """Save after an error; a failure to save must not hide that error."""
     try:
         saver.save(run, "error")

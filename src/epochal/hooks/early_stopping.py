@@ -10,13 +10,14 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast
 from epochal.config.duration import Duration, parse_duration
-from epochal.engine.events.due import run_position
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.monitor import Monitor
+from epochal.engine.run.due import run_position
+from epochal.engine.run.engine_run import engine_run
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class EarlyStopping(Hook):
         if least is None:
             return False
         # The epoch that is ending has not been counted yet.
-        is_over = least.unit == "ep" and run.is_in_epoch and run.feed.is_complete
+        is_over = least.unit == "ep" and run.is_in_epoch and engine_run(run).feed.is_complete
         return run_position(run, least.unit) + is_over < least.amount
 
     def _find_reason(self, monitor: Monitor, value: float) -> str:

@@ -12,11 +12,11 @@ from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast, AtMost
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.step.loss_inputs import find_by_path, known_names
+from epochal.engine.loss.loss_inputs import find_by_path, known_names
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 Batch = Any  # the user's loader decides
 

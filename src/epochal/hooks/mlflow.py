@@ -11,7 +11,7 @@ from typing_extensions import override
 from epochal.engine.interfaces.every import Every
 from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
 from epochal.engine.tracking.tracker import TrackedRun, Tracker
-from epochal.records.layout.config_leaves import iter_leaves
+from epochal.records.layout.coerce import iter_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

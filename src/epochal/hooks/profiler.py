@@ -15,15 +15,16 @@ from typing_extensions import override
 from epochal import durable
 from epochal.config.bounds import AtLeast
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.measure.phase_timer import read_times
+from epochal.engine.run.engine_run import engine_run
+from epochal.engine.run.progress import read_times
 from epochal.errors import ConfigError, Problem
 from epochal.records.metrics.time_spent import DATA_WAIT, format_precise_time, suggest_speedup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
     Averages = Iterable[Any]  # of torch's FunctionEventAvg, which has no types
 
@@ -124,7 +125,7 @@ class Profiler(Hook):
         self._taken += 1
         recorded = self._taken - self._wait - self._warmup
         if recorded > 0:
-            self._recorded = recorded, run.clock.seconds - self._since, read_times(run)
+            self._recorded = recorded, run.clock.seconds - self._since, read_times(engine_run(run))
         is_on = self._step(self._torch)
         if recorded == 0:
             self._mark(run)
@@ -144,7 +145,7 @@ class Profiler(Hook):
     def _mark(self, run: Run) -> None:
         """Measure the recorded steps from here on."""
         self._recorded = _NOTHING
-        self._before = read_times(run)
+        self._before = read_times(engine_run(run))
         self._since = run.clock.seconds
 
     def _step(self, current: profile) -> bool:
@@ -331,19 +332,9 @@ def operator_lines(profile: Profile, limit: int) -> list[str]:
         )
         for one in profile.operators[:limit]
     ]
-    return _align(header, rows)
-
-
-def _align(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with left-aligned names and right-aligned numbers."""
-    first, *others = (max(len(row[i]) for row in (header, *rows)) for i in range(len(header)))
+    first, *others = (max(map(len, column)) for column in zip(header, *rows, strict=True))
     return [
-        "  ".join(
-            [
-                f"{row[0]:<{first}}",
-                *(f"{cell:>{width}}" for cell, width in zip(row[1:], others, strict=True)),
-            ]
-        )
+        "  ".join([row[0].ljust(first), *map(str.rjust, row[1:], others)])
         for row in (header, *rows)
     ]
 

@@ -8,13 +8,14 @@ from typing_extensions import override
 
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
-from epochal.engine.measure.phase_timer import read_spent
-from epochal.engine.measure.variables import request_variables
 from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.run.engine_run import engine_run
+from epochal.engine.run.progress import read_spent
+from epochal.engine.run.variables import request_variables
 
 if TYPE_CHECKING:
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.measure.meter import Window
-    from epochal.engine.run import Run
     from epochal.records.folder.writer import Status
 
 STEP_STATUS_SECONDS = 5.0
@@ -108,12 +109,12 @@ class Recording(Hook):
         if run.stop_status == PREEMPTED:
             return  # the resumed run adds these steps to its next point
         if run.step > self._recorded_step and self.every and not self.every.is_never:
-            variables = request_variables(run)
+            variables = request_variables(engine_run(run))
             _write(run, run.step, self._window.read(), variables())
             self._recorded_step = run.step
 
     def _record(self, run: Run) -> None:
-        step, variables = run.step, request_variables(run)
+        step, variables = run.step, request_variables(engine_run(run))
         self._window.read_later(lambda means: _write(run, step, means, variables()))
         self._recorded_step = step
 
@@ -125,7 +126,9 @@ class Recording(Hook):
     def _write_status(self, run: Run) -> None:
         self._status_seconds = run.clock.seconds
         if isinstance(run.writer, StatusWriter):
-            fields = read_spent(run).to_fields()  # for `epochal show` now, or after a kill
+            fields = read_spent(
+                engine_run(run)
+            ).to_fields()  # for `epochal show` now, or after a kill
             run.writer.write_status("running", step=run.step, epoch=run.epoch, **fields)
 
 

@@ -1,4 +1,4 @@
-"""SafetensorsExport: writes the model's weights for other programs."""
+"""FinalWeights and SafetensorsExport: write the model's weights at the end and periodically."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.checkpoint import save_weights
+from epochal.checkpoint.weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
 from epochal.config.checkpoint_name import check_template, fill_template
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import Hook
+from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.run.engine_run import engine_run
 from epochal.engine.state.saver import fresh_metrics
 from epochal.errors import ConfigError, Problem
 from epochal.records.metrics.time_spent import SAVING
@@ -21,7 +24,7 @@ from epochal.records.metrics.time_spent import SAVING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -68,19 +71,59 @@ class SafetensorsExport(Hook):
         if run.dir is None:
             return
         position = {"step": run.step, "epoch": run.epoch, "samples": run.samples}
-        values = {"tag": run.tag, **position, **run.latest, **fresh_metrics(run)}
+        values = {"tag": run.tag, **position, **run.latest, **fresh_metrics(engine_run(run))}
         path = run.dir / "safetensors" / f"{fill_template(self._name, values)}.safetensors"
-        facts = {"tag": run.tag, "step": str(run.step), "epoch": str(run.epoch)}
-        facts["meta"] = json.dumps(run.meta, default=str)
         is_averaged = self._is_averaged and run.average is not None
         if not path.parent.is_dir():
             durable.make_dir(path.parent)
         with run.average.swapped() if is_averaged and run.average else nullcontext():
-            save_weights(path, run.model, metadata=facts)
-        logger.debug("wrote %s", path)
+            _save(path, run)
         self._delete_old(path)
 
     def _delete_old(self, path: Path) -> None:
         self._written = [one for one in self._written if one != path] + [path]
         while self._keep is not None and len(self._written) > self._keep:
             self._written.pop(0).unlink(missing_ok=True)
+
+
+@final
+class FinalWeights(Hook):
+    """Writes ``checkpoints/final.safetensors`` at the end of training.
+
+    Averaged weights, if the run has them, go into ``checkpoints/final-ema.safetensors``.
+
+    An interrupted run writes its weights too. A run that failed, was preempted, took no step or
+    has no record writes none.
+    """
+
+    priority = 200
+    counts_as = SAVING
+
+    def __init__(self) -> None:
+        self._has_failed = False
+
+    @override
+    def setup(self, run: Run) -> None:
+        self._has_failed = False
+
+    @override
+    def error(self, run: Run, error: BaseException) -> None:
+        self._has_failed = not isinstance(error, KeyboardInterrupt)
+
+    @override
+    def run_end(self, run: Run) -> None:
+        if run.checkpoint_dir is None or not run.step or self._has_failed:
+            return
+        if run.stop_status == PREEMPTED:
+            return
+        _save(run.checkpoint_dir / FINAL_WEIGHTS_FILE, run)
+        if run.average is not None:
+            with run.average.swapped():
+                _save(run.checkpoint_dir / AVERAGED_WEIGHTS_FILE, run)
+
+
+def _save(path: Path, run: Run) -> None:
+    facts = {"tag": run.tag, "step": str(run.step), "epoch": str(run.epoch)}
+    facts["meta"] = json.dumps(run.meta, default=str)
+    save_weights(path, run.model, metadata=facts)
+    logger.debug("wrote %s", path)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
     from epochal.records.folder.media import Media
 
 FOLDER = "tensorboard"
@@ -201,7 +201,7 @@ class LazySummaryWriter:
         if not name.startswith("add_") and name not in ("flush", "get_logdir"):
             raise AttributeError(f"{name}: the SummaryWriter of a run can only add and flush")
         if self._folder is None:
-            return _add_nothing
+            return lambda *_, **__: None
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
@@ -214,7 +214,3 @@ class LazySummaryWriter:
         """Close the writer, if there is one."""
         if self._writer is not None:
             self._writer.close()
-
-
-def _add_nothing(*_: object, **__: object) -> None:
-    """Replaces every add method if nothing is written."""

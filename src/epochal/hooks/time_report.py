@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.measure.phase_timer import read_device_time, read_spent
+from epochal.engine.run.engine_run import engine_run
+from epochal.engine.run.progress import read_device_time, read_spent
 from epochal.records.metrics.time_spent import (
     TimeShare,
     TimeSpent,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class TimeReport(Hook):
     def run_end(self, run: Run) -> None:
         if run.step == run.first_step:
             return
-        spent, device_time = read_spent(run), read_device_time(run)
+        spent, device_time = read_spent(engine_run(run)), read_device_time(engine_run(run))
         shares, advice = compute_time_shares(spent.times), suggest_speedup(spent.times, device_time)
         title = f"{_describe_length(run, spent)}; {advice}"
         device = describe_device_time(device_time)

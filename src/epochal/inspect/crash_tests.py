@@ -9,9 +9,9 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from epochal.inspect.diagnostic import Diagnostic
+from epochal.inspect import Diagnostic
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def _kill_one(scratch: Path, size: int, first: int, rng: random.Random) -> int:
     """Let a process save until it is killed; gives the last step that it acknowledged."""
     process = _start(scratch, size, "forever", first)
     try:
-        stream = _stream(process)
+        assert process.stdout is not None
         started = time.monotonic()
-        last = int(stream.readline() or 0)
+        last = int(process.stdout.readline() or 0)
         pace = time.monotonic() - started
         # A random moment of the next save, which takes about as long as this one.
         time.sleep(rng.random() * min(pace, 0.2))
@@ -102,11 +102,6 @@ def _last_line(text: bytes) -> str:
     """The last line of stderr, without the type of the error."""
     lines = text.decode(errors="replace").strip().splitlines()
     return re.sub(r"^[\w.]*(Error|Exception): ", "", lines[-1]) if lines else ""
-
-
-def _stream(process: subprocess.Popen[bytes]) -> IO[bytes]:
-    assert process.stdout is not None
-    return process.stdout
 
 
 @contextmanager

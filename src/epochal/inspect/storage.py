@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.inspect.diagnostic import Diagnostic
+from epochal.inspect import Diagnostic
+from epochal.records.folder.machine import find_file_system, is_network_file_system
 from epochal.records.layout.os_errors import describe_os_error
-from epochal.records.machine.mounts import find_file_system, is_network_file_system
 from epochal.text.formatting import format_bytes
 
 if TYPE_CHECKING:

@@ -69,11 +69,7 @@ class RestartDecision:
 
 @final
 class RestartPolicy:
-    """Decides after each exit of a run's processes.
-
-    Args:
-        limit: How many restarts in a row may make no progress.
-    """
+    """Decides after each exit of a run's processes; gives up after ``limit`` without progress."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -1,43 +1,49 @@
-"""Keeps a run alive: starts it, and restarts it from its checkpoints when it dies."""
+"""Keeps a run alive: restarts it from its checkpoints when it dies, and mails how it ended."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from epochal.errors import RecordError
-from epochal.launch.child_process import ChildProcess
-from epochal.launch.final_mail import FindMailSettings, send_final_mail
-from epochal.launch.restart_policy import (
-    SUCCESS,
-    ProcessExit,
-    RestartDecision,
-    RestartPolicy,
-)
+from epochal.errors import EpochalError, RecordError
+from epochal.launch.restart_policy import SUCCESS, ProcessExit, RestartDecision, RestartPolicy
 from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
-from epochal.records.folder.derived_fields import describe_error, step_of
-from epochal.records.folder.folder import FOLDS_DIR
-from epochal.records.folder.parent import Parent
-from epochal.records.folder.run_folder_report import RUN_FILE_VARIABLE
+from epochal.records.folder.folder import FOLDS_DIR, RUN_FILE_VARIABLE, Parent
+from epochal.records.folder.record import describe_error, step_of
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import utc_now
+from epochal.records.mail.compose import MailContent, compose, mail_kind
+from epochal.records.mail.lost_run_mail import cancel_expected, find_mailbox, is_expected, post_end
+from epochal.records.mail.mailbox import Mailbox
+from epochal.records.mail.outbox import RETRY_SECONDS, BackgroundSender, queue_mail, read_outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from types import FrameType
 
     from epochal.launch.keep_alive_file import KeepAliveFile
     from epochal.records.folder.record import RunRecord
+    from epochal.records.mail.mailbox import Kind, Mail
+    from epochal.records.mail.outbox import Delivery, Spec
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _HANG_UP = getattr(signal, "SIGHUP", None)
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+SEND_SECONDS = 60.0
+"""How long an ending supervisor waits for servers, with retries."""
+
+_INTERRUPTED = 130
 
 
 @final
@@ -60,7 +66,7 @@ class SupervisedCommands:
 class StopRequest:
     """A signal that asked the supervisor to stop, passed on to the current child."""
 
-    child: ChildProcess | None = None
+    child: subprocess.Popen[bytes] | None = None
     number: int = 0
     pipe: tuple[int, int] = field(default_factory=os.pipe)
 
@@ -90,12 +96,8 @@ def supervise(
 ) -> int:
     """Restart a run until it is done, given up, or a signal ends it; gives the exit code.
 
-    Args:
-        commands: How to start and resume it.
-        file: What an earlier supervisor left, and this one leaves for a later one.
-        limit: How many restarts in a row may make no progress.
-        tell: Shows a line to the user.
-        wait: Waits some seconds, or until a signal comes.
+    It gives up after ``limit`` restarts in a row without progress; ``tell`` shows a line to the
+    user, ``wait`` waits some seconds or until a signal comes.
     """
     file.claim(commands.start)
     policy = RestartPolicy(limit)
@@ -115,20 +117,14 @@ def supervise(
                 return _stop(end, file, stop)
     # Signals end this process again: Ctrl-C need not wait for a mail server.
     file.remove()
-    _report_end(folder, end, decision, tell)
-    if send_final_mail(folder, end, decision, commands.find_mail_settings):
-        tell("`epochal mail` has the details")
-    return end.code if end.code >= 0 else 128 - end.code
-
-
-def _report_end(
-    folder: Path | None, end: ProcessExit, decision: RestartDecision, tell: Callable[[str], None]
-) -> None:
     if decision.has_given_up:
         _add_event(folder, "gave_up", end, why=decision.why)
         tell(f"the run {end}; given up, since {decision.why}")
     elif end.code != SUCCESS:
         tell(f"the run {end}; {decision.why}")
+    if send_final_mail(folder, end, decision, commands.find_mail_settings):
+        tell("`epochal mail` has the details")
+    return end.code if end.code >= 0 else 128 - end.code
 
 
 def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopRequest) -> ProcessExit:
@@ -141,7 +137,7 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     environment = {RUN_FILE_VARIABLE: str(file.run_file)}
     if before is not None and first_step is None:
         environment |= Parent(before.name, "retried").to_environment()
-    stop.child = ChildProcess(command, environment)
+    stop.child = start_child(command, environment)
     if stop.is_set():  # the signal came while the child was being started
         stop.child.send_signal(stop.number)
     code = stop.child.wait()
@@ -216,3 +212,100 @@ def _forwarded_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
         for end in stop.pipe:
             os.close(end)
+
+
+def start_child(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a command in its own process group, with variables added to those of this process.
+
+    If this process dies for any reason, the child gets SIGTERM and can still save.
+    """
+    return subprocess.Popen(
+        list(command),
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+        preexec_fn=_bind_to_parent(),
+    )
+
+
+def _bind_to_parent() -> Callable[[], None] | None:
+    """What a child calls before it becomes the command; only Linux supports it."""
+    if sys.platform != "linux":
+        return None
+    library, parent = ctypes.CDLL(None), os.getpid()  # loaded here: little is safe after a fork
+
+    def bind() -> None:
+        library.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != parent:  # the parent died before the call
+            os._exit(128 + signal.SIGTERM)
+
+    return bind
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MailSettings:
+    """Where the mail goes about a run that died before it had a folder."""
+
+    root: Path
+    """Folder of all runs."""
+
+    tag: str = ""
+    specs: Sequence[Spec] = ()
+    """The entries of ``notify``."""
+
+
+FindMailSettings = Callable[[], MailSettings | None]
+
+
+def send_final_mail(
+    folder: Path | None,
+    end: ProcessExit,
+    decision: RestartDecision,
+    find_settings: FindMailSettings,
+) -> bool:
+    """Post the mail about a run that is not restarted, and send all unsent mail of that run.
+
+    Gives whether there was a mail to post: not if the run reported its end itself, or a user
+    ended it. Never raises.
+    """
+    try:
+        mail, deliveries = _post(folder, end, decision, find_settings)
+    except (OSError, EpochalError):
+        return False
+    sender = BackgroundSender(RETRY_SECONDS)
+    sender.start(deliveries)
+    sender.wait(SEND_SECONDS)
+    return mail is not None
+
+
+def _post(
+    folder: Path | None,
+    end: ProcessExit,
+    decision: RestartDecision,
+    find_settings: FindMailSettings,
+) -> tuple[Mail | None, list[Delivery]]:
+    found = None if folder is None else find_mailbox(folder)
+    why = f"it {end}; {decision.why}" if decision.has_given_up else ""
+    mail: Mail | None = None
+    deliveries: list[Delivery] = []
+    if folder is not None and found is not None and is_expected(*found):
+        if end.code == _INTERRUPTED:
+            cancel_expected(*found)
+        else:
+            mail = post_end(*found, kind=_kind(folder, decision), why=why)
+    elif end.code not in (SUCCESS, _INTERRUPTED) and (settings := find_settings()) is not None:
+        mail = compose(MailContent(kind="gave_up", tag=settings.tag, why=why or f"it {end}"))
+        box = Mailbox(settings.root)
+        deliveries = queue_mail(mail, settings.specs, box)
+        box.post(mail)
+    if found is not None:
+        box, run = found
+        deliveries += [one for one in read_outbox(box) if one.mail.run == run and not one.is_final]
+    return mail, deliveries
+
+
+def _kind(folder: Path, decision: RestartDecision) -> Kind:
+    summary = read_run(folder).summary
+    found = mail_kind(summary.status, summary.reason)
+    return "gave_up" if decision.has_given_up or found is None or found == "lost" else found

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from epochal.records.find import find_runs, read_run
 from epochal.records.folder.folder import RecordOptions, RunFolder, create_run_folder
+from epochal.records.folder.machine import describe_machine
 from epochal.records.folder.media import read_media
 from epochal.records.folder.provenance import collect_provenance, explain
 from epochal.records.folder.record import Point, RunRecord, RunSummary
 from epochal.records.folder.writer import NullWriter, RunWriter, Status, Writer
-from epochal.records.machine.machine import describe_machine
 from epochal.records.metrics.points import read_points, read_series
 
 if TYPE_CHECKING:
-    from epochal.records.metrics.zoom import zoom
+    from epochal.records.metrics.curve_cache import zoom
 
 __all__ = [
     "NullWriter",
@@ -42,6 +42,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name != "zoom":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from epochal.records.metrics.zoom import zoom  # imports numpy
+    from epochal.records.metrics.curve_cache import zoom  # imports numpy
 
     return zoom

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from epochal.errors import RecordError, suggest
 from epochal.records.folder.record import read_folder
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, INDEX_FILE
-from epochal.records.layout.run_folders import is_run_folder, iter_run_folders, parse_start_time
+from epochal.records.layout.run_folders import (
+    EPOCHAL_DIR,
+    INDEX_FILE,
+    find_run_folders,
+    is_run_folder,
+    parse_start_time,
+)
 
 if TYPE_CHECKING:
     from epochal.records.folder.record import RunRecord, RunSummary
@@ -27,7 +32,7 @@ def find_runs(root: Path) -> list[RunSummary]:
 
     ``root`` may be the folder of all runs, of a project, of a tag, or of one run.
     """
-    runs = [read_folder(path).summary for path in iter_run_folders(root)]
+    runs = [read_folder(path).summary for path in find_run_folders(root)]
     return sorted(runs, key=lambda run: (run.started or parse_start_time(run.id), run.id))
 
 
@@ -44,11 +49,7 @@ def read_run(path_or_id: Path | str, root: Path = Path("runs")) -> RunRecord:
 
 
 def resolve_run(name: str, root: Path) -> Path:
-    """The folder of the run below ``root`` that ``name`` means.
-
-    Raises:
-        RecordError: No run matches, or several do.
-    """
+    """The folder of the run below ``root`` that ``name`` means; RecordError for none or several."""
     runs = _find_in_index(root)
     runs = runs or [_FoundRun(one.started, one.id, one.path) for one in find_runs(root)]
     if not runs:

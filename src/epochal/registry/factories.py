@@ -79,10 +79,10 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "hook": {
             "Console": "epochal.hooks.console:Console",
-            "CsvLog": "epochal.hooks.csv_log:CsvLog",
+            "CsvLog": "epochal.hooks.points_file:CsvLog",
             "CutMix": "epochal.hooks.mixing:CutMix",
             "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
-            "JsonLines": "epochal.hooks.json_lines:JsonLines",
+            "JsonLines": "epochal.hooks.points_file:JsonLines",
             "MLflow": "epochal.hooks.mlflow:MLflow",
             "Mixup": "epochal.hooks.mixing:Mixup",
             "Profiler": "epochal.hooks.profiler:Profiler",

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from functools import wraps
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, final
 
 from epochal.registry.parsed_module import Definition, Import, Module, Variable, read_module
 from epochal.registry.star_imports import StarImports, mentions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
+Params = ParamSpec("Params")
 ResultT = TypeVar("ResultT")
+_Located = tuple[Path | None, tuple[Path, ...]]
+_NOTHING: _Located = (None, ())
 
 
 @final
@@ -24,23 +29,17 @@ class ModuleFinder:
     dirs: Sequence[Path] = ()
     """Searched before the installed packages."""
 
-    _cache: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    results: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    """Of functions that are ``cached_by_finder``."""
+
     _modules: dict[str, Module | None] = field(default_factory=dict)
-    _located: dict[str, tuple[Path, bool] | None] = field(default_factory=dict)
-    _folders: dict[str, tuple[Path, ...]] = field(default_factory=dict)
-    _entries: dict[Path, frozenset[str]] = field(default_factory=dict)
+    _located: dict[str, _Located] = field(default_factory=dict)
+    _finders: dict[Path, FileFinder] = field(default_factory=dict)
     _spelled: dict[tuple[str, str], bool] = field(default_factory=dict)
     _star_imports: StarImports = field(init=False)
 
     def __post_init__(self) -> None:
         self._star_imports = StarImports(self._find_file)
-
-    def cached(self, key: tuple[str, ...], compute: Callable[[], ResultT]) -> ResultT:
-        """A result that depends on source files only, computed once."""
-        if key not in self._cache:
-            self._cache[key] = compute()
-        found: ResultT = self._cache[key]
-        return found
 
     def find_module(self, dotted: str) -> Module | None:
         """The module with this dotted name, if its source can be found."""
@@ -51,15 +50,7 @@ class ModuleFinder:
 
     def find_folders(self, dotted: str) -> tuple[Path, ...]:
         """The folders with the submodules of a package; empty if there are none."""
-        if dotted not in self._folders:
-            parent, _, last = dotted.rpartition(".")
-            if parent:
-                folders = tuple(folder / last for folder in self.find_folders(parent))
-            else:
-                own = tuple(path / dotted for path in self._top_dirs(dotted))
-                folders = own or _installed_folders(dotted)
-            self._folders[dotted] = tuple(folder for folder in folders if folder.is_dir())
-        return self._folders[dotted]
+        return self._locate(dotted)[1]
 
     def submodules(self, dotted: str) -> set[str]:
         """The names of the modules directly below a package."""
@@ -146,38 +137,53 @@ class ModuleFinder:
                     return found
         return None
 
-    def _top_dirs(self, top: str) -> Iterator[Path]:
-        if is_reserved(top):
-            return
-        for path in self.dirs:
-            if (path / top / "__init__.py").is_file() or (path / f"{top}.py").is_file():
-                yield path
-                return
-        for path in self.dirs:  # namespace packages come last
-            if (path / top).is_dir() and not _installed_folders(top):
-                yield path
-
     def _find_file(self, dotted: str) -> tuple[Path, bool] | None:
+        file, _ = self._locate(dotted)
+        return None if file is None else (file, file.name == "__init__.py")
+
+    def _locate(self, dotted: str) -> _Located:
+        """The file of a module and the folders of its submodules, as Python would find them."""
         if dotted not in self._located:
-            self._located[dotted] = self._locate(dotted)
+            parent, _, last = dotted.rpartition(".")
+            if parent:
+                found = self._search(self.find_folders(parent), last)
+            else:
+                found = _NOTHING if is_reserved(last) else self._search(self.dirs, last)
+                if found[0] is None:  # namespace packages come last
+                    file, folders = _find_installed(last)
+                    found = file, folders or found[1]
+            self._located[dotted] = found
         return self._located[dotted]
 
-    def _in_folder(self, folder: Path, name: str) -> tuple[Path, bool] | None:
-        if folder not in self._entries:  # one listing instead of a stat per module
-            self._entries[folder] = frozenset(entry.name for entry in folder.iterdir())
-        entries = self._entries[folder]
-        if name in entries:
-            return _first_file([(folder, name)])
-        return (folder / f"{name}.py", False) if f"{name}.py" in entries else None
+    def _search(self, folders: Sequence[Path], name: str) -> _Located:
+        portions: list[str] = []
+        for folder in folders:
+            if folder not in self._finders:
+                source = (SourceFileLoader, SOURCE_SUFFIXES)
+                self._finders[folder] = FileFinder(str(folder), source)
+            spec = self._finders[folder].find_spec(name)
+            if spec is None:
+                continue
+            if spec.origin is not None:
+                return Path(spec.origin), tuple(map(Path, spec.submodule_search_locations or ()))
+            portions += spec.submodule_search_locations or ()
+        return None, tuple(map(Path, portions))
 
-    def _locate(self, dotted: str) -> tuple[Path, bool] | None:
-        top, _, rest = dotted.partition(".")
-        if rest:
-            parent, _, last = dotted.rpartition(".")
-            folders = self.find_folders(parent)
-            return next(filter(None, (self._in_folder(folder, last) for folder in folders)), None)
-        own = _first_file([(path, top) for path in self._top_dirs(top)])
-        return own or _installed_file(top)
+
+def cached_by_finder(function: Callable[Params, ResultT]) -> Callable[Params, ResultT]:
+    """Compute a function of source files once per finder, which is its last argument."""
+
+    @wraps(function)
+    def look_up(*args: Params.args, **words: Params.kwargs) -> ResultT:
+        *others, finder = args
+        assert isinstance(finder, ModuleFinder)
+        key = (function, *(getattr(one, "dotted", one) for one in others))
+        if key not in finder.results:
+            finder.results[key] = function(*args, **words)
+        found: ResultT = finder.results[key]
+        return found
+
+    return look_up
 
 
 def is_standard(top: str) -> bool:
@@ -190,36 +196,12 @@ def is_reserved(top: str) -> bool:
     return top in ("torch", "epochal") or is_standard(top)
 
 
-def _first_file(candidates: Sequence[tuple[Path, str]]) -> tuple[Path, bool] | None:
-    for folder, name in candidates:
-        package = folder / name / "__init__.py"
-        if package.is_file():
-            return package, True
-        plain = folder / f"{name}.py"
-        if plain.is_file():
-            return plain, False
-    return None
-
-
-def _installed_file(top: str) -> tuple[Path, bool] | None:
-    for folder in _installed_folders(top):
-        return _first_file([(folder.parent, folder.name)])
-    spec = _top_level_spec(top)
-    if spec is None or spec[0] is None or not spec[0].endswith(".py"):
-        return None
-    return Path(spec[0]), False
-
-
-def _installed_folders(top: str) -> tuple[Path, ...]:
-    spec = _top_level_spec(top)
-    return () if spec is None else tuple(Path(folder) for folder in spec[1])
-
-
-def _top_level_spec(top: str) -> tuple[str | None, tuple[str, ...]] | None:
+def _find_installed(top: str) -> _Located:
     # Finders of a top-level name import nothing.
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
         spec = None if find is None else find(top, None)
         if spec is not None:
-            return spec.origin, tuple(spec.submodule_search_locations or ())
-    return None
+            file = Path(spec.origin) if str(spec.origin).endswith(".py") else None
+            return file, tuple(map(Path, spec.submodule_search_locations or ()))
+    return _NOTHING

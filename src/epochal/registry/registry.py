@@ -12,14 +12,28 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.config.source_file import display_name
 from epochal.errors import ConfigError, Place, Problem, UnknownComponentError, nearest
-from epochal.registry.decorated import Decorated
-from epochal.registry.factories import ANY_KIND, BUILTINS, KINDS, REGISTERED, Factory, Registered
+from epochal.registry.factories import (
+    ANY_KIND,
+    BUILTINS,
+    KINDS,
+    REGISTERED,
+    Factory,
+    Registered,
+    conflict,
+)
 from epochal.registry.module_finder import ModuleFinder
-from epochal.registry.parsed_module import Definition, Import
-from epochal.registry.targets import Refused, Target, find_target
+from epochal.registry.parsed_module import Definition, DefinitionNode, Import, Module, full_name
+from epochal.registry.targets import (
+    Refused,
+    Target,
+    find_target,
+    hidden_by,
+    is_allowed_module,
+    outside,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from epochal.registry.project import Project
 
@@ -28,6 +42,7 @@ _TORCH_MODULES = {
     "schedule": "torch.optim.lr_scheduler",
     "loss": "torch.nn.modules.loss",
 }
+_REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.factories.register")
 _NO_COMPONENTS = ("Optimizer", "LRScheduler", "NLLLoss2d")  # interfaces, and deprecated ones
 
 
@@ -57,8 +72,7 @@ class Registry:
     def find(self, kind: str, name: str, place: Place | None = None, *, key: str = "") -> Factory:
         """The factory of a name; the kind ``component`` searches all kinds.
 
-        Raises:
-            UnknownComponentError: There is none, or configs may not use it.
+        UnknownComponentError if there is none, or configs may not use it.
         """
         if "." in name or ":" in name:
             return self._find_dotted(kind, name, place, key)
@@ -87,8 +101,7 @@ class Registry:
     def load(self, factory: Factory) -> Callable[..., Any]:
         """The live callable; the only place that imports code because a config names it.
 
-        Raises:
-            ConfigError: The module that was found is not the one that Python imported.
+        ConfigError if the module that was found is not the one that Python imported.
         """
         if factory.object is not None:
             return factory.object
@@ -239,3 +252,86 @@ def _check_same_file(factory: Factory, loaded: Path) -> None:
         what = f"two modules are called {factory.module!r}: {files}"
         hint = "give one of them another name, or start a new process"
         raise ConfigError(Problem(factory.name, what, hint=hint))
+
+
+@final
+class Decorated:
+    """What the modules listed under ``imports:`` register, read from their decorators."""
+
+    def __init__(self, imports: Sequence[str], project: Project, finder: ModuleFinder) -> None:
+        self.tables: dict[str, dict[str, Registered]] = {kind: {} for kind in KINDS}
+        self.problems: list[Problem] = []
+        self._finder = finder
+        self._seen = set[str]()
+        for index, name in enumerate(imports):
+            key = f"imports.{index}"
+            refused = _refusal(name, project, finder)
+            if refused is not None:
+                self.problems.append(Problem(key, refused.why, hint=refused.hint))
+            elif finder.find_module(name) is None and not finder.find_folders(name):
+                self.problems.append(Problem(key, f"there is no module {name!r}"))
+            else:
+                self._visit(name)
+
+    def _visit(self, name: str) -> None:
+        if name in self._seen:
+            return
+        self._seen.add(name)
+        module = self._finder.find_module(name)
+        if module is None:
+            return
+        for node in module.definitions().values():
+            for entry in _entries(module, node):
+                self._claim(entry)
+        for imported in _imported(module):  # importing it runs these too
+            self._visit(imported)
+
+    def _claim(self, entry: Registered) -> None:
+        table = self.tables[entry.factory.kind]
+        problem = conflict(entry, table.get(entry.factory.name))
+        if problem is not None:
+            self.problems.append(problem)
+        else:
+            table[entry.factory.name] = entry
+
+
+def _refusal(name: str, project: Project, finder: ModuleFinder) -> Refused | None:
+    """Why a module may not be imported because a config says so."""
+    top = name.split(".")[0]
+    if is_allowed_module(name, project) and top != "torch":
+        return None
+    what = f"{name!r} is outside the project's roots"
+    if top == "torch":
+        return hidden_by(top, project, finder) or Refused(what, "list modules of your own")
+    return hidden_by(top, project, finder) or outside(top, what)
+
+
+def _imported(module: Module) -> Iterator[str]:
+    """The modules of the same package that a module may import."""
+    sources = [*module.stars]
+    for binding in module.bindings.values():
+        if isinstance(binding, Import):
+            sources.append(binding.module)
+            sources += [f"{binding.module}.{binding.name}"] if binding.name else []
+    top = module.name.split(".")[0]
+    return (source for source in sources if source.split(".")[0] == top)
+
+
+def _entries(module: Module, node: DefinitionNode) -> Iterator[Registered]:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and full_name(module, decorator.func) in _REGISTER:
+            words = {word.arg: word.value for word in decorator.keywords}
+            kind = _text(decorator.args[0] if decorator.args else words.get("kind"))
+            name = _text(decorator.args[1] if len(decorator.args) > 1 else words.get("name"))
+            override = words.get("override")
+            if kind in KINDS:
+                factory = Factory(
+                    kind, name or node.name, module.name, node.name, module.file, node.lineno
+                )
+                is_override = isinstance(override, ast.Constant) and override.value is True
+                yield Registered(factory, is_override)
+
+
+def _text(expression: ast.expr | None) -> str:
+    value = expression.value if isinstance(expression, ast.Constant) else None
+    return value if isinstance(value, str) else ""

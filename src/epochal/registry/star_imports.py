@@ -37,8 +37,7 @@ def absolute_name(source: str, level: int, package: str) -> str:
 class StarImports:
     """Which names star imports bring, found by regular expressions over the source.
 
-    Args:
-        locate: The file of a module and whether it is a package; None without source.
+    ``locate`` gives the file of a module and whether it is a package; None without source.
     """
 
     def __init__(self, locate: Callable[[str], tuple[Path, bool] | None]) -> None:

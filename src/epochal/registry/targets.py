@@ -33,6 +33,9 @@ _MOVED_MODULES = {
     "epochal.engine.task": "epochal.engine.interfaces.task",
     "epochal.engine.update": "epochal.engine.step.updater",
     "epochal.hooks.console.progress": "epochal.hooks.console.console",
+    "epochal.hooks.csv_log": "epochal.hooks.points_file",
+    "epochal.hooks.final_weights": "epochal.hooks.safetensors_export",
+    "epochal.hooks.json_lines": "epochal.hooks.points_file",
     "epochal.hooks.mixing.*": "epochal.hooks.mixing",
     "epochal.hooks.profiler.*": "epochal.hooks.profiler",
 }
@@ -62,11 +65,7 @@ class Refused(Exception):  # noqa: N818 - never leaves the registry
 
 
 def find_target(dotted: str, project: Project, finder: ModuleFinder) -> Target:
-    """What a dotted path leads to, also one whose module has moved since.
-
-    Raises:
-        Refused: It is malformed, outside the project's roots, or no class or function.
-    """
+    """What a dotted path leads to, also one whose module has moved since; else ``Refused``."""
     module, _, name = dotted.rpartition(".")
     for old in (module, f"{module.rpartition('.')[0]}.*"):
         dotted = f"{_MOVED_MODULES[old]}.{name}" if old in _MOVED_MODULES else dotted

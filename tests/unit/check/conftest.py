@@ -8,7 +8,6 @@ import pytest
 
 from epochal.check import CheckReport, Signature, check, read_signature
 from epochal.check.values.checker import ConfigChecker
-from epochal.check.values.report import Mistakes
 from epochal.config import load
 from epochal.registry import Project, Registry
 
@@ -62,7 +61,7 @@ def user_registry(write_files) -> Registry:
 
 @pytest.fixture
 def checker(user_registry: Registry) -> ConfigChecker:
-    return ConfigChecker(user_registry, Mistakes())
+    return ConfigChecker(user_registry)
 
 
 @pytest.fixture

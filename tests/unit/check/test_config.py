@@ -3,12 +3,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.check.problems import problems_of
 
 from epochal.check import Opaque, build_registry, check
+from epochal.check.config import sort_problems
 from epochal.config import dump, load, load_variants
+from epochal.errors import Place, Problem
 
 ROOT = Path(__file__).parents[3]
 MISTAKES = ROOT / "tests" / "data" / "mistakes" / "mistakes.yaml"
@@ -371,3 +374,20 @@ def test_checking_all_variants_finds_what_checking_each_finds(
         alone = load(tmp_path / "a.yaml", variant=config.variant)
         assert check(config, registry).problems == check(alone).problems
         assert bool(check(config, registry).problems) == (config.variant is not None)
+
+
+def test_problems_are_sorted_by_place_without_duplicates() -> None:
+    late = Problem("c", "x", Place("a.yaml", 9, 1))
+    early = Problem("a", "x", Place("a.yaml", 2, 5))
+    other = Problem("b", "x", Place("b.yaml", 1, 1))
+    nowhere = Problem("d", "x")
+    assert sort_problems([other, late, early, late, nowhere]) == (nowhere, early, late, other)
+
+
+def test_the_text_of_a_report_is_its_problems_or_the_number_of_defaults(check_dict) -> None:
+    good = check_dict()
+    assert str(good) == f"no mistakes, {len(good.defaults)} defaults"
+    bad = check_dict(seed="x", modle={})
+    assert str(bad) == "\n\n".join(str(problem) for problem in bad.problems)
+    assert "unknown section 'modle'" in str(bad)
+    assert str(replace(good, defaults=good.defaults[:1])) == "no mistakes, 1 default"

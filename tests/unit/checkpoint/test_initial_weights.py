@@ -11,7 +11,7 @@ from torch import nn
 
 from epochal.checkpoint import save_weights
 from epochal.checkpoint.checkpoint_folder import write_checkpoint
-from epochal.checkpoint.initial_weights import (
+from epochal.checkpoint.weights import (
     AVERAGED_WEIGHTS_FILE,
     FINAL_WEIGHTS_FILE,
     init_weights,

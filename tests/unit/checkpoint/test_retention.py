@@ -1,4 +1,4 @@
-"""Tests of epochal.checkpoint.retention."""
+"""Tests of epochal.checkpoint.checkpoint_folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.checkpoint.retention import choose_deletions
+from epochal.checkpoint.checkpoint_folder import choose_deletions
 from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
 Mode = Literal["min", "max"]

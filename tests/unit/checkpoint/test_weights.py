@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from epochal import durable
-from epochal.checkpoint import WeightMismatch, apply_weights, load_weights, save_weights
+from epochal.checkpoint import WeightMismatch, apply_tensors, load_weights, save_weights
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Everything(nn.Module):
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "weights.safetensors"
+
+
+def apply_weights(model: nn.Module, path: Path, *, strict: bool = True) -> WeightMismatch:
+    return apply_tensors(model, load_weights(path), path, strict=strict)
 
 
 def assert_equal(left: nn.Module, right: nn.Module) -> None:

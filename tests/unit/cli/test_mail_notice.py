@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from epochal.cli.mail_notice import notify_of_mail
-from epochal.records.mail import Mail, Mailbox, MailContent, compose
+from epochal.cli.main import notify_of_mail
+from epochal.records.mail.compose import MailContent, compose
+from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.mail.outbox import queue_mail
 from mail_servers import http_server
 from past_runs import RUN, expect_from, gone, leave_run

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from epochal.components.average import Ema
-from epochal.engine.optim.average import UPDATES_KEY
+from epochal.engine.interfaces.average import UPDATES_KEY
 from epochal.errors import ConfigError
 
 

@@ -39,7 +39,7 @@ from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
     from epochal.engine.interfaces.schedule import Schedule
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 FALLING = [Linear, Cosine, Polynomial, Wsd]
 
@@ -216,7 +216,7 @@ class Rates(Hook):
     def __init__(self) -> None:
         self.rates: list[float] = []
 
-    def batch_start(self, run: Run, split: str) -> None:  # type: ignore[override]  # by name
+    def batch_start(self, run: EngineRun, split: str) -> None:  # type: ignore[override]  # by name
         if split == "train":
             self.rates.append(run.learning_rates["lr"])
 
@@ -225,7 +225,7 @@ class SetSchedule(Hook):
     def __init__(self, schedule: object) -> None:
         self.schedule = schedule
 
-    def assembled(self, run: Run) -> None:
+    def assembled(self, run: EngineRun) -> None:
         run.schedule = self.schedule
 
 

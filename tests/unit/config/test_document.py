@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from epochal.config.document import read_document
 from epochal.config.problems import Findings
-from epochal.config.source_file import read_source
+from epochal.config.source_file import read_document, read_source
 from epochal.errors import ConfigError
 
 

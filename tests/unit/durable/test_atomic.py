@@ -14,7 +14,7 @@ import pytest
 
 from epochal import durable
 from epochal.durable import Blob, WriteError, is_untouched, link_or_copy, write_readonly
-from epochal.durable.safetensors_layout import build_header
+from epochal.durable.atomic import build_header
 from failing_disk import ERRORS, Faults, files, sweep
 
 

@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from epochal.engine import Environment, Hook, Options, Parts, Run, RunResult, Task, Train
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.measure.meter import Meter
@@ -109,7 +110,7 @@ def make_run(
         engine=EngineOptions(**options.pop("engine", {})),
         train=TrainOptions(**options),
     )
-    return Run(Parts(task=task, model=model, hooks=hooks, **given), sections, setting)
+    return create_run(Parts(task=task, model=model, hooks=hooks, **given), sections, setting)
 
 
 def fit(run: Run) -> RunResult:

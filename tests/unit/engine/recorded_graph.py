@@ -14,6 +14,7 @@ from epochal.engine.capture import capture_trial as trial
 from epochal.engine.capture import captured_steps as captured
 from epochal.engine.capture import choose_step as choose
 from epochal.engine.capture.batch_layout import map_tensors
+from epochal.engine.step.build_step import BatchFunctions
 
 if TYPE_CHECKING:
     import pytest
@@ -45,14 +46,13 @@ class RecordedGraph:
         RecordedGraph.captures += 1
         self._run = run
         inputs, self.inputs = map_tensors(microbatches, lambda tensor: tensor.detach().clone())
-        finish = run.finish_batch
-        run.finish_batch = run.report_batch
-        recorder = Recorder()
-        try:
-            with run.meter.capture_additions() as self._notes, recorder:
-                update(run, inputs)
-        finally:
-            run.finish_batch = finish
+        recorder, report = Recorder(), run.part(BatchFunctions).report
+        with (
+            run.finishing_batches_by(report),
+            run.meter.capture_additions() as self._notes,
+            recorder,
+        ):
+            update(run, inputs)
         self._operations = recorder.operations
 
     def replay(self, tensors: list[Tensor]) -> None:

@@ -10,8 +10,8 @@ from torch import nn
 from cells import remake
 from engine.parts import Sums, adder, make_run
 from epochal.config import parse_duration
-from epochal.engine.stages.stage import Stage
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.interfaces.stage import Stage
+from epochal.engine.loss.loss import Loss, LossTerm
 
 if TYPE_CHECKING:
     from epochal.engine import Run

@@ -24,7 +24,7 @@ from epochal.components.average import Ema, Swa
 from epochal.engine import Hook, Run, current_run
 from epochal.engine.capture import captured_steps as captured
 from epochal.engine.capture.capture_trial import CaptureTrial
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.loss.loss import Loss, LossTerm
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import torch
 
 from engine.parts import Diary, Sums, adder, fit, make_run
 from epochal.engine import Hook, Run
-from epochal.engine.parts import ResumePoint
+from epochal.engine.interfaces.run import ResumePoint
 from epochal.engine.resume import is_inside_epoch
 from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 from resume import Notes, follow

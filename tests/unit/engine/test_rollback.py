@@ -18,9 +18,9 @@ from epochal.components.average import Ema, Swa
 from epochal.config.duration import parse_duration
 from epochal.engine import Hook, rollback
 from epochal.engine.interfaces.options import CheckpointOptions
+from epochal.engine.interfaces.stage import Stage
 from epochal.engine.measure.meter import Meter
-from epochal.engine.stages.stage import Stage
-from epochal.engine.state.saver import request_save
+from epochal.engine.state.saver import Saver
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.records.folder.checkpoint_manifests import (
     DAMAGED_SUFFIX,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.engine import Average
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 FIRST_EPOCH = tuple((0, index) for index in range(12))
 
@@ -64,7 +64,7 @@ def rolling(
     *hooks: Hook,
     checkpoint: dict[str, Any] | None = None,
     **options: Any,
-) -> tuple[Run, Diary]:
+) -> tuple[EngineRun, Diary]:
     model, diary = adder(), Diary()
     parts = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True)}
     choices = {"every": "4st", "keep_last": None, "name": "step-{step}", **(checkpoint or {})}
@@ -161,7 +161,7 @@ def test_a_state_with_nonfinite_weights_is_skipped(
 
         has_run_user_code = False
 
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             if run.step == 8 and not self.has_run_user_code:
                 self.has_run_user_code = True
                 with torch.no_grad():
@@ -199,9 +199,9 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Damaging(Hook):
-        def step_end(self, run: Run) -> None:
-            if run.step == 6 and run.saver is not None:
-                run.saver.finish(run)
+        def step_end(self, run: EngineRun) -> None:
+            if run.step == 6 and run.find_part(Saver) is not None:
+                run.find_part(Saver).finish(run)
                 file = tmp_path / "step-4" / TENSORS_FILE
                 if file.exists():
                     file.write_bytes(file.read_bytes()[:-1])
@@ -273,7 +273,7 @@ class Stopping(Hook):
     def __init__(self, status: str) -> None:
         self.status, self.count = status, 0
 
-    def step_end(self, run: Run) -> None:
+    def step_end(self, run: EngineRun) -> None:
         self.count += 1
         if self.count == 7:
             run.stop("enough", status=self.status)
@@ -297,7 +297,7 @@ def test_a_signal_during_a_rollback_ends_the_run(tmp_path: Path) -> None:
 
     def preempted(**facts: Any) -> int:
         run.stop("preempted", status="preempted")
-        request_save(run, "preempted")
+        run.request_save("preempted")
         return go_back(**facts)
 
     diary.go_back = preempted  # type: ignore[method-assign]
@@ -315,7 +315,7 @@ class Late(Hook):
 
     priority = 900
 
-    def run_start(self, run: Run) -> None:
+    def run_start(self, run: EngineRun) -> None:
         run.meter = Meter("cpu", is_async=True, wake=run.plan.wake)
         run.bind()
 
@@ -359,7 +359,7 @@ def test_a_rollback_does_not_turn_back_the_clock(tmp_path: Path) -> None:
     run.clock.now = run.clock.times._now = hands
     seen: list[float] = []
 
-    def tick(run: Run) -> None:
+    def tick(run: EngineRun) -> None:
         hands.seconds += 1
         seen.append(run.clock.seconds)
 
@@ -389,7 +389,7 @@ class _Without(Hook):
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def checkpoint_saved(self, run: Run, path: Path) -> None:
+    def checkpoint_saved(self, run: EngineRun, path: Path) -> None:
         if path.name == f"step-{self.step}~2" and not run.rollbacks:
             path.rename(path.with_name(path.name + DAMAGED_SUFFIX))
 

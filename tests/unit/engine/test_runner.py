@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 from engine.parts import Diary, Sums, adder, make_run, numbers, weights
 from epochal.engine import Monitor, Predict, Run, Runner, Test, Train
 from epochal.engine.execute import execute
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, DataError, TaskError
 
 
@@ -46,7 +47,7 @@ class Shifted(Train):
         return {"sum": batch[1] + 1}
 
     def test_step(self, run: Run, batch: Any) -> Any:
-        outcome = run.calls.forward(batch)
+        outcome = run.part(TaskCalls).forward(batch)
         outcome.out = {"sum": batch[1] + 2}
         return outcome
 

@@ -20,7 +20,7 @@ from small_project import tree
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
 
 SGD = {"type": "SGD", "lr": 0.1}
 QUIET = {"console_every": 0, "level": "error"}

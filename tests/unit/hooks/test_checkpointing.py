@@ -10,7 +10,7 @@ import pytest
 from epochal.checkpoint import read_checkpoint
 from epochal.engine import Environment, Hook, Options, Run
 from epochal.engine.interfaces.options import CheckpointOptions, EngineOptions, TrainOptions
-from epochal.engine.parts import ResumePoint
+from epochal.engine.interfaces.run import ResumePoint
 from epochal.errors import CheckpointError
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint

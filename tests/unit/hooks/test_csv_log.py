@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.engine.tracking.mirror import Entry
 from epochal.engine.tracking.tracker import TrackedRun
-from epochal.hooks.csv_log import CsvLog
+from epochal.hooks.points_file import CsvLog
 from tracked import Series, carry_out_tracked, recorded
 
 if TYPE_CHECKING:

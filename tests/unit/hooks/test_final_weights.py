@@ -8,20 +8,20 @@ import torch
 from safetensors import safe_open
 
 from epochal.checkpoint import load_weights
-from epochal.checkpoint.initial_weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
+from epochal.checkpoint.weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
 from epochal.components.average import Ema
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.parts import Environment
+from epochal.engine.run.environment import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
-from epochal.hooks.final_weights import FinalWeights
+from epochal.hooks.safetensors_export import FinalWeights
 from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 def train(
@@ -51,7 +51,7 @@ def test_metadata_names_run_and_step(tmp_path: Path) -> None:
 
 def test_a_stopped_run_keeps_its_weights(tmp_path: Path) -> None:
     class Stopper(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             run.stop("enough")
 
     train(tmp_path, Stopper())
@@ -60,7 +60,7 @@ def test_a_stopped_run_keeps_its_weights(tmp_path: Path) -> None:
 
 def test_a_failed_run_keeps_no_weights(tmp_path: Path) -> None:
     class Broken(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             raise SabotageError("on purpose")
 
     train(tmp_path, Broken())

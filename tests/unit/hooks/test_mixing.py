@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from epochal.engine import Run
-from epochal.engine.parts import Options, Parts
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.create_run import create_run
+from epochal.engine.interfaces.options import Options
+from epochal.engine.loss.loss import Loss, LossTerm
+from epochal.engine.parts import Parts
 from epochal.errors import ConfigError, TaskError
 from epochal.hooks.mixing import BatchMixer, CutMix, Mixup
 from epochal.testing import TinyModel, TinyTask, carry_out, short_options, tiny_run
@@ -178,7 +179,7 @@ def test_training_equals_a_hand_written_loop() -> None:
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         hooks=(Mixup(alpha=0.5, classes=3),),
     )
-    run = Run(parts, options)
+    run = create_run(parts, options)
     state: list[Tensor] = []
     run.on("run_start", lambda run: state.append(torch.get_rng_state()))
     carry_out(run)
@@ -213,7 +214,7 @@ def test_a_loss_of_the_config_works(smoothing: float) -> None:
         hooks=(Mixup(classes=3),),
         loss=loss,
     )
-    result = carry_out(Run(parts, Options()))
+    result = carry_out(create_run(parts, Options()))
     assert result.ok
     assert result.metrics["train/loss"] > 0
 
@@ -275,5 +276,5 @@ def test_a_run_trains_and_the_methods_of_the_task_are_restored() -> None:
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         hooks=(CutMix(classes=3), CutMix(classes=3, prob=0.5)),
     )
-    assert carry_out(Run(parts, short_options())).ok
+    assert carry_out(create_run(parts, short_options())).ok
     assert "pre_batch_forward" not in vars(task)

@@ -13,7 +13,7 @@ from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import LogOptions
 from epochal.engine.measure.meter import Meter
-from epochal.engine.parts import Environment
+from epochal.engine.run.environment import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 class Counting(TinyTask):
@@ -44,7 +44,7 @@ class Counting(TinyTask):
 
 def record(
     hook: Hook, *others: Hook, log: LogOptions | None = None, **options: Any
-) -> tuple[Ledger, Run]:
+) -> tuple[Ledger, EngineRun]:
     ledger = Ledger()
     run = tiny_run(
         hook,
@@ -76,7 +76,7 @@ def test_learning_rates_are_recorded_with_the_losses() -> None:
 
 def test_every_parameter_group_has_its_own_rate() -> None:
     class Grouped(Hook):
-        def assembled(self, run: Run) -> None:
+        def assembled(self, run: EngineRun) -> None:
             linear: nn.Linear = run.model.linear  # type: ignore[assignment]  # of TinyModel
             groups = [{"params": [linear.weight]}, {"params": [linear.bias], "lr": 0.5}]
             run.optimizer = torch.optim.SGD(groups, lr=0.1)
@@ -118,7 +118,7 @@ def test_events_are_recorded_in_order() -> None:
 
 def test_an_error_is_an_event() -> None:
     class Broken(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             raise SabotageError("on purpose")
 
     ledger = Ledger()
@@ -132,7 +132,7 @@ def test_an_error_is_an_event() -> None:
 @pytest.mark.parametrize("error", [SabotageError("on purpose"), KeyboardInterrupt()])
 def test_a_crash_keeps_the_points_since_the_last_period(error: BaseException) -> None:
     class Broken(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             if run.step == 5:
                 raise error
 
@@ -172,12 +172,12 @@ def test_status_is_written_at_steps_after_enough_time() -> None:
 
         priority = 0
 
-        def run_start(self, run: Run) -> None:
+        def run_start(self, run: EngineRun) -> None:
             self._ahead = 0.0
             now = run.clock.now
             run.clock.now = lambda: now() + self._ahead
 
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             self._ahead += 2.0
 
     ledger, _ = record(Recording(every="1st"), Slow(), for_="6st")
@@ -219,7 +219,7 @@ def test_a_real_record_has_points_events_and_status(tmp_path: Path, value: float
 class Late(Hook):
     """Makes means arrive a step later, like those of a GPU."""
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: EngineRun) -> None:
         run.meter = Meter(is_async=True, wake=run.plan.wake)
 
 

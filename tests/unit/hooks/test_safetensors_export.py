@@ -9,7 +9,8 @@ import torch
 
 from epochal.checkpoint import load_weights
 from epochal.components.average import Ema
-from epochal.engine import Environment, Parts, Run
+from epochal.engine import Environment, Parts
+from epochal.engine.create_run import create_run
 from epochal.errors import ConfigError
 from epochal.hooks.safetensors_export import SafetensorsExport
 from epochal.testing import HookConformance, TinyModel, TinyTask, carry_out, short_options
@@ -29,7 +30,7 @@ def export(
         hooks=(hook,),
         average=average,
     )
-    carry_out(Run(parts, short_options(), Environment(tag="tiny", dir=folder)))
+    carry_out(create_run(parts, short_options(), Environment(tag="tiny", dir=folder)))
     return model
 
 

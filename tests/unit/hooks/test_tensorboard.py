@@ -20,7 +20,7 @@ from tracked import Series, carry_out_tracked, events, only, recorded
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 WAV = b"RIFF\x24\0\0\0WAVEfmt "
@@ -80,7 +80,7 @@ def shown_text(folder: Path, title: str) -> str:
 class Shows(Hook):
     """Saves an image, a sound and a text with each epoch."""
 
-    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+    def epoch_end(self, run: EngineRun, split: str, metrics: dict[str, float]) -> None:
         if split == "train":
             run.save_media("samples/grid", torch.full((3, 4, 5), run.epoch_number / 4))
             run.save_media("speech", WAV, kind="audio")
@@ -162,7 +162,7 @@ def test_a_file_that_is_not_an_image_is_an_error(tmp_path: Path, content: bytes)
 class Draws(Hook):
     """Adds something of its own."""
 
-    def step_end(self, run: Run) -> None:
+    def step_end(self, run: EngineRun) -> None:
         run.store.get("summary_writer").add_scalar("own", run.step / 4, run.step)
 
 

@@ -21,7 +21,7 @@ from epochal.inspect.host import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.inspect.diagnostic import Diagnostic
+    from epochal.inspect import Diagnostic
 
 
 def finding(name: str) -> Diagnostic:

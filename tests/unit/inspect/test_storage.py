@@ -11,10 +11,10 @@ import pytest
 
 from epochal.inspect import storage
 from epochal.inspect.storage import check_clock, check_storage
-from epochal.records.machine import mounts
+from epochal.records.folder import machine
 
 if TYPE_CHECKING:
-    from epochal.inspect.diagnostic import Diagnostic
+    from epochal.inspect import Diagnostic
 
 
 def finding(name: str, folder: Path) -> Diagnostic:
@@ -24,7 +24,7 @@ def finding(name: str, folder: Path) -> Diagnostic:
 
 def test_a_usual_folder_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mounts").write_text("/dev/sda1 / ext4 rw 0 0\n")
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(machine, "MOUNTS", tmp_path / "mounts")
     found = {one.name: one.level for one in check_storage(tmp_path)}
     assert found.pop("room") in ("ok", "warn")  # this disk may be nearly full
     assert found == {"file system": "ok", "abilities": "ok", "clock": "ok"}
@@ -39,7 +39,7 @@ def test_network_and_temporary_file_systems_get_a_warning(
         "tmpfs": "a reboot deletes",
         "overlay": "is deleted with the container",
     }
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(machine, "MOUNTS", tmp_path / "mounts")
     for kind, what in table.items():
         (tmp_path / "mounts").write_text(f"x / {kind} rw 0 0\n")
         found = finding("file system", tmp_path)
@@ -50,7 +50,7 @@ def test_network_and_temporary_file_systems_get_a_warning(
 def test_an_unknown_file_system_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "nowhere")
+    monkeypatch.setattr(machine, "MOUNTS", tmp_path / "nowhere")
     assert finding("file system", tmp_path).level == "ok"
 
 

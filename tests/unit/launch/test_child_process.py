@@ -8,15 +8,15 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from epochal.launch.child_process import ChildProcess
+from epochal.launch.supervisor import start_child
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PARENT = """
 import os, sys
-from epochal.launch.child_process import ChildProcess
-child = ChildProcess([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], {})
+from epochal.launch.supervisor import start_child
+child = start_child([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], {})
 os.read(0, 1)  # until the child is ready
 os.kill(os.getpid(), 9)
 """
@@ -30,19 +30,19 @@ while True: signal.pause()
 
 
 def test_wait_gives_the_exit_code_or_signal() -> None:
-    assert ChildProcess([sys.executable, "-S", "-c", "raise SystemExit(3)"], {}).wait() == 3
+    assert start_child([sys.executable, "-S", "-c", "raise SystemExit(3)"], {}).wait() == 3
     code = "import os; os.kill(os.getpid(), 9)"
-    assert ChildProcess([sys.executable, "-S", "-c", code], {}).wait() == -signal.SIGKILL
+    assert start_child([sys.executable, "-S", "-c", code], {}).wait() == -signal.SIGKILL
 
 
 def test_a_child_has_the_environment_and_its_own_group() -> None:
     code = "import os; raise SystemExit(os.environ['A'] != 'b' or os.getpgid(0) != os.getpid())"
-    assert ChildProcess([sys.executable, "-S", "-c", code], {"A": "b"}).wait() == 0
+    assert start_child([sys.executable, "-S", "-c", code], {"A": "b"}).wait() == 0
 
 
 def test_a_child_gets_signals() -> None:
     code = "import signal\nwhile True: signal.pause()"
-    child = ChildProcess([sys.executable, "-S", "-c", code], {})
+    child = start_child([sys.executable, "-S", "-c", code], {})
     child.send_signal(signal.SIGTERM)
     assert child.wait() == -signal.SIGTERM
     child.send_signal(signal.SIGTERM)  # it has ended, so nothing happens

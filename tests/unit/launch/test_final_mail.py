@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.launch import final_mail
-from epochal.launch.final_mail import MailSettings, send_final_mail
+from epochal.launch import supervisor
 from epochal.launch.restart_policy import ProcessExit, RestartDecision
-from epochal.records.mail import Mailbox, MailContent, compose
+from epochal.launch.supervisor import MailSettings, send_final_mail
+from epochal.records.mail.compose import MailContent, compose
+from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import queue_mail, read_outbox
 from mail_servers import http_server
 from past_runs import RUN, expect_from, gone, here, leave_run
@@ -70,7 +71,7 @@ def test_the_record_decides_the_kind_of_a_final_end(box: Mailbox) -> None:
 def test_a_supervisor_retries_the_unsent_mail_of_its_own_run_only(
     box: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(final_mail, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(supervisor, "RETRY_SECONDS", (0.0, 0.0))
     folder = leave_run(box, gone(), status="finished")
     with http_server(500, 500) as hook, http_server() as other:
         for run, url in ((RUN, hook.url), ("shop/digits/another", other.url)):

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from epochal.launch import supervisor
-from epochal.launch.final_mail import MailSettings
 from epochal.launch.keep_alive_file import find_keep_alive_file
-from epochal.launch.supervisor import SupervisedCommands, supervise
-from epochal.records.mail import Mailbox
+from epochal.launch.supervisor import MailSettings, SupervisedCommands, supervise
+from epochal.records.mail.mailbox import Mailbox
 from epochal.records.metrics.points import read_json_lines
 
 STUB = str(Path(__file__).with_name("stub.py"))

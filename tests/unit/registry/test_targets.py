@@ -108,6 +108,12 @@ def test_paths_of_earlier_versions_lead_to_the_same_components(registry) -> None
         ("epochal.engine.runner.Train", "epochal.engine.runner.Train"),
         ("epochal.engine.update.Updater", "epochal.engine.step.updater.Updater"),
         ("epochal.hooks.console.Console", "epochal.hooks.console.console.Console"),
+        ("epochal.hooks.csv_log.CsvLog", "epochal.hooks.points_file.CsvLog"),
+        (
+            "epochal.hooks.final_weights.FinalWeights",
+            "epochal.hooks.safetensors_export.FinalWeights",
+        ),
+        ("epochal.hooks.json_lines.JsonLines", "epochal.hooks.points_file.JsonLines"),
         ("epochal.hooks.console.progress.Console", "epochal.hooks.console.console.Console"),
         ("epochal.hooks.profiler.profiling.Profiler", "epochal.hooks.profiler.Profiler"),
         ("epochal.components.losses.bce.Bce", "epochal.components.losses.Bce"),

@@ -24,7 +24,7 @@ _KINDS_BY_BASE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "epochal.engine.interfaces.hook.Hook": ("hook",),
         "epochal.engine.interfaces.metric.Metric": ("metric",),
         "epochal.engine.interfaces.schedule.Schedule": ("schedule",),
-        "epochal.engine.optim.average.Average": ("average",),
+        "epochal.engine.interfaces.average.Average": ("average",),
         "epochal.engine.runner.Runner": ("runner",),
         "epochal.engine.step.updater.Updater": ("updater",),
         "torch.nn.modules.module.Module": ("model", "loss"),

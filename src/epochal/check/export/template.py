@@ -24,10 +24,8 @@ _WIDTH = 96
 def yaml_template(name: str = "", registry: Registry | None = None) -> str:
     """Commented YAML of a section, a kind or a component; of a whole config without a name.
 
-    Required options have no value, all others their defaults.
-
-    Raises:
-        UnknownComponentError: ``name`` is none of these.
+    Required options have no value, all others their defaults. Any other name is an
+    UnknownComponentError.
     """
     registry = registry_with_project(registry)
     if not name:

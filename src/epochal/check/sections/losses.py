@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.sections.methods import is_set_on_self
@@ -107,8 +106,7 @@ def _called(checker: ConfigChecker, path: str) -> Signature | None:
     factory = checker.factories.get(path)
     if factory is None:
         return None
-    finder = checker.registry.finder
-    return called_signature(read_signature(factory, finder), finder)
+    return called_signature(read_signature(factory, checker.finder), checker.finder)
 
 
 def _check_inputs(
@@ -123,7 +121,7 @@ def _check_inputs(
             known = [item.name for item in called.parameters if item.kind != "variadic"]
             what = f"{called.owner} takes no {argument!r}"
             checker.report(here, what, node.key_place, suggest_known(argument, known))
-    if called is None or checker.mistakes.has_any(f"{path}.inputs"):
+    if called is None or checker.has_any(f"{path}.inputs"):
         return
     for item in called.parameters:
         is_open = item.is_required and item.kind in ("keyword", "positional")
@@ -138,18 +136,18 @@ def check_batch_loss_conflict(checker: ConfigChecker, root: Node, task: Definiti
     node = root.get("loss")
     if node.value is None:
         return
-    chain, _ = class_definitions(task, checker.registry.finder)
-    bodies = [(item.dotted, item.node) for item in chain]
-    owners = [
-        (dotted, find_method_node(body, "batch_loss"))
-        for dotted, body in bodies
-        if isinstance(body, ast.ClassDef) and binds_name(body, "batch_loss")
-    ]
-    dotted, method = owners[0] if owners else ("", None)
-    if method is None or method.decorator_list or is_set_on_self(chain, "batch_loss"):
+    chain, _ = class_definitions(task, checker.finder)
+    owner = next((item for item in chain if binds_name(item.node, "batch_loss")), None)
+    method = None if owner is None else find_method_node(owner.node, "batch_loss")
+    if (
+        owner is None
+        or method is None
+        or method.decorator_list
+        or is_set_on_self(chain, "batch_loss")
+    ):
         return
     if len(method.args.args) + len(method.args.kwonlyargs) < 4:  # with self and loss_fn
-        what = f"{dotted} already computes the loss in batch_loss"
+        what = f"{owner.dotted} already computes the loss in batch_loss"
         hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
         checker.report("loss", what, node.key_place, hint)
 

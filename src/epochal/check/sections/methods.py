@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from epochal.check.sections.sections import read_table
 from epochal.check.signatures.classes import binds_name, class_definitions
 from epochal.errors import Problem, misspelling_of
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, Module
 
 _REQUIRED = "epochal.engine.interfaces.task:REQUIRED_METHODS"
@@ -27,17 +25,12 @@ def known_methods(kind: str, finder: ModuleFinder) -> set[str]:
     return {name for table in tables for name in read_table(table, finder)}
 
 
+@cached_by_finder
 def find_misspelt_methods(
     path: str, kind: str, definition: Definition, finder: ModuleFinder
-) -> Iterable[Problem]:
+) -> list[Problem]:
     """A problem for each public method whose name misspells a known one."""
-    key = ("methods", path, kind, definition.dotted)
-    return finder.cached(key, lambda: tuple(_misspelt(path, kind, definition, finder)))
-
-
-def _misspelt(
-    path: str, kind: str, definition: Definition, finder: ModuleFinder
-) -> Iterator[Problem]:
+    problems = []
     known = known_methods(kind, finder)
     chain, _ = class_definitions(definition, finder)
     own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
@@ -51,20 +44,18 @@ def _misspelt(
                 continue  # a name that its module uses is no typo
             close = misspelling_of(name, known)
             if close is not None:
-                yield Problem(
-                    path,
-                    f"{item.dotted} has a method {name!r}, which nothing calls",
-                    item.module.place(statement, word=name),
-                    f"did you mean {close!r}? add a leading underscore if it is your own",
-                )
+                what = f"{item.dotted} has a method {name!r}, which nothing calls"
+                hint = f"did you mean {close!r}? add a leading underscore if it is your own"
+                place = item.module.place(statement, word=name)
+                problems.append(Problem(path, what, place, hint))
+    return problems
 
 
 def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool | None:
     """Whether a class has a method; None if its source does not show that."""
     chain, complete = class_definitions(definition, finder)
-    for item in chain:
-        if isinstance(item.node, ast.ClassDef) and binds_name(item.node, name):
-            return True
+    if any(binds_name(item.node, name) for item in chain):
+        return True
     return False if complete and not is_set_on_self(chain, name) else None
 
 
@@ -77,10 +68,7 @@ def is_set_on_self(chain: list[Definition], name: str) -> bool:
     )
 
 
+@cached_by_finder
 def find_attribute_names(module: Module, finder: ModuleFinder) -> frozenset[str]:
     """The names of all attributes in the source of a module."""
-    nodes = ast.walk(module.tree)  # a generator, which is unused if the result is cached
-    return finder.cached(
-        ("attributes", module.name),
-        lambda: frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute)),
-    )
+    return frozenset(node.attr for node in ast.walk(module.tree) if isinstance(node, ast.Attribute))

@@ -13,6 +13,7 @@ from epochal.check.sections.sections import SECTIONS, split_names
 from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
 from epochal.config.condition import Condition, parse_condition
 from epochal.errors import nearest
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from epochal.check.values.checker import ConfigChecker
     from epochal.config.node import Node
     from epochal.errors import Place
-    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition, FunctionNode
 
 AVERAGED_SPLIT = "val_ema"
@@ -78,10 +78,10 @@ def find_watched_metrics(checker: ConfigChecker, root: Node) -> Iterator[Watched
 
 def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
     node = root.get("monitor")
-    if checker.mistakes.is_known_bad("monitor"):
+    if checker.is_known_bad("monitor"):
         return None
     named = node.mapping.get("metric", node)
-    if not isinstance(named.value, str) or checker.mistakes.is_known_bad("monitor.metric"):
+    if not isinstance(named.value, str) or checker.is_known_bad("monitor.metric"):
         return None
     key = "monitor" if named is node else "monitor.metric"
     sign = named.value[:1] if named.value[:1] in ("+", "-") else ""
@@ -90,7 +90,7 @@ def _find_monitor(checker: ConfigChecker, root: Node) -> WatchedMetric | None:
 
 def check_monitor(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report a monitor without a direction, and metrics that nothing produces."""
-    names = None if task is None else find_produced_metrics(task, root, checker.registry.finder)
+    names = None if task is None else find_produced_metrics(task, root, checker.finder)
     for watched in find_watched_metrics(checker, root):
         if watched.target or _is_directed(checker, root, watched):
             _check_metric(checker, watched, names)
@@ -113,9 +113,7 @@ def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> 
     return True
 
 
-def find_produced_metrics(
-    task: Definition, root: Node, finder: ModuleFinder
-) -> ProducedMetrics | None:
+def find_produced_metrics(task: Definition, root: Node, finder: ModuleFinder) -> ProducedMetrics:
     """The metrics that the source of a task and the section ``metrics`` show."""
     found = {name: _returned(task, name, finder) for name in (*_PRODUCERS, "batch_loss")}
     section = _section_names(root)
@@ -171,21 +169,15 @@ def _section_names(root: Node) -> set[str] | None:
     return names
 
 
+@cached_by_finder
 def _returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
     """The keys of the mappings that a method returns; None if its source does not show them."""
-    key = ("returned", task.dotted, method)
-    return finder.cached(key, lambda: _read_returned(task, method, finder))
-
-
-def _read_returned(task: Definition, method: str, finder: ModuleFinder) -> set[str] | None:
     chain, complete = class_definitions(task, finder)
     for item in chain:
-        function = (
-            find_method_node(item.node, method) if isinstance(item.node, ast.ClassDef) else None
-        )
+        function = find_method_node(item.node, method)
         if function is not None:
             return None if is_set_on_self(chain, method) else _literal_keys(function)
-        if isinstance(item.node, ast.ClassDef) and binds_name(item.node, method):
+        if binds_name(item.node, method):
             return None  # assigned in the class body, so its return value is unknown
     return set() if complete and not is_set_on_self(chain, method) else None
 
@@ -260,18 +252,16 @@ def check_watched_metrics(
     runner = checker.factories.get("runner")
     if runner is None or runner.dotted != _TRAIN or task is None or "hooks" in given:
         return
-    if root.get("monitor").value is None and not checker.mistakes.is_broken("monitor"):
+    if root.get("monitor").value is None and not checker.is_broken("monitor"):
         _check_watchers(checker, root, task)
     for watched in find_watched_metrics(checker, root):
         section = watched.key if watched.target else "monitor"
-        if not checker.mistakes.has_any(section) and not _lacks_average(
-            checker, root, watched, given
-        ):
+        if not checker.has_any(section) and not _lacks_average(checker, root, watched, given):
             _check_split(checker, root, task, watched)
 
 
 def _check_watchers(checker: ConfigChecker, root: Node, task: Definition) -> None:
-    if has_method(task, "post_metric_to_err", checker.registry.finder) is not False:
+    if has_method(task, "post_metric_to_err", checker.finder) is not False:
         return
     for path, factory in checker.factories.items():
         if factory.dotted in _WATCHERS:
@@ -285,7 +275,7 @@ def _lacks_average(
 ) -> bool:
     """Whether a metric needs averaged weights and the config averages none; reports it if so."""
     written, _, rest = watched.metric.partition("/")
-    has_average = "average" in {*root.mapping, *given} or checker.mistakes.is_broken("average")
+    has_average = "average" in {*root.mapping, *given} or checker.is_broken("average")
     if written != AVERAGED_SPLIT or has_average:
         return False
     hint = f"add average: {{type: ema}}, or write {watched.spell(f'val/{rest}')}"
@@ -298,7 +288,7 @@ def _check_split(
 ) -> None:
     written, slash, rest = watched.metric.partition("/")
     written = "val" if written == AVERAGED_SPLIT else written
-    split = split_names(checker.registry.finder).get(written, "")
+    split = split_names(checker.finder).get(written, "")
     if split == "train" or _may_evaluate(checker, task):
         return
     what, hint = "", ""
@@ -336,12 +326,12 @@ def _cadence(split: str) -> str:
 
 def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
     """Whether ``train`` evaluates a split, or may do so."""
-    if checker.mistakes.has_any("train") or checker.mistakes.is_broken("train.eval_every"):
+    if checker.has_any("train") or checker.is_broken("train.eval_every"):
         return True
     every = root.find("train.eval_every")
     if every is None:
         return True
-    names = split_names(checker.registry.finder)
+    names = split_names(checker.finder)
     periods = {names.get(name, name): child.value for name, child in every.mapping.items()}
     if not every.is_mapping:
         periods = {"val": every.value}
@@ -352,7 +342,7 @@ def _is_evaluated(checker: ConfigChecker, root: Node, split: str) -> bool:
 
 def _may_evaluate(checker: ConfigChecker, task: Definition) -> bool:
     """Whether code of the user may evaluate, or give the task more loaders."""
-    finder = checker.registry.finder
+    finder = checker.finder
     definitions = [task]
     for factory in checker.factories.values():
         if factory.kind in ("hook", "updater"):

@@ -47,7 +47,7 @@ def check_notify(checker: ConfigChecker, root: Node) -> None:
 
 def _check_smtp(checker: ConfigChecker, key: str, node: Node) -> None:
     for path, address in _texts(node, "to"):
-        if "@" not in str(address.value) and not checker.mistakes.has_any(f"{key}.{path}"):
+        if "@" not in str(address.value) and not checker.has_any(f"{key}.{path}"):
             what = "is not an email address"
             checker.report(f"{key}.{path}", what, address.place, "write name@example.org")
     _require_hidden(checker, f"{key}.password", node.get("password"))
@@ -65,11 +65,7 @@ def _check_smtp(checker: ConfigChecker, key: str, node: Node) -> None:
 
 def _check_webhook(checker: ConfigChecker, key: str, node: Node) -> None:
     url = node.mapping.get("url")
-    if (
-        url is not None
-        and isinstance(url.value, str)
-        and not checker.mistakes.has_any(f"{key}.url")
-    ):
+    if url is not None and isinstance(url.value, str) and not checker.has_any(f"{key}.url"):
         parts = _split(url.value)
         if parts is None:
             what = "is not a web address"
@@ -105,7 +101,7 @@ def _check_apprise(checker: ConfigChecker, key: str, node: Node) -> None:
 
 def _require_hidden(checker: ConfigChecker, key: str, node: Node) -> None:
     """Report a secret that is written in the config: the record would keep it."""
-    if node.value is None or checker.mistakes.has_any(key):
+    if node.value is None or checker.has_any(key):
         return
     if ENV_OPENING not in (node.template or ""):
         what = "is a secret, and the record of every run would keep it"

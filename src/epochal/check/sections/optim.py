@@ -6,18 +6,18 @@ import re
 from typing import TYPE_CHECKING
 
 from epochal.check.sections.monitor import loss_names
-from epochal.check.sections.section_shapes import has_members
+from epochal.check.sections.section_shapes import expand_section, has_members
 from epochal.check.sections.sections import SECTIONS
 from epochal.check.signatures.parameters import MISSING, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
-from epochal.check.values.checker import suggest_known
-from epochal.errors import nearest
+from epochal.check.values.checker import ConfigChecker, suggest_known
+from epochal.config.node import Node
+from epochal.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from epochal.check.values.checker import ConfigChecker
-    from epochal.config.node import Node
+    from epochal.registry import Registry
     from epochal.registry.parsed_module import Definition
 
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+")
@@ -33,6 +33,17 @@ _RULE = (
 _FORMS = ("fused", "foreach", "capturable", "differentiable")
 _NOT_NEGATIVE = ("lr", "lr_mult", "weight_decay")
 _EXAMPLE = 'write for example {match: "*.bias", weight_decay: 0}'
+
+
+def expand_optimizer(node: Node, registry: Registry) -> Node:
+    """A section ``optim`` that code assembled, with its defaults; ConfigError for mistakes."""
+    checker = ConfigChecker(registry)
+    expanded = expand_section(checker, SECTIONS["optim"], node)
+    if not checker.problems:
+        check_optim(checker, Node({"optim": expanded}))
+    if checker.problems:
+        raise ConfigError(*checker.problems)
+    return expanded
 
 
 def check_optim(checker: ConfigChecker, root: Node) -> None:
@@ -68,7 +79,7 @@ def _check_members(checker: ConfigChecker, node: Node, members: Mapping[str, Nod
 
 def check_optimizer_losses(checker: ConfigChecker, root: Node, task: Definition | None) -> None:
     """Report losses of several optimizers that nothing computes."""
-    node, names = root.mapping.get("optim"), loss_names(task, root, checker.registry.finder)
+    node, names = root.mapping.get("optim"), loss_names(task, root, checker.finder)
     if node is None or not names or not has_members(SECTIONS["optim"], node):
         return
     for name, child in node.mapping.items():
@@ -85,7 +96,7 @@ def check_optimizer(checker: ConfigChecker, path: str, node: Node) -> None:
     factory = checker.factories.get(path)
     if factory is None:
         return
-    signature = read_signature(factory, checker.registry.finder)
+    signature = read_signature(factory, checker.finder)
     _check_numbers(checker, path, node)
     for key, option in (("no_decay", "weight_decay"), ("layer_decay", "lr")):
         child = node.get(key)

@@ -30,7 +30,7 @@ def check_schedules(checker: ConfigChecker, root: Node) -> None:
     """Report mistakes in the schedules of the run, its stages and its optimizers."""
     for path, factory in checker.factories.items():
         node = root.find(path) if _PATHS.fullmatch(path) else None
-        if node is None or checker.mistakes.has_any(path):
+        if node is None or checker.has_any(path):
             continue
         dotted = factory.dotted
         wrong = _wrong_for(node, dotted, _length_of(root, path))
@@ -46,11 +46,11 @@ def _wrong_lengths(node: Node, dotted: str) -> Iterator[Mistake]:
         what = "'eval' is for schedulers of torch; ours go by step or epoch"
         yield "unit", what, "write epoch, or remove it"
     for key in _LENGTHS if dotted.startswith((_OURS, _TORCHS)) else ("warmup",):
-        length = _length(node.get(key).value)
+        length = read_length(node.get(key).value)
         if length is not None and length.unit not in ("st", "ep"):
             what = f"must be in steps or epochs, got {str(length)!r}"
             yield key, what, f"write for example {key}: 500st"
-    lengths = [_length(one.value) for one in node.get("milestones").elements]
+    lengths = [read_length(one.value) for one in node.get("milestones").elements]
     for earlier, later in pairwise(lengths):
         if earlier and later and earlier.unit == later.unit and later.amount <= earlier.amount:
             what = f"must ascend, but {later} follows {earlier}"
@@ -79,10 +79,10 @@ def _missing(node: Node, dotted: str) -> Iterator[Mistake]:
 
 def _wrong_for(node: Node, dotted: str, whole: Node | None) -> Iterator[Mistake]:
     """Lengths that do not fit the length of the training, if the config sets that."""
-    length = None if whole is None else _length(whole.value)
+    length = None if whole is None else read_length(whole.value)
     if whole is None or length is None:
         return
-    warmup, decay = _length(node.get("warmup").value), _length(node.get("decay").value)
+    warmup, decay = read_length(node.get("warmup").value), read_length(node.get("decay").value)
     # A length on the command line is for a trial run, which warns when it starts.
     is_fixed = whole.layer != COMMAND_LINE
     if is_fixed and warmup and warmup.unit == length.unit and warmup.amount >= length.amount:
@@ -91,7 +91,7 @@ def _wrong_for(node: Node, dotted: str, whole: Node | None) -> Iterator[Mistake]
     if is_fixed and decay and decay.unit == length.unit and decay.amount > length.amount:
         what = f"the decay takes {decay}, and the training only {length}"
         yield "decay", what, "make it shorter, or the training longer"
-    total = _length(node.get("total_steps").value) if dotted == f"{_TORCHS}OneCycleLR" else None
+    total = read_length(node.get("total_steps").value) if dotted == f"{_TORCHS}OneCycleLR" else None
     is_first = not node.get("warmup").value  # else it begins later
     if is_fixed and is_first and total and length.unit == "st" and total.amount < length.amount:
         what = f"OneCycleLR ends after {total.amount} steps, and the training after {length}"
@@ -108,13 +108,13 @@ def _length_of(root: Node, path: str) -> Node | None:
     return None if "stages" in root.mapping else root.find("train.for")
 
 
-def _length(value: object) -> Duration | None:
-    """A number of steps or a duration; None for anything else."""
+def read_length(value: object) -> Duration | None:
+    """A duration or a number of steps; None for anything else, which its type reports."""
     try:
         if isinstance(value, str):
             return parse_duration(value)
         if isinstance(value, int) and not isinstance(value, bool):
             return Duration(value, "st")
     except ValueError:
-        pass  # reported by its type already
+        return None
     return None

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from epochal.check.sections.sections import SECTIONS, section_signature, split_names
 from epochal.check.signatures.parameters import Parameter, Signature
-from epochal.check.values.checker import replace_entries, suggest_known
+from epochal.check.values.checker import suggest_known
 from epochal.check.values.types import is_spec
-from epochal.config.node import Node
 from epochal.config.scalar import show
 from epochal.config.source_file import display_name
 from epochal.errors import Place
@@ -17,12 +16,13 @@ from epochal.errors import Place
 if TYPE_CHECKING:
     from epochal.check.sections.sections import Section
     from epochal.check.values.checker import ConfigChecker
+    from epochal.config.node import Node
     from epochal.registry.module_finder import ModuleFinder
 
 
 def expand_section(checker: ConfigChecker, section: Section, node: Node) -> Node:
     """A whole section with its defaults; mistakes go into ``checker``."""
-    own = section_signature(section, checker.registry.finder)
+    own = section_signature(section, checker.finder)
     if section.shape == "value":
         return _value(checker, section, node)
     if section.shape == "options":
@@ -47,20 +47,20 @@ def _options(checker: ConfigChecker, path: str, node: Node, own: Signature) -> N
     if node.is_mapping:
         return checker.entries(path, node, (own,), _place(own))
     first = own.parameters[0].name if own.parameters else "key"
-    _report_shape(checker, path, node, "a mapping", f"write {path}: {{{first}: ...}}")
+    report_shape(checker, path, node, "a mapping", f"write {path}: {{{first}: ...}}")
     return node
 
 
 def _specs(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     path = section.name
     if not node.is_list:
-        _report_shape(checker, path, node, "a list", f"write {path}: [{{type: ...}}]")
+        report_shape(checker, path, node, "a list", f"write {path}: [{{type: ...}}]")
         return node
-    elements = (
-        checker.spec(f"{path}.{index}", child, section.kind, own)
-        for index, child in enumerate(node.elements)
-    )
-    return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
+    return _each_spec(checker, path, node, section.kind, own)
+
+
+def _each_spec(checker: ConfigChecker, path: str, node: Node, kind: str, own: Signature) -> Node:
+    return node.map_children(lambda key, child: checker.spec(f"{path}.{key}", child, kind, own))
 
 
 def _terms(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
@@ -68,19 +68,13 @@ def _terms(checker: ConfigChecker, section: Section, node: Node, own: Signature)
         return _specs(checker, section, node, own)
     if not is_mapping_of_specs(node):
         return checker.spec(section.name, node, section.kind, own)
-    terms = {
-        name: checker.spec(f"{section.name}.{name}", term, section.kind, own)
-        for name, term in node.mapping.items()
-    }
-    return replace_entries(node, terms)
+    return _each_spec(checker, section.name, node, section.kind, own)
 
 
 def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
-    path, names = section.name, split_names(checker.registry.finder)
+    path, names = section.name, split_names(checker.finder)
     if not node.is_mapping:
-        _report_shape(
-            checker, path, node, "a mapping of splits", "write data: {train: {type: ...}}"
-        )
+        report_shape(checker, path, node, "a mapping of splits", "write data: {train: {type: ...}}")
         return node
     entries: dict[str, Node] = {}
     for written, child in node.mapping.items():
@@ -93,18 +87,15 @@ def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature
             what = f"the split {split!r} is there twice, once as {written!r}"
             checker.report(here, what, child.key_place, "keep one of them")
         elif is_mapping_of_specs(child):
-            loaders = {
-                name: checker.spec(f"{here}.{name}", loader, section.kind, own)
-                for name, loader in child.mapping.items()
-            }
-            entries[split] = replace_entries(child, loaders)
+            entries[split] = _each_spec(checker, here, child, section.kind, own)
         else:
             entries[split] = checker.spec(here, child, section.kind, own)
-    return replace_entries(node, entries)
+    return node.with_entries(entries)
 
 
-def _report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
-    if not checker.mistakes.is_known_bad(path):
+def report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
+    """Report a value that is no mapping or no list, unless loading the config reported it."""
+    if not checker.is_known_bad(path):
         what = f"expected {wanted}, got {show(node.to_plain())}"
         checker.report(path, what, node.place, hint)
 
@@ -138,17 +129,21 @@ def member_signature(section: Section, finder: ModuleFinder) -> Signature:
     return section_signature(replace(section, options=section.members, keys=()), finder)
 
 
+def expand_shared_keys(
+    checker: ConfigChecker, path: str, node: Node, own: Signature
+) -> dict[str, Node]:
+    """The keys that apply to all of several optimizers, expanded."""
+    shared = tuple(item for item in own.parameters if item.name in SHARED_KEYS)
+    keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
+    signature = replace(own, parameters=shared)
+    found = checker.entries(path, node.with_entries(keys), (signature,), Place(own.owner))
+    return dict(found.mapping)
+
+
 def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Signature) -> Node:
     """The section with each of its specs expanded; mistakes go into ``checker``."""
-    shared = [item for item in own.parameters if item.name in SHARED_KEYS]
-    keys = {name: child for name, child in node.mapping.items() if name in SHARED_KEYS}
-    signature = replace(own, parameters=tuple(shared))
-    entries = dict(
-        checker.entries(
-            section.name, replace_entries(node, keys), (signature,), Place(own.owner)
-        ).mapping
-    )
-    members = member_signature(section, checker.registry.finder)
+    entries = expand_shared_keys(checker, section.name, node, own)
+    members = member_signature(section, checker.finder)
     for name, child in node.mapping.items():
         path = f"{section.name}.{name}"
         if name in SHARED_KEYS:
@@ -162,18 +157,17 @@ def expand_members(checker: ConfigChecker, section: Section, node: Node, own: Si
             checker.report(path, what, child.key_place, hint)
         else:
             entries[name] = _member(checker, path, child, section, members)
-    return replace_entries(node, entries)
+    return node.with_entries(entries)
 
 
 def _member(
     checker: ConfigChecker, path: str, node: Node, section: Section, own: Signature
 ) -> Node:
-    rest = {key: child for key, child in node.mapping.items() if key != "schedule"}
-    expanded = checker.spec(path, replace_entries(node, rest), section.kind, own)
+    expanded = checker.spec(path, node.without("schedule"), section.kind, own)
     schedule = node.mapping.get("schedule")
     if schedule is None or schedule.value is None:
         return expanded
     where = SECTIONS["schedule"]
-    keys = section_signature(where, checker.registry.finder)
+    keys = section_signature(where, checker.finder)
     made = checker.spec(f"{path}.schedule", schedule, where.kind, keys)
-    return replace_entries(expanded, {**expanded.mapping, "schedule": made})
+    return expanded.with_entries({**expanded.mapping, "schedule": made})

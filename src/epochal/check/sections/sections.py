@@ -19,12 +19,11 @@ from epochal.check.signatures.parameters import (
     read_literal,
 )
 from epochal.check.signatures.signature import definition_signature
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 from epochal.registry.parsed_module import Variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from epochal.registry.module_finder import ModuleFinder
 
 
 @final
@@ -260,17 +259,14 @@ def section_signature(section: Section, finder: ModuleFinder) -> Signature:
     module, _, name = section.options.partition(":")
     definition = finder.find_definition(f"{module}.{name}") if module else None
     if definition is None:
-        return Signature(owner, section.keys, open=bool(module), known=not module)
+        return Signature(owner, section.keys, open=bool(module))
     found = definition_signature(definition, finder)
     return replace(found, owner=owner, parameters=found.parameters + section.keys)
 
 
+@cached_by_finder
 def read_table(where: str, finder: ModuleFinder) -> Plain:
     """A literal table of another layer, read from its source; empty if there is none."""
-    return finder.cached(("table", where), lambda: _read_table(where, finder))
-
-
-def _read_table(where: str, finder: ModuleFinder) -> Plain:
     module_name, _, name = where.partition(":")
     module = finder.find_module(module_name)
     binding = module.bindings.get(name) if module is not None else None

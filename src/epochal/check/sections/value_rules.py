@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.check.sections.schedule import check_schedules
+from epochal.check.sections.schedule import check_schedules, read_length
 from epochal.check.sections.sections import read_table, split_names
 from epochal.config.bounds import Above, explain
 from epochal.config.checkpoint_name import check_template
-from epochal.config.duration import parse_duration
 from epochal.config.scalar import REDACTED
 from epochal.errors import nearest
 
@@ -44,7 +43,7 @@ def check_rules(checker: ConfigChecker, root: Node) -> None:
 def _check_weights(checker: ConfigChecker, root: Node) -> None:
     section = root.get("init_from")
     node = section.mapping.get("path", section)
-    if not isinstance(node.value, str) or checker.mistakes.is_known_bad("init_from"):
+    if not isinstance(node.value, str) or checker.is_known_bad("init_from"):
         return
     key = "init_from" if node is section else "init_from.path"
     path = Path(node.value).expanduser()
@@ -62,13 +61,8 @@ def _check_weights(checker: ConfigChecker, root: Node) -> None:
 def _check_times(checker: ConfigChecker, root: Node) -> None:
     for key, examples in _TIMES.items():
         node = root.get(key)
-        if not isinstance(node.value, str):
-            continue
-        try:
-            unit = parse_duration(node.value).unit
-        except ValueError:
-            continue  # reported by its type already
-        if unit != "s":
+        length = read_length(node.value)
+        if length is not None and not length.is_time and not checker.has_any(key):
             what = f"must be a time, got {node.value!r}"
             checker.report(key, what, node.place, f"write for example {examples}")
 
@@ -76,12 +70,9 @@ def _check_times(checker: ConfigChecker, root: Node) -> None:
 def _check_average(checker: ConfigChecker, root: Node) -> None:
     """Report an average of weights that would begin after the training."""
     start, end = root.get("average.start"), root.get("train.for")
-    if "stages" in root.mapping:
+    first, last = read_length(start.value), read_length(end.value)
+    if "stages" in root.mapping or first is None or last is None:
         return
-    try:
-        first, last = parse_duration(str(start.value)), parse_duration(str(end.value))
-    except ValueError:
-        return  # not set, or reported by its type
     if first.unit == last.unit and first.amount >= last.amount:
         what = f"nothing would be averaged: the training ends after {end.value}"
         checker.report("average.start", what, start.place, "write an earlier start")
@@ -108,7 +99,7 @@ def _check_names(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_evaluated_splits(checker: ConfigChecker, root: Node) -> None:
-    names = split_names(checker.registry.finder)
+    names = split_names(checker.finder)
     for name, child in root.get("train.eval_every").mapping.items():
         if names.get(name) in ("train", "predict"):
             key = f"train.eval_every.{name}"
@@ -135,9 +126,9 @@ def _check_precision(checker: ConfigChecker, root: Node) -> None:
 def _check_clip(checker: ConfigChecker, root: Node) -> None:
     """Report a limit of the gradient that is not one number above zero, by norm or by value."""
     node = root.get("optim.clip")
-    if not node.is_mapping or checker.mistakes.has_any("optim.clip"):
+    if not node.is_mapping or checker.has_any("optim.clip"):
         return
-    kinds: list[str] = list(read_table(_CLIPS, checker.registry.finder))
+    kinds: list[str] = list(read_table(_CLIPS, checker.finder))
     for name, child in node.mapping.items():
         key = f"optim.clip.{name}"
         if name not in kinds:
@@ -155,13 +146,13 @@ def _check_clip(checker: ConfigChecker, root: Node) -> None:
 def _check_folds(checker: ConfigChecker, root: Node) -> None:
     """Report keys that need cross-validation, and a fold that does not exist."""
     folds = root.find("train.folds")
-    if folds is None or checker.mistakes.has_any("train.folds"):
+    if folds is None or checker.has_any("train.folds"):
         return
     if folds.value is not None:
         _check_data_of_stages(checker, root)
     for name in ("fold", "stratify"):
         node = root.get(f"train.{name}")
-        if node.value is None or checker.mistakes.has_any(f"train.{name}"):
+        if node.value is None or checker.has_any(f"train.{name}"):
             continue
         if folds.value is None:
             what = "has no effect without train.folds"
@@ -191,7 +182,7 @@ def _check_redacted(checker: ConfigChecker, root: Node) -> None:
 
 def check_splits(checker: ConfigChecker, root: Node) -> None:
     """Report unknown splits in ``on:`` of hooks and metrics and in ``train.eval_every``."""
-    known = split_names(checker.registry.finder)
+    known = split_names(checker.finder)
     for path, name, place in _listed(root):
         if isinstance(name, str) and name not in known:
             close = nearest(name, known)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.registry.module_finder import ModuleFinder
-    from epochal.registry.parsed_module import Definition, FunctionNode
+    from epochal.registry.parsed_module import Definition, DefinitionNode, FunctionNode
 
 # Bases that do not affect the constructor.
 _PLAIN_BASES = ("object", "Generic", "Protocol", "ABC")
@@ -25,21 +25,17 @@ def find_mro(definition: Definition, finder: ModuleFinder) -> tuple[Definition |
     return tuple(_order(definition, finder, ()))
 
 
+@cached_by_finder
 def class_definitions(
     definition: Definition, finder: ModuleFinder
 ) -> tuple[list[Definition], bool]:
     """The MRO of a class without unknown bases, and whether it shows all of its methods."""
-    key = ("class", definition.dotted)
-    return finder.cached(key, lambda: _class_definitions(definition, finder))
-
-
-def _class_definitions(
-    definition: Definition, finder: ModuleFinder
-) -> tuple[list[Definition], bool]:
     order = find_mro(definition, finder)
     chain = [item for item in order if item is not None]
     complete = len(chain) == len(order) and all(
-        decorators_keep_signature(item, item.node, finder) and not _is_open(item) for item in chain
+        decorators_keep_signature(item, item.node, finder)
+        and not binds_name(item.node, "__getattr__")
+        for item in chain
     )
     return chain, complete
 
@@ -73,17 +69,17 @@ def is_false(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Constant) and expression.value is False
 
 
-def find_method_node(node: ast.ClassDef, name: str) -> FunctionNode | None:
-    """The last method called ``name`` in a class body."""
-    for statement in reversed(node.body):
+def find_method_node(node: DefinitionNode, name: str) -> FunctionNode | None:
+    """The last method called ``name`` in a class body; None also for a function."""
+    for statement in reversed(node.body if isinstance(node, ast.ClassDef) else []):
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
             return statement
     return None
 
 
-def binds_name(node: ast.ClassDef, name: str) -> bool:
+def binds_name(node: DefinitionNode, name: str) -> bool:
     """Whether a class body binds ``name`` in any way, also inside conditions."""
-    waiting: list[ast.AST] = [*node.body]
+    waiting: list[ast.AST] = [*node.body] if isinstance(node, ast.ClassDef) else []
     for inner in waiting:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             if inner.name == name:
@@ -94,11 +90,6 @@ def binds_name(node: ast.ClassDef, name: str) -> bool:
         elif not isinstance(inner, ast.Lambda):
             waiting.extend(ast.iter_child_nodes(inner))
     return False
-
-
-def _is_open(definition: Definition) -> bool:
-    node = definition.node
-    return isinstance(node, ast.ClassDef) and binds_name(node, "__getattr__")
 
 
 def _order(

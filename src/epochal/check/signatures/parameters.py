@@ -158,8 +158,8 @@ class Signature:
     open: bool = False
     """Whether it also takes arguments that are not listed, as with ``**kwargs``."""
 
-    known: bool = True
-    """False if the source could not be read; then nothing can be checked."""
+    is_partial: bool = False
+    """Whether missing values stay missing, as in the changes of a stage."""
 
     summary: str = ""
     definition: Definition | None = field(default=None, compare=False, repr=False)

@@ -31,7 +31,7 @@ from epochal.check.signatures.parameters import (
     read_literal,
     to_plain,
 )
-from epochal.registry.module_finder import ModuleFinder
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Sign
         finder = finder or ModuleFinder()
         definition = finder.find_definition(factory.dotted)
         if definition is None:
-            return Signature(factory.dotted, open=True, known=False)
+            return Signature(factory.dotted, open=True)
         signature = definition_signature(definition, finder)
     supplied = _SUPPLIED.get(factory.kind, ())
     settable = tuple(item for item in signature.parameters if item.name not in supplied)
@@ -83,19 +83,18 @@ def called_signature(signature: Signature, finder: ModuleFinder) -> Signature | 
     for item in find_mro(definition, finder):
         if item is None or item.dotted == "torch.nn.modules.module.Module":
             return None
-        assert isinstance(item.node, ast.ClassDef)
-        for name in ("forward", "__call__"):
-            method = find_method_node(item.node, name)
-            if method is not None:
-                found = _of_function(item, method, finder, bound=True)
-                return replace(found, owner=definition.dotted)
+        node = item.node
+        method = find_method_node(node, "forward") or find_method_node(node, "__call__")
+        if method is not None:
+            found = _of_function(item, method, finder, bound=True)
+            return replace(found, owner=definition.dotted)
     return None
 
 
 def method_signature(definition: Definition, name: str, finder: ModuleFinder) -> Signature | None:
     """The parameters of a method without ``self``; None if the source does not show them."""
     for item in find_mro(definition, finder):
-        if item is None or not isinstance(item.node, ast.ClassDef):
+        if item is None:
             return None
         method = find_method_node(item.node, name)
         if method is not None:
@@ -106,13 +105,9 @@ def method_signature(definition: Definition, name: str, finder: ModuleFinder) ->
     return None
 
 
+@cached_by_finder
 def definition_signature(definition: Definition, finder: ModuleFinder) -> Signature:
     """The signature of a class or function statement."""
-    key = ("signature", definition.dotted)
-    return finder.cached(key, lambda: _read_definition(definition, finder))
-
-
-def _read_definition(definition: Definition, finder: ModuleFinder) -> Signature:
     node = definition.node
     doc = doc_of(definition.module, node)
     if isinstance(node, ast.ClassDef):
@@ -130,21 +125,20 @@ def _read_definition(definition: Definition, finder: ModuleFinder) -> Signature:
 
 def _of_class(definition: Definition, finder: ModuleFinder) -> Signature:
     node = definition.node
-    assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None and _forwarding_call(init) is None:
         return _visible(definition, init, finder)  # without looking for the bases
     order = find_mro(definition, finder)
     if binds_name(node, "__init__") or is_dataclass(definition) or has_plain_construction(order):
         return _of_first(order, finder) or Signature(definition.dotted)
-    return _unknown(definition)
+    return Signature(definition.dotted, open=True)
 
 
 def _of_first(order: Sequence[Definition | None], finder: ModuleFinder) -> Signature | None:
     """The first constructor in an MRO; None if there is none."""
     for index, item in enumerate(order):
         if item is None:
-            return Signature("", open=True, known=False)
+            return Signature("", open=True)
         if item.dotted == "torch.nn.modules.module.Module":
             return None  # it declares *args and **kwargs only to reject them
         found = _of_own(item, order[index:], finder)
@@ -158,20 +152,15 @@ def _of_own(
 ) -> Signature | None:
     """The constructor that a class defines; None if it inherits one."""
     node = definition.node
-    assert isinstance(node, ast.ClassDef)
     init = find_method_node(node, "__init__")
     if init is not None:
         return _of_constructor(definition, init, order, finder)
     if binds_name(node, "__init__") or not decorators_keep_signature(definition, node, finder):
-        return _unknown(definition)
+        return Signature(definition.dotted, open=True)
     if is_dataclass(definition):
         return fields_signature(order, finder)
     new = find_method_node(node, "__new__")
     return None if new is None else _of_constructor(definition, new, order, finder)
-
-
-def _unknown(definition: Definition) -> Signature:
-    return Signature(definition.dotted, open=True, known=False)
 
 
 def _visible(definition: Definition, function: FunctionNode, finder: ModuleFinder) -> Signature:
@@ -199,7 +188,7 @@ def _of_constructor(
     rest = tuple(item for item in inherited.parameters if item.name not in taken)
     is_open = inherited.open or not decorators_keep_signature(definition, function, finder)
     parameters = _joined(own.parameters, rest, forwarded, function)
-    return replace(own, parameters=parameters, open=is_open, known=inherited.known)
+    return replace(own, parameters=parameters, open=is_open)
 
 
 def _joined(
@@ -296,7 +285,7 @@ def live_signature(component: Callable[..., Any], *, owner: str) -> Signature:
     try:
         found = inspect.signature(component)
     except (TypeError, ValueError):
-        return Signature(owner, open=True, known=False, summary=summary_of(doc))
+        return Signature(owner, open=True, summary=summary_of(doc))
     docs = parse_argument_docs(doc)
     parameters = tuple(
         _parameter_from_object(item, docs.get(item.name, ""))

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, final
 from epochal.check.signatures.parameters import Opaque, Parameter, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.object_types import find_misfits, spec_hint
-from epochal.check.values.other_frameworks import length_hint, meant_argument
-from epochal.check.values.report import Default
 from epochal.check.values.types import (
     describe_type,
     find_problem_place,
@@ -23,18 +21,64 @@ from epochal.check.values.types import (
 from epochal.config.node import NOWHERE, Node, from_plain
 from epochal.config.scalar import show
 from epochal.config.source_file import display_name
-from epochal.errors import ConfigError, Place, nearest, suggest
+from epochal.errors import ConfigError, Place, Problem, nearest, suggest
 from epochal.registry.factories import ANY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from epochal.check.values.report import Mistakes
+    from epochal.check.signatures.parameters import Plain
     from epochal.registry import Factory, Registry
+    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Definition
 
 _NO_KEYS = Signature("")
 _FEW = 3  # names that a hint can list
+
+BASE = "$BASE"
+# What other frameworks call our sections, and the length and the folder of a run.
+_SECTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("$base", "$bases", "base", "bases", "_base_", "defaults"), BASE),
+        **dict.fromkeys(("optimizer", "optimizers", "optim_wrapper"), "optim"),
+        **dict.fromkeys(("scheduler", "lr_scheduler", "param_scheduler"), "schedule"),
+        **dict.fromkeys(("trainer", "training", "train_cfg"), "train"),
+        **dict.fromkeys(("dataset", "datasets", "dataloader", "dataloaders", "datamodule"), "data"),
+        **dict.fromkeys(("callbacks", "callback", "plugins", "custom_hooks"), "hooks"),
+        **dict.fromkeys(("logger", "loggers", "logging"), "log"),
+        **dict.fromkeys(("load_from", "pretrained"), "init_from"),
+        **dict.fromkeys(("net", "network"), "model"),
+    }
+)
+_ARGUMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("learning_rate", "base_lr", "max_lr"), "lr"),
+        **dict.fromkeys(("wd", "l2", "l2_reg"), "weight_decay"),
+        **dict.fromkeys(("max_grad_norm", "grad_clip", "gradient_clip_val", "clip_grad"), "clip"),
+        **dict.fromkeys(
+            ("accumulate_grad_batches", "gradient_accumulation_steps", "grad_accum"), "accumulate"
+        ),
+        **dict.fromkeys(("bs", "batchsize", "train_batch_size"), "batch_size"),
+        "num_workers": "workers",
+    }
+)
+_DEVICES = ("device", "devices", "gpu", "gpus", "gpu_ids", "cuda", "accelerator")
+_EPOCHS = ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs")
+_STEPS = ("steps", "max_steps", "num_steps", "iterations", "max_iters", "num_iters", "total_steps")
+_FOLDERS = ("work_dir", "log_dir", "output_dir", "save_dir", "default_root_dir")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A value that the config does not set."""
+
+    key: str
+    value: Plain | Opaque
+    """``Opaque`` if it is known only after running the owner's code; then it is not filled in."""
+
+    owner: str
+    """The component or section whose default it is."""
 
 
 @final
@@ -43,25 +87,49 @@ class ConfigChecker:
     """Checks parts of one config; collects mistakes, defaults and factories."""
 
     registry: Registry
-    mistakes: Mistakes
+    broken: frozenset[str] = frozenset()
+    """Dotted prefixes whose included file could not be read."""
+
+    reported: frozenset[str] = frozenset()
+    """Keys with a mistake that loading the config reported."""
+
+    problems: list[Problem] = field(default_factory=list)
     defaults: list[Default] = field(default_factory=list)
     factories: dict[str, Factory] = field(default_factory=dict)
     """The factory of each spec that could be resolved, by path."""
 
+    @property
+    def finder(self) -> ModuleFinder:
+        """Finds the source of components."""
+        return self.registry.finder
+
     def report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
         """Add one mistake."""
-        self.mistakes.report(key, what, place, hint)
+        self.problems.append(Problem(key, what, None if place == NOWHERE else place, hint))
+
+    def is_broken(self, path: str) -> bool:
+        """Whether a file that could not be read may contain what is missing at ``path``."""
+        return any(not b or path == b or path.startswith(f"{b}.") for b in self.broken)
+
+    def is_known_bad(self, path: str) -> bool:
+        """Whether the value at ``path`` itself was reported earlier."""
+        return path in self.reported or path in self.broken
+
+    def has_any(self, path: str) -> bool:
+        """Whether anything at or below ``path`` has been reported."""
+        keys = (*self.reported, *(problem.key for problem in self.problems))
+        return any(key == path or key.startswith(f"{path}.") for key in keys)
 
     def find_definition(self, path: str) -> Definition | None:
         """The source of the component at ``path``; None if it could not be read."""
         factory = self.factories.get(path)
         if factory is None or factory.file is None:
             return None
-        return self.registry.finder.find_definition(factory.dotted)
+        return self.finder.find_definition(factory.dotted)
 
     def spec(self, path: str, node: Node, kind: str, own: Signature = _NO_KEYS) -> Node:
         """A component's spec, expanded; a bare name is a spec without arguments."""
-        if self.mistakes.is_known_bad(path) and not node.is_mapping:
+        if self.is_known_bad(path) and not node.is_mapping:
             return node
         if isinstance(node.value, str):
             entry = Node(node.value, node.place, node.key_place, node.layer)
@@ -77,7 +145,7 @@ class ConfigChecker:
                 self.value(f"{path}.{key}", node.mapping[key], item, own.owner)
             return node
         self.factories[path] = factory
-        signature = read_signature(factory, self.registry.finder)
+        signature = read_signature(factory, self.finder)
         self._check_owners(path, node, own, signature)
         return self.entries(path, node, (own, signature), _default_place(factory))
 
@@ -93,13 +161,13 @@ class ConfigChecker:
         name = node.mapping.get("type")
         key = f"{path}.type"
         if name is None:
-            if not self.mistakes.is_broken(key):
+            if not self.is_broken(key):
                 names = self.registry.names(kind)
                 is_short = 0 < len(names) <= _FEW
                 hint = f"add type: {' or '.join(names) if is_short else 'package.module.Class'}"
                 self.report(path, f"the {kind} has no type", _best_place(node), hint)
             return None
-        if self.mistakes.is_known_bad(key):
+        if self.is_known_bad(key):
             return None
         if not isinstance(name.value, str):
             what = f"expected the name of a {kind}, got {show(name.to_plain())}"
@@ -111,7 +179,7 @@ class ConfigChecker:
         try:
             return self.registry.find(kind, name, place, key=key)
         except ConfigError as error:
-            self.mistakes.problems.extend(error.problems)
+            self.problems.extend(error.problems)
             return None
 
     def entries(
@@ -134,7 +202,7 @@ class ConfigChecker:
         self._missing(path, node, signatures, entries.keys() | excused)
         self._fill(path, entries, signatures, origin)
         self._check_positions(path, entries, signatures[-1])
-        return replace_entries(node, entries)
+        return node.with_entries(entries)
 
     def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
         """Report an unknown key; returns the known key that was probably meant."""
@@ -154,9 +222,9 @@ class ConfigChecker:
     ) -> None:
         have = set(given)
         for signature in signatures:
-            for item in signature.parameters:
+            for item in () if signature.is_partial else signature.parameters:
                 here = f"{path}.{item.name}"
-                if item.is_required and item.name not in have and not self.mistakes.is_broken(here):
+                if item.is_required and item.name not in have and not self.is_broken(here):
                     have.add(item.name)
                     what = f"missing; {signature.owner} requires it"
                     kind = describe_type(parse_type(item.annotation))
@@ -171,12 +239,12 @@ class ConfigChecker:
         origin: Place,
     ) -> None:
         for signature in signatures:
-            for item in signature.parameters:
+            for item in () if signature.is_partial else signature.parameters:
                 if (
                     item.is_required
                     or item.kind == "variadic"
                     or item.name in entries
-                    or f"{path}.{item.name}" in self.mistakes.reported
+                    or f"{path}.{item.name}" in self.reported
                 ):
                     continue
                 self.defaults.append(Default(f"{path}.{item.name}", item.default, signature.owner))
@@ -197,7 +265,7 @@ class ConfigChecker:
 
     def value(self, path: str, node: Node, parameter: Parameter, owner: str) -> Node:
         """One value, checked against its parameter and expanded."""
-        if self.mistakes.is_known_bad(path) or (node.value is None and parameter.default is None):
+        if self.is_known_bad(path) or (node.value is None and parameter.default is None):
             return node
         wrong = find_type_problem(node, parameter.annotation)
         if wrong is None and is_callable_path(node, parameter.annotation):
@@ -215,25 +283,18 @@ class ConfigChecker:
 
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
         """Report plain values where the signature requires an object."""
-        finder = self.registry.finder
-        for below, value, wanted in find_misfits(node, parameter, finder):
+        for below, value, wanted in find_misfits(node, parameter, self.finder):
             got = "a mapping without type" if value.is_mapping else show(value.value)
             what = f"expected an object of {wanted}, got {got}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
-            hint = spec_hint(value, wanted, finder)
+            hint = spec_hint(value, wanted, self.finder)
             self.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:
         """A value with every spec inside it checked and expanded."""
         if is_spec(node):
             return self.spec(path, node, ANY_KIND)
-        if node.is_mapping:
-            children = {k: self.nested(f"{path}.{k}", c) for k, c in node.mapping.items()}
-            return replace_entries(node, children)
-        if node.is_list:
-            elements = [self.nested(f"{path}.{i}", c) for i, c in enumerate(node.elements)]
-            return Node(tuple(elements), node.place, node.key_place, node.layer, node.replaced)
-        return node
+        return node.map_children(lambda key, child: self.nested(f"{path}.{key}", child))
 
 
 def _find(key: str, signatures: tuple[Signature, ...]) -> tuple[Parameter, str] | None:
@@ -242,12 +303,6 @@ def _find(key: str, signatures: tuple[Signature, ...]) -> tuple[Parameter, str] 
         if parameter is not None:
             return parameter, signature.owner
     return None
-
-
-def replace_entries(node: Node, entries: Mapping[str, Node]) -> Node:
-    """The same mapping with other entries."""
-    value = MappingProxyType(dict(entries))
-    return Node(value, node.place, node.key_place, node.layer, node.replaced, node.template)
 
 
 def _best_place(node: Node) -> Place:
@@ -269,3 +324,32 @@ def suggest_known(name: str, known: Iterable[str]) -> str:
     if not names:
         return "it takes none"
     return suggest(name, names) or f"known: {', '.join(names[:12])}, ..."
+
+
+def meant_section(name: str) -> str:
+    """The section that other frameworks call ``name``; empty if there is none."""
+    return _SECTIONS.get(name.lower(), "")
+
+
+def meant_argument(name: str) -> str:
+    """The argument or key that other frameworks call ``name``; empty if there is none."""
+    return _ARGUMENTS.get(name.lower(), "")
+
+
+def section_hint(name: str, node: Node) -> str:
+    """What to write for a top-level key that belongs into a section; else empty."""
+    length = length_hint(name, node)
+    if length:
+        return length.replace("write for: ", "write train.for: ")
+    if name.lower() in _FOLDERS:
+        return f"write record: {{log_dir: {node.value}}}"
+    if name.lower() in _DEVICES:
+        return "choose it for each run: --device cuda:0, or device='cuda:0' in Python"
+    return "write optim: {lr: ...}" if name in ("lr", "learning_rate") else ""
+
+
+def length_hint(key: str, node: Node) -> str:
+    """How to write the length of a training, for keys such as ``epochs``; else empty."""
+    unit = "ep" if key.lower() in _EPOCHS else "st" if key.lower() in _STEPS else ""
+    amount = node.value if isinstance(node.value, int | float) else 10
+    return f"write for: {amount}{unit}" if unit else ""

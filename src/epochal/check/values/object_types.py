@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.signatures.classes import find_mro
 from epochal.check.values.types import ANY, LISTS, is_spec, last_name, parse_type
-from epochal.registry.module_finder import is_standard
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder, is_standard
 from epochal.registry.parsed_module import full_name
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from epochal.check.signatures.parameters import Parameter
     from epochal.config.node import Node
-    from epochal.registry.module_finder import ModuleFinder
     from epochal.registry.parsed_module import Module
 
 _DTYPE = "torch.dtype"
@@ -107,9 +106,10 @@ def _object_class(written: ast.expr, module: Module, finder: ModuleFinder) -> st
     name = full_name(module, written)
     if name == _DTYPE:
         return name
-    return name if finder.cached(("object class", name), lambda: _is_class(name, finder)) else ""
+    return name if _is_class(name, finder) else ""
 
 
+@cached_by_finder
 def _is_class(name: str, finder: ModuleFinder) -> bool:
     """Whether a name is a class that no base or metaclass opens to texts and numbers."""
     definition = finder.find_definition(name)

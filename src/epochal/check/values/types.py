@@ -24,21 +24,11 @@ LISTS = ("list", "List", "Sequence", "MutableSequence", "Iterable", "Collection"
 _SETS = ("set", "frozenset", "Set", "FrozenSet", "AbstractSet")
 _DICTS = ("dict", "Dict", "Mapping", "MutableMapping", "OrderedDict")
 _SCALARS = {
-    "int": "int",
-    "float": "float",
-    "bool": "bool",
-    "str": "str",
-    "None": "none",
-    "NoneType": "none",
-    "Path": "path",
-    "PurePath": "path",
-    "PathLike": "path",
-    "Duration": "duration",
-    "Every": "every",
-    "Condition": "condition",
-    "Callable": "callable",
-    "type": "callable",
-    "Type": "callable",
+    **{name: name for name in ("int", "float", "bool", "str")},
+    **{name: name.lower() for name in ("Duration", "Every", "Condition")},
+    **dict.fromkeys(("None", "NoneType"), "none"),
+    **dict.fromkeys(("Path", "PurePath", "PathLike"), "path"),
+    **dict.fromkeys(("Callable", "type", "Type"), "callable"),
 }
 _WORDS = {
     "int": "a whole number",

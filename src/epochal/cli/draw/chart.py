@@ -1,4 +1,4 @@
-"""Line charts drawn with characters, for a terminal."""
+"""Line charts and sparklines drawn with characters, for a terminal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.draw.table import shorten, wrap
-from epochal.cli.draw.terminal import can_encode, supports_colours
+from epochal.cli.draw.table import can_encode, shorten, supports_colours, wrap
 from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Values = Sequence[float | None]
+    from collections.abc import Sequence
 
 _HEIGHT = 13
 _ROWS_PER_TICK = 3
@@ -30,6 +30,9 @@ _DOTS = (
     (0x40, 0x80),
 )  # bits of a braille character, by row
 _BRAILLE = 0x2800
+_BARS = "▁▂▃▄▅▆▇█"
+_PLAIN_BARS = "_.-~=+*#"
+_NOT_A_NUMBER = "!"
 
 
 @final
@@ -81,18 +84,12 @@ def render_chart(chart: Chart) -> list[str]:
 def draw_chart(
     chart: Chart, *, width: int, has_colours: bool = False, is_plain: bool = False
 ) -> list[str]:
-    """The chart as lines of text.
-
-    Args:
-        chart: The chart to draw.
-        width: Maximum width of a line.
-        has_colours: Distinguish lines by colour; otherwise by a mark.
-        is_plain: Use ASCII only.
-    """
+    """The chart as lines of text; without colours, marks tell its lines apart."""
     named = merge_equal_lines(chart.lines)
     low, high = compute_bounds(chart)
-    up = _y_transform(chart)
-    heights = [_interpolate(row / (_HEIGHT - 1), up(high), up(low)) for row in range(_HEIGHT)]
+    up = math.log10 if chart.is_log_y else float
+    shares = [row / (_HEIGHT - 1) for row in range(_HEIGHT)]
+    heights = [up(high) * (1 - share) + up(low) * share for share in shares]
     labels = [_label(chart, height, high - low) for height in heights]
     gutter = max(len(label) for label in labels[::_ROWS_PER_TICK]) + 1
     has_marks = is_plain or len(named) > (len(_COLOURS) if has_colours else 1)
@@ -116,14 +113,6 @@ def draw_chart(
         names = _iter_legend(named, canvas.width, has_marks=has_marks, has_colours=has_colours)
         text.extend(" " * (gutter + 1) + one for one in names)
     return text
-
-
-def _interpolate(share: float, start: float, end: float) -> float:
-    return start * (1 - share) + end * share
-
-
-def _y_transform(chart: Chart) -> Callable[[float], float]:
-    return math.log10 if chart.is_log_y else float
 
 
 def _height(
@@ -216,12 +205,10 @@ class _Canvas:
             return border if column in self._columns else " "
         owners = self._owners[column, row]
         owner = owners[column % len(owners)]  # lines on top of each other alternate
-        letter = _mark(owner) if self._has_marks else chr(_BRAILLE + dots)
+        letter = chr(_BRAILLE + dots)
+        if self._has_marks:
+            letter = _MARKS[owner] if owner < len(_MARKS) else "."
         return _coloured(letter, owner) if has_colours else letter
-
-
-def _mark(owner: int) -> str:
-    return _MARKS[owner] if owner < len(_MARKS) else "."
 
 
 def _iter_line_dots(
@@ -334,3 +321,50 @@ def _number(value: float, extent: float) -> str:
 
 def _whole(value: float) -> str:
     return f"{round(value):,}"
+
+
+def format_sparkline(
+    steps: Sequence[float], values: Sequence[float], *, width: int, is_plain: bool | None = None
+) -> str:
+    """The curve in at most ``width`` characters, each the mean of an equal part of the steps.
+
+    ``steps`` ascend; NaN and infinity are shown as ``!``. ``is_plain`` uses ASCII only; by default
+    if the encoding of standard output lacks bars.
+    """
+    if not len(values):
+        return ""
+    bars = _PLAIN_BARS if (not can_encode(_BARS) if is_plain is None else is_plain) else _BARS
+    means = _means(steps, values, width)
+    finite = [one for one in means if one is not None and math.isfinite(one)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    return "".join(_bar(one, low, high, bars) for one in means)
+
+
+def _means(steps: Sequence[float], values: Sequence[float], width: int) -> list[float | None]:
+    """The mean of each part of the steps; None for a part without values."""
+    is_few = len(values) <= width
+    width = min(width, len(values))
+    first, last = steps[0], steps[-1]
+    sums: list[list[float]] = [[] for _ in range(width)]
+    for step, value in zip(steps, values, strict=True):
+        share = (step - first) / (last - first) if last > first else 0.0
+        # Few values get one bar each, even if the steps are not quite evenly spaced.
+        place = round(share * (width - 1)) if is_few else min(width - 1, int(share * width))
+        sums[place].append(value)
+    return [_mean(one) for one in sums]
+
+
+def _mean(values: list[float]) -> float | None:
+    finite = [one for one in values if math.isfinite(one)]
+    if finite:
+        return math.fsum(one / len(finite) for one in finite)
+    return math.nan if values else None
+
+
+def _bar(value: float | None, low: float, high: float, bars: str) -> str:
+    if value is None:
+        return " "
+    if not math.isfinite(value):
+        return _NOT_A_NUMBER
+    share = (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0  # no overflow
+    return bars[min(len(bars) - 1, int(share * len(bars)))]

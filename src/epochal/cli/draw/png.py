@@ -36,11 +36,7 @@ _FONTS = (
 
 
 def save_png(chart: Chart, path: Path) -> None:
-    """Write the chart as a PNG file.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
+    """Write the chart as a PNG file."""
     try:
         import matplotlib as mpl
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -19,9 +19,6 @@ class Progress:
     """Shows the newest message on one line of a terminal; elsewhere a line every ten seconds.
 
     Nothing is shown in the first second. Call it with each message, inside ``with``.
-
-    Args:
-        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,13 +1,15 @@
-"""Tables and wrapped lines in plain text that fit the terminal."""
+"""Tables and wrapped lines in plain text that fit the terminal, and what it can show."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
-from epochal.cli.draw.terminal import terminal_width
 from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
@@ -39,11 +41,7 @@ def format_table(
     On a narrow terminal, names are shortened; columns that still do not fit follow in a second
     block, which repeats the first column. Numbers are never cut.
 
-    Args:
-        header: The titles of the columns.
-        rows: As many cells each.
-        width: Maximum width of a line; by default that of the terminal.
-        has_prose: The last column holds sentences, which are wrapped and not shortened.
+    With ``has_prose`` the last column holds sentences, which are wrapped and not shortened.
     """
     limit = width or terminal_width()
     table = [[escape_control(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
@@ -169,3 +167,24 @@ def print_wrapped(lines: Iterable[str]) -> None:
         for line in escape_control(text).split("\n"):
             for part in wrap(line):
                 print(part)
+
+
+def terminal_width() -> int:
+    """How many columns a line may have."""
+    # Files and pipes have no edge: their readers need the whole line.
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize
+
+
+def supports_colours() -> bool:
+    """Whether standard output is a terminal whose user has not turned colours off."""
+    is_allowed = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return sys.stdout.isatty() and is_allowed
+
+
+def can_encode(text: str) -> bool:
+    """Whether the encoding of standard output has every character of ``text``."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

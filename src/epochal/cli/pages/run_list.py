@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.cli.draw.table import display_width, format_table, shorten
-from epochal.cli.draw.terminal import terminal_width
+from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.query.names import Fact, Measure
-from epochal.records.query.result_table import join_values, read_time
+from epochal.records.query.result_table import join_values
+from epochal.records.query.values import read_time
 from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from epochal.records.query.ask import Answer
-    from epochal.records.query.groups import RunGroup
     from epochal.records.query.names import Target
+    from epochal.records.query.result_table import RunGroup
 
 _HEADER = (
     "run",
@@ -63,14 +63,7 @@ def format_columns(answer: Answer, targets: Sequence[Target], *, width: int | No
 def format_groups(
     answer: Answer, groups: Sequence[RunGroup], by: Sequence[Target], asked: Sequence[Target]
 ) -> str:
-    """A table with one line per group: newest run, number of runs, means with intervals.
-
-    Args:
-        answer: The runs.
-        groups: The groups.
-        by: The columns by which runs were grouped, if they can be shown.
-        asked: The columns that the query names.
-    """
+    """A table with one line per group: newest run, number of runs, means with intervals."""
     columns = {**_group_heads(answer, groups), **_group_columns(answer, groups, by)}
     facts: list[Target] = [Fact(name, name) for name in ("project", "tag", "runner", "seed")]
     changed = [one for one in answer.changed() if one not in (*asked, *by)][:_MAX_CHANGED]
@@ -162,17 +155,14 @@ def _metrics(row: Mapping[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _age(answer: Answer, place: int) -> tuple[str, int]:
-    return answer.rows[place]["started"] or "", place
-
-
 def _count(group: RunGroup) -> str:
     whole, counted = len(group.places), len(group.counted)
     return str(whole) if whole == counted else f"{counted} of {whole}"
 
 
 def _group_heads(answer: Answer, groups: Sequence[RunGroup]) -> dict[str, list[str]]:
-    newest = [max(group.places, key=lambda place: _age(answer, place)) for group in groups]
+    ages = [(row["started"] or "", place) for place, row in enumerate(answer.rows)]
+    newest = [max(group.places, key=ages.__getitem__) for group in groups]
     return {
         "newest": [str(answer.rows[place]["run"]) for place in newest],
         "runs": [_count(group) for group in groups],

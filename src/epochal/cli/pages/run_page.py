@@ -7,13 +7,15 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from epochal.cli.draw.chart import format_sparkline
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.sparkline import format_sparkline
-from epochal.cli.draw.table import display_width, format_table, shorten
-from epochal.cli.draw.terminal import terminal_width
+from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
 from epochal.errors import RecordError
-from epochal.records.compare.related_runs import RelatedRuns, find_related_runs
-from epochal.records.folder.derived_fields import (
+from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
+from epochal.records.folder.disk_usage import measure_disk_usage
+from epochal.records.folder.folder import read_parent
+from epochal.records.folder.provenance import format_origin
+from epochal.records.folder.record import (
     desc_of,
     find_monitor,
     read_time_spent,
@@ -21,13 +23,9 @@ from epochal.records.folder.derived_fields import (
     step_of,
     tag_of,
 )
-from epochal.records.folder.disk_usage import measure_disk_usage
-from epochal.records.folder.parent import read_parent
-from epochal.records.folder.provenance import format_origin
 from epochal.records.index.replicates import estimate_mean
 from epochal.records.layout.attempts import ROLLBACK
-from epochal.records.metrics.points import is_epoch_mean
-from epochal.records.metrics.row_format import SMALL_FILE_BYTES
+from epochal.records.metrics.points import SMALL_FILE_BYTES, is_epoch_mean
 from epochal.records.metrics.summary import SeriesSummary, summarise_series
 from epochal.records.metrics.time_spent import (
     compute_time_shares,
@@ -36,7 +34,7 @@ from epochal.records.metrics.time_spent import (
     format_precise_time,
     suggest_speedup,
 )
-from epochal.records.query.result_table import read_time
+from epochal.records.query.values import read_time
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 
@@ -167,13 +165,10 @@ def _format_moment(text: str) -> str:
 
 
 def _describe_stages(record: RunRecord) -> Iterator[str]:
-    steps = {one.get("name"): one.get("step") for one in record.events if _is_stage(one)}
+    begun = [one for one in record.events if one.get("kind") == "stage_start"]
+    steps = {one.get("name"): one.get("step") for one in begun}
     if steps:
         yield f"  stages   {', '.join(f'{name} from step {step}' for name, step in steps.items())}"
-
-
-def _is_stage(event: dict[str, object]) -> bool:
-    return event.get("kind") == "stage_start"
 
 
 def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterator[str]:
@@ -293,7 +288,7 @@ def _room_beside(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _spark(record: RunRecord, name: str, width: int) -> str:
-    from epochal.records.metrics.zoom import zoom
+    from epochal.records.metrics.curve_cache import zoom
 
     try:
         if (record.path / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:

@@ -7,15 +7,10 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import (
-    add_config_arguments,
-    add_json_option,
-    print_json,
-    split_files_and_overrides,
-)
+from epochal.cli.arguments import add_config_arguments, print_json, split_files_and_overrides
 from epochal.errors import ConfigError
-from epochal.experiment.config.arguments import read_choices
 from epochal.experiment.config.check_file import ALL_VARIANTS, FileCheck, check_file
+from epochal.experiment.config.choices import add_options, read_choices
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -29,29 +24,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    add_config_arguments(parser)
-    add_json_option(parser)
-    parser.add_argument("--defaults", action="store_true", help="also list the defaults")
-    parser.add_argument(
-        "--build",
-        action="store_true",
-        help="also build all parts, and report problems that only model and data show",
-    )
-    parser.add_argument(
-        "--repro",
-        action="store_true",
-        help="also train a few steps twice, and compare the results bit for bit",
-    )
-    parser.add_argument(
-        "--steps",
-        type=int,
-        default=10,
-        metavar="N",
-        help="number of steps for --repro (default: 10)",
-    )
-    parser.add_argument(
-        "--device", metavar="D", help="device for --build and --repro (default: the best one)"
-    )
+    add_config_arguments(parser, device="device for --build and --repro (default: the best one)")
+    texts = {
+        "--defaults": "also list the defaults",
+        "--build": "also build all parts, and report problems that only model and data show",
+        "--repro": "also train a few steps twice, and compare the results bit for bit",
+        "--steps N": "number of steps for --repro (default: 10)",
+    }
+    add_options(parser, texts, steps=10)
 
 
 def execute(args: argparse.Namespace) -> int:

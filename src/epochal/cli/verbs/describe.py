@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_run_argument, print_json
+from epochal.experiment.config.choices import add_options
 from epochal.records import read_run
 from epochal.records.folder.readme import README_FILE, RunReadme, read_readme, write_readme
 from epochal.text.escape import escape_control
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_run_argument(parser)
-    parser.add_argument(
-        "text", nargs="?", metavar="TEXT", help="the new text; `-` reads it from standard input"
-    )
-    parser.add_argument("--tag", metavar="TITLE", help="the new title")
-    parser.add_argument(
-        "--add", action="store_true", help="append the text instead of replacing it"
-    )
+    text = "the new text; `-` reads it from standard input"
+    parser.add_argument("text", nargs="?", metavar="TEXT", help=text)
+    texts = {"--tag TITLE": "the new title", "--add": "append the text instead of replacing it"}
+    add_options(parser, texts)
     add_json_option(parser)
 
 

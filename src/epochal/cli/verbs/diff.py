@@ -8,6 +8,7 @@ from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_js
 from epochal.cli.draw.progress import Progress
 from epochal.cli.pages.diff import describe_comparison
 from epochal.errors import ConfigError, Problem, suggest
+from epochal.experiment.config.choices import add_options
 from epochal.records.compare import SECTIONS, diff
 from epochal.records.compare.curves import TOLERANCE
 
@@ -19,17 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     text = "two or more runs: folders, ids, parts of ids, or `last`"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
-    parser.add_argument(
-        "--only", metavar="NAMES", help=f"comma-separated sections: {', '.join(SECTIONS)}"
-    )
-    parser.add_argument("--all", action="store_true", help="show everything in full")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=TOLERANCE,
-        metavar="SHARE",
-        help=f"relative difference of curves to ignore (default: {TOLERANCE})",
-    )
+    texts = {
+        "--only NAMES": f"comma-separated sections: {', '.join(SECTIONS)}",
+        "--all": "show everything in full",
+        "--tolerance SHARE": f"relative difference of curves to ignore (default: {TOLERANCE})",
+    }
+    add_options(parser, texts, tolerance=TOLERANCE)
     add_runs_dir_option(parser)
     add_json_option(parser)
 
@@ -54,11 +50,7 @@ def _parse_sections(text: str | None) -> tuple[str, ...]:
         return SECTIONS
     names = [name.strip() for name in text.split(",") if name.strip()]
     problems = [
-        Problem(
-            "--only",
-            f"unknown section {name!r}",
-            hint=suggest(name, SECTIONS),
-        )
+        Problem("--only", f"unknown section {name!r}", hint=suggest(name, SECTIONS))
         for name in names or [text]
         if name not in SECTIONS
     ]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from epochal.cli.arguments import add_json_option, print_json
 from epochal.cli.draw.progress import Progress
 from epochal.errors import RecordError
+from epochal.experiment.config.choices import add_options
+from epochal.inspect import Diagnostic
 from epochal.inspect.crash_tests import KILLS, check_full_disk, check_kills
-from epochal.inspect.diagnostic import Diagnostic
 from epochal.inspect.host import check_devices, check_host
 from epochal.inspect.storage import check_storage
 
@@ -25,21 +26,10 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    parser.add_argument(
-        "dir",
-        nargs="?",
-        type=Path,
-        default=Path("runs"),
-        metavar="DIR",
-        help="folder for runs (default: runs)",
-    )
-    parser.add_argument(
-        "--kills",
-        type=int,
-        default=KILLS,
-        metavar="N",
-        help=f"number of saves to interrupt (default: {KILLS})",
-    )
+    folder, text = Path("runs"), "folder for runs (default: runs)"
+    parser.add_argument("dir", nargs="?", type=Path, default=folder, metavar="DIR", help=text)
+    texts = {"--kills N": f"number of saves to interrupt (default: {KILLS})"}
+    add_options(parser, texts, kills=KILLS)
     add_json_option(parser)
 
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import (
-    add_config_arguments,
-    add_json_option,
-    print_json,
-    split_single_file,
-)
+from epochal.cli.arguments import add_config_arguments, print_json, split_single_file
 from epochal.cli.draw.table import format_table
-from epochal.errors import EpochalError
-from epochal.experiment.config.arguments import add_device_choice, read_choices
+from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts
@@ -29,14 +23,7 @@ _MIB = 2**20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_config_arguments(parser, takes_all=False)
-    add_json_option(parser)
-    add_device_choice(parser)
-    parser.add_argument(
-        "--limit",
-        type=int,
-        metavar="N",
-        help="try at most N samples (default: all training samples)",
-    )
+    add_options(parser, {"--limit N": "try at most N samples (default: all training samples)"})
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -47,9 +34,7 @@ def execute(args: argparse.Namespace) -> int:
 
     try:
         found = find_batch(path, limit=args.limit, overrides=overrides, **read_choices(args))
-    except EpochalError:
-        raise
-    except Exception as error:  # of the user's code
+    except Exception as error:
         return show_error(error)
     if args.json:
         print_json(found.to_json())

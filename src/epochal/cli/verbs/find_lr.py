@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import (
-    add_config_arguments,
-    add_json_option,
-    print_json,
-    split_single_file,
-)
+from epochal.cli.arguments import add_config_arguments, print_json, split_single_file
 from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
 from epochal.cli.draw.progress import Progress
-from epochal.errors import EpochalError
-from epochal.experiment.config.arguments import add_device_choice, read_choices
+from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts
@@ -33,20 +26,13 @@ _ROOM = 1.25  # the chart ends this much above the loss of the first steps
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_config_arguments(parser, takes_all=False)
-    add_json_option(parser)
-    add_device_choice(parser)
-    parser.add_argument(
-        "--min", type=float, default=1e-8, metavar="LR", help="first learning rate (default: 1e-8)"
-    )
-    parser.add_argument(
-        "--max", type=float, default=1.0, metavar="LR", help="last learning rate (default: 1)"
-    )
-    parser.add_argument(
-        "--steps", type=int, default=100, metavar="N", help="number of steps (default: 100)"
-    )
-    parser.add_argument(
-        "--png", type=Path, metavar="FILE", help="also save the chart as a PNG file"
-    )
+    texts = {
+        "--min LR": "first learning rate (default: 1e-8)",
+        "--max LR": "last learning rate (default: 1)",
+        "--steps N": "number of steps (default: 100)",
+        "--png FILE": "also save the chart as a PNG file",
+    }
+    add_options(parser, texts, min=1e-8, max=1.0, steps=100)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -68,9 +54,7 @@ def execute(args: argparse.Namespace) -> int:
                 ),
                 **read_choices(args),
             )
-    except EpochalError:
-        raise
-    except Exception as error:  # of the user's code
+    except Exception as error:
         return show_error(error)
     if args.png and len(found.losses) > 1:
         save_png(_chart(found), args.png)

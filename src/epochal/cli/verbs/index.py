@@ -10,7 +10,7 @@ from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import print_wrapped
 from epochal.errors import RecordError
 from epochal.records.index import Index
-from epochal.records.index.verify import find_index_errors
+from epochal.records.index.index import find_index_errors
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
-from epochal.cli.draw.table import format_table, print_wrapped
-from epochal.cli.draw.terminal import terminal_width
+from epochal.cli.draw.table import format_table, print_wrapped, terminal_width
 from epochal.errors import ConfigError, Problem, RecordError
+from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
 from epochal.records.mail.lost_run_mail import post_lost_runs
 from epochal.records.mail.mailbox import Mailbox, search_mails
@@ -34,23 +34,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     text = "id of a mail or its beginning, id of a run, `last`, `read` or `all`"
     parser.add_argument("words", nargs="*", metavar="MAIL", help=text)
-    parser.add_argument("--unread", action="store_true", help="only unread mails")
-    parser.add_argument("--all", action="store_true", help="include archived mails")
-    parser.add_argument("--search", metavar="WORDS", help="only mails that contain all these words")
-    parser.add_argument(
-        "--limit", type=int, default=_LIMIT, metavar="N", help=f"the newest N (default: {_LIMIT})"
-    )
-    parser.add_argument("--archive", action="store_true", help="archive mails")
-    parser.add_argument("--delete", action="store_true", help="delete mails")
+    texts = {
+        "--unread": "only unread mails",
+        "--all": "include archived mails",
+        "--search WORDS": "only mails that contain all these words",
+        "--limit N": f"the newest N (default: {_LIMIT})",
+        "--archive": "archive mails",
+        "--delete": "delete mails",
+        "--send": "send all unsent mail",
+    }
+    add_options(parser, texts, limit=_LIMIT)
     parser.add_argument("--mark", choices=("read", "unread"), help="mark mails as read or unread")
-    parser.add_argument("--send", action="store_true", help="send all unsent mail")
-    parser.add_argument(
-        "--try",
-        dest="trial",
-        type=Path,
-        metavar="FILE",
-        help="send a test mail with the notify section of a config",
-    )
+    text = "send a test mail with the notify section of a config"
+    parser.add_argument("--try", dest="trial", type=Path, metavar="FILE", help=text)
     add_runs_dir_option(parser)
     add_json_option(parser)
 
@@ -130,12 +126,9 @@ def _list(box: Mailbox, args: argparse.Namespace) -> None:
         hint = f"{box.count_unread()} unread{more}; `{epochal_command()} mail {shown}` shows one"
         print_wrapped(["", hint])
     else:
-        print(f"no such mail in {box.root}" if _is_narrow(args) else f"no mail in {box.root}")
+        is_narrow = args.unread or args.search or args.limit <= 0
+        print(f"no {'such ' if is_narrow else ''}mail in {box.root}")
     _print_unsent(read_outbox(box))
-
-
-def _is_narrow(args: argparse.Namespace) -> bool:
-    return bool(args.unread or args.search or args.limit <= 0)
 
 
 def _table(box: Mailbox, mails: list[Mail]) -> str:
@@ -189,8 +182,8 @@ def _send_unsent(box: Mailbox) -> int:
 def _send_trial(path: Path) -> int:
     from epochal.check import check
     from epochal.config import load
-    from epochal.records.mail.channel import read_specs
     from epochal.records.mail.compose import MailContent, compose
+    from epochal.records.mail.outbox import read_specs
 
     report = check(load(path))
     problems = [one for one in report.problems if one.key.partition(".")[0] in ("notify", "env")]
@@ -209,11 +202,7 @@ def _send_trial(path: Path) -> int:
 
 
 def _send(deliveries: Sequence[Delivery]) -> None:
-    """Send each mail once.
-
-    Raises:
-        RecordError: Some could not be sent; with the reasons.
-    """
+    """Send each mail once; raises if some could not be sent, with the reasons."""
     sender = BackgroundSender(retry_seconds=())
     sender.start(deliveries)
     unsent = sender.wait(_SEND_SECONDS)

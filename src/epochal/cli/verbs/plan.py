@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import (
-    add_config_arguments,
-    add_json_option,
-    print_json,
-    split_files_and_overrides,
-)
+from epochal.cli.arguments import add_config_arguments, print_json, split_files_and_overrides
 from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
 from epochal.cli.draw.table import format_table
-from epochal.errors import ConfigError, EpochalError, Problem
-from epochal.experiment.config.arguments import add_device_choice, read_choices
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count, format_seconds, format_value
 from epochal.text.interrupts import deferring_interrupts
@@ -31,10 +25,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_config_arguments(parser)
-    add_json_option(parser)
-    add_device_choice(parser)
-    parser.add_argument("--plot", action="store_true", help="plot the learning rate instead")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="also save the plot as a PNG file")
+    texts = {
+        "--plot": "plot the learning rate instead",
+        "--png FILE": "also save the plot as a PNG file",
+    }
+    add_options(parser, texts)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -54,9 +49,7 @@ def execute(args: argparse.Namespace) -> int:
                 **read_choices(args),
             )
         ]
-    except EpochalError:
-        raise
-    except Exception as error:  # of the user's code, while parts are built
+    except Exception as error:
         return show_error(error)
     if args.png:
         save_png(_chart(_only(plans)), args.png)
@@ -110,19 +103,16 @@ def _describe(planned: RunPlan) -> Iterator[str]:
     yield f"  runner   {planned.runner} on {planned.device}"
     yield f"  length   {', '.join(total for total in totals if total) or 'as the runner decides'}"
     yield f"  model    {planned.model}"
-    if planned.optimizer:
-        yield f"  optim    {planned.optimizer}"
-    if planned.loss:
-        yield f"  loss     {planned.loss}"
-    if planned.average:
-        yield f"  average  {planned.average}"
-    if planned.step:
-        yield f"  step     {planned.step}"
-    yield f"  data     {planned.data or 'none'}"
-    if planned.trackers:
-        yield f"  trackers {planned.trackers}"
-    if planned.note:
-        yield f"  note     {planned.note}"
+    facts = {
+        "optim": planned.optimizer,
+        "loss": planned.loss,
+        "average": planned.average,
+        "step": planned.step,
+        "data": planned.data or "none",
+        "trackers": planned.trackers,
+        "note": planned.note,
+    }
+    yield from (f"  {name:<8} {fact}" for name, fact in facts.items() if fact)
     if planned.groups:
         yield ""
         yield from _describe_groups(planned.groups)

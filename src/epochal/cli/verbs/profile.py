@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import (
-    add_config_arguments,
-    add_json_option,
-    print_json,
-    split_single_file,
-)
-from epochal.errors import ConfigError, EpochalError, Problem
-from epochal.experiment.config.arguments import add_device_choice, read_choices
+from epochal.cli.arguments import add_config_arguments, print_json, split_single_file
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error, show_failure
 from epochal.records.metrics.time_spent import format_precise_time
 from epochal.text.formatting import format_count
@@ -31,23 +25,16 @@ _MINIMUM = {"wait": 0, "warmup": 1, "steps": 1}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_config_arguments(parser, takes_all=False)
-    add_json_option(parser)
-    add_device_choice(parser)
-    parser.add_argument(
-        "--steps", type=int, default=10, metavar="N", help="steps to record (default: 10)"
-    )
-    parser.add_argument(
-        "--wait", type=int, default=5, metavar="N", help="steps to skip first (default: 5)"
-    )
-    parser.add_argument(
-        "--warmup", type=int, default=2, metavar="N", help="steps to warm up (default: 2)"
-    )
-    parser.add_argument("--shapes", action="store_true", help="record the shapes of inputs")
-    parser.add_argument("--memory", action="store_true", help="record the memory of tensors")
-    parser.add_argument("--stack", action="store_true", help="record source lines; slow")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the trace (default: profile-TAG)"
-    )
+    texts = {
+        "--steps N": "steps to record (default: 10)",
+        "--wait N": "steps to skip first (default: 5)",
+        "--warmup N": "steps to warm up (default: 2)",
+        "--shapes": "record the shapes of inputs",
+        "--memory": "record the memory of tensors",
+        "--stack": "record source lines; slow",
+        "--out DIR": "folder for the trace (default: profile-TAG)",
+    }
+    add_options(parser, texts, steps=10, wait=5, warmup=2)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -62,9 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     profiler = Profiler(wait=args.wait, warmup=args.warmup, steps=args.steps, **detail)
     try:
         done = profile_file(path, profiler, out=args.out, overrides=overrides, **read_choices(args))
-    except EpochalError:
-        raise
-    except Exception as error:  # of the user's code, while parts are built
+    except Exception as error:
         return show_error(error)
     show_failure(done.result)
     if args.json:

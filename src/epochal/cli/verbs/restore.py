@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from epochal.cli.arguments import add_json_option, add_run_argument, print_json
 from epochal.cli.draw.table import print_wrapped
 from epochal.errors import RecordError
+from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, read_run
 from epochal.records.code.restore import FRAMEWORK_DIR, RestoreResult, restore_code
-from epochal.records.machine.machine import package_versions
+from epochal.records.folder.machine import package_versions
 from epochal.records.secrets import REDACTED
 from epochal.registry.project import find_project
 from epochal.text.command import absolute_command
@@ -32,13 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_run_argument(parser)
     parser.add_argument("dir", type=Path, metavar="DIR", help="a new or empty folder")
-    parser.add_argument(
-        "--attempt",
-        type=int,
-        default=0,
-        metavar="N",
-        help="attempt of the run, if it was resumed with other code (default: the first)",
-    )
+    text = "attempt of the run, if it was resumed with other code (default: the first)"
+    add_options(parser, {"--attempt N": text}, attempt=0)
     add_json_option(parser)
 
 

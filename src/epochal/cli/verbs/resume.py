@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_run_argument
 from epochal.cli.pages.result import print_result
-from epochal.experiment.config.arguments import (
-    add_checkpoint_choices,
-    add_device_choice,
-    read_choices,
-)
+from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
 if TYPE_CHECKING:
@@ -20,25 +16,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_run_argument(parser)
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="key=value",
-        help="overrides of its config, such as train.for=20ep",
-    )
-    add_checkpoint_choices(parser)
-    add_device_choice(parser)
-    parser.add_argument(
-        "--gpus", type=int, metavar="N", help="number of accelerators; 0 is the CPU"
-    )
-    parser.add_argument(
-        "--epochs", type=int, metavar="N", help="train for N epochs, instead of train.for"
-    )
-    parser.add_argument(
-        "--debug",
-        action="store_true",
-        help="one process, all log messages, every loss checked; pdb works",
-    )
+    text = "overrides of its config, such as train.for=20ep"
+    parser.add_argument("words", nargs="*", metavar="key=value", help=text)
+    add_resume_choices(parser, has_run=False)
+    add_choices(parser, "--device", "--gpus", "--epochs", "--debug")
 
 
 def execute(args: argparse.Namespace) -> int:

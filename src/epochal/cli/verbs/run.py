@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import split_files_and_overrides
+from epochal.cli.arguments import add_config_words, split_files_and_overrides
 from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
 from epochal.cli.pages.result import print_result
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.arguments import add_choices, add_resume_choices, read_choices
 from epochal.experiment.config.check_file import check_file
+from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    parser.add_argument(
-        "words",
-        nargs="+",
-        metavar="FILE|key=value",
-        help="config files (YAML, TOML, JSON) and overrides such as optim.lr=1e-3",
-    )
+    add_config_words(parser)
     add_choices(parser)
     add_resume_choices(parser)
     add_keep_alive_options(parser)

@@ -19,21 +19,28 @@ from epochal.cli.pages.run_list import (
 )
 from epochal.cli.verbs import runs_prune as prune
 from epochal.errors import ConfigError, Problem, suggest
+from epochal.experiment.config.choices import add_options
 from epochal.records.index import Index
 from epochal.records.query.ask import (
     Question,
     ask,
     columns_of,
+    explain_no_match,
     is_root,
     locate,
     names_in,
     orders_of,
 )
 from epochal.records.query.compile import STATUSES
-from epochal.records.query.groups import REPLICATE, group, sort_groups
-from epochal.records.query.no_match import explain_no_match
-from epochal.records.query.result_table import default_columns, lay_out, lay_out_groups
-from epochal.records.query.tree import QueryText
+from epochal.records.query.result_table import (
+    REPLICATE,
+    default_columns,
+    group,
+    lay_out,
+    lay_out_groups,
+    sort_groups,
+)
+from epochal.records.query.values import QueryText
 from epochal.text.command import epochal_command, name_run
 from epochal.text.escape import escape_control, escape_control_json
 
@@ -42,8 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from epochal.records.query.ask import Answer
-    from epochal.records.query.groups import RunGroup
     from epochal.records.query.names import Target
+    from epochal.records.query.result_table import RunGroup
 
 _FORMATS = ("table", "json", "csv", "parquet")
 _SUFFIXES = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".txt": "table"}
@@ -61,9 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns NAMES": 'columns, such as "status, optim.*, max(val/acc)"; '
         "`changed` stands for all settings that differ",
     }
-    for words, text in texts.items():
-        option, _, metavar = words.partition(" ")
-        parser.add_argument(option, default="", metavar=metavar, help=text)
+    add_options(parser, texts, where="", search="", status="", sort="", columns="")
     parser.add_argument(
         "--group",
         nargs="?",
@@ -73,8 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="group runs that differ only by seed, or have equal NAMES; "
         "shows means with 95%% intervals",
     )
-    limit = "only the newest N; with --sort the first N"
-    parser.add_argument("--limit", type=int, metavar="N", help=limit)
+    add_options(parser, {"--limit N": "only the newest N; with --sort the first N"})
     parser.add_argument("--format", choices=_FORMATS, help="output format (default: table)")
     output = "write to a file in the format of its suffix: .csv, .parquet, .json, .txt"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)

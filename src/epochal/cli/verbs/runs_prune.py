@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 from epochal.cli.arguments import print_json
 from epochal.cli.draw.table import format_table, print_wrapped
 from epochal.errors import ConfigError, Problem, RecordError
-from epochal.records.prune.freed_space import FreedSpace, measure_freed_bytes
-from epochal.records.prune.prune_policy import (
+from epochal.experiment.config.choices import add_options
+from epochal.records.folder.disk_usage import FreedSpace, measure_freed_bytes
+from epochal.records.prune import (
     CHECKPOINTS_DIR,
     PrunePlan,
     RetentionPolicy,
-    plan_pruning,
-)
-from epochal.records.prune.remove import (
     finish_interrupted_removals,
     get_code_store_dir,
+    plan_pruning,
     remove_checkpoints,
     remove_run,
     remove_unused_code,
@@ -53,15 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "deletes the runs that WORD, --where, --search, --status and these options select; shows "
         "them and asks first; never deletes running runs and runs that others were started from",
     )
-    age = "only runs that ended at least this long ago: 30d, 12h"
-    group.add_argument("--older", metavar="TIME", help=age)
-    last = "keep the newest N of each tag"
-    group.add_argument("--keep-last", type=int, metavar="N", help=last)
-    best = "keep the best N of each tag, by the monitored metric"
-    group.add_argument("--keep-best", type=int, metavar="N", help=best)
-    only = "delete only checkpoints and keep the records"
-    group.add_argument("--checkpoints", action="store_true", help=only)
-    group.add_argument("--yes", action="store_true", help="delete without asking")
+    texts = {
+        "--older TIME": "only runs that ended at least this long ago: 30d, 12h",
+        "--keep-last N": "keep the newest N of each tag",
+        "--keep-best N": "keep the best N of each tag, by the monitored metric",
+        "--checkpoints": "delete only checkpoints and keep the records",
+        "--yes": "delete without asking",
+    }
+    add_options(group, texts)
 
 
 def refuse_options(args: argparse.Namespace) -> None:
@@ -84,11 +82,12 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     whole = ask(index, Question())
     made = plan_pruning(whole, ask(index, question), policy, now=now)
+    if args.checkpoints:  # runs without checkpoints are left out
+        rows = [row for row in made.to_delete if any((whole.path(row) / CHECKPOINTS_DIR).glob("*"))]
+        made = replace(made, to_delete=rows)
     folders = [whole.path(row) for row in made.to_delete]
     targets = [folder / CHECKPOINTS_DIR if args.checkpoints else folder for folder in folders]
     sizes = [measure_freed_bytes(target) for target in targets]
-    if args.checkpoints:  # runs without checkpoints are left out
-        made, folders, targets, sizes = _drop_empty(made, folders, targets, sizes)
     usage = FreedSpace()
     for target in targets:
         usage.add(target)
@@ -147,19 +146,6 @@ def _refuse_everything(policy: RetentionPolicy) -> None:
             f'write {epochal_command()} runs prune --status failed, --older 30d, or --where "..."'
         )
         raise ConfigError(Problem("runs prune", what, hint=hint))
-
-
-def _drop_empty(
-    made: PrunePlan, folders: list[Path], targets: list[Path], sizes: list[int]
-) -> tuple[PrunePlan, list[Path], list[Path], list[int]]:
-    kept = [i for i, target in enumerate(targets) if target.is_dir() and any(target.iterdir())]
-    to_delete = [made.to_delete[i] for i in kept]
-    return (
-        replace(made, to_delete=to_delete),
-        [folders[i] for i in kept],
-        [targets[i] for i in kept],
-        [sizes[i] for i in kept],
-    )
 
 
 def _show(made: PrunePlan, sizes: list[int]) -> None:

@@ -11,8 +11,7 @@ from epochal import durable
 from epochal.check import SECTIONS, json_schema, yaml_template
 from epochal.cli.arguments import print_json
 from epochal.errors import ConfigError, Problem
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR
-from epochal.records.layout.run_folders import looks_like_run_folder
+from epochal.records.layout.run_folders import EPOCHAL_DIR, looks_like_run_folder
 from epochal.registry import Registry, find_project
 
 if TYPE_CHECKING:

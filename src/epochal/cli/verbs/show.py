@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
+from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import print_wrapped
-from epochal.errors import ConfigError, Problem
+from epochal.errors import ConfigError, Problem, RecordError, suggest
+from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.folder.disk_usage import measure_disk_usage
+from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
+from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_BUCKETS = 1200
+_SPAN = 1000.0
+_SHORT_ID = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,16 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "folder of a run, its id or part of the id, or `last`; with --plot also several runs"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     add_runs_dir_option(parser)
-    parser.add_argument("--explain", metavar="KEY", help="show where a config value was set")
-    parser.add_argument("--config", action="store_true", help="print the expanded config")
-    parser.add_argument("--log", action="store_true", help="print the text log")
-    parser.add_argument(
-        "--plot",
-        nargs="*",
-        metavar="NAME",
-        help="plot metrics, such as val/loss or 'train/*' (default: the monitored metric)",
-    )
-    parser.add_argument("--png", type=Path, metavar="FILE", help="save the plot as a PNG file")
+    text = "plot metrics, such as val/loss or 'train/*' (default: the monitored metric)"
+    parser.add_argument("--plot", nargs="*", metavar="NAME", help=text)
+    texts = {
+        "--png FILE": "save the plot as a PNG file",
+        "--explain KEY": "show where a config value was set",
+        "--config": "print the expanded config",
+        "--log": "print the text log",
+    }
+    add_options(parser, texts)
     add_json_option(parser)
 
 
@@ -71,9 +80,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> None:
-    from epochal.cli.draw.chart import render_chart
     from epochal.cli.draw.png import save_png
-    from epochal.cli.pages.curves import chart_curves
 
     with Progress() as progress:
         chart = chart_curves(records, names, progress)
@@ -114,3 +121,84 @@ def _to_json(record: RunRecord) -> dict[str, object]:
         "folds": [str(fold.path) for fold in record.folds],
         "damage": list(record.damage),
     }
+
+
+def chart_curves(
+    records: Sequence[RunRecord],
+    wanted: Sequence[str],
+    progress: Callable[[str], None] | None = None,
+) -> Chart:
+    """The named metrics over the steps; without names the monitored one.
+
+    Patterns such as ``train/*`` are names too. For a single run, every split of the monitored
+    metric is drawn.
+    """
+    from epochal.records.metrics.curve_cache import zoom
+
+    chosen = [_choose(record, wanted, is_alone=len(records) == 1) for record in records]
+    names = list(dict.fromkeys(name for own in chosen for name in own))
+    titles = _titles(records)
+    zooms = {}
+    for record, title, own in zip(records, titles, chosen, strict=True):
+        for name in own:
+            label = title if title and len(names) == 1 else f"{title} {name}".strip()
+            zooms[label] = zoom(record.path, name, buckets=_BUCKETS, progress=progress)
+    curves = {
+        label: dict(zip(found.steps.tolist(), found.mean.tolist(), strict=True))
+        for label, found in zooms.items()
+    }
+    steps = sorted({step for curve in curves.values() for step in curve})
+    if not steps:
+        paths = ", ".join(str(record.path) for record in records)
+        raise RecordError(f"{paths}: no readable point of {', '.join(names)}")
+    most = max(int(found.count.max(initial=0)) for found in zooms.values())
+    first = records[0].summary
+    whose = f"{first.tag} ({first.id})" if len(records) == 1 else format_count(len(records), "run")
+    return Chart(
+        title=f"{whose}: {', '.join(names)}",
+        x=steps,
+        lines={name: [curve.get(step) for step in steps] for name, curve in curves.items()},
+        x_name="step" if most <= 1 else f"step, means of up to {most:,} points",
+        y_name=", ".join(names),
+        is_log_y=_spans_decades([one for curve in curves.values() for one in curve.values()]),
+    )
+
+
+def _titles(records: Sequence[RunRecord]) -> list[str]:
+    """Names that distinguish the runs; empty for a single run."""
+    if len(records) == 1:
+        return [""]
+    short = [f"{one.summary.tag} {one.summary.id[-_SHORT_ID:]}" for one in records]
+    return short if len(set(short)) == len(short) else [one.summary.id for one in records]
+
+
+def _spans_decades(values: Sequence[float]) -> bool:
+    finite = finite_values(values)
+    return bool(finite) and min(finite) > 0 and max(finite) / min(finite) >= _SPAN
+
+
+def _choose(record: RunRecord, wanted: Sequence[str], *, is_alone: bool) -> list[str]:
+    known = record.metric_names()
+    if not known:
+        raise RecordError(f"{record.path}: has no metrics to plot")
+    if not wanted:
+        return _important(record, known, is_alone=is_alone)
+    names: list[str] = []
+    for one in wanted:
+        found = [name for name in known if fnmatchcase(name, one)]
+        if not found:
+            hint = suggest(one, known) or f"it has {', '.join(known[:8])}"
+            raise RecordError(f"{record.path}: no metric {one!r}\n  {hint}")
+        names += found
+    return list(dict.fromkeys(names))
+
+
+def _important(record: RunRecord, known: list[str], *, is_alone: bool) -> list[str]:
+    """The monitored metric, else the loss; for a single run, in all splits."""
+    monitor = record.run.get("monitor")
+    losses = [one for one in known if one.rpartition("/")[2] == "loss"]
+    name = monitor if monitor in known else [*losses, *known][0]
+    kind = name.rpartition("/")[2]
+    alike = [one for one in known if one.rpartition("/")[2] == kind]
+    alike = [one for one in alike if not is_epoch_mean(one)] or [name]
+    return alike if is_alone else [name]

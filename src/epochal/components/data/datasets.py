@@ -99,12 +99,7 @@ class Tensors(InMemoryDataset):
 
 @final
 class TensorRows:
-    """Samples that were gathered at once: as a batch, or one by one for another collate.
-
-    Args:
-        dataset: The dataset that they come from.
-        columns: The gathered rows of each of its tensors.
-    """
+    """Samples that were gathered at once: as a batch, or one by one for another collate."""
 
     def __init__(self, dataset: Tensors, columns: list[Tensor]) -> None:
         self.batch = dataset.pack(columns)
@@ -171,12 +166,7 @@ def _require_equal(labels: list[str], tensors: tuple[Tensor, ...]) -> None:
 
 @final
 class Repeated(Dataset[Any]):
-    """Each sample several times, each time with another index and thus other random numbers.
-
-    Args:
-        dataset: A dataset with ``__getitem__`` and ``__len__``.
-        times: How often each sample comes.
-    """
+    """Each sample several times, each time with another index and thus other random numbers."""
 
     def __init__(self, dataset: Any, times: int) -> None:  # noqa: ANN401 - of any kind
         self.dataset = dataset

@@ -42,11 +42,7 @@ def assign_folds(
 ) -> list[list[int]]:
     """The indices that each fold holds out; the sizes of folds differ by at most one.
 
-    Args:
-        count: Number of samples.
-        folds: Number of folds.
-        seed: Seed of the order in which samples are assigned.
-        labels: One for each sample; then the counts of each label differ by at most one, too.
+    With ``labels``, one for each sample, the counts of each label differ by at most one, too.
     """
     order: list[int] = torch.randperm(
         count, generator=torch.Generator().manual_seed(seed), device="cpu"
@@ -62,15 +58,9 @@ def split_loader(
 ) -> FoldLoaders:
     """The loaders of one fold: of its training samples, and of those that it holds out.
 
-    Args:
-        loader: Of all training data; it is not changed.
-        fold: Number of the fold, from 1.
-        folds: Number of folds.
-        seed: Seed of the assignment of samples to folds.
-        stratify: The labels: a key or a position in samples, or an attribute of the dataset.
-
-    Raises:
-        ConfigError: The data cannot be split into this many folds.
+    ``loader`` has all training data and is not changed; folds count from 1. ``stratify`` says
+    where the labels are: a key or a position in samples, or an attribute of the dataset.
+    ConfigError if the data cannot be split into this many folds.
     """
     if not isinstance(loader, DataLoader):
         what = f"needs the training data as a DataLoader, got {_named(loader)}"

@@ -54,9 +54,7 @@ def build_loader(
 ) -> DataLoader[Any]:
     """A loader of ``dataset`` for ``split``; a ``dataset`` that is a loader is returned as is.
 
-    Raises:
-        ConfigError: The options contradict the dataset or one another.
-        DataError: The loader would have no batches.
+    ConfigError if the options contradict the dataset; DataError if there would be no batches.
     """
     key = f"data.{split}"
     if isinstance(dataset, DataLoader):

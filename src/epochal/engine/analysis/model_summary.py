@@ -20,6 +20,7 @@ from epochal.engine.device.move import choose_mover
 from epochal.engine.device.seeding import generator_states, restore_generators
 from epochal.engine.optim.parameter_count import has_uninitialized
 from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import TaskError
 from epochal.records.metrics.time_spent import format_precise_time
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.device.move import MoveBatch
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
     Call = Callable[[], object]
     Prepare = Callable[[], Call]
@@ -115,7 +116,7 @@ def analyze(model: nn.Module, *inputs: object, **named: object) -> ModelSummary:
         return _analyze(model, prepare, device)
 
 
-def analyze_run(run: Run) -> ModelSummary:
+def analyze_run(run: EngineRun) -> ModelSummary:
     """The summary of a run's model, with the first training sample, through the task."""
     _require_sizes(run.model)
     with _without_side_effects(run):
@@ -123,7 +124,7 @@ def analyze_run(run: Run) -> ModelSummary:
     return replace(found, samples_per_step=run.feed.samples_per_step)
 
 
-def register_flops(run: Run, data: Mapping[str, Any] | None, keys: Sequence[str]) -> int:
+def register_flops(run: EngineRun, data: Mapping[str, Any] | None, keys: Sequence[str]) -> int:
     """Count the FLOPs of one sample, and write them into every checkpoint.
 
     Raises:
@@ -143,12 +144,12 @@ def register_flops(run: Run, data: Mapping[str, Any] | None, keys: Sequence[str]
     return flops.total
 
 
-def _sample_calls(run: Run) -> Prepare:
+def _sample_calls(run: EngineRun) -> Prepare:
     batch = _mover(run)(first_sample(run.feed.loader))
-    return lambda: partial(run.calls.forward, copy_batch(batch))
+    return lambda: partial(run.part(TaskCalls).forward, copy_batch(batch))
 
 
-def _data_calls(run: Run, data: Mapping[str, Any], keys: Sequence[str]) -> Prepare:
+def _data_calls(run: EngineRun, data: Mapping[str, Any], keys: Sequence[str]) -> Prepare:
     inputs = _mover(run)(first_of_columns(data, keys))
 
     def forward(inputs: Sequence[object]) -> object:
@@ -158,7 +159,7 @@ def _data_calls(run: Run, data: Mapping[str, Any], keys: Sequence[str]) -> Prepa
     return lambda: partial(forward, copy_batch(inputs))
 
 
-def _mover(run: Run) -> MoveBatch:
+def _mover(run: EngineRun) -> MoveBatch:
     return choose_mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
 
 
@@ -214,7 +215,7 @@ def _require_sizes(model: nn.Module) -> None:
 
 
 @contextmanager
-def _without_side_effects(run: Run) -> Iterator[None]:
+def _without_side_effects(run: EngineRun) -> Iterator[None]:
     """Use a run's model and task without affecting training."""
     needs_grad = bool(getattr(run.task, "eval_needs_grad", False))
     with working_on_split(run, "train"), _evaluating(run.model, needs_grad=needs_grad):

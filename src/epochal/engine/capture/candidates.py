@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from epochal.engine.capture.batch_layout import LayoutKey
     from epochal.engine.capture.fingerprint import Fingerprint
     from epochal.engine.feed.feed import Microbatches
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 _MAX_COUNTED_SHAPES = 1000
 
@@ -57,7 +57,7 @@ class CaptureCandidates:
         """Whether a capture of the shape was refused."""
         return key in self._refused
 
-    def add(self, key: Hashable, microbatches: Microbatches, run: Run) -> None:
+    def add(self, key: Hashable, microbatches: Microbatches, run: EngineRun) -> None:
         """Count a step of a shape, and copy its batches if there is room."""
         self._note(key)
         candidate = self._candidates.get(key)

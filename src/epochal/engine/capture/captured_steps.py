@@ -33,8 +33,11 @@ from epochal.engine.capture.fingerprint import (
     groups_fingerprint,
     take_fingerprint,
 )
+from epochal.engine.capture.host_reads import is_host_read
 from epochal.engine.capture.obstacles import find_capture_obstacle
 from epochal.engine.step.microbatch import without_oom_retry
+from epochal.engine.step.task_calls import TaskCalls
+from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.capture.candidates import CaptureCandidate
     from epochal.engine.feed.feed import Microbatches
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import Update
 
 logger = logging.getLogger(__name__)
@@ -70,11 +73,11 @@ class CapturedSteps:
         requested: ``engine.step``: ``auto``, ``graph`` or ``compile``.
     """
 
-    def __init__(self, run: Run, update: Update, *, requested: str) -> None:
+    def __init__(self, run: EngineRun, update: Update, *, requested: str) -> None:
         self._run = run
         self._update = update
         self._captured = without_oom_retry(update)
-        self._calls = run.calls
+        self._calls = run.part(TaskCalls)
         self._is_compiling = requested == "compile"
         self._graphs: dict[Hashable, StepGraph] = {}
         self._shapes = CaptureCandidates(max_shapes=MAX_GRAPHS)
@@ -102,7 +105,7 @@ class CapturedSteps:
         if not self._is_over:
             try:
                 key = flatten_tensors(microbatches, tensors)
-                kind_of = self._run.updater.kind_of
+                kind_of = self._run.part(Updater).kind_of
                 if kind_of is not None:
                     key = (tuple, key, kind_of(self._run.step))
                 graph = self._graphs.get(key)
@@ -199,9 +202,9 @@ class CapturedSteps:
         """A graph of the step, and a description of how close it is to eager steps."""
         run = self._run
         example = candidate.batches[0]
-        plain = run.calls.compute
+        plain = run.part(TaskCalls).compute
         if is_compiled:
-            run.calls.compute = compile_forward_and_loss(run, has_one_shape=True)
+            run.part(TaskCalls).compute = compile_forward_and_loss(run, has_one_shape=True)
         trial.restore()
         try:
             with uncounted_steps(run):
@@ -209,7 +212,7 @@ class CapturedSteps:
             trial.restore()
             graph = StepGraph(run, self._captured, copy_batch(example), context)
         finally:
-            run.calls.compute = plain
+            run.part(TaskCalls).compute = plain
         verdict = trial.compare(
             lambda batch: graph.replay(list_tensors(batch)), is_exact=not is_compiled
         )
@@ -250,7 +253,7 @@ class CapturedSteps:
         """After user code ran: drop graphs that no longer match what they were captured from."""
         run = self._run
         run.events.has_run_user_code = False
-        run.updater.rate.adopt()
+        run.rate.adopt()
         if self._is_over:
             return
         obstacle = find_capture_obstacle(run)
@@ -260,14 +263,14 @@ class CapturedSteps:
             change = find_fingerprint_change(
                 self._fingerprint, take_fingerprint(run, self._dependencies)
             )
-            if run.calls is not self._calls:
+            if run.part(TaskCalls) is not self._calls:
                 change = "a method of the task"
             if change and self._is_captured_too_often():
                 self._give_up(f"{change} keeps changing: captured {self._captures} times")
             elif change:
                 logger.info("step: captured again, since %s changed", change)
                 self._drop_graphs()
-        self._calls = run.calls
+        self._calls = run.part(TaskCalls)
 
     def _is_captured_too_often(self) -> bool:
         """Whether captures take much of the time: each costs about as much as ten steps."""
@@ -289,7 +292,7 @@ class CapturedSteps:
         self._capture_context = CaptureContext(self._run.device)
 
 
-def _require_steady_groups(run: Run, candidate: CaptureCandidate) -> None:
+def _require_steady_groups(run: EngineRun, candidate: CaptureCandidate) -> None:
     """Refuse options that change with every step, such as the momentum under OneCycleLR."""
     change = find_fingerprint_change(candidate.groups, groups_fingerprint(run))
     if change:
@@ -308,8 +311,12 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
+    if error.__context__ is not None and "captur" in str(error):
+        error = error.__context__  # in the step; CUDA could not end the capture after it
     if isinstance(error, torch.OutOfMemoryError):
         return "there is not enough memory for it"
+    if is_host_read(error):
+        return f"{describe_user_line(error)} reads a value from the device"
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{first} ({describe_user_line(error)})"

@@ -11,13 +11,13 @@ from epochal.engine.capture.compiled_steps import CompiledSteps, require_compile
 from epochal.engine.capture.obstacles import find_capture_obstacle
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import TakeStep, Update
 
 logger = logging.getLogger(__name__)
 
 
-def choose_step(run: Run, update: Update) -> TakeStep:
+def choose_step(run: EngineRun, update: Update) -> TakeStep:
     """The function that takes the steps of a run, by ``engine.step`` and what the run allows.
 
     Args:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from epochal.engine.device.step_time import read_timing_position
 from epochal.engine.interfaces.every import Every
+from epochal.engine.run.device_time import read_timing_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from weakref import WeakMethod
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class CompileDecision:
             the memory of graphs is freed with their owner.
     """
 
-    def __init__(self, run: Run, switch: WeakMethod[Callable[[bool], None]]) -> None:
+    def __init__(self, run: EngineRun, switch: WeakMethod[Callable[[bool], None]]) -> None:
         self._run = run
         self._switch = switch
         self._is_over = False
@@ -59,12 +59,12 @@ class CompileDecision:
         if not self._is_over and (is_compiled or self._may_compile()):
             self._later(_WARMUP_STEPS, self._begin)
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: EngineRun) -> None:
         self._from = _record()
         self._begun = read_timing_position(run)
         self._later(self._steps, self._finish)
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: EngineRun) -> None:
         if read_timing_position(run)[1:] == self._begun[1:]:
             self._to = _record()
             self._later(1, self._conclude)
@@ -75,7 +75,7 @@ class CompileDecision:
         if self._tries < _TRIES:
             self._begin(run)
 
-    def _conclude(self, run: Run) -> None:
+    def _conclude(self, run: EngineRun) -> None:
         assert self._from is not None
         assert self._to is not None
         if not self._to.query():  # type: ignore[no-untyped-call]  # torch has no types here
@@ -120,12 +120,12 @@ class CompileDecision:
         has_time = run.limits.steps is None or run.limits.steps - run.step > _TIMED_STEPS * 2
         return has_time and not run.options.engine.deterministic
 
-    def _later(self, steps: int, call: Callable[[Run], object]) -> None:
+    def _later(self, steps: int, call: Callable[[EngineRun], object]) -> None:
         at = Every(self._run.step + steps, "st")
         self._run.plan.add_once("time the step", at, call)
 
 
-def estimate_seconds_left(run: Run, step_seconds: float) -> float | None:
+def estimate_seconds_left(run: EngineRun, step_seconds: float) -> float | None:
     """How long the remaining steps will take; None if the length is unknown."""
     guesses = []
     if run.limits.steps is not None:

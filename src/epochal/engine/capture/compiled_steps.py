@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from epochal.engine.step.build_step import BatchFunctions
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, Problem, nearest
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.interfaces.task import Batch
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import Update
 
     Compute = Callable[[Batch], tuple[Batch, Any, Any, Any]]
@@ -34,33 +36,33 @@ class CompiledSteps:
         update: Takes an eager step.
     """
 
-    def __init__(self, run: Run, update: Update) -> None:
+    def __init__(self, run: EngineRun, update: Update) -> None:
         self._run = run
         self._update = update
-        self._calls = run.calls
-        self._plain: Compute = run.calls.compute
-        self._train_batch: object = None
+        self._calls = run.part(TaskCalls)
+        self._plain: Compute = run.part(TaskCalls).compute
+        self._functions: object = None
 
     def __call__(self, microbatches: Microbatches) -> None:
         """Take one step."""
         loss = self._run.loss
         if loss is not None and not loss.is_complete:
             pass  # the first batch completes it, and is not compiled
-        elif self._run.train_batch is not self._train_batch:
+        elif self._run.part(BatchFunctions) is not self._functions:
             self._compile()
         self._update(self._run, microbatches)
 
     def _compile(self) -> None:
         """Compile the calls of the run, which ``run.bind`` replaces."""
-        calls = self._run.calls
+        calls = self._run.part(TaskCalls)
         if calls is not self._calls:
             self._calls, self._plain = calls, calls.compute
         calls.compute = self._plain
         calls.compute = compile_forward_and_loss(self._run, has_one_shape=False)
-        self._train_batch = self._run.train_batch  # replaced too when a listener is added
+        self._functions = self._run.part(BatchFunctions)  # replaced too when a listener is added
 
 
-def require_compile_backend(run: Run) -> None:
+def require_compile_backend(run: EngineRun) -> None:
     """Refuse a backend or options that torch does not know, before the first step.
 
     Raises:
@@ -89,8 +91,8 @@ def _require_options(options: Mapping[str, Any]) -> None:
             raise ConfigError(Problem("engine.compile_options", what, hint=hint))
 
 
-def compile_forward_and_loss(run: Run, *, has_one_shape: bool) -> Compute:
-    """``run.calls.compute``, compiled with the backend of the config.
+def compile_forward_and_loss(run: EngineRun, *, has_one_shape: bool) -> Compute:
+    """``run.part(TaskCalls).compute``, compiled with the backend of the config.
 
     The compiled code returns the model's output only if a metric or a listener needs it: writing
     the logits of a language model to memory is most of what a step takes.
@@ -99,7 +101,7 @@ def compile_forward_and_loss(run: Run, *, has_one_shape: bool) -> Compute:
         run: Its present calls are compiled.
         has_one_shape: Compile for one shape, not for varying sizes.
     """
-    plain: Compute = run.calls.compute
+    plain: Compute = run.part(TaskCalls).compute
     dynamic = False if has_one_shape else run.options.engine.compile_dynamic
     if _is_output_seen(run):
         return _compile(run, plain, dynamic)
@@ -117,13 +119,13 @@ def compile_forward_and_loss(run: Run, *, has_one_shape: bool) -> Compute:
     return compute
 
 
-def _is_output_seen(run: Run) -> bool:
+def _is_output_seen(run: EngineRun) -> bool:
     has_listeners = bool(run.events.listeners("batch_end", "train"))
-    return bool(run.train_metrics) or run.calls.has_extra_metrics or has_listeners
+    return bool(run.train_metrics) or run.part(TaskCalls).has_extra_metrics or has_listeners
 
 
 def _compile(
-    run: Run, function: Callable[[Batch], Any], dynamic: bool | None
+    run: EngineRun, function: Callable[[Batch], Any], dynamic: bool | None
 ) -> Callable[[Batch], Any]:
     engine = run.options.engine
     options: dict[str, Any] = dict(engine.compile_options)

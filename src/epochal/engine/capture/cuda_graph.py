@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
+from epochal.engine.capture.host_reads import refusing_host_reads
 from epochal.engine.device.move import BatchMover, choose_mover
 from epochal.engine.device.streams import capture_stream
-from epochal.engine.step.batch_outcome import Outcome
+from epochal.engine.interfaces.outcome import Outcome
+from epochal.engine.step.build_step import BatchFunctions
+from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.measure.sums import HostAdditions
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import Update
 
 
@@ -32,13 +40,49 @@ class CaptureContext:
         self.stream = capture_stream(device)
         self.pool = torch.cuda.graph_pool_handle()
 
-    def warm_up(self, run: Run, update: Update, microbatches: Microbatches) -> None:
+    def warm_up(self, run: EngineRun, update: Update, microbatches: Microbatches) -> None:
         """Take a step on this stream, so that libraries allocate their memory for it."""
         current = torch.cuda.current_stream(run.device)
         self.stream.wait_stream(current)
         with torch.cuda.stream(self.stream):
             update(run, microbatches)
         current.wait_stream(self.stream)
+
+    def record(self, graph: torch.cuda.CUDAGraph, work: Callable[[], object]) -> None:
+        """Capture what a function does on the device; if that fails, nothing is left behind.
+
+        Not a context manager: since Python 3.12, a generator in which a second error is raised
+        keeps the first one, and with it tensors of the step, until garbage is collected.
+        """
+        current = torch.cuda.current_stream(self.stream.device)
+        try:
+            # Refused by torch, since a wait that CUDA refuses makes the capture invalid.
+            with self._capturing(graph), refusing_host_reads(self.stream.device):
+                work()
+        except BaseException:
+            torch.cuda.set_stream(current)
+            self._end_failed_capture()
+            raise
+
+    def _capturing(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.graph:
+        # Other threads, such as those that pin batches, may use the device meanwhile.
+        return torch.cuda.graph(
+            graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+        )
+
+    def _end_failed_capture(self) -> None:
+        """Do what torch leaves undone where CUDA refuses to end an invalid capture."""
+        device = self.stream.device_index
+        with suppress(RuntimeError):  # the capture has ended, if its error was one of Python
+            torch._C._cuda_endAllocateToPool(device, self.pool)
+            torch._C._cuda_releasePool(device, self.pool)
+        # Torch refuses further captures into the pool, since it also pins memory for it.
+        self.pool = torch.cuda.graph_pool_handle()
+        # The default generator works for the failed capture until another one ends.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns that this one is empty
+            with self._capturing(torch.cuda.CUDAGraph()):
+                pass
 
 
 @final
@@ -55,7 +99,7 @@ class StepGraph:
     """
 
     def __init__(
-        self, run: Run, update: Update, microbatches: Microbatches, context: CaptureContext
+        self, run: EngineRun, update: Update, microbatches: Microbatches, context: CaptureContext
     ) -> None:
         self._run = run
         self._outcomes: list[Outcome] = []
@@ -70,33 +114,19 @@ class StepGraph:
         """What a replay reads; a batch made in these tensors is not copied."""
 
         self._notes = self._capture(update, inputs, context)
-        self._parameters = list(run.updater.parameters)
+        self._parameters = list(run.part(Updater).parameters)
         self._gradients = [parameter.grad for parameter in self._parameters]
 
     def _capture(
         self, update: Update, inputs: Microbatches, context: CaptureContext
     ) -> HostAdditions:
         run = self._run
-        finish = run.finish_batch
-        run.finish_batch = self._finish
-        try:
-            with (
-                run.meter.capture_additions() as notes,
-                # Other threads, such as those that pin batches, may use the device meanwhile.
-                torch.cuda.graph(
-                    self._graph,
-                    pool=context.pool,
-                    stream=context.stream,
-                    capture_error_mode="thread_local",
-                ),
-            ):
-                update(run, inputs)
-        finally:
-            run.finish_batch = finish
+        with run.finishing_batches_by(self._finish), run.meter.capture_additions() as notes:
+            context.record(self._graph, partial(update, run, inputs))
         return notes
 
     def _finish(self, outcome: Outcome) -> None:
-        self._run.report_batch(outcome)
+        self._run.part(BatchFunctions).report(outcome)
         if self._run.train_metrics:
             # Without its history, which would keep nodes of this stream alive for eager steps.
             out = BatchMover(self._run.device, None, is_detached=True)(outcome.out)
@@ -109,7 +139,7 @@ class StepGraph:
         self._graph.replay()
         self._run.meter.replay_additions(self._notes)
         for outcome in self._outcomes:
-            self._run.measure_batch(outcome)
+            self._run.part(BatchFunctions).measure(outcome)
 
     def show_gradients(self) -> None:
         """Set ``grad`` of the parameters to this graph's gradients, for hooks that read them."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
     from types import FrameType
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 Fingerprint = dict[str, "Hashable"]
@@ -28,7 +28,7 @@ Fingerprint = dict[str, "Hashable"]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def take_fingerprint(run: Run, reads: StepDependencies | None = None) -> Fingerprint:
+def take_fingerprint(run: EngineRun, reads: StepDependencies | None = None) -> Fingerprint:
     """Every plain value that Python code of a step may read, by its path.
 
     Args:
@@ -51,12 +51,12 @@ def take_fingerprint(run: Run, reads: StepDependencies | None = None) -> Fingerp
     return found | groups_fingerprint(run)
 
 
-def _stored(run: Run) -> list[str]:
+def _stored(run: EngineRun) -> list[str]:
     store = vars(run.store)
     return sorted({name for table in (store["_globals"], *store["_frames"]) for name in table})
 
 
-def groups_fingerprint(run: Run) -> Fingerprint:
+def groups_fingerprint(run: EngineRun) -> Fingerprint:
     """The plain values of the optimizer's groups; learning rates that are tensors may change."""
     found: Fingerprint = {}
     groups = [] if run.optimizer is None else run.optimizer.param_groups

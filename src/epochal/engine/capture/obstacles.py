@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import torch
+from torch import nn
+
 from epochal.engine.optim.multi_optimizer import list_optimizers
 from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.optim import Optimizer
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 _STEP_METHODS = ("update", "backward", "apply", "finish_gradients", "zero_grad")
 _MODULE_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
-def find_capture_obstacle(run: Run) -> str:
+def find_capture_obstacle(run: EngineRun) -> str:
     """Why the steps of this run cannot be captured; empty if nothing is known against it.
 
     Asked again after user code ran, since hooks may be added at any time.
@@ -33,19 +35,20 @@ def find_capture_obstacle(run: Run) -> str:
         or _optimizer(run.optimizer)
         or _guard(run)
         or _module_hook(run.model)
+        or _dropout_of_cudnn(run.model)
     )
 
 
-def _listener_in_the_step(run: Run) -> str:
+def _listener_in_the_step(run: EngineRun) -> str:
     for event in ("batch_start", "batch_end"):
         for listener in run.events.listeners(event, "train"):
             return f"{listener.owner} acts inside the step; step_end would act between steps"
     return ""
 
 
-def _own_updater(run: Run) -> str:
-    kind = type(run.updater)
-    if run.updater.is_capturable:
+def _own_updater(run: EngineRun) -> str:
+    kind = type(run.part(Updater))
+    if run.part(Updater).is_capturable:
         return ""
     changed = [name for name in _STEP_METHODS if getattr(kind, name) is not getattr(Updater, name)]
     if not changed:
@@ -66,8 +69,9 @@ def _optimizer(optimizer: Optimizer | None) -> str:
     return ""
 
 
-def _guard(run: Run) -> str:
-    if run.updater.guard is not None and run.updater.guard.syncs_each_step:
+def _guard(run: EngineRun) -> str:
+    guard = run.part(Updater).guard
+    if guard is not None and guard.syncs_each_step:
         return "the guard against numbers that are not finite reads one each step; use fused=True"
     return ""
 
@@ -81,4 +85,14 @@ def _module_hook(model: nn.Module) -> str:
                     text = getattr(hook, "__qualname__", type(hook).__qualname__)
                     where = f"model.{name}" if name else "model"
                     return f"{text}, a {kind.strip('_').removesuffix('s')} of {where}, acts in it"
+    return ""
+
+
+def _dropout_of_cudnn(model: nn.Module) -> str:
+    """Its generator is in cuDNN: a graph cannot seed it, and a trial could not set it back."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
+            where = f"model.{name}" if name else "model"
+            if torch.backends.cudnn.enabled:
+                return f"dropout between the layers of {where} has its own generator in cuDNN"
     return ""

@@ -9,8 +9,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.engine.run import Run
-
 
 _LARGE = 31 * 2**20  # bytes; above 32 MiB glibc learns nothing from a block
 
@@ -23,14 +21,6 @@ def keep_freed_memory() -> None:
     gets the same memory back page by page. Freeing one large untouched block raises that limit.
     """
     torch.empty(_LARGE, dtype=torch.uint8, device="cpu")
-
-
-def add_cache_emptying(run: Run) -> None:
-    """Plan ``engine.empty_cache_every``, if the device has a cache."""
-    empty = find_empty_cache(run.device)
-    if empty is not None:
-        every = run.options.engine.empty_cache_every
-        run.plan.add_period("empty the cache", every, lambda run: empty())
 
 
 def find_empty_cache(device: torch.device) -> Callable[[], object] | None:

@@ -12,7 +12,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 OUT_OF_MEMORY_EXIT_CODE = 71
 _BATCH_VARIABLES = ("microbatches", "batch")

@@ -16,7 +16,7 @@ from epochal.engine.interfaces.splits import SPLITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 SPLIT_EVENTS = frozenset(event for event, names in EVENTS.items() if "split" in names)
 
@@ -77,17 +77,31 @@ class Events:
         for listener in self._table[event, split]:
             if event == "epoch_end" and split == "train" and _skips(listener, run):
                 continue
-            call_listener(listener, run, *values)
+            self.call(listener, run, *values)
 
     def fire_and_collect_errors(self, event: str, run: Run, *values: object) -> list[BaseException]:
         """Call all listeners of an event even if some fail; returns all exceptions."""
         errors: list[BaseException] = []
         for listener in self._table[event, ""]:
             try:
-                call_listener(listener, run, *values)
+                self.call(listener, run, *values)
             except BaseException as error:
                 errors.append(error)
         return errors
+
+    def call(self, listener: Listener, run: Run, *values: object) -> None:
+        """Call a listener; an exception gets a note with its name."""
+        if not listener.is_builtin:
+            self.has_run_user_code = True
+        times = run.clock.times
+        before = times.switch(listener.part)
+        try:
+            listener.call(run, *values)
+        except Exception as error:
+            error.add_note(f"raised in {listener.owner}, called at {listener.event}")
+            raise
+        finally:
+            times.switch(before)
 
     def _compile(self) -> None:
         unordered = [*self._task_listeners, *self._listeners]
@@ -100,21 +114,6 @@ class Events:
                 self._table[event, split] = tuple(
                     listener for listener in called if not split or listener.accepts_split(split)
                 )
-
-
-def call_listener(listener: Listener, run: Run, *values: object) -> None:
-    """Call a listener; an exception gets a note with its name."""
-    if not listener.is_builtin:
-        run.events.has_run_user_code = True
-    times = run.clock.times
-    before = times.switch(listener.part)
-    try:
-        listener.call(run, *values)
-    except Exception as error:
-        error.add_note(f"raised in {listener.owner}, called at {listener.event}")
-        raise
-    finally:
-        times.switch(before)
 
 
 def _skips(listener: Listener, run: Run) -> bool:

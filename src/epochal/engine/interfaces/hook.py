@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.engine.interfaces.every import Every
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.interfaces.task import Batch, Output
-    from epochal.engine.run import Run
 
 EVENTS: dict[str, tuple[str, ...]] = {
     "setup": ("run",),

@@ -298,6 +298,18 @@ class HookOptions:
             _set(self, "every", _every("hooks.every", self.every))
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of all sections that the engine reads."""
+
+    train: TrainOptions = field(default_factory=TrainOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    optim: OptimOptions = field(default_factory=OptimOptions)
+    log: LogOptions = field(default_factory=LogOptions)
+    checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
+
+
 def _set(options: object, name: str, value: object) -> None:
     object.__setattr__(options, name, value)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 Batch = Any  # any object that the user's loader yields
 Output = Any  # any object that the user's task returns

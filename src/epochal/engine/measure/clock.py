@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -14,23 +13,6 @@ from epochal.records.metrics.time_spent import EVALUATION, parse_time_spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from epochal.engine.run import Run
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """The speed of steps; all zero if there were none."""
-
-    steps: int
-    step_seconds: float
-    """Mean time of a step, with the wait for data but without evaluations."""
-
-    data_seconds: float
-    """Mean time a step waited for its data."""
-
-    samples_per_second: float
 
 
 @final
@@ -100,45 +82,6 @@ class Clock:
             finally:
                 self._is_paused = False
                 self._paused_seconds += self.now() - begun
-
-
-@final
-class SpeedMeter:
-    """The speed between one read and the next; each reader needs its own.
-
-    Args:
-        run: The run to measure, from now on.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._mark = self._position()
-
-    def read(self) -> Speed:
-        """The speed since the last read."""
-        before, self._mark = self._mark, self._position()
-        steps, seconds, waited, samples = (
-            now - then for now, then in zip(self._mark, before, strict=True)
-        )
-        if not steps or seconds <= 0:
-            return Speed(0, 0.0, 0.0, 0.0)
-        return Speed(int(steps), seconds / steps, waited / steps, samples / seconds)
-
-    def _position(self) -> tuple[float, float, float, float]:
-        run = self._run
-        return run.step, run.clock.training_seconds, run.feed.wait_seconds, run.samples
-
-
-def seconds_left(run: Run) -> float | None:
-    """The remaining seconds of the run at its speed so far, or None if unknown."""
-    guesses = []
-    if run.limits.steps is not None and run.step > run.first_step:
-        seconds = run.clock.seconds - run.clock.first_seconds
-        pace = seconds / (run.step - run.first_step)
-        guesses.append((run.limits.steps - run.step) * pace)
-    if run.limits.seconds is not None:
-        guesses.append(run.limits.seconds - run.clock.seconds)
-    return max(0.0, min(guesses)) if guesses else None
 
 
 def peak_memory_bytes(device: torch.device) -> int | None:

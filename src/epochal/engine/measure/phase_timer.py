@@ -22,8 +22,6 @@ from epochal.records.metrics.time_spent import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from epochal.engine.run import Run
-
 
 @final
 class PhaseTimer:
@@ -107,23 +105,3 @@ class PhaseTimer:
         """Count the time since the run had spent ``at`` as redone, after a rollback to there."""
         redone = self.read_spent().go_back(at).redone_seconds
         self.before = replace(self.before, redone_seconds=redone)
-
-
-def read_spent(run: Run) -> TimeSpent:
-    """The time of a run so far, in all its processes; also of a released run."""
-    feed = getattr(run, "feed", None)
-    waits = None if feed is None else (feed.wait_seconds, feed.first_wait_seconds)
-    return run.clock.times.read_spent(waits)
-
-
-def read_times(run: Run) -> dict[str, float]:
-    """Seconds of each part of a run so far, the largest first; also of a released run."""
-    return dict(read_spent(run).times)
-
-
-def read_device_time(run: Run) -> dict[str, float]:
-    """Measured step times of the device, and whether steps are captured; empty if not measured."""
-    times = dict(run.device_time.read())
-    if times and run.choices.get("step", "eager") != "eager":
-        times["captured"] = 1.0
-    return times

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
     Handler = Callable[[int, FrameType | None], object] | int | None
 
@@ -74,16 +74,14 @@ class Preemption:
 
     Args:
         run: Saves and ends at its next step boundary; ends at once before its first step.
-        request_save: Requests a save at the next step boundary.
     """
 
-    def __init__(self, run: Run, request_save: Callable[[Run, str], object]) -> None:
+    def __init__(self, run: Run) -> None:
         self.is_ending = False
         """Whether only the last events of the run are left."""
 
         self.signal_log = SignalSafeLog()
         self._run = run
-        self._request_save = request_save
         self._num_terms = 0
 
     def handle_signal(self, number: int) -> None:
@@ -100,7 +98,7 @@ class Preemption:
         if not is_over:
             run.stop(PREEMPTED, status=PREEMPTED)
             if has_steps:
-                self._request_save(run, PREEMPTED)
+                run.request_save(PREEMPTED)
         if is_urgent or not (is_over or has_steps):
             raise Preempted(f"{name} ended the run at once")
         what = "the run is already ending" if is_over else "saving after this step, then ending"
@@ -108,14 +106,12 @@ class Preemption:
 
 
 @contextmanager
-def handling_preemption(
-    run: Run, request_save: Callable[[Run, str], object]
-) -> Iterator[Preemption]:
+def handling_preemption(run: Run) -> Iterator[Preemption]:
     """Handle SIGTERM and SIGUSR1 in a block, then restore the handlers.
 
     Does nothing outside the main thread; ignored signals stay ignored.
     """
-    preemption = Preemption(run, request_save)
+    preemption = Preemption(run)
     if threading.current_thread() is not threading.main_thread():
         yield preemption
         return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO, final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
 
 STACKS_FILE_NAME = "stacks.txt"
 """The stacks of all threads in a hang, in the folder ``logs`` of a run."""
@@ -30,8 +30,10 @@ class Watchdog:
     """Reports when a run makes no progress; steps and evaluated batches are progress.
 
     Args:
-        run: Only its position is read.
+        run: Its split and step are reported, also in its record.
         seconds: How long the position may stay the same.
+        position: Returns what changes with every step and every evaluated batch.
+        on_stall: Called with a message and the step; must return at once.
         stacks: The file for the stacks of all threads; None writes none.
         now: Returns seconds of a monotonic clock.
     """
@@ -41,6 +43,8 @@ class Watchdog:
         run: Run,
         seconds: float,
         *,
+        position: Callable[[], object],
+        on_stall: Callable[[str, int], None],
         stacks: TextIO | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -48,7 +52,8 @@ class Watchdog:
         self._seconds = seconds
         self._stacks = stacks
         self._now = now
-        self._seen = self._position()
+        self._position, self._on_stall = position, on_stall
+        self._seen = position()
         self._since = self._checked = now()
         self._has_warned = False
 
@@ -80,10 +85,6 @@ class Watchdog:
         if self._stacks is not None:
             faulthandler.cancel_dump_traceback_later()
 
-    def _position(self) -> tuple[object, ...]:
-        run = self._run
-        return run.has_started, run.epoch, run.step, run.split, run.loader_name, run.batch_index
-
     def _report_hang(self, seconds: float, *, is_blocked: bool = False) -> None:
         run, where = self._run, None if self._stacks is None else self._stacks.name
         try:
@@ -103,11 +104,15 @@ class Watchdog:
             ", in a call that blocks all other threads" if is_blocked else "",
             f"the stacks of all threads are in {where}" if where else "is something stuck?",
         )
-        run.on_stall(f"no progress for {seconds:.0f} s in {run.split} at step {run.step}", run.step)
+        self._on_stall(
+            f"no progress for {seconds:.0f} s in {run.split} at step {run.step}", run.step
+        )
 
 
 @contextmanager
-def watching_for_hangs(run: Run) -> Iterator[None]:
+def watching_for_hangs(
+    run: Run, *, position: Callable[[], object], on_stall: Callable[[str, int], None]
+) -> Iterator[None]:
     """Check the progress of a run during a block, from a separate thread."""
     period = run.options.engine.hang_after
     if period.is_never:
@@ -115,7 +120,7 @@ def watching_for_hangs(run: Run) -> Iterator[None]:
         return
     seconds, is_over = float(period.amount), threading.Event()
     with _stacks_of(run.dir) as stacks:
-        watchdog = Watchdog(run, seconds, stacks=stacks)
+        watchdog = Watchdog(run, seconds, position=position, on_stall=on_stall, stacks=stacks)
 
         def keep_checking() -> None:
             watchdog.check_progress()

@@ -19,7 +19,7 @@ from epochal.engine.device.seeding import fingerprint_generator_state, read_gene
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
     Value = Any  # attributes of a task can be of any type
 
@@ -48,7 +48,7 @@ def read_own_attributes(owner: object) -> dict[str, Any]:
     return found
 
 
-def walk_run_objects(run: Run) -> Iterator[tuple[str, object]]:
+def walk_run_objects(run: EngineRun) -> Iterator[tuple[str, object]]:
     """Path and value of each object that task, store, model and loss hold, each object once.
 
     Containers, modules and plain objects are searched; objects of libraries are not.

@@ -30,7 +30,7 @@ from epochal.engine.snapshot.state_tensors import find_state_tensors
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
     Value = Any  # attributes of a task can be of any type
     Restore = Callable[[], object]
@@ -57,7 +57,7 @@ class Snapshot:
 
     def __init__(
         self,
-        run: Run,
+        run: EngineRun,
         tensors: Mapping[str, Tensor] | None = None,
         *,
         has_objects: bool = True,
@@ -133,7 +133,7 @@ class Snapshot:
         return float((gap / way) ** 0.5) if way else (0.0 if gap == 0 else float("inf"))
 
 
-def take_whole_snapshot(run: Run) -> Snapshot:
+def take_whole_snapshot(run: EngineRun) -> Snapshot:
     """A snapshot on the host that also has gradients, optimizer, hooks and the training data."""
     snapshot = Snapshot(run, is_on_host=True)
     for parameter in run.model.parameters():
@@ -145,7 +145,7 @@ def take_whole_snapshot(run: Run) -> Snapshot:
         for value in (groups, *groups, state, *state.values()):
             snapshot.keep(value)
     loader: Any = run.feed.loader
-    for owner in (*run.events.hooks, run.updater, find_stateful_owner(loader)):
+    for owner in (*run.events.hooks, *run.parts, find_stateful_owner(loader)):
         snapshot.keep_state(owner)
     for owner in (loader, getattr(loader, "sampler", None)):
         snapshot.keep(getattr(owner, "generator", None))

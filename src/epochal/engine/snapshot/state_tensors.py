@@ -12,12 +12,12 @@ from epochal.engine.snapshot.run_objects import walk_run_objects
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 _SMALL = 1 << 20  # bytes; larger tensors of a task on the host are its data
 
 
-def find_state_tensors(run: Run) -> dict[str, Tensor]:
+def find_state_tensors(run: EngineRun) -> dict[str, Tensor]:
     """The tensors that a step changes in place, by name; tied ones once."""
     found: dict[str, Tensor] = {}
     known: set[int] = set()
@@ -28,13 +28,15 @@ def find_state_tensors(run: Run) -> dict[str, Tensor]:
     return found
 
 
-def _iter_state_tensors(run: Run) -> Iterator[tuple[str, Tensor]]:
+def _iter_state_tensors(run: EngineRun) -> Iterator[tuple[str, Tensor]]:
     yield from _of_module("model", run.model)
     if run.loss is not None:
         yield from _of_module("loss", run.loss)
     if run.optimizer is not None:
         yield from _of_optimizer(run.optimizer)
-    yield from _prefixed("updater", run.updater.state_tensors())
+    for part in run.parts:
+        if hasattr(part, "state_tensors"):  # the updater
+            yield from _prefixed(type(part).__name__.lower(), part.state_tensors())
     if run.average is not None:
         yield from _prefixed("average", run.average.state_tensors())
     yield from _prefixed("meter", run.meter.state_tensors())

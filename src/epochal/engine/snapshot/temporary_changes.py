@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 @contextmanager
-def working_on_split(run: Run, split: str) -> Iterator[None]:
+def working_on_split(run: EngineRun, split: str) -> Iterator[None]:
     """Switch the run to another split, with its own random numbers, for a block."""
     before = run.split, run.loader_name, run.batch_index
     with seeded(derive_seed(run.seed, "eval", split)):

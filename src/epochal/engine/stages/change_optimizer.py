@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,14 +18,13 @@ from epochal.engine.step.updater import ClosureUpdater, Updater, choose_updater
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from torch import nn
     from torch.optim import Optimizer
 
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.engine.run import Run
-    from epochal.engine.stages.stage import OptimChange, Stage
+    from epochal.engine.interfaces.stage import OptimChange, Stage
+    from epochal.engine.run.engine_run import EngineRun
 
 _STATE_CHOICES = ("keep", "reset")
 _CONFIG_ONLY_KEYS = ("type", "groups", "layer_decay", "no_decay", "freeze")
@@ -35,16 +34,7 @@ _UPDATE_KEYS = frozenset(one.name for one in fields(OptimOptions)) - {*_CONFIG_O
 """Keys that say how updates are made, with any optimizer."""
 
 
-class MakeOptimizer(Protocol):
-    """Builds the optimizer of a run again, after changes of its section."""
-
-    def __call__(
-        self, model: nn.Module, changes: Sequence[OptimChange]
-    ) -> tuple[Optimizer, OptimOptions]:
-        """The optimizer and the options of the section ``optim`` after some changes, in order."""
-
-
-def change_optim(run: Run, **changes: object) -> None:
+def change_optim(run: EngineRun, **changes: object) -> None:
     """Change keys of the section ``optim``: what ``run.change_optim`` does.
 
     Raises:
@@ -71,7 +61,7 @@ def _to_plain(value: object) -> object:
 
 
 @contextmanager
-def rebinding(run: Run) -> Iterator[None]:
+def rebinding(run: EngineRun) -> Iterator[None]:
     """Change optimizer, schedule or options in a block; then bind updater, task and step again.
 
     The owner of the learning rate stays if it has the same rates as before.
@@ -91,12 +81,12 @@ def rebinding(run: Run) -> Iterator[None]:
     if scheduler is not None and not has_same_rates and not is_new:
         raise build_schedule_error(scheduler, course.stage)
     if not has_same_rates or course.changes != changes:
-        old, run.updater = run.updater, choose_stage_updater(run)
-        run.updater.guard, run.updater.average = old.guard, old.average
-        run.updater.noise = old.noise
-        course.pinned_rate = old.rate if has_same_rates else None
+        old, new = run.part(Updater), choose_stage_updater(run)
+        new.guard, new.average, new.noise = old.guard, old.average, old.noise
+        run.set_part(Updater, new)
+        course.pinned_rate = run.rate if has_same_rates else None
         try:
-            run.updater.bind(run)
+            new.bind(run)
         finally:
             course.pinned_rate = None
     run.bind()
@@ -104,7 +94,7 @@ def rebinding(run: Run) -> Iterator[None]:
     run.choose_step()
 
 
-def apply_optim_change(run: Run, change: OptimChange) -> None:
+def apply_optim_change(run: EngineRun, change: OptimChange) -> None:
     """Give the run the optimizer and the options that a change of ``optim`` leads to.
 
     Raises:
@@ -133,7 +123,7 @@ def split_change(
     return [(f"optim.{one.name}", one.optimizer, change.get(one.name) or {}) for one in optimizer]
 
 
-def rebuild_optimizer(run: Run, change: OptimChange | None = None) -> None:
+def rebuild_optimizer(run: EngineRun, change: OptimChange | None = None) -> None:
     """Give the run the optimizer and the options that all changes so far lead to.
 
     Each parameter keeps its state in an optimizer of the same class. The optimizer itself stays
@@ -178,7 +168,7 @@ def rebuild_optimizer(run: Run, change: OptimChange | None = None) -> None:
         run.schedule = run.course.schedule if run.schedule is schedule else run.schedule
 
 
-def set_options(run: Run, options: OptimOptions) -> None:
+def set_options(run: EngineRun, options: OptimOptions) -> None:
     """Give the run other options of ``optim``."""
     run.options = replace(run.options, optim=options)
     if run.feed.accumulate != options.accumulate:
@@ -186,10 +176,10 @@ def set_options(run: Run, options: OptimOptions) -> None:
         run.feed.interrupt()
 
 
-def _read_base_rates(run: Run) -> list[float]:
+def _read_base_rates(run: EngineRun) -> list[float]:
     """The rate of each group before any schedule."""
     assert run.optimizer is not None
-    groups, values = run.optimizer.param_groups, run.updater.rate.values
+    groups, values = run.optimizer.param_groups, run.rate.values
     if len(groups) != len(values):
         values = [read_rate(group["lr"]) for group in groups]
     pairs = zip(groups, values, strict=True)
@@ -197,7 +187,7 @@ def _read_base_rates(run: Run) -> list[float]:
 
 
 @contextmanager
-def marking_all_trainable(run: Run) -> Iterator[None]:
+def marking_all_trainable(run: EngineRun) -> Iterator[None]:
     """Let every parameter in the optimizer require a gradient in a block.
 
     An optimizer that is built there has the frozen ones too, with their state.
@@ -214,7 +204,7 @@ def marking_all_trainable(run: Run) -> Iterator[None]:
             parameter.requires_grad_(is_trained)
 
 
-def _change_given_optimizer(run: Run, change: OptimChange) -> None:
+def _change_given_optimizer(run: EngineRun, change: OptimChange) -> None:
     """Change options of an optimizer that was given as an object, in place.
 
     All changes so far count for the options of updates. Those of the groups come back from a
@@ -261,7 +251,7 @@ def check_optim_change(optimizer: Optimizer, change: OptimChange) -> None:
             raise ConfigError(Problem(f"optim.{name}", what, hint=hint))
 
 
-def _copy_options(run: Run, made: Optimizer) -> None:
+def _copy_options(run: EngineRun, made: Optimizer) -> None:
     """Give the groups of the run's optimizer the options of another one of its class."""
     assert run.optimizer is not None
     rates = [read_rate(group["lr"]) for group in made.param_groups]
@@ -324,8 +314,8 @@ def build_schedule_error(schedule: TorchSchedule, stage: Stage) -> ConfigError:
     return ConfigError(Problem(f"{stage.key}.schedule", what, hint=hint))
 
 
-def choose_stage_updater(run: Run) -> Updater:
+def choose_stage_updater(run: EngineRun) -> Updater:
     """The updater that the optimizer needs; one that the user gave stays."""
-    is_usual = type(run.updater) in (Updater, ClosureUpdater)
+    is_usual = type(run.part(Updater)) in (Updater, ClosureUpdater)
     found = choose_updater(run.optimizer)
-    return run.updater if not is_usual or type(found) is type(run.updater) else found
+    return run.part(Updater) if not is_usual or type(found) is type(run.part(Updater)) else found

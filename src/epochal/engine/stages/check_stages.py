@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from epochal.engine.interfaces.stage import Plateau, merge_task_params
 from epochal.engine.optim.parameter_selector import ParameterSelector
 from epochal.engine.stages.change_optimizer import (
     build_schedule_error,
@@ -15,12 +16,11 @@ from epochal.engine.stages.change_optimizer import (
     marking_all_trainable,
     split_change,
 )
-from epochal.engine.stages.stage import Plateau, merge_task_params
 from epochal.errors import ConfigError, Problem, suggest
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
-    from epochal.engine.stages.stage import OptimChange, Stage
+    from epochal.engine.interfaces.stage import OptimChange, Stage
+    from epochal.engine.run.engine_run import EngineRun
 
 STAGE_METHOD = "on_stage_start"
 """The method of a task that is called when a stage starts; its arguments are the keys of
@@ -38,7 +38,7 @@ _LOADER_OPTIONS = (
 )
 
 
-def check_stages(run: Run) -> None:
+def check_stages(run: EngineRun) -> None:
     """Refuse stages that change what the run does not have; the run stays as it is.
 
     Raises:
@@ -68,7 +68,7 @@ def check_stages(run: Run) -> None:
         _build_optimizers(run)
 
 
-def _check_torch_schedule(run: Run, selector: ParameterSelector) -> None:
+def _check_torch_schedule(run: EngineRun, selector: ParameterSelector) -> None:
     """Refuse to continue a scheduler of torch with other rates than it began with."""
     schedule = find_torch_schedule(run.schedule)
     if schedule is None or run.optimizer is None:
@@ -88,7 +88,7 @@ def _check_torch_schedule(run: Run, selector: ParameterSelector) -> None:
             raise build_schedule_error(schedule, stage)
 
 
-def _build_optimizers(run: Run) -> None:
+def _build_optimizers(run: EngineRun) -> None:
     """Build the optimizer and the schedule of every stage once, so that mistakes show early."""
     assert run.optimizer is not None
     changes: list[OptimChange] = []
@@ -103,7 +103,7 @@ def _build_optimizers(run: Run) -> None:
                 stage.schedule(made)
 
 
-def _check_loss(run: Run, stage: Stage) -> None:
+def _check_loss(run: EngineRun, stage: Stage) -> None:
     if run.loss is None:
         what = "there is no section loss whose weights could change"
         hint = f"give the weight to the task: task: {{{next(iter(stage.loss))}: ...}}"
@@ -113,7 +113,7 @@ def _check_loss(run: Run, stage: Stage) -> None:
     run.loss.weights.update(before)
 
 
-def _check_params(run: Run, stage: Stage, params: dict[str, Any]) -> None:
+def _check_params(run: EngineRun, stage: Stage, params: dict[str, Any]) -> None:
     """Refuse arguments that the task does not take at the start of a stage, and missing ones."""
     method = getattr(run.task, STAGE_METHOD, None)
     declared = {} if method is None else inspect.signature(method).parameters

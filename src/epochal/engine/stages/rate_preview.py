@@ -13,7 +13,7 @@ from epochal.engine.optim.group_rates import read_rates
 from epochal.engine.stages.transition import apply_next_stage
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 _POINTS = 1000
 _UNKNOWN = 1000  # steps to show if the number of steps is unknown
@@ -40,7 +40,7 @@ class RatePreview:
     """What is unknown."""
 
 
-def preview_rates(run: Run) -> RatePreview:
+def preview_rates(run: EngineRun) -> RatePreview:
     """The rates of a run that is prepared and will not be executed.
 
     The schedule of the run is moved from step to step, so the run cannot be used afterwards.
@@ -67,7 +67,7 @@ def preview_rates(run: Run) -> RatePreview:
 class _RatePreviewer:
     """Moves the schedule of a run through its steps, and notes the rates."""
 
-    def __init__(self, run: Run, *, stride: int) -> None:
+    def __init__(self, run: EngineRun, *, stride: int) -> None:
         self._run, self._stride = run, stride
         self._step_in_epoch = 0
         has_val = named_loaders(run.task, "val")
@@ -81,7 +81,7 @@ class _RatePreviewer:
     def go_through_stage(self) -> None:
         """Move to the last step of the current stage."""
         run, course = self._run, self._run.course
-        rate, schedule = run.updater.rate, run.schedule
+        rate, schedule = run.rate, run.schedule
         plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
         self.stages.append((course.stage.name, run.step))
         self._note_unknown(plain)
@@ -117,7 +117,7 @@ class _RatePreviewer:
         if self._step_in_epoch == run.feed.steps_per_epoch:
             self._step_in_epoch = 0
             run.epoch += 1
-            run.updater.rate.after_epoch(run.step)
+            run.rate.after_epoch(run.step)
         if every is None or every.is_never:
             return
         is_due = every.unit == "st" and run.step % every.amount == 0
@@ -125,11 +125,11 @@ class _RatePreviewer:
             is_due = self._step_in_epoch == 0 and run.epoch % every.amount == 0
         if is_due:
             self.evaluations.append(run.step)
-            run.updater.rate.after_eval(run.step)
+            run.rate.after_eval(run.step)
 
     def _add_point(self) -> None:
         self.steps.append(self._run.step)
-        self.rates.append(read_rates(self._run.optimizer, self._run.updater.rate.values))
+        self.rates.append(read_rates(self._run.optimizer, self._run.rate.values))
 
     def _note_unknown(self, plain: object) -> None:
         course = self._run.course

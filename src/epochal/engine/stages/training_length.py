@@ -8,26 +8,14 @@ from typing import TYPE_CHECKING, final
 
 from epochal.engine.feed.feed import count_batches, count_samples
 from epochal.engine.interfaces.every import Every
+from epochal.engine.run.stage_progress import TrainingLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from epochal.config.duration import Duration
     from epochal.engine.feed.feed import Feed
-    from epochal.engine.run import Run
-
-LIMIT_REASONS = {"ep": "max_epochs", "st": "max_steps", "sa": "max_samples", "s": "max_time"}
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class TrainingLimits:
-    """Totals of a run; None is unknown."""
-
-    epochs: int | None = None
-    steps: int | None = None
-    seconds: float | None = None
-    """The time after which it stops at the latest."""
+    from epochal.engine.run.engine_run import EngineRun
 
 
 @final
@@ -141,7 +129,7 @@ def find_limits(end: TrainingPosition, times: Iterable[Duration | None]) -> Trai
     return TrainingLimits(epochs, end.step, min(seconds) if seconds else None)
 
 
-def plan_training_end(run: Run) -> None:
+def plan_training_end(run: EngineRun) -> None:
     """Plan the end of the stage that the run begins with, and that of ``train.max_time``."""
     run.course.plan_stage_end(run)
     max_time = run.options.train.max_time

@@ -8,9 +8,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.events.events import call_listener
 from epochal.engine.events.listeners import Listener
+from epochal.engine.interfaces.stage import merge_task_params
 from epochal.engine.optim.parameter_selector import ParameterSelector
+from epochal.engine.run.stage_progress import ScheduleSpan
 from epochal.engine.stages.change_optimizer import (
     apply_optim_change,
     choose_stage_updater,
@@ -24,19 +25,19 @@ from epochal.engine.stages.check_stages import (
     get_matching_parameters,
     resize_loader,
 )
-from epochal.engine.stages.stage import ScheduleSpan, merge_task_params
 from epochal.engine.stages.training_length import (
     EpochSize,
     TrainingPosition,
     find_limits,
     read_epoch_size,
 )
+from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from epochal.engine.run import Run
-    from epochal.engine.stages.stage import Stage
+    from epochal.engine.interfaces.stage import Stage
+    from epochal.engine.run.engine_run import EngineRun
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class StageRow:
     changes: tuple[str, ...]
 
 
-def list_stages(run: Run) -> list[StageRow]:
+def list_stages(run: EngineRun) -> list[StageRow]:
     """The stages of a prepared run, if there are several."""
     course, rows = run.course, []
     for index, stage in enumerate(course.stages if len(course.stages) > 1 else ()):
@@ -78,7 +79,7 @@ def _list_changes(stage: Stage) -> tuple[str, ...]:
     return tuple(changes)
 
 
-def prepare_stages(run: Run) -> None:
+def prepare_stages(run: EngineRun) -> None:
     """Bring a run that is not bound yet into the stage in which it starts, or resumes.
 
     Raises:
@@ -97,10 +98,10 @@ def prepare_stages(run: Run) -> None:
         course.load_state_dict(saved, run.monitor)
     _apply(run, course.stages[: course.index + 1], is_resumed=bool(saved))
     if course.changes:
-        run.updater = choose_stage_updater(run)
+        run.set_part(Updater, choose_stage_updater(run))
 
 
-def restore_stage_optimizer(run: Run, state: Mapping[str, Any]) -> None:
+def restore_stage_optimizer(run: EngineRun, state: Mapping[str, Any]) -> None:
     """Give the run the optimizer of a checkpoint, whatever hooks and task changed until here."""
     if state and not run.course.matches_checkpoint(state):
         with rebinding(run):
@@ -108,7 +109,7 @@ def restore_stage_optimizer(run: Run, state: Mapping[str, Any]) -> None:
             rebuild_optimizer(run)
 
 
-def announce_stage(run: Run) -> None:
+def announce_stage(run: EngineRun) -> None:
     """Tell task and hooks that the current stage starts, or resumes."""
     course, stage = run.course, run.course.stage
     if len(course.stages) > 1:
@@ -122,7 +123,7 @@ def announce_stage(run: Run) -> None:
     run.fire("stage_start", stage.name)
 
 
-def end_stage(run: Run) -> None:
+def end_stage(run: EngineRun) -> None:
     """Tell hooks that the current stage is over."""
     course = run.course
     run.meter.deliver()
@@ -132,24 +133,24 @@ def end_stage(run: Run) -> None:
         run.writer.event("stage_end", step=run.step, name=course.stage.name, reason=reason)
 
 
-def start_next_stage(run: Run) -> None:
+def start_next_stage(run: EngineRun) -> None:
     """End the current stage and start the next one at the run's position."""
     end_stage(run)
     apply_next_stage(run)
     run.course.plan_stage_end(run)
     announce_stage(run)
     run.plan.start(run)
-    run.updater.rate.adopt()
+    run.rate.adopt()
 
 
-def apply_next_stage(run: Run) -> None:
+def apply_next_stage(run: EngineRun) -> None:
     """Make the next stage the current one, with all that it changes; no event is fired."""
     run.course.advance(run)
     with rebinding(run) if run.optimizer is not None else nullcontext():
         _apply(run, (run.course.stage,))
 
 
-def _apply(run: Run, stages: Sequence[Stage], *, is_resumed: bool = False) -> None:
+def _apply(run: EngineRun, stages: Sequence[Stage], *, is_resumed: bool = False) -> None:
     """Apply what some stages change, of which the last one is the current one.
 
     Args:
@@ -171,7 +172,7 @@ def _apply(run: Run, stages: Sequence[Stage], *, is_resumed: bool = False) -> No
     _choose_schedule(run)
 
 
-def _call_task(run: Run) -> None:
+def _call_task(run: EngineRun) -> None:
     """Call the task's ``on_stage_start`` with the arguments that it declares."""
     method, course = getattr(run.task, STAGE_METHOD, None), run.course
     if method is None:
@@ -182,10 +183,10 @@ def _call_task(run: Run) -> None:
     is_open = any(one.kind is one.VAR_KEYWORD for one in declared.values())
     given = {name: value for name, value in params.items() if is_open or name in declared}
     owner = f"{type(run.task).__name__}.{STAGE_METHOD}"
-    call_listener(Listener("stage_start", lambda _: method(**given), owner), run)
+    run.events.call(Listener("stage_start", lambda _: method(**given), owner), run)
 
 
-def _freeze(run: Run, stage: Stage) -> None:
+def _freeze(run: EngineRun, stage: Stage) -> None:
     """Freeze parameters of the model, or train them again."""
     if not stage.freeze and not stage.unfreeze:
         return
@@ -198,7 +199,7 @@ def _freeze(run: Run, stage: Stage) -> None:
                 parameter.grad = None
 
 
-def _has_unoptimized_parameters(run: Run) -> bool:
+def _has_unoptimized_parameters(run: EngineRun) -> bool:
     """Whether the stage trains parameters that the optimizer lacks and can get."""
     if run.optimizer is None or run.make_optimizer is None or not run.course.stage.unfreeze:
         return False
@@ -206,7 +207,7 @@ def _has_unoptimized_parameters(run: Run) -> bool:
     return any(one.requires_grad and id(one) not in held for one in run.model.parameters())
 
 
-def _choose_schedule(run: Run) -> None:
+def _choose_schedule(run: EngineRun) -> None:
     """Give the run the schedule of its stage, which starts with the rates before any schedule."""
     make, optimizer = run.course.stage.schedule, run.optimizer
     if optimizer is None or (make is None and run.schedule is run.course.schedule):
@@ -215,7 +216,7 @@ def _choose_schedule(run: Run) -> None:
     run.schedule = run.course.schedule if make is None else make(optimizer)
 
 
-def _set_loaders(run: Run, stages: Iterable[Stage]) -> None:
+def _set_loaders(run: EngineRun, stages: Iterable[Stage]) -> None:
     """Give the task the loaders of some stages, the last one of each split."""
     loaders = {split: build for stage in stages for split, build in stage.data.items()}
     for split, build in loaders.items():
@@ -228,7 +229,7 @@ def _set_loaders(run: Run, stages: Iterable[Stage]) -> None:
         run.bind()
 
 
-def _count_steps(run: Run) -> None:
+def _count_steps(run: EngineRun) -> None:
     """Find how long the current stage is, and the run with all stages after it."""
     course, epoch = run.course, read_epoch_size(run.feed)
     start = int(course.stage_start["st"])

@@ -23,7 +23,7 @@ from epochal.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
     State = dict[str, Any]  # a tree of plain data and tensors
 
@@ -44,7 +44,7 @@ class ChangedAttributes:
         run: With its task, model and loss as they were built.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineRun) -> None:
         self._run = run
         self._reported: set[str] = set()
         self._first = {name: fingerprint_value(value) for name, _, _, value in self._all()}

@@ -14,7 +14,7 @@ from epochal.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
     State = dict[str, Any]  # a tree of plain data and tensors
 
@@ -22,7 +22,7 @@ IMPLEMENTATION_OPTIONS = frozenset({"params", "fused", "foreach", "capturable", 
 """Keys of groups that change how a step is computed, not its result: an optimizer keeps its own."""
 
 
-def name_all_parameters(run: Run) -> dict[str, Tensor]:
+def name_all_parameters(run: EngineRun) -> dict[str, Tensor]:
     """Every parameter by its first name: of the model, the task, the loss, or the optimizer."""
     found: dict[str, Tensor] = {**dict(run.model.named_parameters()), **task_parameters(run.task)}
     for name, parameter in run.loss.named_parameters() if run.loss is not None else ():

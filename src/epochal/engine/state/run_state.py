@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from epochal.checkpoint import serialize_tree
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.events.due import list_due_times, restore_due_times
-from epochal.engine.measure.phase_timer import read_spent
+from epochal.engine.run.due import list_due_times, restore_due_times
+from epochal.engine.run.progress import read_spent
+from epochal.engine.state.changed_attributes import ChangedAttributes
 from epochal.engine.state.module_state import collect_module, restore_module
 from epochal.engine.state.optimizer_state import (
     collect_optimizer,
@@ -21,12 +22,13 @@ from epochal.engine.state.optimizer_state import (
     restore_in_place,
     restore_optimizer,
 )
+from epochal.engine.step.updater import Updater
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
     State = dict[str, Any]  # a tree of plain data and tensors
 
@@ -54,12 +56,12 @@ class SavedPart:
     is_in_all: bool = True
     """Whether checkpoints of earlier versions have it, too."""
 
-    def is_in(self, run: Run) -> bool:
+    def is_in(self, run: EngineRun) -> bool:
         """Whether a run has this part."""
         return not self.owner or getattr(run, self.owner) is not None
 
 
-def collect_state(run: Run) -> State:
+def collect_state(run: EngineRun) -> State:
     """A tree for every part; its tensors are the live ones, so it is valid until the next step.
 
     The run is between two steps, and all metrics that were on their way have arrived.
@@ -67,7 +69,7 @@ def collect_state(run: Run) -> State:
     return {part.name: part.collect(run) for part in SAVED_PARTS if part.is_in(run)}
 
 
-def restore_state(run: Run, state: Mapping[str, Any], *, is_strict: bool = True) -> None:
+def restore_state(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool = True) -> None:
     """Put every part into a state, in place.
 
     Args:
@@ -84,7 +86,7 @@ def restore_state(run: Run, state: Mapping[str, Any], *, is_strict: bool = True)
             part.restore(run, state[part.name])
 
 
-def _compare_parts(run: Run, state: Mapping[str, Any], *, is_strict: bool) -> None:
+def _compare_parts(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool) -> None:
     required = (one for one in SAVED_PARTS if one.restore and one.is_in_all and not one.owner)
     lacking = sorted(one.name for one in required if one.name not in state)
     if lacking:
@@ -132,14 +134,14 @@ def _restore_loss(run: Any, state: State) -> None:  # noqa: ANN401 - a run that 
     )
 
 
-def _collect_updater(run: Run) -> State:
-    updater: Any = run.updater  # one of the user's own may have a state_dict
+def _collect_updater(run: EngineRun) -> State:
+    updater: Any = run.part(Updater)  # one of the user's own may have a state_dict
     own = updater.state_dict() if hasattr(updater, "state_dict") else None
     return {"tensors": updater.state_tensors(), "own": own}
 
 
-def _restore_updater(run: Run, state: State) -> None:
-    updater: Any = run.updater
+def _restore_updater(run: EngineRun, state: State) -> None:
+    updater: Any = run.part(Updater)
     _restore_tensors("updater", updater.state_tensors(), state["tensors"])
     if state["own"] is not None and hasattr(updater, "load_state_dict"):
         updater.load_state_dict(state["own"])
@@ -170,7 +172,7 @@ def _restore_object(part: Any, state: State, device: torch.device) -> None:  # n
         setattr(part, name, restore_in_place(getattr(part, name, None), value, place))
 
 
-def _collect_task(run: Run) -> State:
+def _collect_task(run: EngineRun) -> State:
     task = run.task
     if hasattr(task, "state_dict"):
         return {"own": task.state_dict()}
@@ -179,7 +181,7 @@ def _collect_task(run: Run) -> State:
     return {"modules": {name: collect_module(part) for name, part in modules.items()}}
 
 
-def _restore_task(run: Run, state: State) -> None:
+def _restore_task(run: EngineRun, state: State) -> None:
     if "own" in state:
         run.task.load_state_dict(state["own"])
         return
@@ -192,7 +194,7 @@ def _restore_task(run: Run, state: State) -> None:
         restore_module(part, saved, run.device, f"task.{name}")
 
 
-def _stateful_hooks(run: Run) -> dict[str, Any]:
+def _stateful_hooks(run: EngineRun) -> dict[str, Any]:
     """Hooks that have a ``state_dict``, by class and order."""
     found: dict[str, Any] = {}
     for hook in run.events.hooks:
@@ -203,7 +205,7 @@ def _stateful_hooks(run: Run) -> dict[str, Any]:
     return found
 
 
-def find_stateless_hooks(run: Run) -> list[str]:
+def find_stateless_hooks(run: EngineRun) -> list[str]:
     """Classes of the user's hooks that hold tensors and have no ``state_dict``."""
     return [
         type(hook).__name__
@@ -214,19 +216,19 @@ def find_stateless_hooks(run: Run) -> list[str]:
     ]
 
 
-def _restore_hooks(run: Run, state: State) -> None:
+def _restore_hooks(run: EngineRun, state: State) -> None:
     for name, hook in _stateful_hooks(run).items():
         if name in state:
             hook.load_state_dict(state[name])
 
 
-def _restore_metrics(run: Run, state: State) -> None:
+def _restore_metrics(run: EngineRun, state: State) -> None:
     for name, metric in run.train_metrics.items():
         if name in state:
             _restore_object(metric, state[name], run.device)
 
 
-def _collect_position(run: Run) -> State:
+def _collect_position(run: EngineRun) -> State:
     return {
         "step": run.step,
         "epoch": run.epoch,
@@ -237,13 +239,13 @@ def _collect_position(run: Run) -> State:
     }
 
 
-def _restore_position(run: Run, state: State) -> None:
+def _restore_position(run: EngineRun, state: State) -> None:
     run.step, run.epoch, run.is_in_epoch = state["step"], state["epoch"], state["is_in_epoch"]
     position, samples = state["position"], state["samples"]
     run.feed.start_at(state["epoch"], position, samples, loader=state.get("loader"))
 
 
-def _restore_plan(run: Run, state: list[tuple[Any, ...]]) -> None:
+def _restore_plan(run: EngineRun, state: list[tuple[Any, ...]]) -> None:
     restore_due_times(run.plan.dues, state, run)
     run.plan.find_next_due(run)
 
@@ -279,7 +281,7 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
         lambda run, state: restore_optimizer(run.optimizer, name_all_parameters(run), state),
         owner="optimizer",
     ),
-    _object_part("rate", "updater.rate", owner="optimizer"),
+    _object_part("rate", "rate", owner="optimizer"),
     SavedPart(
         "average",
         lambda run: run.average.state_tensors(),
@@ -303,8 +305,8 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
     SavedPart("task", _collect_task, _restore_task),
     SavedPart(
         "attributes",
-        lambda run: run.attributes.collect(),
-        lambda run, state: run.attributes.restore(state),
+        lambda run: run.part(ChangedAttributes).collect(),
+        lambda run, state: run.part(ChangedAttributes).restore(state),
     ),
     SavedPart(
         "hooks",

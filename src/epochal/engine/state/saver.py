@@ -18,8 +18,9 @@ from epochal.checkpoint import (
     write_checkpoint,
 )
 from epochal.checkpoint.serialize import serialize_state
-from epochal.engine.optim.average import AVERAGED_SPLIT
+from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.state.run_state import EXTERNAL_STOPS, collect_state, find_stateless_hooks
+from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 from epochal.errors import EpochalError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FIELDS, CheckpointManifest
 from epochal.records.metrics.time_spent import SAVING
@@ -28,7 +29,7 @@ from epochal.text.formatting import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +40,12 @@ IN_MEMORY = Path("memory")
 _REPORTED_SECONDS = 1.0
 
 
-def request_save(run: Run, reason: str) -> None:
-    """Save the run at its next step boundary, or at this one; safe in signal handlers."""
-    reasons = [*filter(None, run.save_reasons.split(", "))]
-    if reason not in reasons:
-        run.save_reasons = ", ".join([*reasons, reason])
-    run.plan.wake()
-
-
-def save_if_requested(run: Run) -> None:
+def save_if_requested(run: EngineRun) -> None:
     """Save if a save was requested or the run ends here; called at the end of a boundary.
 
     After the last step of an epoch, the save waits for the end of the epoch, which follows.
     """
-    saver = run.saver
+    saver = run.find_part(Saver)
     if saver is None:
         run.save_reasons = ""
         return
@@ -61,7 +54,7 @@ def save_if_requested(run: Run) -> None:
         run.save_reasons = ""  # the run leaves this state
         return
     if run.stop_reason and saver.saved_at != _position(run):
-        request_save(run, END_REASON)
+        run.request_save(END_REASON)
     ends_epoch_next = (
         run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
     )
@@ -101,7 +94,7 @@ class Saver:
         self,
         folder: Path | None,
         *,
-        name: Callable[[Run], str],
+        name: Callable[[EngineRun], str],
         keep_last: int | None = 1,
         keep_best: int = 1,
         is_strict: bool = False,
@@ -126,7 +119,7 @@ class Saver:
         self._job: _WriteJob | None = None
         self._has_warned = self._has_checked = False
 
-    def check_can_save(self, run: Run) -> None:
+    def check_can_save(self, run: EngineRun) -> None:
         """Serialize the state once, so that a part that cannot be saved fails early; log its size.
 
         Raises:
@@ -147,7 +140,7 @@ class Saver:
                 name,
             )
 
-    def save(self, run: Run, reason: str) -> None:
+    def save(self, run: EngineRun, reason: str) -> None:
         """Take a snapshot now and start to write it; waits for the one before.
 
         A run that has diverged is not saved.
@@ -172,7 +165,7 @@ class Saver:
             self._job = job
             job.thread.start()
 
-    def report_finished_write(self, run: Run) -> None:
+    def report_finished_write(self, run: EngineRun) -> None:
         """Report a checkpoint that has been written to record and hooks.
 
         Raises:
@@ -191,22 +184,23 @@ class Saver:
         run.writer.event("checkpoint_saved", step=job.step, name=job.path.name, reason=job.reason)
         run.fire("checkpoint_saved", job.path)
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: EngineRun) -> None:
         """Wait for the checkpoint that is being written; called at the end of the run."""
         with run.clock.times.measuring(SAVING):
             self._wait(run)
 
-    def _has_diverged(self, run: Run) -> bool:
+    def _has_diverged(self, run: EngineRun) -> bool:
         """Whether the run has diverged; logs that once."""
-        if run.watch is None:
+        watch = run.find_part(NonfiniteWatch)
+        if watch is None:
             return False
-        run.watch.check_now(run)
-        if run.watch.has_diverged and not self._has_warned:
+        watch.check_now(run)
+        if watch.has_diverged and not self._has_warned:
             self._has_warned = True
             logger.info("step %d is not saved: its updates were left out", run.step)
-        return run.watch.has_diverged
+        return watch.has_diverged
 
-    def _wait(self, run: Run) -> None:
+    def _wait(self, run: EngineRun) -> None:
         job = self._job
         if job is None or job.thread is None:
             return
@@ -218,7 +212,12 @@ class Saver:
         self.report_finished_write(run)
 
     def _write(
-        self, job: _WriteJob, taken: SerializedState, name: str, facts: dict[str, Any], run: Run
+        self,
+        job: _WriteJob,
+        taken: SerializedState,
+        name: str,
+        facts: dict[str, Any],
+        run: EngineRun,
     ) -> None:
         """Write a snapshot; runs in a thread and changes nothing in the run."""
         assert self.folder is not None
@@ -245,7 +244,7 @@ class Saver:
             return (f"old checkpoints could not be removed: {error}",)
         return ()
 
-    def _fail(self, run: Run, job: _WriteJob, error: BaseException) -> None:
+    def _fail(self, run: EngineRun, job: _WriteJob, error: BaseException) -> None:
         run.writer.event("checkpoint_failed", step=job.step, message=str(error))
         is_expected = isinstance(error, EpochalError | OSError)
         if self._is_strict or not is_expected or "preempted" in job.reason:
@@ -277,7 +276,7 @@ class Saver:
             logger.info("%s; %s free", what, format_bytes(free))
 
 
-def build_manifest_facts(run: Run, reason: str) -> dict[str, Any]:
+def build_manifest_facts(run: EngineRun, reason: str) -> dict[str, Any]:
     """The fields of the manifest of a checkpoint at the run's position."""
     facts: dict[str, Any] = {
         "step": run.step,
@@ -292,7 +291,7 @@ def build_manifest_facts(run: Run, reason: str) -> dict[str, Any]:
     return facts | {name: value for name, value in run.facts.items() if name in MANIFEST_FIELDS}
 
 
-def fresh_metrics(run: Run) -> dict[str, float]:
+def fresh_metrics(run: EngineRun) -> dict[str, float]:
     """The metrics that were measured at this step, with these weights."""
     fresh = {split for split, step in run.evaluated_at.items() if step == run.step}
     if "val" in fresh:
@@ -302,7 +301,7 @@ def fresh_metrics(run: Run) -> dict[str, float]:
     return {name: value for name, value in run.latest.items() if name.split("/")[0] in fresh}
 
 
-def _serialize_run(run: Run, *, is_copied: bool = False) -> SerializedState:
+def _serialize_run(run: EngineRun, *, is_copied: bool = False) -> SerializedState:
     """The state of a run, serialized; with ``is_copied``, later steps do not change it."""
     if run.meter.deliver():
         run.events.has_run_user_code = True
@@ -314,7 +313,7 @@ def _size_of(taken: SerializedState) -> int:
     return sum(tensor.nbytes for tensor in taken.tensors.values())
 
 
-def _position(run: Run) -> tuple[int, int, bool]:
+def _position(run: EngineRun) -> tuple[int, int, bool]:
     return run.step, run.epoch, run.is_in_epoch
 
 

@@ -1,50 +1,24 @@
-"""The outcome of a batch, and the checks of the losses and metrics that a task returns."""
+"""Checks of the losses and metrics that a task returns for a batch."""
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn, final
+from typing import TYPE_CHECKING, NoReturn
 
 from torch import Tensor
 
 from epochal.engine.device.move import batch_size
 
 if TYPE_CHECKING:
-    from epochal.engine.interfaces.task import Batch, Output
-    from epochal.engine.measure.sums import Number, Weighted
+    from epochal.engine.interfaces.task import Batch
+    from epochal.engine.measure.sums import Weighted
 
 # The usual types first: isinstance of an abstract class is several times slower.
 _MAPPINGS = (dict, Mapping)
 _NUMBERS = (int, float, numbers.Real)
 
 Fail = Callable[[str, str], NoReturn]  # takes what is wrong and a hint
-
-
-@final
-@dataclass(slots=True)
-class Outcome:
-    """One batch with its output, losses and metrics."""
-
-    batch: Batch
-    """The batch that the model got: moved, cast and after ``pre_batch_forward``."""
-
-    out: Output
-    losses: dict[str, Weighted] = field(default_factory=dict)
-    metrics: dict[str, Weighted] = field(default_factory=dict)
-
-    @property
-    def loss(self) -> Tensor:
-        """The loss to back-propagate."""
-        loss = self.losses["loss"][0]
-        assert isinstance(loss, Tensor)
-        return loss
-
-    @property
-    def count(self) -> Number:
-        """The number of items over which the loss is a mean."""
-        return self.losses["loss"][1]
 
 
 def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:

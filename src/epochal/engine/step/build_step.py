@@ -7,32 +7,32 @@ from typing import TYPE_CHECKING, NoReturn, final
 import torch
 from torch import Tensor
 
-from epochal.engine.events.events import call_listener
 from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
 from epochal.engine.step.debug_losses import check_each_loss
+from epochal.engine.step.task_calls import TaskCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.interfaces.outcome import Outcome
     from epochal.engine.interfaces.task import Batch
-    from epochal.engine.run import Run
-    from epochal.engine.step.batch_outcome import Outcome
+    from epochal.engine.run.engine_run import EngineRun
 
     TakeStep = Callable[[Microbatches], object]
-    Update = Callable[[Run, Microbatches], object]
+    Update = Callable[[EngineRun, Microbatches], object]
     TrainBatch = Callable[[Batch], Outcome]
     FinishBatch = Callable[[Outcome], None]
 
 
-def build_step(run: Run, take_step: TakeStep) -> TakeStep:
+def build_step(run: EngineRun, take_step: TakeStep) -> TakeStep:
     """The step of the loop: an update, then the learning rate of the next step.
 
     Args:
         run: With a bound updater.
         take_step: Takes one optimizer step from microbatches.
     """
-    rate = run.updater.rate
+    rate = run.rate
     if not rate.is_moved_by_steps:
         return take_step
 
@@ -53,8 +53,12 @@ class BatchFunctions:
         run: Its current listeners, metrics and task calls are used.
     """
 
-    def __init__(self, run: Run) -> None:
-        train = check_each_loss(run, run.calls.train) if run.is_debug else run.calls.train
+    def __init__(self, run: EngineRun) -> None:
+        train = (
+            check_each_loss(run, run.part(TaskCalls).train)
+            if run.is_debug
+            else run.part(TaskCalls).train
+        )
         self.train = _with_batch_start(run, train)
         """Moves a batch and computes its losses."""
 
@@ -76,8 +80,8 @@ def unprepared_step(*_: object) -> NoReturn:
     raise AssertionError("the run was not prepared to train")
 
 
-def _build_report(run: Run) -> FinishBatch:
-    calls, meter = run.calls, run.meter
+def _build_report(run: EngineRun) -> FinishBatch:
+    calls, meter = run.part(TaskCalls), run.meter
     has_extra, add = calls.has_extra_metrics, meter.add
 
     def report(outcome: Outcome) -> None:
@@ -92,7 +96,7 @@ def _build_report(run: Run) -> FinishBatch:
     return report
 
 
-def _build_measure(run: Run) -> FinishBatch:
+def _build_measure(run: EngineRun) -> FinishBatch:
     metrics = tuple(run.train_metrics.values())
 
     def measure(outcome: Outcome) -> None:
@@ -111,20 +115,20 @@ def _chain(first: FinishBatch, second: FinishBatch) -> FinishBatch:
     return both
 
 
-def _with_batch_start(run: Run, train: TrainBatch) -> TrainBatch:
+def _with_batch_start(run: EngineRun, train: TrainBatch) -> TrainBatch:
     listeners = run.events.listeners("batch_start", "train")
     if not listeners:
         return train
 
     def notify_and_train(batch: Batch) -> Outcome:
         for listener in listeners:
-            call_listener(listener, run, "train", run.batch_index, batch)
+            run.events.call(listener, run, "train", run.batch_index, batch)
         return train(batch)
 
     return notify_and_train
 
 
-def _with_batch_end(run: Run, finish: FinishBatch) -> FinishBatch:
+def _with_batch_end(run: EngineRun, finish: FinishBatch) -> FinishBatch:
     listeners = run.events.listeners("batch_end", "train")
     if not listeners:
         return finish
@@ -132,6 +136,6 @@ def _with_batch_end(run: Run, finish: FinishBatch) -> FinishBatch:
     def finish_and_notify(outcome: Outcome) -> None:
         finish(outcome)
         for listener in listeners:
-            call_listener(listener, run, "train", run.batch_index, outcome.batch, outcome.out)
+            run.events.call(listener, run, "train", run.batch_index, outcome.batch, outcome.out)
 
     return finish_and_notify

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from epochal.engine.step.loss import TOTAL_LOSS
-from epochal.engine.step.loss_inputs import find_by_path, known_names
+from epochal.engine.loss.loss import TOTAL_LOSS
+from epochal.engine.loss.loss_inputs import find_by_path, known_names
+from epochal.engine.step.updater import Updater
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
+    from epochal.engine.interfaces.outcome import Outcome
     from epochal.engine.interfaces.task import Batch
-    from epochal.engine.run import Run
-    from epochal.engine.step.batch_outcome import Outcome
-    from epochal.engine.step.build_step import TrainBatch
+    from epochal.engine.run.engine_run import EngineRun, TrainBatch
 
 logger = logging.getLogger(__name__)
 
 _MAX_SHOWN = 5
 
 
-def check_each_loss(run: Run, train: TrainBatch) -> TrainBatch:
+def check_each_loss(run: EngineRun, train: TrainBatch) -> TrainBatch:
     """A function that calls ``train`` and then checks the gradient of each named loss.
 
     A loss whose backward pass fails raises an error with its name. The first time that a loss or
@@ -49,13 +49,13 @@ def check_each_loss(run: Run, train: TrainBatch) -> TrainBatch:
     return train_and_check
 
 
-def _find_problem(run: Run, name: str, outcome: Outcome) -> str:
+def _find_problem(run: EngineRun, name: str, outcome: Outcome) -> str:
     """A description of what is wrong with one loss; empty if nothing is."""
     value = outcome.losses[name][0]
     if not isinstance(value, Tensor) or not value.requires_grad:
         return ""
     named = {id(one): path for path, one in run.model.named_parameters()}
-    parameters = [one for one in run.updater.parameters if one.requires_grad]
+    parameters = [one for one in run.part(Updater).parameters if one.requires_grad]
     try:
         found: tuple[Tensor | None, ...] = torch.autograd.grad(
             value, parameters, retain_graph=True, allow_unused=True
@@ -76,7 +76,7 @@ def _find_problem(run: Run, name: str, outcome: Outcome) -> str:
     return f"loss {name!r} is {float(value.detach())}{gradient}; {_describe(run, name, outcome)}"
 
 
-def _describe(run: Run, name: str, outcome: Outcome) -> str:
+def _describe(run: EngineRun, name: str, outcome: Outcome) -> str:
     """Epoch, batch, and the ranges of the tensors in output and batch."""
     place = f"in epoch {run.epoch_number}, batch {run.batch_index + 1}"
     parts = [f"its value is {float(torch.as_tensor(outcome.losses[name][0]).detach())}"]

@@ -15,12 +15,12 @@ from epochal.engine.device.move import batch_size
 from epochal.engine.feed.split_batch import UnsplittableError, split_batches
 from epochal.engine.snapshot.snapshot import Snapshot
 from epochal.engine.snapshot.state_tensors import find_state_tensors
-from epochal.engine.step.updater import ClosureUpdater
+from epochal.engine.step.updater import ClosureUpdater, Updater
 from epochal.errors import ConfigError, DataError, Problem
 
 if TYPE_CHECKING:
     from epochal.engine.feed.feed import Microbatches
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import Update
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _CHOICE = "microbatch"
 _UPDATED = ("optim.", "average.")  # what only an update changes
 
 
-def wrap_microbatching(run: Run, update: Update) -> Update:
+def wrap_microbatching(run: EngineRun, update: Update) -> Update:
     """An update that splits batches as ``engine.microbatch`` says.
 
     Raises:
@@ -42,7 +42,7 @@ def wrap_microbatching(run: Run, update: Update) -> Update:
     size = run.options.engine.microbatch
     if size is None:
         return update
-    if size == "auto" and isinstance(run.updater, ClosureUpdater):
+    if size == "auto" and isinstance(run.part(Updater), ClosureUpdater):
         name = type(run.optimizer).__name__
         what = f"{name} evaluates the loss several times per step, so no size can be found"
         raise ConfigError(Problem(_KEY, what, hint="write a number of samples"))
@@ -70,18 +70,18 @@ class MicrobatchedUpdate:
         self._has_warned = False
         self._is_updating = False  # then nothing can be restored any more
 
-    def __call__(self, run: Run, microbatches: Microbatches) -> None:
+    def __call__(self, run: EngineRun, microbatches: Microbatches) -> None:
         """Take one step; undo and repeat it if memory runs out."""
         if self._left:
             self._take_with_oom_retry(run, microbatches)
         else:
             self.take_once(run, microbatches)
 
-    def take_once(self, run: Run, microbatches: Microbatches) -> None:
+    def take_once(self, run: EngineRun, microbatches: Microbatches) -> None:
         """Take one step, without a retry."""
         self._update(run, self._split(run, microbatches))
 
-    def _split(self, run: Run, microbatches: Microbatches) -> Microbatches:
+    def _split(self, run: EngineRun, microbatches: Microbatches) -> Microbatches:
         # In run.choices, so that a resumed run has it once its state is restored.
         most: Any = self._most or run.choices.get(_CHOICE)
         if most is None:
@@ -98,7 +98,7 @@ class MicrobatchedUpdate:
             _warn_of_batchnorm(run, most)
         return chunks
 
-    def _take_with_oom_retry(self, run: Run, microbatches: Microbatches) -> None:
+    def _take_with_oom_retry(self, run: EngineRun, microbatches: Microbatches) -> None:
         snapshot, self._is_updating = _take_snapshot(run), False
         optimizer = run.optimizer
         hook = None if optimizer is None else optimizer.register_step_pre_hook(self._note_update)
@@ -122,7 +122,7 @@ class MicrobatchedUpdate:
     def _note_update(self, *_: object) -> None:
         self._is_updating = True
 
-    def _try_step(self, run: Run, microbatches: Microbatches) -> bool:
+    def _try_step(self, run: EngineRun, microbatches: Microbatches) -> bool:
         """Whether a step could be taken; if not, sets smaller microbatches for the next try.
 
         A function of its own, so that the exception and its memory are freed on return.
@@ -154,7 +154,7 @@ def _why_not_halved(microbatches: Microbatches, largest: int, *, is_updating: bo
     return ""
 
 
-def _take_snapshot(run: Run) -> Snapshot:
+def _take_snapshot(run: EngineRun) -> Snapshot:
     """What a step changes before it updates the weights."""
     tensors = {
         name: tensor
@@ -175,7 +175,7 @@ def _restore_metric(metric: object, attributes: dict[str, Any]) -> None:
     vars(metric).update(copy.deepcopy(attributes))
 
 
-def _warn_of_batchnorm(run: Run, most: int) -> None:
+def _warn_of_batchnorm(run: EngineRun, most: int) -> None:
     norms = (one for one in run.model.modules() if getattr(one, "track_running_stats", False))
     norm = next(norms, None)
     if norm is not None:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.interfaces.outcome import Outcome
     from epochal.engine.measure.sums import Number
     from epochal.engine.optim.multi_optimizer import Member, Optimizers
-    from epochal.engine.run import Run
-    from epochal.engine.step.batch_outcome import Outcome
+    from epochal.engine.run.engine_run import EngineRun
 
 
 @final
@@ -34,7 +34,7 @@ class MultiOptimizerUpdater(Updater):
     is_capturable = True  # kind_of distinguishes steps with different optimizers
 
     @override
-    def bind(self, run: Run) -> None:
+    def bind(self, run: EngineRun) -> None:
         super().bind(run)
         optimizer: Any = self.optimizer
         self._optimizers: Optimizers = optimizer
@@ -51,7 +51,7 @@ class MultiOptimizerUpdater(Updater):
         return tuple([(step + 1) % one.options.every == 0 for one in self._optimizers.members])
 
     @override
-    def update(self, run: Run, microbatches: Microbatches) -> None:
+    def update(self, run: EngineRun, microbatches: Microbatches) -> None:
         if self.guard is not None:
             self.guard.save_buffers()
         self._optimizers.choose_due(run.step)
@@ -59,15 +59,15 @@ class MultiOptimizerUpdater(Updater):
         self._firsts, self._totals = {}, {}
         for index, batch in enumerate(microbatches):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
-            outcome = run.train_batch(batch)
+            outcome = run.train_function(batch)
             if index == 0:
                 self.zero_grad()
             self._backward_losses(run, outcome, is_only=last == 0)
             if index == last:
                 self.apply(run)
-            run.finish_batch(outcome)
+            run.finish_function(outcome)
 
-    def _backward_losses(self, run: Run, outcome: Outcome, *, is_only: bool) -> None:
+    def _backward_losses(self, run: EngineRun, outcome: Outcome, *, is_only: bool) -> None:
         """Add the gradient of each loss to the parameters of its optimizers."""
         due: dict[str, list[Member]] = {}
         for member in self._optimizers.due:
@@ -112,7 +112,9 @@ class MultiOptimizerUpdater(Updater):
             self.noise.add_to(gradients)
 
 
-def _find_loss(run: Run, outcome: Outcome, name: str, member: Member) -> tuple[Tensor, Number]:
+def _find_loss(
+    run: EngineRun, outcome: Outcome, name: str, member: Member
+) -> tuple[Tensor, Number]:
     where = f"{type(run.task).__name__}.batch_loss"
     found: Mapping[str, Any] = outcome.losses
     if name not in found:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam
 
-from epochal.engine.measure.variables import LOSS_SCALE
 from epochal.engine.optim.multi_optimizer import list_optimizers
+from epochal.engine.run.variables import LOSS_SCALE
 from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 from epochal.errors import ConfigError, Problem
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 # As in torch.amp.GradScaler.
@@ -148,7 +148,7 @@ class NonfiniteGuard:
         """The current factor of the losses."""
         return self._scale
 
-    def report(self, run: Run) -> None:
+    def report(self, run: EngineRun) -> None:
         """Add to the means of the run whether the update was skipped."""
         run.meter.add_one("skipped", self.skipped, 1)
 
@@ -175,7 +175,7 @@ class NonfiniteGuard:
             torch._amp_foreach_non_finite_check_and_unscale_(group, self.skipped, inverse)
 
 
-def build_guard(run: Run, optimizer: Optimizer) -> NonfiniteGuard | None:
+def build_guard(run: EngineRun, optimizer: Optimizer) -> NonfiniteGuard | None:
     """The guard that the options of a run need; None if gradients need no check."""
     action = run.options.engine.on_nonfinite
     if action == "warn" and not run.precision.is_scaled:
@@ -190,13 +190,13 @@ def build_guard(run: Run, optimizer: Optimizer) -> NonfiniteGuard | None:
         buffers=() if action == "warn" else run.model.buffers(),
     )
     if guard.keeps_history:
-        run.watch = NonfiniteWatch(run, guard.history)
+        run.set_part(NonfiniteWatch, NonfiniteWatch(run, guard.history))
     if guard.is_scaled:
         run.variables[LOSS_SCALE] = guard.read_scale
     return guard
 
 
-def refuse_guard(run: Run, optimizer: Optimizer) -> None:
+def refuse_guard(run: EngineRun, optimizer: Optimizer) -> None:
     """Refuse options that skip updates, for an optimizer that evaluates the loss itself.
 
     Raises:
@@ -212,7 +212,7 @@ def refuse_guard(run: Run, optimizer: Optimizer) -> None:
         raise ConfigError(Problem("engine.precision", what, hint=hint))
 
 
-def describe_guard_cost(guard: NonfiniteGuard | None, run: Run) -> str:
+def describe_guard_cost(guard: NonfiniteGuard | None, run: EngineRun) -> str:
     """What the guard costs in every step, for the log; empty if it costs nothing."""
     if guard is None or not guard.syncs_each_step:
         return ""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
-from weakref import ref
 
 from epochal.engine.interfaces.every import Every
 from epochal.engine.measure.device_sums import AsyncCopy
-from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
+from epochal.engine.run.engine_run import BadStep
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 logger = logging.getLogger(__name__)
@@ -32,16 +30,6 @@ _MAX_SHOWN = 8
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class BadStep:
-    """A step, and the batches of its epoch that it used."""
-
-    step: int
-    epoch: int
-    batches: range
-
-
-@final
 class NonfiniteWatch:
     """Reads the history of a guard every few steps, at the end of each epoch, and before a save.
 
@@ -50,7 +38,7 @@ class NonfiniteWatch:
         history: One bit for each of the latest steps, the last one lowest.
     """
 
-    def __init__(self, run: Run, history: Tensor) -> None:
+    def __init__(self, run: EngineRun, history: Tensor) -> None:
         self.has_diverged = False
         """Whether all further updates are known to be skipped."""
 
@@ -60,7 +48,7 @@ class NonfiniteWatch:
         every = _SELDOM if run.options.engine.on_nonfinite == "skip" else _SOON
         run.plan.add_period("watch gradients", every, self.request_check, priority=_FIRST)
 
-    def request_check(self, run: Run) -> None:
+    def request_check(self, run: EngineRun) -> None:
         """Check the steps since the last check; on a device the answer comes one step later."""
         steps = self._recent_steps(run)
         if not run.meter.is_async:
@@ -71,25 +59,25 @@ class NonfiniteWatch:
             dict, lambda _: self._handle_bad_steps(run, steps, int(history.read()[0]))
         )
 
-    def check_now(self, run: Run) -> None:
+    def check_now(self, run: EngineRun) -> None:
         """Check all steps until now; waits for the device."""
         run.meter.deliver()
         if run.step > self._seen_step:
             self._handle_bad_steps(run, self._recent_steps(run), int(self._history))
 
-    def restart(self, run: Run) -> None:
+    def restart(self, run: EngineRun) -> None:
         """Watch from the current step on, after a rollback."""
         self.has_diverged = False
         self._seen_step = run.step
 
-    def _recent_steps(self, run: Run) -> list[BadStep]:
+    def _recent_steps(self, run: EngineRun) -> list[BadStep]:
         """The steps since the last check, the latest first; all are in this epoch."""
         count = min(run.step - self._seen_step, _BITS)
         self._seen_step = run.step
         steps = enumerate(run.feed.latest_steps(count))
         return [BadStep(run.step - back, run.epoch, batches) for back, batches in steps]
 
-    def _handle_bad_steps(self, run: Run, steps: list[BadStep], bits: int) -> None:
+    def _handle_bad_steps(self, run: EngineRun, steps: list[BadStep], bits: int) -> None:
         bad = [place for back, place in enumerate(steps) if bits >> back & 1]
         if not bad or self.has_diverged:
             return
@@ -106,7 +94,7 @@ class NonfiniteWatch:
         else:
             report_divergence(run, bad[-1].step)
 
-    def _report(self, run: Run, place: BadStep, *, is_shown: bool) -> None:
+    def _report(self, run: EngineRun, place: BadStep, *, is_shown: bool) -> None:
         self._num_reported += 1
         if self._num_reported > _MAX_REPORTED:
             return
@@ -122,7 +110,7 @@ class NonfiniteWatch:
             )
 
 
-def report_divergence(run: Run, step: int) -> None:
+def report_divergence(run: EngineRun, step: int) -> None:
     """Log which step diverged, and stop the run."""
     logger.error(
         "the gradient of step %d is not finite: the run ends with the weights before "
@@ -132,7 +120,7 @@ def report_divergence(run: Run, step: int) -> None:
     stop_diverged(run)
 
 
-def stop_diverged(run: Run) -> None:
+def stop_diverged(run: EngineRun) -> None:
     """Stop a run as diverged, unless it was interrupted."""
     if run.stop_status != "interrupted":
         run.stop_reason = ""  # a limit does not count if its last steps changed nothing
@@ -160,35 +148,3 @@ def _list(values: list[Any]) -> str:
     text = ", ".join(map(str, values[:_MAX_SHOWN]))
     more = len(values) - _MAX_SHOWN
     return f"{text} and {more} more" if more > 0 else text
-
-
-@final
-class NonfiniteLossWarner:
-    """Warns once of losses that are not finite, when their means are read.
-
-    Args:
-        run: The warning names its step.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = ref(run)  # the meter of the run holds this object
-        self._warned: set[bool] = set()
-
-    def __call__(self, name: str, mean: float) -> None:
-        """Warn of the first loss that is not finite, and of the first one of an empty batch."""
-        is_empty = name == EMPTY_BATCH_LOSS
-        if is_empty in self._warned or "loss" not in name:
-            return
-        self._warned.add(is_empty)
-        run = self._run()
-        assert run is not None, "its meter is in use"
-        if run.updater.guard is not None:
-            what = "such updates are skipped; train/skipped is their share"
-        elif is_empty:
-            what = "its gradient may be so too; divide by count.clamp(min=1)"
-        else:
-            what = (
-                "the run continues, but will hardly learn; "
-                "try a smaller optim.lr, or optim.clip=1.0"
-            )
-        logger.warning("train/%s is %s since about step %d: %s", name, mean, run.step, what)

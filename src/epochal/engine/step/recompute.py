@@ -17,14 +17,14 @@ from epochal.errors import ConfigError, Problem, nearest_few
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 logger = logging.getLogger(__name__)
 
 _KEY = "engine.recompute"
 
 
-def enable_recompute(run: Run) -> None:
+def enable_recompute(run: EngineRun) -> None:
     """Recompute the modules of ``engine.recompute`` until the run is torn down.
 
     Raises:

@@ -10,15 +10,16 @@ import torch
 
 from epochal.engine.device.move import choose_mover, keep_batch
 from epochal.engine.interfaces.binding import bind_by_name, parameter_names
+from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.optim.multi_optimizer import Optimizers, add_total_loss
-from epochal.engine.step.batch_outcome import Outcome, check_losses, check_metrics, check_number
+from epochal.engine.step.batch_outcome import check_losses, check_metrics, check_number
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:
     from epochal.engine.device.precision import Autocast
     from epochal.engine.interfaces.task import Batch, Output
     from epochal.engine.measure.meter import Meter
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
     _Computed = tuple[Batch, Output, Any, Any]  # the last two are unchecked values of the task
     Compute = Callable[[Batch], _Computed]
@@ -39,7 +40,7 @@ class TaskCalls:
         run: Its current task and model are used; make new calls after a change.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineRun) -> None:
         self._run = run
         self._model = run.model
         channels_last = run.options.engine.channels_last
@@ -196,7 +197,7 @@ class TaskCalls:
         return method
 
 
-def _missing(run: Run, name: str) -> Callable[..., NoReturn]:
+def _missing(run: EngineRun, name: str) -> Callable[..., NoReturn]:
     what, hint = "the task has no such method", f"write def {name}(self, ...) in the task"
     if name == "batch_loss":
         hint += ", or a section loss"
@@ -211,7 +212,7 @@ def _with_autocast(autocast: Autocast, compute: _Compute) -> _Compute:
     return compute_within
 
 
-def _fail(run: Run, method: str, what: str, hint: str) -> NoReturn:
+def _fail(run: EngineRun, method: str, what: str, hint: str) -> NoReturn:
     owner = f"{type(run.task).__name__}.{method}" if method else "loss"
     raise TaskError(
         f"{owner}: {what}\n"

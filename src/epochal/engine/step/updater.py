@@ -22,16 +22,17 @@ from epochal.engine.step.nonfinite_guard import (
     describe_guard_cost,
     refuse_guard,
 )
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.interfaces.average import Average
+    from epochal.engine.interfaces.outcome import Outcome
     from epochal.engine.measure.sums import Number
-    from epochal.engine.optim.average import Average
-    from epochal.engine.run import Run
-    from epochal.engine.step.batch_outcome import Outcome
+    from epochal.engine.run.engine_run import EngineRun
 
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Updater:
 
     average: Average | None = None
 
-    def bind(self, run: Run) -> None:
+    def bind(self, run: EngineRun) -> None:
         """Read optimizer and options of the run; called before its first step and after changes.
 
         A run without an optimizer has a runner with its own optimizers.
@@ -81,7 +82,7 @@ class Updater:
         self.optimizer = run.optimizer
         self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
         self._read_parameters()
-        self.rate = run.course.find_rate(run)
+        self.rate = run.rate = run.course.find_rate(run)
         self._bind_guard(run)
         self._model = run.model
         if run.average is not None and self.average is not run.average:
@@ -97,7 +98,7 @@ class Updater:
             or type(self).finish_gradients is not Updater.finish_gradients
         )
 
-    def _bind_guard(self, run: Run) -> None:
+    def _bind_guard(self, run: EngineRun) -> None:
         if self.guard is None:
             self.guard = build_guard(run, self.optimizer)
         else:
@@ -105,11 +106,11 @@ class Updater:
         if self.cost_note(run):
             logger.info("%s", self.cost_note(run))
 
-    def cost_note(self, run: Run) -> str:
+    def cost_note(self, run: EngineRun) -> str:
         """What the options of the run cost in every step, for the log; empty if nothing."""
         return describe_guard_cost(self.guard, run)
 
-    def update(self, run: Run, microbatches: Microbatches) -> None:
+    def update(self, run: EngineRun, microbatches: Microbatches) -> None:
         """Take one step: forward and backward of every microbatch, then the update."""
         if self.guard is not None:
             self.guard.save_buffers()
@@ -117,11 +118,11 @@ class Updater:
             self._accumulate(run, microbatches)
             return
         run.batch_index = run.feed.position
-        outcome = run.train_batch(microbatches[0])
+        outcome = run.train_function(microbatches[0])
         self.zero_grad()
         self.backward(outcome.loss)
         self.apply(run)
-        run.finish_batch(outcome)
+        run.finish_function(outcome)
 
     def zero_grad(self) -> None:
         """Clear the gradients; also registers parameters that were added to the optimizer."""
@@ -142,7 +143,7 @@ class Updater:
             loss = self.guard.scale(loss)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
 
-    def apply(self, run: Run, total: Number | None = None) -> None:
+    def apply(self, run: EngineRun, total: Number | None = None) -> None:
         """Divide the gradients by ``total`` items and update the weights."""
         if self._is_plain and total is None:
             self.optimizer.step()
@@ -183,7 +184,7 @@ class Updater:
         tensors = {} if self.guard is None else self.guard.state_tensors()
         return tensors if self.noise is None else {**tensors, "noise": self.noise.count}
 
-    def _finish_step(self, run: Run) -> None:
+    def _finish_step(self, run: EngineRun) -> None:
         skipped = None if self.guard is None else self.guard.skipped
         if self.average is not None and self.average.every is None:
             self.average.update(skipped)
@@ -191,13 +192,13 @@ class Updater:
             count = 1 if skipped is None else 1 - skipped
             run.meter.add_one("grad_norm", self.grad_norm, count)
 
-    def _accumulate(self, run: Run, microbatches: Microbatches) -> None:
+    def _accumulate(self, run: EngineRun, microbatches: Microbatches) -> None:
         total: Number = 0
         first: Number = 1
         last = len(microbatches) - 1
         for index, batch in enumerate(microbatches):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
-            outcome = run.train_batch(batch)
+            outcome = run.train_function(batch)
             if index == 0:
                 self.zero_grad()
                 first = one_if_zero(outcome.count)
@@ -207,7 +208,7 @@ class Updater:
             total = total + share
             if index == last:
                 self.apply(run, total)
-            run.finish_batch(outcome)
+            run.finish_function(outcome)
 
     def _read_parameters(self) -> None:
         groups = self.optimizer.param_groups
@@ -234,21 +235,21 @@ class ClosureUpdater(Updater):
     """
 
     @override
-    def _bind_guard(self, run: Run) -> None:
+    def _bind_guard(self, run: EngineRun) -> None:
         refuse_guard(run, self.optimizer)
         if self.noise is not None:
             what = f"{type(self.optimizer).__name__} needs exact gradients for its line search"
             raise ConfigError(Problem("optim.noise", what, hint="remove it"))
 
     @override
-    def update(self, run: Run, microbatches: Microbatches) -> None:
+    def update(self, run: EngineRun, microbatches: Microbatches) -> None:
         first: list[Outcome] = []
 
         def forward(index: int) -> Outcome:
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
             if len(first) > index:
-                return run.calls.train(microbatches[index])
-            first.append(run.train_batch(microbatches[index]))
+                return run.part(TaskCalls).train(microbatches[index])
+            first.append(run.train_function(microbatches[index]))
             return first[index]
 
         def evaluate() -> Tensor:
@@ -264,7 +265,7 @@ class ClosureUpdater(Updater):
         self._finish_step(run)
         for index, outcome in enumerate(first):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
-            run.finish_batch(outcome)
+            run.finish_function(outcome)
 
     def _evaluate(
         self, forward: Callable[[int], Outcome], count: int, device: torch.device
@@ -311,7 +312,7 @@ def choose_updater(optimizer: Optimizer | None) -> Updater:
     return ClosureUpdater() if is_needed else Updater()
 
 
-def warn_of_custom_train_step(run: Run, owner: str) -> None:
+def warn_of_custom_train_step(run: EngineRun, owner: str) -> None:
     """Warn of options that have no effect, or none without the updater, in a custom step."""
     engine = run.options.engine
     needs_updater = {
@@ -326,7 +327,7 @@ def warn_of_custom_train_step(run: Run, owner: str) -> None:
         text = "engine.%s=%s: has no effect, because %s overrides train_step"
         logger.warning(text, key, getattr(engine, key), owner)
     for key in (key for key, is_set in needs_updater.items() if is_set):
-        text = "%s: %s overrides train_step, where it works only through run.updater.update"
+        text = "%s: %s overrides train_step, where it works only through run.part(Updater).update"
         logger.warning(text, key, owner)
 
 
@@ -357,7 +358,7 @@ class GradientNoise:
         self.count.add_(1)
 
 
-def build_gradient_noise(run: Run, previous: GradientNoise | None) -> GradientNoise | None:
+def build_gradient_noise(run: EngineRun, previous: GradientNoise | None) -> GradientNoise | None:
     """The noise of ``optim.noise``; continues the count of the previous one."""
     options = run.options.optim
     if options.noise is None:

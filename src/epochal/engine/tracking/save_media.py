@@ -11,11 +11,11 @@ from epochal.records.folder.media import save_media as save
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 def save_media(
-    run: Run,
+    run: EngineRun,
     name: str,
     data: object,
     *,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.tracking.mirror import Sink
     from epochal.records.folder.media import Media
 
@@ -194,7 +194,7 @@ class Tracker(Hook, ABC):
 
 def describe_trackers(run: Run) -> str:
     """The trackers of a run and their targets, as text; empty if there are none."""
-    trackers = [hook for hook in run.events.hooks if isinstance(hook, Tracker)]
+    trackers = [hook for hook in run.hooks if isinstance(hook, Tracker)]
     return "; ".join(
         f"{type(one).__name__} {_how_often(one)}{one.describe(run.dir)}"
         + ("" if is_installed(one.package) else f" ({one.package} is not installed)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -10,14 +11,17 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
-from epochal.checkpoint.initial_weights import init_weights
+from epochal.checkpoint.weights import init_weights
+from epochal.components.data.folds import split_loader
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm
+from epochal.engine.device.seeding import derive_seed
+from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import HookOptions
 from epochal.engine.interfaces.splits import SPLITS, split_name
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.inputs import check_given_part
 
@@ -27,28 +31,17 @@ if TYPE_CHECKING:
 
     from epochal.config import Node
     from epochal.engine import Metric, Run, Task
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
     from epochal.experiment.config.arguments import Args
-
 
 _PLACED = "_splits_with_loaders_from_the_experiment"
 Part = Any  # an object of the user's class
 Prepare = Callable[["Args"], Part] | None
+logger = logging.getLogger(__name__)
 
 
-def build_task(assembly: Assembly, prepare: Prepare) -> Task:
-    """The task: given, prepared, or what the section ``task`` describes."""
-    task: Task = _build_part(assembly, "task", prepare)
-    return task
-
-
-def build_model(assembly: Assembly, prepare: Prepare) -> nn.Module:
-    """The model: given, prepared, or what the section ``model`` describes."""
-    model: nn.Module = _build_part(assembly, "model", prepare)
-    return model
-
-
-def _build_part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
+def build_part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
+    """The task or the model: given, prepared, or what its section describes."""
     given = assembly.given.parts.get(section)
     if given is not None:
         return given
@@ -208,11 +201,7 @@ def build_loss(assembly: Assembly) -> Loss | None:
 
 
 def require_loss_parameters(loss: Loss | None, optimizer: Optimizer) -> None:
-    """Refuse a loss whose parameters the optimizer does not have.
-
-    Raises:
-        ConfigError: With the name of one.
-    """
+    """Refuse a loss whose parameters the optimizer does not have."""
     groups = optimizer.param_groups
     known = {id(parameter) for group in groups for parameter in group["params"]}
     for name, parameter in loss.trained_parameters().items() if loss is not None else ():
@@ -234,3 +223,32 @@ def _build_term(assembly: Assembly, path: str, name: str, node: Node) -> LossTer
         key=path,
         place=node.place,
     )
+
+
+def set_fold_loaders(assembly: Assembly, task: Task) -> None:
+    """Replace a task's loaders by those of a fold, if the config sets ``train.folds``.
+
+    Without ``train.fold``, as in a plan, it is the first fold.
+    """
+    train = assembly.args.train
+    loader = None if train.folds is None else read_task_attribute(task, "train_loader")
+    if loader is None:
+        return  # no folds, or an evaluation without training data
+    fold = split_loader(
+        loader,
+        train.fold or 1,
+        train.folds,
+        seed=derive_seed(assembly.seed, "folds"),
+        stratify=train.stratify,
+    )
+    if read_task_attribute(task, "val_loader") is not None:
+        logger.info("val: the fold's held-out data replaces the task's val_loader")
+    for split, part in fold._asdict().items():
+        try:
+            setattr(task, f"{split}_loader", part)
+        except AttributeError as error:
+            what = (
+                f"{type(task).__name__}.{split}_loader cannot be replaced by the loader of a fold"
+            )
+            hint = "set it in __init__ as an attribute, not as a property"
+            raise ConfigError(Problem("train.folds", what, hint=hint)) from error

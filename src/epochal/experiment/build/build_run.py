@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from epochal.engine import (
-    Environment,
-    Monitor,
-    Options,
-    Parts,
-    Predict,
-    Run,
-    Runner,
-    Test,
-)
+from epochal.engine import Environment, Monitor, Options, Parts, Predict, Runner, Test
+from epochal.engine.create_run import create_run
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.interfaces.options import (
     CheckpointOptions,
@@ -24,17 +17,21 @@ from epochal.engine.interfaces.options import (
 )
 from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.tracking.tracker import is_installed
-from epochal.experiment.build.build_parts import build_loss, model_dtype, require_loss_parameters
-from epochal.experiment.build.build_stages import OptimizerRebuilder, build_stages
+from epochal.experiment.build.build_parts import (
+    build_loss,
+    model_dtype,
+    require_loss_parameters,
+    set_fold_loaders,
+)
+from epochal.experiment.build.build_stages import build_stages, rebuild_optimizer
 from epochal.experiment.build.device import describe_device
-from epochal.experiment.build.folds import set_fold_loaders
 from epochal.experiment.build.optimizer import read_optim_options
-from epochal.experiment.record.recordable import to_recordable
+from epochal.experiment.record.open_record import to_recordable
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
 from epochal.hooks.console import Console
-from epochal.hooks.final_weights import FinalWeights
 from epochal.hooks.recording import Recording
+from epochal.hooks.safetensors_export import FinalWeights
 from epochal.hooks.tensorboard import TensorBoard
 from epochal.hooks.time_report import TimeReport
 
@@ -46,7 +43,8 @@ if TYPE_CHECKING:
 
     from epochal.engine import Metric, Task
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.engine.run.engine_run import EngineRun
+    from epochal.experiment.build.builder import Assembly
     from epochal.experiment.record.open_record import OpenRecord
 
 PartT = TypeVar("PartT")
@@ -81,7 +79,7 @@ class BuildSteps(Protocol):
 
 def build_run(
     steps: BuildSteps, assembly: Assembly, record: OpenRecord, *, is_quiet: bool = False
-) -> tuple[Run, Runner]:
+) -> tuple[EngineRun, Runner]:
     """The run and its runner: all build steps taken in order; nothing runs yet."""
 
     def step(name: str, build: Callable[..., PartT], *parts: object) -> PartT:
@@ -116,12 +114,12 @@ def build_run(
         hooks=hooks if is_quiet else [*_default_hooks(assembly, options, hooks), *hooks],
         monitor=build_monitor(assembly),
         stages=build_stages(assembly),
-        make_optimizer=_build_rebuilder(assembly),
+        make_optimizer=partial(rebuild_optimizer, assembly) if _has_rebuilder(assembly) else None,
     )
     record.add_given(_record_given(assembly, parts))
     if record.resume_point is None:
         record.writer.write_observed(assembly.builder.observed)
-    return Run(parts, options, _build_environment(assembly, record, task)), runner
+    return create_run(parts, options, _build_environment(assembly, record, task)), runner
 
 
 def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
@@ -155,12 +153,11 @@ def _build_section(assembly: Assembly, section: str) -> Any:  # noqa: ANN401 - a
     return given if given is not None or spec is None else assembly.builder.build(spec)
 
 
-def _build_rebuilder(assembly: Assembly) -> OptimizerRebuilder | None:
-    """What builds the optimizer again, if the config alone describes it."""
+def _has_rebuilder(assembly: Assembly) -> bool:
+    """Whether the optimizer can be built again: the config alone describes it."""
     given = assembly.given
     is_described = "optim" in assembly.config.mapping and "optim" not in given.parts
-    is_ours = "build_optimizer" not in given.overridden
-    return OptimizerRebuilder(assembly) if is_described and is_ours else None
+    return is_described and "build_optimizer" not in given.overridden
 
 
 def _needs_loss(runner: Runner, options: Options) -> bool:

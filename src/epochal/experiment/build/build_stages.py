@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 from epochal.check import (
     SECTIONS,
@@ -18,11 +18,14 @@ from epochal.check import (
 from epochal.config import Node, from_plain, parse_condition, parse_duration
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.interfaces.splits import split_name
-from epochal.engine.stages.stage import Plateau, Stage
+from epochal.engine.interfaces.stage import Plateau, Stage
 from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.experiment.build.build_parts import build_split
-from epochal.experiment.build.optimizer import build_optimizer_from, read_optim_options
-from epochal.experiment.build.schedule import build_schedule_from
+from epochal.experiment.build.optimizer import (
+    build_optimizer_from,
+    build_schedule_from,
+    read_optim_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from epochal.config.condition import Condition
     from epochal.engine.interfaces.options import OptimOptions
     from epochal.engine.interfaces.schedule import AnySchedule
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
 
     OptimChange = Mapping[str, Any]  # keys of `optim` with their new values
 
@@ -107,48 +110,36 @@ def _loaders(assembly: Assembly, node: Node | None, path: str) -> dict[str, Call
     return {split_name(split): partial(build, child, split) for split, child in entries.items()}
 
 
-@final
-class OptimizerRebuilder:
-    """Builds the optimizer of the section ``optim`` after some changes.
+def rebuild_optimizer(
+    assembly: Assembly, model: nn.Module, changes: Sequence[OptimChange]
+) -> tuple[Optimizer, OptimOptions]:
+    """The optimizer of the section ``optim`` after some changes, and the section's own options.
 
-    Args:
-        assembly: Must have the task.
+    It has all parameters that need a gradient. The assembly must have the task.
     """
+    node = expand_optimizer(_merge_all(assembly, changes), assembly.builder.registry)
+    with seeded(derive_seed(assembly.seed, "optim")):
+        optimizer = build_optimizer_from(assembly, node, model, assembly.task)
+    return optimizer, read_optim_options(assembly, node)
 
-    def __init__(self, assembly: Assembly) -> None:
-        self._assembly = assembly
 
-    def __call__(
-        self, model: nn.Module, changes: Sequence[OptimChange]
-    ) -> tuple[Optimizer, OptimOptions]:
-        """The optimizer, for all parameters that need a gradient, and the section's own options.
-
-        Raises:
-            ConfigError: A change names a key or an optimizer that does not exist.
-        """
-        assembly = self._assembly
-        node = expand_optimizer(self._merge(changes), assembly.builder.registry)
-        with seeded(derive_seed(assembly.seed, "optim")):
-            optimizer = build_optimizer_from(assembly, node, model, assembly.task)
-        return optimizer, read_optim_options(assembly, node)
-
-    def _merge(self, changes: Sequence[OptimChange]) -> Node:
-        """The section after all changes."""
-        section, known = self._assembly.config.mapping["optim"], SECTIONS["optim"]
-        finder = self._assembly.builder.registry.finder
-        nodes = [from_plain(dict(change), place=Place("a change of optim")) for change in changes]
-        if not has_members(known, section):
-            return _merge(section, nodes, section_signature(known, finder))
-        entries = dict(section.mapping)
-        members = [name for name, child in section.mapping.items() if child.is_mapping]
-        own = member_signature(known, finder)
-        for name in members:
-            parts = [node.mapping[name] for node in nodes if name in node.mapping]
-            entries[name] = _merge(entries[name], parts, own)
-        for node in nodes:
-            entries |= {name: child for name, child in node.mapping.items() if not child.is_mapping}
-            _require_changeable(node, members)
-        return replace(section, value=MappingProxyType(entries))
+def _merge_all(assembly: Assembly, changes: Sequence[OptimChange]) -> Node:
+    """The section after all changes."""
+    section, known = assembly.config.mapping["optim"], SECTIONS["optim"]
+    finder = assembly.builder.registry.finder
+    nodes = [from_plain(dict(change), place=Place("a change of optim")) for change in changes]
+    if not has_members(known, section):
+        return _merge(section, nodes, section_signature(known, finder))
+    entries = dict(section.mapping)
+    members = [name for name, child in section.mapping.items() if child.is_mapping]
+    own = member_signature(known, finder)
+    for name in members:
+        parts = [node.mapping[name] for node in nodes if name in node.mapping]
+        entries[name] = _merge(entries[name], parts, own)
+    for node in nodes:
+        entries |= {name: child for name, child in node.mapping.items() if not child.is_mapping}
+        _require_changeable(node, members)
+    return replace(section, value=MappingProxyType(entries))
 
 
 def _merge(section: Node, changes: Sequence[Node], own: Signature) -> Node:

@@ -1,8 +1,9 @@
-"""Builds components from a checked config, and records what each constructor received."""
+"""Builds components from a checked config; holds it and the parts so far for the build steps."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.check import SECTIONS, Spec, build_arguments, read_spec, section_signature
 from epochal.config import Node, from_plain
 from epochal.engine.interfaces.every import Every
+from epochal.engine.measure.phase_timer import PhaseTimer
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
-from epochal.experiment.record.recordable import to_recordable
+from epochal.experiment.record.open_record import to_recordable
 from epochal.registry import Registry, find_project
 from epochal.registry.factories import ANY_KIND
 from epochal.text.interrupts import deferring_interrupts
@@ -19,16 +21,19 @@ from epochal.text.interrupts import deferring_interrupts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import torch
+
+    from epochal.engine import Task
+    from epochal.engine.loss.loss import Loss
+    from epochal.experiment.config.arguments import Args
+    from epochal.experiment.config.inputs import GivenParts
+
 Component = Any  # an object of the user's class
 
 
 @final
 class Builder:
-    """Turns specs into objects.
-
-    Args:
-        registry: Finds and imports what specs name.
-    """
+    """Turns specs into objects; the registry finds and imports what they name."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -159,3 +164,53 @@ def build(
     node = section if isinstance(section, Node) else from_plain(section, place=Place("build"))
     builder = Builder(Registry(find_project(project_dir or Path.cwd())))
     return builder.build(builder.read(node, kind, kind or "component"))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """The checked config, the builder of components, and the given parts."""
+
+    config: Node
+    """The expanded config."""
+
+    args: Args
+    """The same with attribute access: ``assembly.args.optim.lr``."""
+
+    builder: Builder
+    device: torch.device
+    given: GivenParts
+    task: Task | None = None
+    """None until it is built."""
+
+    loss: Loss | None = None
+    """None until it is built; its parameters are trained too."""
+
+    is_debug: bool = False
+    is_resumed: bool = False
+    """Whether the weights come from a checkpoint and not from ``init_from``."""
+
+    written: Node | None = None
+    """The config without defaults, if there is one."""
+
+    times: PhaseTimer = field(default_factory=PhaseTimer)
+    """Measures how long each phase of the run takes."""
+
+    num_defaults: int = 0
+    source: str = ""
+    """The config file, if there is one."""
+
+    def spec(self, section: str) -> Spec | None:
+        """The spec of a section, if the config has that section."""
+        node = self.config.find(section)
+        return None if node is None else self.builder.read(node, section)
+
+    def options(self, section: str) -> dict[str, Any]:
+        """The values of a section that has only options, by argument name."""
+        return self.builder.read_options(section, self.config.mapping[section])
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        seed: int = self.args.seed
+        return seed

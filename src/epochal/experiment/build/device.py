@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def choose_device(choices: Choices) -> torch.device:
-    """The chosen device, or the first accelerator, or the CPU.
-
-    Raises:
-        ConfigError: The device does not exist on this machine.
-    """
+    """The chosen device, or the first accelerator, or the CPU."""
     name, gpus = choices.get("device"), choices.get("gpus")
     if gpus is not None and name is not None:
         raise _device_error("--gpus", f"given together with --device {name!r}", "keep one of them")

@@ -1,15 +1,23 @@
-"""Builds the optimizers and schedules of a run from their sections."""
+"""Builds the optimizers, in torch's fastest form, and the schedules of a run."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
 from epochal.check import SECTIONS, convert_value, has_members, member_signature, read_spec
+from epochal.config import from_plain
+from epochal.engine import Schedule, TorchSchedule, Warmup
 from epochal.engine.interfaces.options import OptimOptions
-from epochal.engine.interfaces.schedule import OptimizerSchedules
+from epochal.engine.interfaces.schedule import OptimizerSchedules, check_unit
+from epochal.engine.optim.group_rates import read_rate
 from epochal.engine.optim.multi_optimizer import (
     Member,
     MemberOptions,
@@ -25,24 +33,26 @@ from epochal.engine.optim.param_groups import (
     group_parameters,
 )
 from epochal.engine.optim.parameter_selector import ParameterSelector
-from epochal.errors import ConfigError, Problem
-from epochal.experiment.build.fused_optimizer import use_lr_tensors, with_fused_options
-from epochal.experiment.build.schedule import build_schedule, build_schedule_from
-from epochal.experiment.config.check_inputs import OPTIMIZER_HINT
+from epochal.errors import ConfigError, Place, Problem
+from epochal.experiment.config.inputs import OPTIMIZER_HINT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    from torch import nn
-    from torch.optim import Optimizer
 
     from epochal.check import Spec
     from epochal.config import Node
     from epochal.engine import Task
     from epochal.engine.interfaces.schedule import AnySchedule, OneSchedule
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
 
 logger = logging.getLogger(__name__)
+
+_RATES = ("max_lr", "base_lr")
+"""Arguments of torch's schedulers that are learning rates, not factors."""
+
+_FORMS = ("fused", "foreach", "capturable", "differentiable")
+# Fused kernels may not support subclasses of Parameter.
+_PLAIN = (Tensor, nn.Parameter, nn.UninitializedParameter)
 
 
 def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, AnySchedule | None]:
@@ -62,15 +72,7 @@ def build_optimizer(assembly: Assembly, model: nn.Module) -> tuple[Optimizer, An
 def build_optimizer_from(
     assembly: Assembly, node: Node, model: nn.Module, task: Task | None, *, path: str = "optim"
 ) -> Optimizer:
-    """The optimizer of an expanded section ``optim``, for the parameters of a model.
-
-    Args:
-        assembly: Has the builder.
-        node: The section with its defaults, also that of a stage.
-        model: Must be on its device.
-        task: May define groups of parameters.
-        path: The config key of the section.
-    """
+    """The optimizer of an expanded section ``optim``, also that of a stage, for a placed model."""
     if has_members(SECTIONS["optim"], node):
         return build_optimizers(assembly, node, model, path=path)
     spec = assembly.builder.read(node, "optim", path)
@@ -263,3 +265,125 @@ def _elements(spec: Spec, key: str) -> tuple[Node, ...]:
 
 def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
+
+
+def build_schedule(assembly: Assembly, optimizer: Optimizer) -> OneSchedule | None:
+    """The schedule of ``schedule`` for an optimizer, or the given one."""
+    given = assembly.given.parts.get("schedule")
+    if given is not None:
+        is_ready = isinstance(given, Schedule | TorchSchedule | Warmup)
+        schedule: OneSchedule = given if is_ready else TorchSchedule(given)
+        return schedule
+    node = assembly.config.mapping.get("schedule")
+    return None if node is None else build_schedule_from(assembly, node, optimizer)
+
+
+def build_schedule_from(
+    assembly: Assembly, node: Node, optimizer: Optimizer, *, path: str = "schedule"
+) -> OneSchedule:
+    """The schedule of an expanded section ``schedule``, also that of a stage."""
+    spec = assembly.builder.read(node, "schedule", path)
+    factory = assembly.builder.registry.load(spec.factory)
+    is_ours = isinstance(factory, type) and issubclass(factory, Schedule)
+    if not is_ours:
+        spec = _scale_rates(spec, optimizer)
+    made = assembly.builder.build(spec, **({} if is_ours else {"optimizer": optimizer}))
+    options = assembly.builder.options(spec)
+    schedule: Schedule | TorchSchedule = made
+    if isinstance(made, Schedule):
+        check_unit(options["unit"], ("step", "epoch"))
+        made.unit = options["unit"]
+    elif not isinstance(made, TorchSchedule):
+        schedule = TorchSchedule(made, unit=options["unit"])
+    if not options["warmup"]:
+        return schedule
+    return Warmup(schedule, options["warmup"], start=options["warmup_start"])
+
+
+def _scale_rates(spec: Spec, optimizer: Optimizer) -> Spec:
+    """The spec with one rate per group, in the ratio of the group's rate to the default.
+
+    Otherwise torch gives the same rate to all groups.
+    """
+    default = optimizer.defaults.get("lr")
+    rates = [read_rate(group["lr"]) for group in optimizer.param_groups]
+    if default is None or read_rate(default) == 0 or len(set(rates)) < 2:
+        return spec
+    scaled = {
+        name: [rate / read_rate(default) * node.value for rate in rates]
+        for name, node in spec.arguments.items()
+        if name in _RATES and isinstance(node.value, int | float)
+    }
+    nodes = {name: from_plain(values, place=Place("default")) for name, values in scaled.items()}
+    return replace(spec, arguments=MappingProxyType({**spec.arguments, **nodes}))
+
+
+def with_fused_options(
+    spec: Spec, factory: object, parameters: Sequence[Tensor], model: nn.Module
+) -> Spec:
+    """The spec of an optimizer with ``fused`` and ``capturable`` if torch supports them.
+
+    A config that names a form stays unchanged.
+    """
+    if not isinstance(factory, type) or not issubclass(factory, Optimizer) or not parameters:
+        return spec
+    is_chosen = any(_is_chosen(spec, name) for name in _FORMS)
+    forms = () if is_chosen else _forms_for(factory, parameters, model)
+    place = Place("default")
+    chosen = {name: from_plain(True, place=place, layer="default") for name in forms}
+    return replace(spec, arguments=MappingProxyType({**spec.arguments, **chosen}))
+
+
+def use_lr_tensors(optimizer: Optimizer) -> None:
+    """Turn the rates of ``capturable`` or ``fused`` groups on CUDA into tensors there."""
+    for group in optimizer.param_groups:
+        devices = {parameter.device for parameter in group["params"]}
+        is_able = group.get("capturable") or group.get("fused")
+        if len(devices) == 1 and is_able and not isinstance(group["lr"], Tensor):
+            (device,) = devices
+            if device.type == "cuda":
+                group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=device)
+    # Otherwise torch warns about every step that is not captured, which is our choice.
+    optimizer._warned_capturable_if_run_uncaptured = True
+
+
+def _is_chosen(spec: Spec, name: str) -> bool:
+    """Whether a config sets an option to another value than its default."""
+    node, parameter = spec.arguments.get(name), spec.signature.get(name)
+    return node is not None and (parameter is None or node.to_plain() != parameter.default)
+
+
+def _forms_for(
+    kind: type[Optimizer], parameters: Sequence[Tensor], model: nn.Module
+) -> tuple[str, ...]:
+    known = inspect.signature(kind).parameters
+    can_fuse = all(type(one) in _PLAIN and one.is_floating_point() for one in parameters)
+    on_cuda = all(one.device.type == "cuda" for one in parameters)
+    wanted = {
+        "fused": can_fuse and not _has_sparse_gradients(model),
+        "capturable": on_cuda,
+    }
+    forms = tuple(name for name, is_wanted in wanted.items() if is_wanted and name in known)
+    places = {(one.device, one.dtype) for one in parameters}
+    return forms if forms and all(_has_kernel(kind, forms, *place) for place in places) else ()
+
+
+def _has_sparse_gradients(model: nn.Module) -> bool:
+    """Whether a layer, such as an embedding, has sparse gradients, which fused kernels refuse."""
+    return any(getattr(module, "sparse", False) is True for module in model.modules())
+
+
+def _has_kernel(
+    kind: type[Optimizer], forms: Sequence[str], device: torch.device, dtype: torch.dtype
+) -> bool:
+    """Whether torch has such a kernel, found by a step with one number."""
+    parameter = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
+    parameter.grad = torch.zeros_like(parameter)
+    make: Any = kind  # a subclass may have any signature
+    try:
+        optimizer = make([parameter], **dict.fromkeys(forms, True))
+        use_lr_tensors(optimizer)
+        optimizer.step()
+    except Exception:  # the default form works
+        return False
+    return True

@@ -15,12 +15,17 @@ from typing_extensions import override
 from epochal.check import SECTIONS
 from epochal.config import Config, Node, from_plain, load
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
-from epochal.experiment.config.choices import Choices, to_override, to_overrides
-from epochal.text.escape import decode_typed
+from epochal.experiment.config.choices import (
+    Choices,
+    add_choices,
+    add_resume_choices,
+    read_choices,
+    to_override,
+    to_overrides,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
 
 Extend = Callable[[argparse.ArgumentParser], argparse.ArgumentParser | None]
 _MISSING = object()
@@ -188,80 +193,6 @@ def _standard_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_resume_choices(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that resume a run."""
-    parser.add_argument(
-        "--resume",
-        "--ckp",
-        metavar="RUN",
-        help="resume this run; auto: the newest unfinished run of the same config",
-    )
-    add_checkpoint_choices(parser)
-
-
-def add_checkpoint_choices(parser: argparse.ArgumentParser) -> None:
-    """Declare which checkpoint a run resumes from, and whether changes are allowed."""
-    parser.add_argument(
-        "--from",
-        dest="resume_from",
-        metavar="CHECKPOINT",
-        help="checkpoint to resume from: `last` (default), `best`, or a name",
-    )
-    parser.add_argument(
-        "--allow-changed",
-        action="store_true",
-        help="resume even if config, code or data have changed",
-    )
-
-
-def add_device_choice(parser: argparse.ArgumentParser) -> None:
-    """Declare the device, for verbs that build parts."""
-    parser.add_argument(
-        "--device", metavar="D", help="cpu, cuda, cuda:1 or just 1, ... (default: the best one)"
-    )
-
-
-def add_choices(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that belong to one run."""
-    parser.add_argument("--variant", metavar="NAME", help="a variant of the config, or `all`")
-    add_device_choice(parser)
-    parser.add_argument(
-        "--gpus", type=int, metavar="N", help="number of accelerators; 0 is the CPU"
-    )
-    parser.add_argument(
-        "--name", metavar="TAG", help="tag of the run, instead of that in the config"
-    )
-    parser.add_argument(
-        "--desc", metavar="TEXT", help="description, written to the README of the record"
-    )
-    parser.add_argument(
-        "--epochs", type=int, metavar="N", help="train for N epochs, instead of train.for"
-    )
-    parser.add_argument(
-        "--debug",
-        action="store_true",
-        help="one process, all log messages, every loss checked; pdb works",
-    )
-    parser.add_argument("--fast", action="store_true", help="use only three batches of each split")
-    parser.add_argument("--no-file", action="store_true", help="write no record")
-    parser.add_argument(
-        "--user-dir", type=Path, metavar="DIR", help="folder with the project's code"
-    )
-    parser.add_argument(
-        "--allow-python", action="store_true", help="accept .py configs; their code is executed"
-    )
-
-
-def read_choices(parsed: argparse.Namespace) -> Choices:
-    """The choices among parsed options."""
-    names = Choices.__annotations__
-    found = {name: value for name, value in vars(parsed).items() if name in names}
-    for name in ("variant", "name", "desc"):
-        if isinstance(found.get(name), str):
-            found[name] = decode_typed(found[name])
-    return cast("Choices", found)
-
-
 def _parse_dotted(words: list[str]) -> list[str]:
     """``--a.b value``, ``--a.b=value`` and ``a.b=value`` as overrides."""
     overrides, rest = [], iter(words)
@@ -278,9 +209,6 @@ def _parse_dotted(words: list[str]) -> list[str]:
         else:
             raise ConfigError(Problem(word, "not an option and not a key=value", hint="see --help"))
     return overrides
-
-
-_UNTYPED = object()
 
 
 @final
@@ -331,10 +259,10 @@ def read_script_options(
     """The values of ``actions``, split into typed ones and defaults."""
     names = [a.dest for a in actions if a.default is not argparse.SUPPRESS]
     # argparse does not overwrite an existing attribute with a default: this shows what was typed.
-    marked = argparse.Namespace(**dict.fromkeys((a.dest for a in actions), _UNTYPED))
+    marked = argparse.Namespace(**dict.fromkeys((a.dest for a in actions), _MISSING))
     found, _ = parser.parse_known_args(argv, marked)
     typed = {a.dest: getattr(found, a.dest) for a in actions}
-    typed = {name: value for name, value in typed.items() if value is not _UNTYPED}
+    typed = {name: value for name, value in typed.items() if value is not _MISSING}
     usual, _ = parser.parse_known_args(argv)
     defaults = {name: getattr(usual, name) for name in names if name not in typed}
     return ScriptOptions(typed, defaults)

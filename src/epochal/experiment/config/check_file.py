@@ -15,7 +15,7 @@ from epochal.experiment.config.choices import to_overrides
 from epochal.records.secrets import hiding_secrets, iter_config_secrets, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from epochal.check import Default
     from epochal.config import Config, Node
@@ -100,14 +100,7 @@ class FileCheck:
 def check_file(
     path: Path, overrides: Sequence[str], choices: Choices, *, is_plain_too: bool = False
 ) -> FileCheck:
-    """Every mistake of a file and of the variants that were chosen.
-
-    Args:
-        path: The config file.
-        overrides: Changes to it, as typed.
-        choices: What else belongs to the run.
-        is_plain_too: Whether the file is also checked without any variant.
-    """
+    """Every mistake of a file and of the chosen variants; also without any if ``is_plain_too``."""
     try:
         changes = to_overrides(choices, overrides)
         checked = tuple(_check(path, changes, choices, is_plain_too=is_plain_too))
@@ -147,23 +140,19 @@ def find_blocking_problems(choices: Choices, problems: Collection[Problem]) -> t
 def _check(
     path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
 ) -> Iterator[CheckedConfig]:
+    allow_python, chosen = choices.get("allow_python", False), choices.get("variant")
+    configs: Iterable[Config]
+    if chosen == ALL_VARIANTS:
+        found = load_variants(path, overrides=changes, allow_python=allow_python)
+        configs = (
+            one for one in found if is_plain_too or not one.variants or one.variant is not None
+        )
+    else:
+        configs = [load(path, variant=chosen, overrides=changes, allow_python=allow_python)]
     folder = choices.get("user_dir")
     user_dir = None if folder is None else Path(folder)
     registry: Registry | None = None
-    for config in _configs(path, changes, choices, is_plain_too=is_plain_too):
+    for config in configs:
         checked = check_config(drop_sections(config), user_dir=user_dir, like=registry)
         registry = checked.registry
         yield checked
-
-
-def _configs(
-    path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
-) -> Iterator[Config]:
-    allow_python = choices.get("allow_python", False)
-    chosen = choices.get("variant")
-    if chosen != ALL_VARIANTS:
-        yield load(path, variant=chosen, overrides=changes, allow_python=allow_python)
-        return
-    for config in load_variants(path, overrides=changes, allow_python=allow_python):
-        if is_plain_too or not config.variants or config.variant is not None:
-            yield config

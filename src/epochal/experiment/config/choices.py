@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem, suggest
+from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+    import argparse
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 FAST_BATCHES = 3
 
 logger = logging.getLogger(__name__)
+
+_TYPES: Mapping[str, Callable[[str], Any]] = {
+    "N": int,
+    "LR": float,
+    "SHARE": float,
+    "DIR": Path,
+    "FILE": Path,
+}
+"""The type of an option by the placeholder of its value; others are texts."""
+
+_OPTIONS = {
+    "--variant NAME": "a variant of the config, or `all`",
+    "--device D": "cpu, cuda, cuda:1 or just 1, ... (default: the best one)",
+    "--gpus N": "number of accelerators; 0 is the CPU",
+    "--name TAG": "tag of the run, instead of that in the config",
+    "--desc TEXT": "description, written to the README of the record",
+    "--epochs N": "train for N epochs, instead of train.for",
+    "--debug": "one process, all log messages, every loss checked; pdb works",
+    "--fast": "use only three batches of each split",
+    "--no-file": "write no record",
+    "--user-dir DIR": "folder with the project's code",
+    "--allow-python": "accept .py configs; their code is executed",
+}
 
 
 class Choices(TypedDict, total=False):
@@ -72,11 +97,7 @@ class Choices(TypedDict, total=False):
 
 
 def check_choices(choices: Mapping[str, object], *, sections: Iterable[str] = ()) -> None:
-    """Refuse unknown choices, such as misspelt ones.
-
-    Raises:
-        ConfigError: With a suggestion for each one.
-    """
+    """Refuse unknown choices, such as misspelt ones, with a suggestion for each one."""
     known = Choices.__annotations__
     problems = [
         Problem(
@@ -136,3 +157,43 @@ def _refuse_conflicts(choices: Choices, wanted: Mapping[str, object], typed: set
             raise ConfigError(
                 Problem(key, f"set twice: by --{option} and by {key}=...", hint="keep one of them")
             )
+
+
+def add_options(
+    parser: argparse._ActionsContainer, texts: Mapping[str, str], **defaults: object
+) -> None:
+    """Declare options such as ``--steps N`` with their help texts; flags have no placeholder."""
+    for words, text in texts.items():
+        name, _, metavar = words.partition(" ")
+        if not metavar:
+            parser.add_argument(name, action="store_true", help=text)
+            continue
+        default = defaults.get(name.strip("-").replace("-", "_"))
+        kind = _TYPES.get(metavar, str)
+        parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
+
+
+def add_choices(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Declare the options that belong to one run; with ``names`` only these."""
+    chosen = {words: text for words, text in _OPTIONS.items() if words.split()[0] in names}
+    add_options(parser, chosen if names else _OPTIONS)
+
+
+def add_resume_choices(parser: argparse.ArgumentParser, *, has_run: bool = True) -> None:
+    """Declare the options that resume a run, without the run itself if ``has_run`` is false."""
+    if has_run:
+        text = "resume this run; auto: the newest unfinished run of the same config"
+        parser.add_argument("--resume", "--ckp", metavar="RUN", help=text)
+    text = "checkpoint to resume from: `last` (default), `best`, or a name"
+    parser.add_argument("--from", dest="resume_from", metavar="CHECKPOINT", help=text)
+    add_options(parser, {"--allow-changed": "resume even if config, code or data have changed"})
+
+
+def read_choices(parsed: argparse.Namespace) -> Choices:
+    """The choices among parsed options."""
+    names = Choices.__annotations__
+    found = {name: value for name, value in vars(parsed).items() if name in names}
+    for name in ("variant", "name", "desc"):
+        if isinstance(found.get(name), str):
+            found[name] = decode_typed(found[name])
+    return cast("Choices", found)

@@ -13,10 +13,9 @@ from epochal import durable
 from epochal.records.code.code_manifest import get_attempt_dir
 from epochal.records.code.file_selection import SnapshotLimits
 from epochal.records.code.snapshot import CodeSnapshot, SnapshotResult
-from epochal.records.folder.folder import FOLDS_DIR
-from epochal.records.folder.parent import Parent, pop_parent_variable
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
-from epochal.records.machine.repository import read_git_diff
+from epochal.records.folder.folder import FOLDS_DIR, Parent, pop_parent_variable
+from epochal.records.folder.machine import read_git_diff
+from epochal.records.layout.run_folders import EPOCHAL_DIR, make_epochal_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,14 +30,7 @@ _MAX_ABOVE = 8
 
 @final
 class CodeCopy:
-    """The copy of a project's code in a record; an error in it never stops the run.
-
-    Args:
-        options: Whether and how the code is copied.
-        project: The project's folder.
-        run_dir: The folder of the run.
-        attempt: The attempt at the run that it belongs to.
-    """
+    """The copy of a project's code in a record; an error in it never stops the run."""
 
     def __init__(
         self, options: RecordOptions, *, project: Path, run_dir: Path, attempt: int = 0
@@ -128,12 +120,7 @@ def find_home(options: RecordOptions, run_dir: Path) -> Path | None:
 
 
 def find_parent(run_dir: Path, facts: Mapping[str, Any]) -> Parent | None:
-    """The parent of a new run: from the environment, or the run whose weights it starts with.
-
-    Args:
-        run_dir: The folder of the new run.
-        facts: The content of its ``run.json``.
-    """
+    """The parent of a new run: from the environment, or the run whose weights it starts with."""
     folder = run_dir.absolute()
     if folder.parent.name == FOLDS_DIR and (folder.parents[1] / "run.json").is_file():
         return Parent(folder.parents[1].name, "fold")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from epochal.engine import RunResult
 
-
 _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
 _LIBRARIES = (str(Path(__file__).parents[2]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
@@ -49,9 +48,14 @@ def _redacted(text: str, result: RunResult) -> str:
 
 
 def show_error(error: Exception) -> int:
-    """Print to standard error how the user's code failed; returns the exit code."""
+    """Print to standard error how the user's code failed; returns the exit code.
+
+    Our own errors are raised again: the command line prints them.
+    """
     from epochal.engine.execute import result_of_error  # imports torch: most verbs do without
 
+    if isinstance(error, EpochalError):
+        raise error
     result = result_of_error(error)
     show_failure(result)
     return result.exit_code
@@ -124,15 +128,12 @@ def _notes(result: RunResult) -> list[str]:
 def _own_frames(traceback: str) -> Iterator[str]:
     """The last frames of a traceback in the user's code; otherwise the last of all."""
     frames = list(_FRAME.finditer(traceback))
-    own = [frame for frame in frames if not _is_library(frame[1])]
+    own = [one for one in frames if "site-packages" not in one[1]]
+    own = [one for one in own if not one[1].startswith(_LIBRARIES)]
     for frame in (own or frames)[-_MAX_FRAMES:]:
         yield f"{_short(frame[1])}:{frame[2]}" + (f", in {frame[3]}" if frame[3] else "")
         if frame[4]:
             yield f"    {frame[4]}"
-
-
-def _is_library(file: str) -> bool:
-    return "site-packages" in file or file.startswith(_LIBRARIES)
 
 
 def _short(path: str) -> str:

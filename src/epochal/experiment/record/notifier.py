@@ -13,10 +13,9 @@ from epochal.engine.execute import result_of_error
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
-from epochal.records.folder.derived_fields import describe_error
-from epochal.records.folder.run_folder_report import RUN_FILE_VARIABLE
+from epochal.records.folder.folder import RUN_FILE_VARIABLE
+from epochal.records.folder.record import describe_error
 from epochal.records.layout.process import host_name, utc_now
-from epochal.records.mail.channel import read_specs
 from epochal.records.mail.compose import END, MailContent, compose, last_lines, mail_kind
 from epochal.records.mail.lost_run_mail import (
     ExpectedMail,
@@ -26,7 +25,7 @@ from epochal.records.mail.lost_run_mail import (
     is_expected,
 )
 from epochal.records.mail.mailbox import Mailbox
-from epochal.records.mail.outbox import BackgroundSender, queue_mail
+from epochal.records.mail.outbox import BackgroundSender, queue_mail, read_specs
 from epochal.text.command import epochal_command
 
 if TYPE_CHECKING:
@@ -48,9 +47,7 @@ SEND_SECONDS = 5.0
 class Notifier:
     """The mails of one run; no error about mail reaches the run.
 
-    Args:
-        report: Its checked config.
-        is_part: Whether it is part of another run, which sends the mail.
+    A run that is part of another one leaves the mail to that.
     """
 
     def __init__(self, report: CheckReport, *, is_part: bool = False) -> None:
@@ -102,11 +99,7 @@ class Notifier:
             self._post(replace(content, epoch=None, why=words, log=self._log()))
 
     def write_end(self, record: OpenRecord, result: RunResult) -> None:
-        """Write the end of the run to its record and mail it, even if the record cannot be written.
-
-        Raises:
-            RecordError: The record cannot be written.
-        """
+        """Write the end of the run to its record and mail it, even if writing fails."""
         try:
             record.write_end(result)
         except RecordError as error:

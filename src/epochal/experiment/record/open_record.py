@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+from collections.abc import Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.config import dump, load
+from epochal.config import Duration, dump, load
+from epochal.config.scalar import REDACTED
 from epochal.engine.feed.feed import read_task_attribute
-from epochal.engine.parts import ignore_stall
-from epochal.errors import Preempted, RecordError
+from epochal.engine.interfaces.every import Every
+from epochal.engine.run.environment import ignore_stall
+from epochal.errors import EpochalError, Preempted, RecordError
+from epochal.experiment.config.choices import to_override
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
-from epochal.experiment.record.recordable import to_recordable
-from epochal.experiment.record.withheld_secrets import describe_withheld_secrets
 from epochal.experiment.resume.changes import (
     ChangedError,
     digest_code,
@@ -38,31 +40,36 @@ from epochal.records import (
     create_run_folder,
     describe_machine,
 )
-from epochal.records.alive.disk_reserve import release_reserve, reserving_disk_space
-from epochal.records.alive.heartbeat import writing_heartbeat
-from epochal.records.alive.lease import LEASE_FILE as LEASE
-from epochal.records.alive.lease import holding_lease
-from epochal.records.folder.run_folder_report import report_run_folder
+from epochal.records.folder.folder import report_run_folder
+from epochal.records.layout.alive import LEASE_FILE as LEASE
+from epochal.records.layout.alive import (
+    holding_lease,
+    release_reserve,
+    reserving_disk_space,
+    writing_heartbeat,
+)
 from epochal.records.layout.attempts import begin_attempt
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.metrics.time_spent import TimeSpent, parse_time_spent
 from epochal.records.secrets import hiding_secrets, iter_config_secrets, redact_config
 from epochal.text.command import command_line_words
-from epochal.text.escape import decode_typed, to_file_name
+from epochal.text.escape import decode_typed, to_file_name, to_openable_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from epochal.check import CheckReport
     from epochal.config import Config, Node
     from epochal.engine import RunResult
-    from epochal.engine.parts import ResumePoint
+    from epochal.engine.interfaces.run import ResumePoint
     from epochal.experiment.resume.resume_plan import ResumePlan
+    from epochal.records import RunRecord
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
 
 _UNRECORDED = ("config", "value", "dir")
+_MAX_SHOWN = 200
 
 
 @final
@@ -120,8 +127,7 @@ class OpenRecord:
     def add_origins(self, project: Project, config: Node, task: object) -> dict[str, Any]:
         """Record the imported code and the data; returns the facts that checkpoints store.
 
-        Raises:
-            ChangedError: The data of a resumed run has changed.
+        Refuses a resumed run whose data has changed.
         """
         if self.dir is None:
             return {}
@@ -342,28 +348,17 @@ def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> No
     if not _reads_as(path, expanded):  # a part of the text was taken for a secret
         with raising_record_errors():
             durable.write_text(path, text)
-        _verify_written(path, expanded)
+        if not _reads_as(path, expanded):
+            raise RecordError(
+                f"{path}: reads back as another config than the one that was written\n"
+                "  this is a bug in Epochal; write the config as YAML to work around it"
+            )
 
 
 def _record_options(values: dict[str, Any]) -> RecordOptions:
-    return RecordOptions(
-        log_dir=Path(values["log_dir"]),
-        exact=values["exact"],
-        log_file=values["log_file"],
-        subdirs=tuple(values["subdirs"]),
-        code=values["code"],
-        ignore=tuple(values["ignore"]),
-        max_file_bytes=values["max_file_bytes"],
-    )
-
-
-def _verify_written(path: Path, expanded: Node) -> None:
-    """Make sure that the expanded config on disk reads back as it was written."""
-    if not _reads_as(path, expanded):
-        raise RecordError(
-            f"{path}: reads back as another config than the one that was written\n"
-            "  this is a bug in Epochal; write the config as YAML to work around it"
-        )
+    paths = {"log_dir": Path(values["log_dir"])}
+    tuples = {name: tuple(values[name]) for name in ("subdirs", "ignore")}
+    return RecordOptions(**values | paths | tuples)
 
 
 def _reads_as(path: Path, expanded: Node) -> bool:
@@ -385,3 +380,73 @@ def _own_version() -> str:
         return version("epochal")
     except PackageNotFoundError:  # run from a source tree that was not installed
         return "not installed"
+
+
+def to_recordable(value: object) -> object:
+    """A value as the record can keep it: plain data as it is, other objects by their type."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): to_recordable(child) for key, child in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_recordable(child) for child in value]
+    if isinstance(value, Path | Every | Duration):
+        return str(value)
+    text = f"<{type(value).__module__}.{type(value).__qualname__}>"
+    return text[:_MAX_SHOWN]
+
+
+def describe_withheld_secrets(expanded: Node) -> list[str]:
+    """One line that names the secrets written in a config, if there are any."""
+    kept = {key: node.to_public() for key, node in redact_config(expanded).iter_leaves()}
+    keys = [
+        key
+        for key, node in expanded.iter_leaves()
+        if key not in kept or node.to_public() != kept[key]  # a key may contain a secret, too
+    ]
+    if not keys:
+        return []
+    return [
+        f"the record omits secrets, here {', '.join(keys)}; resuming the run needs them in its "
+        "config file, as key=VALUE, or better as ${env:NAME}"
+    ]
+
+
+def find_withheld_secrets(record: RunRecord, config: Path, overrides: Sequence[str]) -> list[str]:
+    """Overrides with the secrets that a record omits, if the run's config file still has them.
+
+    ``config`` is the expanded config in the record, ``overrides`` are changes to it.
+    """
+    kept = load(config, overrides=overrides).root
+    missing = [key for key, node in kept.iter_leaves() if _is_withheld(node)]
+    if not missing:
+        return []
+    try:
+        original = _load_original(record.run)
+    except (EpochalError, OSError):  # the check reports what is missing
+        return []
+    return list(_read_again(original, kept, missing)) if original is not None else []
+
+
+def _is_withheld(node: Node) -> bool:
+    return isinstance(node.value, str) and REDACTED in node.value
+
+
+def _load_original(run: dict[str, Any] | Any) -> Config | None:  # noqa: ANN401 - may be damaged
+    path, typed = run.get("config_path"), run.get("overrides")
+    if not isinstance(path, str):
+        return None
+    here = run.get("cwd")
+    path = Path(to_openable_path(here if isinstance(here, str) else "")) / to_openable_path(path)
+    words = [str(one) for one in typed if REDACTED not in str(one)] if typed else []
+    return load(path, variant=run.get("variant"), overrides=words)
+
+
+def _read_again(original: Config, kept: Node, missing: Sequence[str]) -> Iterator[str]:
+    clean = redact_config(original.root)
+    for key in missing:
+        found, shown, recorded = original.root.find(key), clean.find(key), kept.find(key)
+        if found is None or shown is None or recorded is None or _is_withheld(found):
+            continue
+        if shown.value == recorded.value:  # the same apart from the secret
+            yield to_override(key, found.to_public())

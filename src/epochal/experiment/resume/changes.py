@@ -130,11 +130,7 @@ def changes_to_overrides(changes: Sequence[Change]) -> tuple[str, ...]:
 
 
 def refuse_changes(where: object, found: Sequence[Change]) -> None:
-    """Refuse to resume a run that would compute something else.
-
-    Raises:
-        ChangedError: A key, file or dataset differs that must not.
-    """
+    """Refuse to resume a run that would compute something else."""
     wrong = [change for change in found if not change.may_change]
     if not wrong:
         return

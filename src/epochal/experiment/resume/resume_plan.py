@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import load
-from epochal.engine.parts import ResumePoint
+from epochal.engine.interfaces.run import ResumePoint
 from epochal.errors import CheckpointError, ConfigError, Problem, suggest
 from epochal.experiment.resume.changes import (
     Change,
@@ -23,7 +23,7 @@ from epochal.records.folder.checkpoint_manifests import (
     find_checkpoints,
     find_newest_checkpoint,
 )
-from epochal.records.folder.derived_fields import read_time_spent
+from epochal.records.folder.record import read_time_spent
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact_config
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from epochal.check import CheckReport
-    from epochal.experiment.config.check_inputs import CheckedInputs
     from epochal.experiment.config.choices import Choices
+    from epochal.experiment.config.inputs import CheckedInputs
     from epochal.records.folder.checkpoint_manifests import CheckpointDamage, CheckpointManifest
     from epochal.records.metrics.time_spent import TimeSpent
     from epochal.registry.project import Project
@@ -217,9 +217,6 @@ def get_expanded_config(record: RunRecord, instead: str = "") -> Path:
     """The path of the expanded config in a record.
 
     ``instead`` is what the user can add to ``epochal run FILE`` if it is missing.
-
-    Raises:
-        CheckpointError: It is missing.
     """
     found = sorted((record.path / "config").glob("expanded.*"))
     if not found:
@@ -242,11 +239,7 @@ def project_dir(record: RunRecord) -> Path | None:
 
 
 def require_project_dir(record: RunRecord) -> Path:
-    """The folder of the code that a run used.
-
-    Raises:
-        CheckpointError: The record does not have it.
-    """
+    """The folder of the code that a run used."""
     folder = project_dir(record)
     if folder is None:
         path = record.path / "run.json"

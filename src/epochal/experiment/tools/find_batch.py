@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from epochal.engine import RunResult
     from epochal.engine.interfaces.task import Batch
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.config.choices import Choices
 
 
@@ -147,12 +147,7 @@ class BatchTry:
 
 @final
 class LargestBatchSearch(Runner):
-    """Finds the most samples that a step can have; its value is every try, in order.
-
-    Args:
-        runner: Takes the steps.
-        limit: The most samples to try.
-    """
+    """Finds the most samples that a step can have; its value is every try, in order."""
 
     def __init__(self, runner: Runner, *, limit: int) -> None:
         self._runner = runner
@@ -160,11 +155,11 @@ class LargestBatchSearch(Runner):
         self.needs_optimizer = runner.needs_optimizer
 
     @override
-    def prepare(self, run: Run) -> None:
+    def prepare(self, run: EngineRun) -> None:
         self._runner.prepare(run)
 
     @override
-    def run(self, run: Run) -> list[BatchTry]:
+    def run(self, run: EngineRun) -> list[BatchTry]:
         steps = run.feed.epoch(0)
         batch = next(steps)[0]
         del steps
@@ -183,7 +178,7 @@ class LargestBatchSearch(Runner):
             snapshot.restore()
         return tries
 
-    def _try(self, run: Run, batch: Batch, samples: int) -> BatchTry:
+    def _try(self, run: EngineRun, batch: Batch, samples: int) -> BatchTry:
         is_on_cuda = run.device.type == "cuda"
         if is_on_cuda:
             torch.cuda.reset_peak_memory_stats(run.device)
@@ -196,7 +191,7 @@ class LargestBatchSearch(Runner):
         logger.info("%d samples %s", samples, "fit" if fits else "do not fit")
         return BatchTry(samples, fits, peak if fits else None)
 
-    def _takes_steps(self, run: Run, batch: Batch, samples: int) -> bool:
+    def _takes_steps(self, run: EngineRun, batch: Batch, samples: int) -> bool:
         """Whether steps with so many samples fit; frees the tensors of a failed step on return."""
         try:
             for _ in range(STEPS_PER_TRY):

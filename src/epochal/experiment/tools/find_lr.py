@@ -13,13 +13,12 @@ import numpy as np
 from typing_extensions import Unpack, override
 
 from epochal.check import SECTIONS
-from epochal.check.values.checker import replace_entries
 from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
 from epochal.engine.optim.group_rates import read_rate
+from epochal.engine.run.stage_progress import StageProgress
 from epochal.engine.snapshot.snapshot import take_whole_snapshot
-from epochal.engine.stages.stage import StageProgress
 from epochal.errors import ConfigError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
 from epochal.experiment.experiment import Experiment
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from epochal.engine import Run, RunResult
     from epochal.engine.measure.meter import Window
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.config.choices import Choices
     from epochal.experiment.config.inputs import ExperimentInputs
 
@@ -134,11 +134,22 @@ def find_lr(
             result = execute(run, runner, raise_errors=True)
     finally:
         snapshot.restore()
-    found = _build_result(recorder, tag=tag, device=device, base=base, result=result)
-    if found.suggestion is None:
-        return found
-    ratio = found.suggestion / base
-    return replace(found, changes={key: rate * ratio for key, rate in rates.items()})
+    advice, lrs = suggest_lr(recorder.losses), recorder.lrs
+    suggestion = None if advice.steepest is None else lrs[advice.steepest]
+    ratio = 0.0 if suggestion is None else suggestion / base
+    return LrSearchResult(
+        tag=tag,
+        device=device,
+        lrs=tuple(lrs),
+        losses=tuple(recorder.losses),
+        smoothed=advice.smoothed,
+        suggestion=suggestion,
+        tenth=None if suggestion is None else lrs[advice.least] / 10,
+        reason=recorder.reason,
+        base=base,
+        changes={key: rate * ratio for key, rate in rates.items() if ratio},
+        result=result,
+    )
 
 
 def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
@@ -156,7 +167,7 @@ def _without_schedule(inputs: ExperimentInputs) -> ExperimentInputs:
     optim = root.mapping.get("optim")
     if optim is not None and optim.is_mapping and "type" not in optim.mapping:  # several of them
         members = {name: _without(one, "schedule") for name, one in optim.mapping.items()}
-        root = replace_entries(root, {**root.mapping, "optim": replace_entries(optim, members)})
+        root = root.with_entries({**root.mapping, "optim": optim.with_entries(members)})
     config = replace(inputs.config, root=root)
     parts = {name: part for name, part in inputs.given.parts.items() if name != "schedule"}
     return replace(inputs, config=config, given=replace(inputs.given, parts=parts))
@@ -164,7 +175,7 @@ def _without_schedule(inputs: ExperimentInputs) -> ExperimentInputs:
 
 def _without(node: Node, key: str) -> Node:
     entries = {name: child for name, child in node.mapping.items() if name != key}
-    return replace_entries(node, entries) if node.is_mapping else node
+    return node.with_entries(entries) if node.is_mapping else node
 
 
 def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
@@ -179,7 +190,7 @@ def _list_rates(config: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _find_base(run: Run) -> float:
+def _find_base(run: EngineRun) -> float:
     """The optimizer's default rate, to which those of its groups are proportional."""
     assert run.optimizer is not None
     groups = run.optimizer.param_groups
@@ -193,7 +204,7 @@ def _find_base(run: Run) -> float:
     return base
 
 
-def _limit_run(run: Run, steps: int) -> None:
+def _limit_run(run: EngineRun, steps: int) -> None:
     """Limit a run that has not started to so many steps, without evaluation."""
     disable_evaluation(run)
     length = Duration(steps, "st")
@@ -202,26 +213,6 @@ def _limit_run(run: Run, steps: int) -> None:
     run.options = replace(run.options, train=train, engine=engine)
     first = replace(run.course.stages[0], length=length, until=None, schedule=None)
     run.course = StageProgress((first,))
-
-
-def _build_result(
-    recorder: _LossRecorder, *, tag: str, device: str, base: float, result: RunResult
-) -> LrSearchResult:
-    advice = suggest_lr(recorder.losses)
-    has_advice = advice.steepest is not None
-    return LrSearchResult(
-        tag=tag,
-        device=device,
-        lrs=tuple(recorder.lrs),
-        losses=tuple(recorder.losses),
-        smoothed=advice.smoothed,
-        suggestion=recorder.lrs[advice.steepest] if advice.steepest is not None else None,
-        tenth=recorder.lrs[advice.least] / 10 if has_advice else None,
-        reason=recorder.reason,
-        base=base,
-        changes={},
-        result=result,
-    )
 
 
 @final
@@ -310,7 +301,7 @@ def suggest_lr(losses: Sequence[float]) -> LrSuggestion:
     least = min(range(count), key=smoothed.__getitem__, default=0)
     # Behind the lowest loss it diverges, which is not noise.
     jumps = [losses[one + 1] - losses[one] for one in range(least)]
-    noise = _deviation(jumps) / math.sqrt(2)
+    noise = math.sqrt(sum(one * one for one in jumps) / max(1, len(jumps)) / 2)
     start = sum(losses[: count // 4]) / max(1, count // 4)
     if least <= first or start - smoothed[least] <= _NOISE * noise:
         return LrSuggestion(None, least, smoothed)
@@ -355,16 +346,5 @@ class DivergenceStop:
         self._least = min(self._least, mean)
         # Also right for negative losses, where a multiple of the lowest would be lower.
         is_high = mean > self._least + (DIVERGENCE_FACTOR - 1) * abs(self._least)
-        return (
-            f"the loss is {DIVERGENCE_FACTOR:g} times the least"
-            if is_high and self._is_settled
-            else ""
-        )
-
-    @property
-    def _is_settled(self) -> bool:
-        return self._count > _MIN_POINTS
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return math.sqrt(sum(one * one for one in values) / len(values)) if values else 0.0
+        is_settled = self._count > _MIN_POINTS
+        return f"the loss is {DIVERGENCE_FACTOR:g} times the least" * (is_high and is_settled)

@@ -13,11 +13,12 @@ from epochal.config import load
 from epochal.engine.capture.obstacles import find_capture_obstacle
 from epochal.engine.execute import describe_plan
 from epochal.engine.feed.feed import named_loaders
-from epochal.engine.optim.average import AVERAGED_SPLIT
+from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.optim.group_rates import read_rate
 from epochal.engine.optim.parameter_count import is_uninitialized
 from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages
+from epochal.engine.step.updater import Updater
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from epochal.engine.events.step_plan import PlanRow
-    from epochal.engine.run import Run
-    from epochal.engine.stages.training_length import TrainingLimits
+    from epochal.engine.run.engine_run import EngineRun
+    from epochal.engine.run.plan import PlanRow
+    from epochal.engine.run.stage_progress import TrainingLimits
     from epochal.experiment.config.choices import Choices
 
     ParamGroup = dict[str, Any]  # torch's own: options by name
@@ -104,9 +105,6 @@ def plan_file(
     """The plan of a file, or of each of its variants with ``variant="all"``.
 
     ``is_drawn`` adds the learning rates of all steps.
-
-    Raises:
-        ConfigError: The config has mistakes.
     """
     variants: list[str | None] = [choices.get("variant")]
     if variants == ["all"]:
@@ -135,7 +133,7 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
         run.limits,
         rows,
         report.defaults,
-        run.updater.cost_note(run),
+        run.part(Updater).cost_note(run),
         _describe_average(run),
         _describe_step(run),
         tuple(list_groups(run)),
@@ -146,7 +144,7 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
     )
 
 
-def _describe_average(run: Run) -> str:
+def _describe_average(run: EngineRun) -> str:
     if run.average is None:
         return ""
     kind = type(run.average).__name__
@@ -156,7 +154,7 @@ def _describe_average(run: Run) -> str:
     return f"{kind}; val is evaluated twice, with averaged weights as {AVERAGED_SPLIT}"
 
 
-def _describe_step(run: Run) -> str:
+def _describe_step(run: EngineRun) -> str:
     step = run.choices.get("step")
     if step is None or run.options.engine.step == "eager":
         return "" if step is None else "eager"
@@ -186,7 +184,7 @@ class GroupRow:
     """Other options in which groups differ."""
 
 
-def list_groups(run: Run) -> list[GroupRow]:
+def list_groups(run: EngineRun) -> list[GroupRow]:
     """The groups of the run's optimizer, and the frozen parameters at the end.
 
     Empty if all parameters have the same options.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -23,8 +24,9 @@ from epochal.text.escape import to_file_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.engine import Run, RunResult
+    from epochal.engine import RunResult
     from epochal.engine.analysis.model_summary import ModelSummary
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.config.choices import Choices
     from epochal.hooks.profiler import Profile, Profiler
 
@@ -98,8 +100,8 @@ def profile_file(
     _require_new(profiler.dir)
     disable_evaluation(run)
     run.events.add_hook(profiler)
-    analyzer = _ModelAnalyzer()
-    run.on("stage_end", analyzer, priority=_LAST)
+    models: list[ModelSummary] = []
+    run.on("stage_end", partial(_analyze, models), priority=_LAST)
     device = str(run.device)
     result = execute(run, runner)
     needed = profiler.num_steps_needed
@@ -109,25 +111,19 @@ def profile_file(
             f"least {needed} are needed\n"
             f"  write train.for={needed}st, or choose smaller numbers for --wait and --warmup"
         )
-    done = ProfileResult(run.tag, device, result, profiler.result, analyzer.found)
+    done = ProfileResult(run.tag, device, result, profiler.result, models[-1] if models else None)
     _write_model(done)
     return done
 
 
-@final
-class _ModelAnalyzer:
-    """Analyses the model after the last step, when the optimizer has its state."""
-
-    def __init__(self) -> None:
-        self.found: ModelSummary | None = None
-
-    def __call__(self, run: Run) -> None:
-        if run.stop_status == "interrupted":
-            return
-        try:
-            self.found = analyze_run(run)
-        except Exception as error:  # user code may fail on a batch of one sample
-            logger.warning("no model summary, since a batch of one sample fails: %s", error)
+def _analyze(found: list[ModelSummary], run: EngineRun) -> None:
+    """Add the summary of the model after the last step, when the optimizer has its state."""
+    if run.stop_status == "interrupted":
+        return
+    try:
+        found.append(analyze_run(run))
+    except Exception as error:  # user code may fail on a batch of one sample
+        logger.warning("no model summary, since a batch of one sample fails: %s", error)
 
 
 def _write_model(done: ProfileResult) -> None:
@@ -149,7 +145,7 @@ def _require_new(dir: Path) -> None:
         )
 
 
-def disable_evaluation(run: Run) -> None:
+def disable_evaluation(run: EngineRun) -> None:
     """Turn off evaluation in a run that has not started."""
     # A period that is never reached: without one, the run would warn.
     train = run.options.train

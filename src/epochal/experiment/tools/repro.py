@@ -27,7 +27,7 @@ from epochal.experiment.tools.profile import disable_evaluation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from epochal.engine import Run
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.measure.meter import Window
     from epochal.experiment.config.choices import Choices
 
@@ -80,23 +80,19 @@ def check_repro(
         "path": str(path),
         "steps": steps,
         "overrides": list(overrides),
-        "choices": {key: _plain(value) for key, value in (choices or {}).items()},
+        "choices": choices or {},
     }
     traces: list[list[StepDigests]] = []
     with tempfile.TemporaryDirectory(prefix="epochal-repro-") as folder:
         for number in range(2):
             out = Path(folder, f"{number}.json")
             words = [sys.executable, "-m", "epochal.experiment.tools.repro", str(out)]
-            text = json.dumps(request)
+            text = json.dumps(request, default=str)  # paths become text
             done = subprocess.run(words, input=text, text=True, check=False)
             if done.returncode or not out.exists():
                 return ReproResult(steps=0, exit_code=done.returncode or 1)
             traces.append(json.loads(out.read_bytes()))
     return compare_traces(*traces)
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
 
 
 def compare_traces(first: Sequence[StepDigests], second: Sequence[StepDigests]) -> ReproResult:

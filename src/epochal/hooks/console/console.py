@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, final
 
 from rich.console import Console as Screen
+from rich.text import Text
 from typing_extensions import override
 
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
-from epochal.engine.measure.clock import SpeedMeter, peak_memory_bytes
-from epochal.hooks.console.log_handler import LogRedirect
+from epochal.engine.measure.clock import peak_memory_bytes
+from epochal.engine.run.engine_run import engine_run
+from epochal.engine.run.progress import SpeedMeter
 from epochal.hooks.console.progress_display import (
     GAP,
     ColumnWidths,
@@ -24,12 +27,15 @@ from epochal.hooks.console.progress_display import (
     format_number,
     format_progress,
 )
+from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.measure.meter import Window
-    from epochal.engine.run import Run
 
 logger = logging.getLogger("epochal.hooks.console")
+
+STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red", logging.CRITICAL: "bold red"}
 
 
 @final
@@ -81,14 +87,15 @@ class Console(Hook):
     def run_start(self, run: Run) -> None:
         assert self.screen is not None
         self._window: Window = run.meter.window("console")
-        self._lap = SpeedMeter(run)
+        self._lap = SpeedMeter(engine_run(run))
         run.on("checkpoint_loaded", lambda run: self._follow(run).resume_epoch())
         is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
         if self._has_bar and is_drawable and not (self.every and self.every.is_never):
             self._display = ProgressDisplay(self.screen, run, self._follow(run))
             # Show the first step's numbers at once; they also count for the first interval.
             first = Every(run.step + 1, "st")
-            run.plan.add_once("Console.first", first, self._show_first, priority=self.priority)
+            plan = engine_run(run).plan
+            plan.add_once("Console.first", first, self._show_first, priority=self.priority)
 
     @override
     def epoch_start(self, run: Run, split: str) -> None:
@@ -147,7 +154,7 @@ class Console(Hook):
     def _follow(self, run: Run) -> RunProgress:
         """The progress of the run; made on first use, since hooks may evaluate before the start."""
         if self._progress is None:
-            self._progress = RunProgress(run)
+            self._progress = RunProgress(engine_run(run))
         return self._progress
 
     def _show_first(self, run: Run) -> None:
@@ -206,3 +213,81 @@ def _format_lr(run: Run) -> str:
 
 def _pairs(texts: dict[str, str]) -> list[str]:
     return [f"{name}: {text}" for name, text in texts.items() if text]
+
+
+@final
+class ScreenHandler(logging.Handler):
+    """Shows log records on ``screen``.
+
+    A record may carry an attribute ``screen``: what to show on a terminal in place of the
+    message (anything that rich can print), or None to show nothing on a terminal.
+    """
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__()
+        self._screen = screen
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = _describe(record)
+            if not self._screen.is_terminal:
+                self._write(f"{datetime.fromtimestamp(record.created):%Y-%m-%d} {text}\n")
+            elif (shown := getattr(record, "screen", text)) is not None:
+                self._screen.print(shown, soft_wrap=isinstance(shown, Text), highlight=False)
+        except Exception:  # like the handlers of the standard library: logging never ends a run
+            self.handleError(record)
+
+    def _write(self, line: str) -> None:
+        file = self._screen.file
+        # Characters that the encoding of the stream lacks become question marks, not errors.
+        encoding = getattr(file, "encoding", None) or "utf-8"
+        file.write(line.encode(encoding, "replace").decode(encoding))
+        file.flush()
+
+
+@final
+class LogRedirect:
+    """Shows the log on ``screen`` from construction until ``end``.
+
+    On a terminal, handlers that write to standard output or error are removed meanwhile, because
+    they would write over the progress bars. Elsewhere they stay, and nothing is shown twice.
+    """
+
+    def __init__(self, screen: Screen) -> None:
+        root, ours = logging.getLogger(), logging.getLogger("epochal")
+        others = [handler for handler in root.handlers if _writes_to_console(handler)]
+        self._removed = others if screen.is_terminal else []
+        self._handler = ScreenHandler(screen) if screen.is_terminal or not others else None
+        self._level = ours.level
+        if not others and ours.level == logging.NOTSET:
+            ours.setLevel(logging.INFO)  # without logging set up, progress would be dropped
+        for handler in self._removed:
+            root.removeHandler(handler)
+        if self._handler is not None:
+            root.addHandler(self._handler)
+
+    def end(self) -> None:
+        """Restore the handlers and the level; a second call does nothing."""
+        root = logging.getLogger()
+        if self._handler is not None:
+            root.removeHandler(self._handler)
+        for handler in self._removed:
+            root.addHandler(handler)
+        logging.getLogger("epochal").setLevel(self._level)
+        self._handler, self._removed = None, []
+
+
+def _writes_to_console(handler: logging.Handler) -> bool:
+    if isinstance(handler, logging.StreamHandler):
+        return handler.stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    return isinstance(handler, ScreenHandler)
+
+
+def _describe(record: logging.LogRecord) -> Text:
+    """Time and message without secrets; level and logger too unless the level is INFO."""
+    style = STYLES.get(record.levelno, "")
+    text = Text(f"{datetime.fromtimestamp(record.created):%H:%M:%S} ", "dim")
+    if record.levelno != logging.INFO:
+        text.append(f"{record.levelname.lower()} ", style).append(f"{record.name}: ", "dim")
+    return text.append(redact(logging.Formatter().format(record)))  # with the traceback

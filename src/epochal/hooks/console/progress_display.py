@@ -14,14 +14,15 @@ from rich.text import Text
 from typing_extensions import override
 
 from epochal.engine.feed.feed import count_batches, named_loaders
-from epochal.engine.measure.clock import seconds_left
+from epochal.engine.run.progress import seconds_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from epochal.engine.run import Run
+    from epochal.engine.interfaces.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 GAP = "  "
 MIN_BAR = 10
@@ -64,11 +65,6 @@ class ProgressDisplay(Progress):
     """A bar for the epoch and, below it, one for an evaluation.
 
     Steps do not update it: it reads the counters of the run when it draws.
-
-    Args:
-        screen: The terminal.
-        run: The run to show.
-        progress: Position and speed of the run.
     """
 
     def __init__(self, screen: Console, run: Run, progress: RunProgress) -> None:
@@ -179,13 +175,9 @@ def _first_line(cells: Sequence[Text], options: ConsoleOptions) -> Text:
 
 @final
 class RunProgress:
-    """Follows one run; can be read from another thread.
+    """Follows one run; can be read from another thread."""
 
-    Args:
-        run: The run to follow.
-    """
-
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineRun) -> None:
         self.rate = 0.0
         """Samples per second, or steps if samples are not counted."""
 

@@ -15,8 +15,8 @@ from epochal.records.code.code_manifest import RESTORED_FILE, SkippedEntry, Skip
 from epochal.records.code.file_content import FileStamp, read_content
 from epochal.records.code.file_selection import CandidateFile, SnapshotLimits, get_data_group
 from epochal.records.code.ignore import IgnoreRules, is_rarely_code
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR
 from epochal.records.layout.os_errors import describe_os_error
+from epochal.records.layout.run_folders import EPOCHAL_DIR
 from epochal.records.secrets import is_secret_file
 from epochal.text.formatting import format_count
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
 from epochal.records.code.code_manifest import find_code_dir, read_manifest, read_snapshot_file
-from epochal.records.compare.difference import SectionComparison, compare_tables
-from epochal.records.compare.environment import git_table
+from epochal.records.compare.difference import SectionComparison, compare_tables, git_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

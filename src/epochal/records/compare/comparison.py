@@ -12,28 +12,27 @@ from typing_extensions import override
 from epochal.errors import RecordError
 from epochal.records.compare.code import CodeComparison, compare_code
 from epochal.records.compare.curves import TOLERANCE, CurveComparison, compare_curves
-from epochal.records.compare.difference import SectionComparison, compare_tables
-from epochal.records.compare.environment import (
+from epochal.records.compare.difference import (
+    SectionComparison,
+    compare_tables,
     data_table,
     environment_table,
     hardware_table,
     package_table,
+    parameter_tables,
+    seed_table,
 )
 from epochal.records.compare.metrics import MetricComparison, compare_metrics
-from epochal.records.compare.replicate_groups import (
-    ReplicateGroup,
-    find_replicates,
-    ignore_progress,
-)
-from epochal.records.compare.settings import parameter_tables, seed_table
+from epochal.records.compare.replicate_groups import ReplicateGroup, find_replicates
 from epochal.records.find import read_run
+from epochal.records.index.refresh import ignore_progress
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from epochal.records.compare.replicate_groups import ProgressCallback
     from epochal.records.folder.record import RunRecord
+    from epochal.records.index.refresh import ProgressCallback
 
 INPUT_SECTIONS = ("params", "seed", "code", "packages", "hardware", "environment", "data")
 SECTIONS = (*INPUT_SECTIONS, "metrics", "curves")

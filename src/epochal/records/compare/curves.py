@@ -73,13 +73,7 @@ class CurveComparison:
 def compare_curves(
     one: RunRecord, other: RunRecord, *, tolerance: float = TOLERANCE
 ) -> CurveComparison:
-    """Where two runs diverge, without replaced points.
-
-    Args:
-        one: The first run.
-        other: The second run.
-        tolerance: Relative difference up to which values count as close.
-    """
+    """Where two runs diverge, without replaced points; ``tolerance`` is a relative difference."""
     monitor = one.run.get("monitor")
     shared = sorted(
         {*one.metric_names()} & {*other.metric_names()},

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.compare.difference import is_equal_value
-from epochal.records.compare.settings import read_settings
-from epochal.records.folder.derived_fields import find_monitor
+from epochal.records.compare.difference import is_equal_value, read_settings
+from epochal.records.folder.record import find_monitor
 from epochal.records.metrics.points import TRAIN_PREFIX, is_step_mean
 from epochal.records.metrics.summary import summarise_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.records.folder.record import RunRecord
-    from epochal.records.metrics.monitor import Mode
+    from epochal.records.folder.record import Mode, RunRecord
     from epochal.records.metrics.summary import SeriesSummary
 
 Values = tuple[float | None, ...]

@@ -1,13 +1,15 @@
-"""Finds the replicates of a run, which differ only by seed, and their mean metrics."""
+"""Finds the children and the replicates of a run, and the mean metrics of replicates."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from epochal.records.find import read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.index.refresh import ignore_progress
 from epochal.records.index.replicates import (
     MeanEstimate,
     estimate_mean,
@@ -18,11 +20,9 @@ from epochal.records.metrics.points import is_epoch_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from epochal.records.folder.record import RunRecord
-
-    ProgressCallback = Callable[[str], None]
+    from epochal.records.index.refresh import ProgressCallback
 
 BEST = "best"
 SEED = "seed"
@@ -45,20 +45,12 @@ class ReplicateGroup:
     """By metric, the mean of the last values; ``best`` for the best monitored values."""
 
 
-def ignore_progress(_: str) -> None:
-    """Discard a progress message."""
-
-
 def find_replicates(
     record: RunRecord, root: Path, progress: ProgressCallback = ignore_progress
 ) -> ReplicateGroup | None:
     """The replicates of a run, including itself; None if its config is lost.
 
-    Args:
-        record: The run.
-        root: The folder of all runs, which is searched if it contains the run; otherwise the
-            siblings of the run's folder are.
-        progress: Receives messages.
+    Of a run that is not below ``root``, the siblings of its folder are searched.
     """
     key = replicate_key(record.run, record.provenance)
     if not key:
@@ -119,3 +111,59 @@ def _final_values(record: RunRecord) -> dict[str, float]:
         for name, value in found.items()
         if isinstance(value, int | float) and not is_epoch_mean(str(name))
     }
+
+
+_COLUMNS = "path, run, status, parent_kind, seed, best"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RelatedRun:
+    """The facts about another run for one line."""
+
+    path: str
+    """Its folder, relative to the folder of all runs."""
+
+    run: str
+    status: str
+    kind: str
+    """Its relation to its parent; empty without one."""
+
+    seed: int | None
+    best: float | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RelatedRuns:
+    """The children and replicates of one run."""
+
+    children: tuple[RelatedRun, ...] = ()
+    """The runs whose parent it is."""
+
+    replicates: tuple[RelatedRun, ...] = ()
+    """Completed replicates, one per seed, including the run itself; empty if it is the only one."""
+
+
+def find_related_runs(
+    record: RunRecord, root: Path, progress: Callable[[str], None]
+) -> RelatedRuns:
+    """The related runs below ``root``; none for a run that is not below it."""
+    from epochal.records.index import Index
+
+    if Path(root).absolute() not in record.path.absolute().parents:
+        return RelatedRuns()
+    key = replicate_key(record.run, record.provenance)
+    with Index.open(root) as index:
+        index.refresh(progress)
+        ask = f"SELECT {_COLUMNS} FROM runs WHERE"
+        children = index.fetch(f"{ask} parent = ? ORDER BY started, path", [record.path.name])
+        alike = index.fetch(
+            f"{ask} replicate = ? AND status IN (?, ?) ORDER BY started, path",
+            [key, *COMPLETED_STATUSES],
+        )
+    found = [RelatedRun(*row) for row in alike] if key else []
+    found = [found[place] for place in latest_per_seed([one.seed for one in found])]
+    return RelatedRuns(
+        tuple(RelatedRun(*row) for row in children), tuple(found) if len(found) > 1 else ()
+    )

@@ -1,4 +1,4 @@
-"""Creates run folders, and names their parts."""
+"""Creates run folders, names their parts, and tells processes about parents and supervisors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 import re
 import unicodedata
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Annotated, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final, get_args
 
 from epochal import durable
 from epochal.config.bounds import AtLeast
@@ -19,7 +19,7 @@ from epochal.errors import RecordError
 from epochal.records.layout.os_errors import raising_record_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 FOLDS_DIR = "folds"
 """The subfolder of a cross validation with one run for each fold."""
@@ -75,18 +75,13 @@ class RunFolder:
         return self.path / "config"
 
     @property
-    def logs_dir(self) -> Path:
-        """Text logs, one per process."""
-        return self.path / "logs"
-
-    @property
     def log_path(self) -> Path:
         """The text log of the main process, which is rank 0."""
         return self.log_path_of(0)
 
     def log_path_of(self, rank: int) -> Path:
         """The text log of one rank: ``run.log``, ``run.rank1.log``, ``run.rank2.log``, ..."""
-        path = self.logs_dir / self.log_file
+        path = self.path / "logs" / self.log_file
         return path.with_name(f"{path.stem}.rank{rank}{path.suffix}") if rank else path
 
     def find_logs(self) -> dict[int, Path]:
@@ -98,11 +93,6 @@ class RunFolder:
             if rank.isdecimal() and int(rank):
                 found[int(rank)] = other
         return dict(sorted(found.items()))
-
-    @property
-    def media_dir(self) -> Path:
-        """Images, audio and other files that a run logs."""
-        return self.path / "media"
 
     @property
     def checkpoint_dir(self) -> Path:
@@ -139,8 +129,7 @@ def create_run_folder(
 def _make_parts(folder: RunFolder, more: list[str]) -> None:
     try:
         for name in dict.fromkeys((*_PARTS, *more)):
-            if not (folder.path / name).is_dir():
-                durable.make_dir(folder.path / name)
+            durable.make_dir(folder.path / name, exist_ok=True)
     except OSError:  # leave no incomplete folder
         with suppress(OSError):
             durable.remove_tree(folder.path, "undone")
@@ -206,3 +195,64 @@ def _require_inside(name: str, key: str) -> str:
             "  use a relative path without '..', such as 'plots'"
         )
     return str(path)
+
+
+RUN_FILE_VARIABLE = "EPOCHAL_RUN_FILE"
+"""The environment variable with the file to which the path of the folder is written."""
+
+
+def report_run_folder(folder: Path) -> bool:
+    """Report the folder once; gives whether a supervisor asked for it."""
+    target = os.environ.pop(RUN_FILE_VARIABLE, "")  # child processes must not inherit it
+    if target:
+        with suppress(OSError):  # a restart then begins a new run
+            durable.write_text(Path(target), str(folder.absolute()))
+    return bool(target)
+
+
+ParentKind = Literal["retried", "trial", "fold", "weights", "test", "predict"]
+
+PARENT_VARIABLE = "EPOCHAL_PARENT"
+"""The environment variable that gives the parent to a new process: ``kind:run``."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The relation of a run to another one.
+
+    A resumed run continues in its own folder and has attempts instead.
+    """
+
+    run: str
+    """The id of the other run."""
+
+    kind: ParentKind
+    """``retried``: it ended without a checkpoint, and this run starts again; ``trial`` of a sweep;
+    ``fold`` of a cross validation; this run started from its ``weights``, or is a ``test`` or a
+    ``predict`` of them."""
+
+    def to_json(self) -> dict[str, str]:
+        """The entry in ``run.json``."""
+        return asdict(self)
+
+    def to_environment(self) -> dict[str, str]:
+        """The environment variable for a child process."""
+        return {PARENT_VARIABLE: f"{self.kind}:{self.run}"}
+
+
+def pop_parent_variable() -> Parent | None:
+    """The parent from the environment, which child processes do not inherit."""
+    kind, _, run = os.environ.pop(PARENT_VARIABLE, "").partition(":")
+    return _parse_parent(run, kind)
+
+
+def read_parent(run: Mapping[str, Any]) -> Parent | None:
+    """The parent in ``run.json``, if any."""
+    entry = run.get("parent")
+    return _parse_parent(entry.get("run"), entry.get("kind")) if isinstance(entry, dict) else None
+
+
+def _parse_parent(run: object, kind: object) -> Parent | None:
+    known = next((one for one in get_args(ParentKind) if one == kind), None)
+    return Parent(run, known) if isinstance(run, str) and run and known else None

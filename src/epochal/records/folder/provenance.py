@@ -4,41 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from epochal.errors import COMMAND_LINE, ConfigError, RecordError, suggest
 from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from epochal.config.node import Node
+    from epochal.records.folder.record import RunRecord
     from epochal.records.layout.attempts import Attempt
 
 Origin = Mapping[str, object]
 """One setting of a value: value, source, line, column, layer, and the text as written."""
 
 
-class HasProvenance(Protocol):
-    """A record with a folder and the origins of its config."""
-
-    @property
-    def path(self) -> Path:
-        """The folder of the run."""
-
-    @property
-    def provenance(self) -> Mapping[str, Sequence[Origin]]:
-        """Dotted key to origins, newest first."""
-
-
 def collect_provenance(
     expanded: Node, defaults: Iterable[tuple[str, object, str]] = ()
 ) -> dict[str, list[Origin]]:
-    """Who set each value, newest first, by dotted key.
+    """Who set each value of an expanded config, newest first, by dotted key.
 
-    Args:
-        expanded: The config with all defaults.
-        defaults: Key, value and owner of each default.
+    ``defaults`` has key, value and owner of each default.
     """
     owners = {key: owner for key, _, owner in defaults}
     return {
@@ -91,10 +76,7 @@ def apply_attempt_overrides(
 ) -> Mapping[str, object]:
     """The provenance with the overrides that were given when the run was resumed.
 
-    Args:
-        provenance: The provenance at the start of the run.
-        expanded: The whole config at the start, as plain values.
-        attempts: All attempts; the last one has all overrides.
+    ``provenance`` and ``expanded`` are those of the start. The last attempt has all overrides.
     """
     from epochal.config import from_plain
     from epochal.config.override import apply_overrides
@@ -135,27 +117,23 @@ def _redact_origins(key: str, origins: object) -> Iterable[object]:
         yield {**redact_tree(origin), "value": value}
 
 
-def explain(record: HasProvenance, key: str) -> str:
+def explain(record: RunRecord, key: str) -> str:
     """The value of ``key``, who set it, and what that replaced; of a section, all values."""
     provenance = record.provenance
     if key in provenance:
         return "\n".join(_explain_one(key, provenance[key]))
     inside = [known for known in provenance if known.startswith(f"{key}.")] if key else []
     if not provenance:
-        raise _missing_provenance_error(record, key)
+        path = record.path / "config" / "provenance.json"
+        what = "is damaged or empty" if path.exists() else "is missing"
+        raise RecordError(
+            f"{path}: {what}, so the origin of {key!r} is unknown\n"
+            f"  the values themselves are in {path.parent}"
+        )
     if not inside:
         hint = suggest(key, provenance) or f"this run has {len(provenance)} values"
         raise RecordError(f"{key}: not in the config of {record.path}\n  {hint}")
     return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
-
-
-def _missing_provenance_error(record: HasProvenance, key: str) -> RecordError:
-    path = record.path / "config" / "provenance.json"
-    what = "is damaged or empty" if path.exists() else "is missing"
-    return RecordError(
-        f"{path}: {what}, so the origin of {key!r} is unknown\n"
-        f"  the values themselves are in {record.path / 'config'}"
-    )
 
 
 def _explain_one(key: str, origins: object) -> list[str]:

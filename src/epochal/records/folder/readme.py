@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
+from epochal.records.layout.process import read_text
 from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
@@ -36,10 +37,7 @@ class RunReadme:
 
 def read_readme(run_dir: Path) -> RunReadme:
     """The README of a run; empty if it has none."""
-    try:
-        return parse_readme((run_dir / README_FILE).read_text("utf-8", "replace"))
-    except OSError:
-        return RunReadme("", "")
+    return parse_readme(read_text(run_dir / README_FILE))
 
 
 def parse_readme(content: str) -> RunReadme:
@@ -57,11 +55,7 @@ def parse_readme(content: str) -> RunReadme:
 
 
 def write_readme(run_dir: Path, page: RunReadme) -> None:
-    """Replace the README of a run.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Replace the README of a run; may raise OSError."""
     title = " ".join(page.title.split()) or UNTITLED
     parts = [f"# {title}", page.text.strip() or _PROMPT, page.rest.strip("\n")]
     text = "\n\n".join(part for part in parts if part)

@@ -1,33 +1,41 @@
-"""Reads the record in a run folder, even a damaged one."""
+"""Reads the record in a run folder, even a damaged one, and facts that combine several files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
-from epochal.records.alive.heartbeat import is_heartbeat_stale
-from epochal.records.folder.configs import find_expanded_config, find_missing_configs
-from epochal.records.folder.folder import FOLDS_DIR
-from epochal.records.folder.provenance import apply_attempt_overrides
+from epochal.records.folder.folder import FOLDS_DIR, RunFolder
+from epochal.records.folder.provenance import apply_attempt_overrides, get_newest_origins
+from epochal.records.folder.readme import UNTITLED, parse_readme
+from epochal.records.layout.alive import is_heartbeat_stale
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
-from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text
+from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text, iter_leaves
 from epochal.records.layout.os_errors import describe_os_error
-from epochal.records.layout.process import host_name, is_process_gone
-from epochal.records.metrics.dataframe import Library, to_dataframe
-from epochal.records.metrics.points import read_json_lines, read_metric_points, read_series_names
+from epochal.records.layout.process import host_name, is_process_gone, read_text
+from epochal.records.metrics.points import (
+    Library,
+    read_json_lines,
+    read_metric_points,
+    read_series_names,
+    to_dataframe,
+)
+from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
     from epochal.records.metrics.points import Points
+    from epochal.records.metrics.time_spent import TimeSpent
 
 
 @final
@@ -90,10 +98,7 @@ class RunRecord:
     @cached_property
     def readme(self) -> str:
         """The README of the run; empty if there is none."""
-        try:
-            return (self.path / "README.md").read_text("utf-8", "replace")
-        except OSError:
-            return ""
+        return read_text(self.path / "README.md")
 
     @cached_property
     def expanded(self) -> Mapping[str, Any]:
@@ -260,3 +265,128 @@ def _read_expanded(path: Path) -> Mapping[str, Any]:
     except (ConfigError, OSError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def tag_of(record: RunRecord) -> str:
+    """The title of the run's README, which users may edit; by default the tag from the config."""
+    title = parse_readme(record.readme).title
+    return title if title not in ("", UNTITLED) else record.summary.tag
+
+
+def desc_of(record: RunRecord) -> str:
+    """The description in the run's README; without a README, the one from the config."""
+    return parse_readme(record.readme).text if record.readme else as_text(record.run.get("desc"))
+
+
+def seconds_of(record: RunRecord) -> float | None:
+    """The seconds that a run worked, without the time between attempts; None when unknown.
+
+    A run that ended before its clock started counts from its start to its end.
+    """
+    for source in (record.result, record.status):
+        if seconds := as_finite_numbers(source).get("seconds"):
+            return seconds
+    last = record.summary.ended or as_text(record.status.get("updated"))
+    try:
+        begin = datetime.fromisoformat(record.summary.started)
+        seconds = max(0.0, (datetime.fromisoformat(last) - begin).total_seconds())
+    except (ValueError, TypeError):  # the record is damaged
+        return None
+    return seconds if record.summary.ended or seconds else None
+
+
+def step_of(record: RunRecord) -> int:
+    """The last known step.
+
+    A run that was killed, or whose status is damaged, may have logged later steps than its status.
+    """
+    if record.summary.status not in ("lost", "damaged"):
+        return record.summary.step
+    from epochal.records.metrics.summary import summarise_series  # needs numpy
+
+    series = summarise_series(record.path).values()
+    return max([record.summary.step, *[one.last_step for one in series]])
+
+
+def read_time_spent(record: RunRecord) -> TimeSpent:
+    """The time of a run by part; of a lost run, up to its last status."""
+    spent = parse_time_spent(record.result if record.result.get("times") else record.status)
+    return replace(spent, killed=spent.killed + (record.summary.status == "lost"))
+
+
+def find_monitor(record: RunRecord) -> tuple[str, Mode | None]:
+    """The monitored metric of a run and which way is better; empty without one."""
+    name = record.run.get("monitor")
+    if not isinstance(name, str):
+        return "", None
+    origins = get_newest_origins(record.provenance)
+    values = {key: origin.get("value") for key, origin in origins.items()}
+    return name, get_monitor_mode(values or dict(iter_leaves(record.expanded)))
+
+
+def find_logs(record: RunRecord) -> dict[int, Path]:
+    """The text logs of a run's processes, by rank."""
+    options = record.expanded.get("record")
+    name = options.get("log_file") if isinstance(options, dict) else None
+    return RunFolder(record.path, name if isinstance(name, str) else "run.log").find_logs()
+
+
+def describe_error(result: Mapping[str, Any]) -> str:
+    """The type and first line of the error in a result; empty without one."""
+    kind, message = result.get("exception_type"), str(result.get("message") or "")
+    return f"{kind}: {message}".partition("\n")[0].removesuffix(": ") if kind else ""
+
+
+_SUFFIXES = {".yaml", ".toml", ".json"}
+
+
+def find_expanded_config(run_dir: Path) -> Path | None:
+    """The config with all defaults; None if it is missing."""
+    found = sorted((run_dir / "config").glob("expanded.*"))
+    return next((path for path in found if path.suffix in _SUFFIXES), None)
+
+
+def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
+    """One line for each missing config file; ``has_begun`` if its components were built."""
+    folder = run_dir / "config"
+    try:
+        names = {entry.name for entry in folder.iterdir()}
+    except OSError:
+        yield "config: missing"
+        return
+    if find_expanded_config(run_dir) is None:
+        yield "config/expanded.*: missing"
+    if "provenance.json" not in names:
+        yield "config/provenance.json: missing"
+    # A cross validation builds components in its folds only.
+    if has_begun and "observed.json" not in names and not (run_dir / FOLDS_DIR).is_dir():
+        yield "config/observed.json: missing"
+    for name in _written_config_names(folder):
+        if not (folder / name).is_file():
+            yield f"config/{name}: missing"
+
+
+def _written_config_names(folder: Path) -> list[str]:
+    """The copies of the user's files, as listed in ``sources.json``."""
+    try:
+        sources = durable.decode_json((folder / "sources.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        sources = None
+    entries = sources if isinstance(sources, list) else []
+    names = [entry.get("file") for entry in entries if isinstance(entry, dict)]
+    return [name for name in names if isinstance(name, str)]
+
+
+Mode = Literal["min", "max"]
+
+MONITOR_KEYS = ("monitor", "monitor.metric", "monitor.mode")
+"""Config keys: ``+val/acc`` under one of the first two, or ``max`` under the last."""
+
+
+def get_monitor_mode(settings: Mapping[str, object]) -> Mode:
+    """Which way is better by the values of ``MONITOR_KEYS``; by default ``min``, as for a loss."""
+    whole, metric, mode = (settings.get(key) for key in MONITOR_KEYS)
+    sign = str(metric or whole or "")[:1]
+    if sign in ("+", "-"):
+        return "max" if sign == "+" else "min"
+    return "max" if mode == "max" else "min"

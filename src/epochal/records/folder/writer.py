@@ -11,15 +11,16 @@ from typing_extensions import override
 from epochal import durable
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.provenance import redact_provenance
+from epochal.records.folder.readme import README_FILE, RunReadme, write_readme
 from epochal.records.layout import attempts
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import describe_process, utc_now
-from epochal.records.metrics.points import MetricWriter
-from epochal.records.metrics.row_format import POINT_FIELDS
+from epochal.records.metrics.points import POINT_FIELDS, MetricWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from epochal.config.source_file import SourceFile
     from epochal.records.folder.folder import RunFolder
 
 Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted", "preempted"]
@@ -31,17 +32,16 @@ ENDED_STATUSES: tuple[Status, ...] = (*COMPLETED_STATUSES, "failed", "interrupte
 RECORD_FORMAT = 1
 """Version of the layout of records, in ``run.json``."""
 
+_FIELDS = ", ".join(f'("{name}", "{kind}")' for name, kind in POINT_FIELDS)
+_HOW_TO_READ = f"""---
 
-class ConfigFileText(Protocol):
-    """One config file as it was read."""
+`metrics.bin` holds all points, `series.jsonl` the names of the series:
 
-    @property
-    def path(self) -> Path | str | None:
-        """Its path; None for a config from Python."""
+```python
+import numpy as np
 
-    @property
-    def text(self) -> str:
-        """Its content."""
+np.fromfile("metrics.bin", np.dtype([{_FIELDS}]))
+```"""
 
 
 class Writer(Protocol):
@@ -59,7 +59,7 @@ class Writer(Protocol):
 
     def write_config(
         self,
-        written: Sequence[ConfigFileText],
+        written: Sequence[SourceFile],
         expanded_text: str,
         format: str,
         provenance: Mapping[str, object],
@@ -114,12 +114,7 @@ class Writer(Protocol):
 
 @final
 class RunWriter(Writer):
-    """Writes into the folder of one run; one thread of one process may use it.
-
-    Args:
-        folder: The folder of the run.
-        attempt: The number of this attempt.
-    """
+    """Writes into the folder of one run; one thread of one process may use it."""
 
     def __init__(self, folder: RunFolder, *, attempt: int = 0) -> None:
         self.folder = folder
@@ -136,25 +131,23 @@ class RunWriter(Writer):
     @override
     @raising_record_errors()
     def write_readme(self, tag: str, desc: str = "") -> None:
-        path = self.path / "README.md"
-        if not path.exists():
-            clean.write_text(path, _readme(tag, desc))
+        if not (self.path / README_FILE).exists():
+            write_readme(self.path, RunReadme(tag, desc, _HOW_TO_READ))
 
     @override
     @raising_record_errors()
     def write_config(
         self,
-        written: Sequence[ConfigFileText],
+        written: Sequence[SourceFile],
         expanded_text: str,
         format: str,
         provenance: Mapping[str, object],
     ) -> None:
         config_dir = self.folder.config_dir
         sources = []
-        for source, name in zip(written, _place_sources(written, format), strict=True):
+        for source, name in zip(written, _place_sources(written), strict=True):
             copy = config_dir / name
-            if not copy.parent.is_dir():
-                durable.make_dir(copy.parent)
+            durable.make_dir(copy.parent, exist_ok=True)
             clean.write_text(copy, source.text)
             sources.append({"file": name, "path": source.path})
         clean.write_json(config_dir / "sources.json", sources)
@@ -238,65 +231,18 @@ class RunWriter(Writer):
 class NullWriter(Writer):
     """Writes nothing."""
 
-    @property
-    @override
-    def path(self) -> None:
-        return None
-
-    @override
-    def write_readme(self, tag: str, desc: str = "") -> None:
-        pass
-
-    @override
-    def write_config(
-        self,
-        written: Sequence[ConfigFileText],
-        expanded_text: str,
-        format: str,
-        provenance: Mapping[str, object],
-    ) -> None:
-        pass
-
-    @override
-    def write_observed(self, data: Mapping[str, object]) -> None:
-        pass
-
-    @override
-    def write_run(self, info: Mapping[str, object]) -> None:
-        pass
+    path = None
+    num_points = 0
 
     @override
     def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
         return origin + 1
 
-    @override
-    def write_status(self, status: Status, **fields: object) -> None:
+    def _ignore(self, *_: object, **__: object) -> None:
         pass
 
-    @override
-    def write_result(self, result: Mapping[str, object]) -> None:
-        pass
-
-    @override
-    def log(self, points: Mapping[str, float], step: int) -> None:
-        pass
-
-    @property
-    @override
-    def num_points(self) -> int:
-        return 0
-
-    @override
-    def sync(self) -> None:
-        pass
-
-    @override
-    def event(self, kind: str, **data: object) -> None:
-        pass
-
-    @override
-    def close(self) -> None:
-        pass
+    write_readme = write_config = write_observed = write_run = write_status = _ignore
+    write_result = log = sync = event = close = _ignore
 
 
 def _read_status(folder: Path) -> dict[str, object]:
@@ -305,26 +251,8 @@ def _read_status(folder: Path) -> dict[str, object]:
     return status and {**status, "reason": ""}
 
 
-def _readme(tag: str, desc: str) -> str:
-    title = " ".join(tag.split()) or "untitled"
-    body = desc.strip() or "_Write here what this run is for and what came of it._"
-    fields = ", ".join(f'("{name}", "{kind}")' for name, kind in POINT_FIELDS)
-    return (
-        f"# {title}\n\n{body}\n\n---\n\n"
-        "`metrics.bin` holds all points, `series.jsonl` the names of the series:\n\n"
-        "```python\nimport numpy as np\n\n"
-        f'np.fromfile("metrics.bin", np.dtype([{fields}]))\n```\n'
-    )
-
-
-def _place_sources(sources: Sequence[ConfigFileText], format: str) -> list[str]:
+def _place_sources(sources: Sequence[SourceFile]) -> list[str]:
     # Relative to their common folder, so that `$BASE: ../base.yaml` finds the copy.
-    paths = [
-        os.path.normpath(Path(source.path).absolute()) if source.path else "" for source in sources
-    ]
-    known = [str(Path(path).parent) for path in paths if path]
-    top = os.path.commonpath(known) if known else ""
-    return [
-        str(Path("written", os.path.relpath(path, top) if path else f"config-{i}.{format}"))
-        for i, path in enumerate(paths)
-    ]
+    paths = [os.path.normpath(source.path.absolute()) for source in sources]
+    top = os.path.commonpath([str(Path(path).parent) for path in paths]) if paths else ""
+    return [str(Path("written", os.path.relpath(path, top))) for path in paths]

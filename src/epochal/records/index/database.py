@@ -1,22 +1,102 @@
-"""The SQLite file of the index: inspected, opened, locked and removed."""
+"""The SQLite file of the index: its tables, and how it is inspected, opened, locked and removed."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
-from epochal.records.index.sql_schema import APPLICATION_ID, SCHEMA_VERSION, create_tables
-
-if sys.platform != "win32":
-    import fcntl
+from epochal import durable
+from epochal.errors import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+APPLICATION_ID = 0x45504F43
+"""Distinguishes an index from other SQLite files."""
+
+SCHEMA_VERSION = 4
+"""Version of the tables; an index of another version is rebuilt."""
+
+RUN_COLUMNS = {
+    "path": "TEXT NOT NULL UNIQUE",  # relative to the folder of all runs, with slashes
+    "run": "TEXT NOT NULL",  # the id
+    "project": "TEXT NOT NULL",
+    "tag": "TEXT NOT NULL",  # the title of README.md
+    "desc": "TEXT NOT NULL",  # the text of README.md
+    "variant": "TEXT NOT NULL",
+    "status": "TEXT NOT NULL",  # also `lost` and `damaged`
+    "reason": "TEXT NOT NULL",
+    "runner": "TEXT NOT NULL",
+    "started": "TEXT NOT NULL",  # ISO-8601 in UTC; empty when unknown
+    "ended": "TEXT NOT NULL",
+    "seconds": "REAL",  # of work, without the time between attempts
+    "step": "INTEGER NOT NULL",
+    "epoch": "INTEGER NOT NULL",
+    "attempt": "INTEGER NOT NULL",
+    "rollbacks": "INTEGER NOT NULL",
+    "seed": "",  # an integer; a text if it needs more than 64 bits
+    "host": "TEXT NOT NULL",
+    "parent": "TEXT NOT NULL",  # the id of the parent run
+    "parent_kind": "TEXT NOT NULL",  # trial, fold, weights, test, ...
+    "monitor": "TEXT NOT NULL",
+    "best": "REAL",
+    "code": "TEXT NOT NULL",  # digest of the snapshot
+    "replicate": "TEXT NOT NULL",  # the same for runs that differ only by seed
+    "error": "TEXT NOT NULL",  # the error of a failed run, in one line
+    "result": "TEXT NOT NULL",  # JSON: the metrics of the result
+    "points": "INTEGER NOT NULL",  # in metrics.bin, replaced ones included
+    "damage": "TEXT NOT NULL",  # one line for each missing or unreadable file
+    "stamp": "TEXT NOT NULL",  # of the folder; it is read again when it differs
+}
+"""The columns of ``runs`` besides ``id``. An unknown text is empty, an unknown number NULL."""
+
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
+"""Range of exact integers; a config may have larger ones, up to 2**64."""
+
+INTERNAL_COLUMNS = ("stamp",)
+"""Columns that queries cannot name."""
+
+_TABLES = (
+    f"CREATE TABLE runs (id INTEGER PRIMARY KEY, "
+    f"{', '.join(f'{name} {kind}' for name, kind in RUN_COLUMNS.items())})",
+    "CREATE INDEX runs_by_name ON runs (run)",
+    # One row per leaf of the expanded config, and one per list, as JSON text. Booleans have the
+    # text true or false and the number 1 or 0. `number` has no type: REAL would round integers.
+    "CREATE TABLE params (run_id INTEGER NOT NULL, key TEXT NOT NULL, text TEXT, number, "
+    "is_default INTEGER NOT NULL, PRIMARY KEY (run_id, key)) WITHOUT ROWID",
+    # A covering index, so that one key of all runs is read at once.
+    "CREATE INDEX params_by_key ON params (key, text, number, is_default)",
+    # One row per series; `low` and `high` without NaN.
+    "CREATE TABLE metrics (run_id INTEGER NOT NULL, name TEXT NOT NULL, last REAL, low REAL, "
+    "high REAL, last_step INTEGER, count INTEGER, PRIMARY KEY (run_id, name)) WITHOUT ROWID",
+    "CREATE INDEX metrics_by_name ON metrics (name, last)",
+    "CREATE TABLE state (is_built INTEGER NOT NULL)",  # whether all runs were read once
+    "INSERT INTO state VALUES (0)",
+    # Texts of users, values that were set, and defaults; rowid is the id of the run.
+    "CREATE VIRTUAL TABLE search USING fts5 (about, given, defaults, "
+    "tokenize = 'unicode61 remove_diacritics 2')",
+)
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables in an empty database; RecordError if SQLite has no full-text search."""
+    for statement in _TABLES:
+        try:
+            connection.execute(statement)
+        except sqlite3.OperationalError as error:
+            if "fts5" not in str(error):
+                raise
+            raise RecordError(
+                "the SQLite of this Python cannot search texts: it was built without FTS5\n"
+                "  use a Python from your distribution, conda or python.org"
+            ) from error
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
 
 _BUSY_MILLISECONDS = 30_000
 _CACHE_KIB = 65_536
@@ -26,18 +106,13 @@ IndexFileState = Literal["usable", "missing", "damaged", "foreign", "newer", "ol
 
 
 def inspect_index_file(path: Path) -> IndexFileState:
-    """The state of the file at ``path``, which other processes may use.
-
-    Raises:
-        sqlite3.OperationalError: It cannot be opened, or is locked for long.
-    """
+    """The state of the file at ``path``; OperationalError if it is locked for long."""
     if not path.exists():
         return "missing"
     try:
         connection = open_reader(path)
         try:
-            (application,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            application, version = _read_marks(connection)
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         finally:
             connection.close()
@@ -68,11 +143,9 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 
 def open_writer(path: Path, *, is_shared: bool) -> sqlite3.Connection:
-    """A connection for the one process that holds the lock.
+    """A connection for the one process that holds the lock; the file is created if missing.
 
-    Args:
-        path: The file, created if missing.
-        is_shared: Whether machines share the file: a write-ahead log needs shared memory.
+    A file that machines share has no write-ahead log, which needs shared memory.
     """
     connection = _connect(f"file:{quote(str(path.absolute()))}?mode=rwc")
     connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()
@@ -98,7 +171,7 @@ def open_in_memory(source: Path) -> sqlite3.Connection:
                 file.backup(memory)
             finally:
                 file.close()
-            if _is_current_index(memory):
+            if _read_marks(memory) == (APPLICATION_ID, SCHEMA_VERSION):
                 return memory
         except sqlite3.DatabaseError:
             pass
@@ -113,10 +186,10 @@ def _has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _is_current_index(connection: sqlite3.Connection) -> bool:
+def _read_marks(connection: sqlite3.Connection) -> tuple[int, int]:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return bool((application, version) == (APPLICATION_ID, SCHEMA_VERSION))
+    return application, version
 
 
 def _connect(uri: str) -> sqlite3.Connection:
@@ -136,24 +209,7 @@ def remove_index_file(path: Path) -> None:
 
 @contextmanager
 def holding_writer_lock(path: Path, *, waits: bool = False) -> Iterator[bool]:
-    """Hold the writer lock in a block; gives False if another process has it, unless ``waits``.
-
-    The operating system releases the lock when its process ends.
-    """
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        yield _lock(descriptor, waits=waits)
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, *, waits: bool) -> bool:
-    if sys.platform == "win32":  # rely on the locks of SQLite
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:  # some network file systems cannot lock; rely on the locks of SQLite
-        return True
-    return True
+    """Hold the writer lock in a block; gives False if another process has it, unless ``waits``."""
+    lock = path.with_name(f"{path.name}.lock")
+    with durable.locked(lock, os.O_RDWR | os.O_CREAT, waits=waits) as is_mine:
+        yield is_mine is not False  # without locks, rely on those of SQLite

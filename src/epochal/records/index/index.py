@@ -1,22 +1,26 @@
-"""Opens, refreshes and queries the index of all runs."""
+"""Opens, refreshes, queries and verifies the index of all runs."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Self, final
 
+from epochal.records.folder.machine import find_file_system, is_network_file_system
 from epochal.records.index import database as store
-from epochal.records.index.refresh import RefreshResult, refresh_tables
-from epochal.records.index.search_text import to_fts_query
-from epochal.records.index.sql_schema import create_tables
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, INDEX_FILE, make_epochal_dir
-from epochal.records.layout.run_folders import is_run_folder
-from epochal.records.machine.mounts import find_file_system, is_network_file_system
+from epochal.records.index.database import INTERNAL_COLUMNS, RUN_COLUMNS, create_tables
+from epochal.records.index.refresh import RefreshResult, ignore_progress, refresh_tables
+from epochal.records.index.run_rows import to_fts_query
+from epochal.records.layout.run_folders import (
+    EPOCHAL_DIR,
+    INDEX_FILE,
+    is_run_folder,
+    make_epochal_dir,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from epochal.records.index.refresh import ProgressCallback
@@ -34,10 +38,6 @@ _REASONS = {
     "newer": "was made by a newer Epochal",
     "older": "was made by an older Epochal",
 }
-
-
-def _ignore(_: str) -> None:
-    pass
 
 
 def _file_identity(path: Path) -> object:
@@ -74,9 +74,7 @@ class Index:
     def open(cls, root: Path, *, is_kept: bool = True) -> Self:
         """The index of the runs below ``root`` in its last state; ``refresh`` reads the folders.
 
-        Args:
-            root: Folder of all runs; it need not exist.
-            is_kept: Whether it may be written to disk.
+        Only if ``is_kept`` may it be written to disk. ``root`` need not exist.
         """
         index = cls(root)
         if not is_kept or not root.is_dir() or is_run_folder(root):  # never write there
@@ -122,14 +120,9 @@ class Index:
         return [row[0] for row in rows]
 
     def refresh(
-        self, progress: ProgressCallback = _ignore, *, is_all: bool = False
+        self, progress: ProgressCallback = ignore_progress, *, is_all: bool = False
     ) -> RefreshResult:
-        """Read new and changed run folders, and remove deleted ones.
-
-        Args:
-            progress: Receives messages.
-            is_all: Whether to read unchanged folders, too.
-        """
+        """Read new and changed run folders, or all of them, and remove deleted ones."""
         if self.path is None:
             return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         try:
@@ -228,3 +221,55 @@ def _refresh_memory(
         return refresh_tables(connection, root, progress=progress, is_all=is_all)
     finally:
         connection.execute("PRAGMA query_only = ON")
+
+
+_COLUMNS = [name for name in RUN_COLUMNS if name not in (*INTERNAL_COLUMNS, "path")]
+_RUNS = f"SELECT path, id, {', '.join(_COLUMNS)} FROM runs"
+_PARTS = {
+    "config": "SELECT key, text, number, is_default FROM params WHERE run_id = ? ORDER BY key",
+    "metrics": "SELECT name, last, low, high, last_step, count FROM metrics WHERE run_id = ? "
+    "ORDER BY name",
+    "words": "SELECT about, given, defaults FROM search WHERE rowid = ?",
+}
+
+
+def find_index_errors(index: Index, progress: ProgressCallback) -> Iterator[str]:
+    """One line for each difference between the index and the folders.
+
+    Active runs may change during the comparison and then differ.
+    """
+    try:
+        checks = [text for (text,) in index.connection.execute("PRAGMA integrity_check(5)")]
+    except sqlite3.DatabaseError as error:
+        checks = [str(error)]
+    if checks != ["ok"]:
+        yield from (f"the file is damaged: {text}" for text in checks)
+        return
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        create_tables(fresh)
+        refresh_tables(fresh, index.root, progress=progress)
+        yield from _compare(index.connection, fresh)
+
+
+def _compare(known: sqlite3.Connection, fresh: sqlite3.Connection) -> Iterator[str]:
+    found = {path: (run_id, values) for path, run_id, *values in fresh.execute(_RUNS)}
+    indexed = {path: (run_id, values) for path, run_id, *values in known.execute(_RUNS)}
+    yield from (f"{path}: not in the index" for path in found.keys() - indexed.keys())
+    yield from (f"{path}: not on disk" for path in indexed.keys() - found.keys())
+    for path in sorted(found.keys() & indexed.keys()):
+        (old_id, old), (new_id, new) = indexed[path], found[path]
+        changed = [(name, b) for name, a, b in zip(_COLUMNS, old, new, strict=True) if a != b]
+        wrong = [_describe(name, value) for name, value in changed]
+        wrong += [
+            part
+            for part, question in _PARTS.items()
+            if known.execute(question, (old_id,)).fetchall()
+            != fresh.execute(question, (new_id,)).fetchall()
+        ]
+        if wrong:
+            yield f"{path}: differs in {', '.join(wrong)}"
+
+
+def _describe(column: str, value: str) -> str:
+    lines = value.splitlines() if column == "damage" else []
+    return f"damage ({'; '.join(lines)})" if lines else column

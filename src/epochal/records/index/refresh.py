@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.records.folder.record import read_folder
+from epochal.records.index.database import RUN_COLUMNS
 from epochal.records.index.run_rows import (
     count_points,
     escape_surrogates,
@@ -15,8 +16,10 @@ from epochal.records.index.run_rows import (
     read_metrics,
     read_run_rows,
 )
-from epochal.records.index.scan import IndexedRun, scan_run_folders
-from epochal.records.index.sql_schema import RUN_COLUMNS
+from epochal.records.layout.run_folders import (
+    IndexedRun,
+    scan_run_folders,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,9 +27,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.index.run_rows import MetricRow, RunRows
-    from epochal.records.index.scan import ScannedRun
+    from epochal.records.layout.run_folders import ScannedRun
 
     ProgressCallback = Callable[[str], None]
+
+
+def ignore_progress(_: str) -> None:
+    """Discard a progress message."""
+
 
 _COMMIT_SECONDS = 0.5
 """How long a transaction may last before readers see it."""
@@ -56,14 +64,7 @@ class RefreshResult:
 def refresh_tables(
     connection: sqlite3.Connection, root: Path, *, progress: ProgressCallback, is_all: bool = False
 ) -> RefreshResult:
-    """Read new and changed run folders below ``root``, and remove deleted ones.
-
-    Args:
-        connection: The connection of the writer.
-        root: Folder of all runs.
-        progress: Receives messages.
-        is_all: Whether to read unchanged folders, too.
-    """
+    """Read new and changed run folders below ``root``, or all of them, and remove deleted ones."""
     known = _load_known(connection)
     progress("looking for runs")
     found = {

@@ -61,10 +61,6 @@ def replicate_key(run: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
 
     Tag, description, logging and record options do not count. The imported code of the project
     does, as do the versions of Epochal and torch, and changes made when a run was resumed.
-
-    Args:
-        run: What ``run.json`` holds.
-        provenance: What ``config/provenance.json`` holds.
     """
     values = {
         key: _value(origin)
@@ -104,11 +100,7 @@ def estimate_mean(values: Iterable[float]) -> MeanEstimate:
 
 @lru_cache(maxsize=256)
 def t_critical_value(freedom: int) -> float:
-    """The number of standard errors on each side of the mean in a 95 % interval.
-
-    Args:
-        freedom: Degrees of freedom, the number of values minus one.
-    """
+    """The number of standard errors on each side of the mean in a 95 % interval."""
     if freedom > _ASYMPTOTIC_FREEDOM:
         return _t_critical_value_asymptotic(freedom)
     low, high = 0.0, math.pi / 2

@@ -1,36 +1,34 @@
-"""Reads a run folder into rows of the index."""
+"""Reads a run folder into rows of the index: columns, parameters, metrics and searchable text."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from epochal import durable
 from epochal.records.code import read_code_digest
-from epochal.records.folder.derived_fields import (
+from epochal.records.folder.folder import read_parent
+from epochal.records.folder.provenance import get_newest_origins
+from epochal.records.folder.record import (
     desc_of,
     describe_error,
     find_monitor,
+    read_folder,
     seconds_of,
     tag_of,
 )
-from epochal.records.folder.parent import read_parent
-from epochal.records.folder.record import read_folder
-from epochal.records.index.params import params_from_values, read_params
+from epochal.records.index.database import MAX_INTEGER, MIN_INTEGER
 from epochal.records.index.replicates import replicate_key
-from epochal.records.index.search_text import build_search_text
-from epochal.records.index.sql_schema import MAX_INTEGER, MIN_INTEGER
-from epochal.records.layout.coerce import as_float, as_mapping, as_text
-from epochal.records.metrics.row_format import POINT_BYTES
+from epochal.records.layout.coerce import as_float, as_mapping, as_text, iter_leaves
+from epochal.records.metrics.points import POINT_BYTES
 from epochal.records.metrics.summary import summarise_series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from epochal.records.folder.record import RunRecord
-    from epochal.records.index.params import Param
-    from epochal.records.index.search_text import SearchText
 
 MetricRow = tuple[str, float | None, float | None, float | None, int, int]
 """Name, last, low, high, last step, count."""
@@ -46,7 +44,7 @@ class RunRows:
 
     params: Iterable[Param]
     metrics: list[MetricRow]
-    words: SearchText
+    words: list[str]
 
 
 def read_run_rows(folder: Path) -> RunRows:
@@ -174,3 +172,130 @@ def _seed(value: object) -> int | str | None:
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if MIN_INTEGER <= value <= MAX_INTEGER else str(value)
+
+
+class Param(NamedTuple):
+    """One value of a config."""
+
+    key: str
+    text: str | None
+    """As it reads: ``0.001``, ``true``, ``[1,2]``; None for null."""
+
+    number: float | None
+    """None for other types; a boolean is 1 or 0. An integer beyond 64 bits is rounded."""
+
+    is_default: bool
+    """Whether no config and no override set it."""
+
+
+def read_params(provenance: Mapping[str, Any]) -> list[Param]:
+    """Every value in ``provenance.json``, and the lists that contain them."""
+    found: dict[str, Param] = {}
+    leaves: dict[str, tuple[Any, bool]] = {}
+    for key, origin in get_newest_origins(provenance).items():
+        value, is_default = origin.get("value"), origin.get("layer") == "default"
+        leaves[key] = value, is_default
+        found[key] = _param(key, value, is_default=is_default)
+    for key, value, is_default in _lists(leaves):
+        found.setdefault(key, _param(key, value, is_default=is_default))
+    return list(found.values())
+
+
+def params_from_values(values: Mapping[str, Any]) -> list[Param]:
+    """The same for plain values whose origin is lost."""
+    provenance = {key: [{"value": value}] for key, value in iter_leaves(values)}
+    return read_params(provenance)
+
+
+def _param(key: str, value: object, *, is_default: bool) -> Param:
+    if value is None:
+        return Param(key, None, None, is_default)
+    if isinstance(value, bool):
+        return Param(key, "true" if value else "false", int(value), is_default)
+    if isinstance(value, int | float):
+        return Param(key, repr(value), _number(value), is_default)
+    if isinstance(value, str):
+        return Param(key, value, None, is_default)
+    return Param(key, durable.encode_json(value).decode(), None, is_default)
+
+
+def _number(value: float) -> float | None:
+    is_kept = isinstance(value, int) and MIN_INTEGER <= value <= MAX_INTEGER
+    return value if is_kept else as_float(value)
+
+
+def _lists(leaves: Mapping[str, tuple[Any, bool]]) -> Iterator[tuple[str, object, bool]]:
+    """Each list, rebuilt from its elements."""
+    owners: dict[str, list[str]] = {}
+    for key in leaves:
+        words = key.split(".")
+        for i, word in enumerate(words[1:], start=1):
+            if word == "0":
+                owners.setdefault(".".join(words[:i]), [])
+    if not owners:
+        return
+    for key in leaves:
+        words = key.split(".")
+        for i in range(1, len(words)):
+            if (owner := ".".join(words[:i])) in owners:
+                owners[owner].append(key)
+    for owner, keys in owners.items():
+        tree: dict[str, Any] = {}
+        for key in keys:
+            _set_nested(tree, key[len(owner) + 1 :].split("."), leaves[key][0])
+        yield owner, _as_lists(tree), all(leaves[key][1] for key in keys)
+
+
+def _set_nested(tree: dict[str, Any], words: list[str], value: object) -> None:
+    for word in words[:-1]:
+        below = tree.setdefault(word, {})
+        if not isinstance(below, dict):  # a damaged file may name a leaf and a key below it
+            return
+        tree = below
+    tree[words[-1]] = value
+
+
+def _as_lists(value: object) -> object:
+    """Turn mappings with the keys 0, 1, 2, ... back into lists."""
+    if not isinstance(value, dict) or not value:
+        return value
+    if list(value) == [str(i) for i in range(len(value))]:
+        return [_as_lists(child) for child in value.values()]
+    return {key: _as_lists(child) for key, child in value.items()}
+
+
+_UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+"""Kana and Chinese characters, which have no spaces between words: each is a word."""
+
+_MAX_VALUE = 1000
+_README_TEMPLATE = re.compile(
+    r"^---\n+`metrics\.bin` holds all points.*?(\n```python\n.*?\n```|\Z)|^_Write here .*_$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def build_search_text(record: RunRecord, params: Iterable[Param]) -> list[str]:
+    """What users wrote about a run; keys and values that were set; keys and values of defaults."""
+    summary = record.summary
+    names = (summary.id, summary.project, summary.tag, str(record.run.get("variant") or ""))
+    about = "\n".join((*names, strip_readme_template(record.readme)))
+    lines: tuple[list[str], list[str]] = ([], [])
+    for one in params:
+        lines[one.is_default].append(f"{one.key} {(one.text or '')[:_MAX_VALUE]}")
+    return [_separate_characters(text) for text in (about, *map("\n".join, lines))]
+
+
+def strip_readme_template(readme: str) -> str:
+    """The text of a README without the template of every run."""
+    return _README_TEMPLATE.sub("", readme).strip()
+
+
+def to_fts_query(words: Sequence[str]) -> str:
+    """An FTS5 query for runs that have words with all these prefixes."""
+    tokens = [_separate_characters(word.replace('"', " ")) for word in words]
+    return " AND ".join(f'"{token}"*' for token in tokens if any(map(str.isalnum, token)))
+
+
+def _separate_characters(text: str) -> str:
+    # SQLite refuses lone surrogates, which a damaged file may have.
+    return _UNSPACED.sub(r" \1 ", text).encode("utf-8", "replace").decode()

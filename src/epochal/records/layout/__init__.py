@@ -1,1 +1,1 @@
-"""Which folders are runs, attempts, processes, and readers that tolerate damage."""
+"""Which folders are runs, attempts, processes and leases, and readers that tolerate damage."""

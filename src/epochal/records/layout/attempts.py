@@ -75,12 +75,7 @@ def begin_attempt(number: int, cause: str = STARTED) -> Attempt:
 
 
 def find_cause(status: str, *, is_supervised: bool) -> str:
-    """Why this process resumes a run.
-
-    Args:
-        status: How the previous attempt ended.
-        is_supervised: Whether a supervisor started this process.
-    """
+    """Why this process resumes a run whose previous attempt ended with ``status``."""
     if os.environ.get(_QUEUE_VARIABLE, "0") not in ("", "0"):
         return "requeued"
     if is_supervised:
@@ -180,19 +175,26 @@ def find_valid_ranges(
 def select_current_points(
     numbers: NDArray[np.integer[Any]], steps: NDArray[np.integer[Any]], known: Sequence[Attempt]
 ) -> NDArray[np.bool_]:
-    """A mask of the points that no later attempt replaced.
-
-    Args:
-        numbers: The attempt of each point, in the order they were logged.
-        steps: The step of each point.
-        known: The attempts in ``run.json``.
-    """
+    """A mask of the points, in the order they were logged, that no later attempt replaced."""
     import numpy as np
 
     found = np.unique(numbers)
     first_steps = {int(number): int(steps[numbers == number].min()) for number in found}
+    return mask_ranges(numbers, steps, find_valid_ranges(first_steps, known))
+
+
+def mask_ranges(
+    numbers: NDArray[np.integer[Any]],
+    steps: NDArray[np.integer[Any]],
+    ranges: Mapping[int, tuple[int, int]],
+    *,
+    start: int = 0,
+) -> NDArray[np.bool_]:
+    """A mask of the points in the ranges of their attempts; the first one is in row ``start``."""
+    import numpy as np
+
     current = np.zeros(len(numbers), dtype=bool)
-    for number, (row, step) in find_valid_ranges(first_steps, known).items():
-        own = numbers[:row] == number
-        current[:row] |= own & (steps[:row] <= step)
+    for number, (end, step) in ranges.items():
+        own = slice(max(0, end - start))
+        current[own] |= (numbers[own] == number) & (steps[own] <= step)
     return current

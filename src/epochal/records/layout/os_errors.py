@@ -6,7 +6,7 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from epochal.errors import RecordError
+from epochal.errors import EpochalError, RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +35,9 @@ def explain_os_error(error: OSError) -> str:
 
 
 @contextmanager
-def raising_record_errors() -> Iterator[None]:
-    """Turn OSError into RecordError in a block or a decorated function."""
+def raising_record_errors(kind: type[EpochalError] = RecordError) -> Iterator[None]:
+    """Turn OSError into an error for users in a block or a decorated function."""
     try:
         yield
     except OSError as error:
-        raise RecordError(explain_os_error(error)) from error
+        raise kind(explain_os_error(error)) from error

@@ -1,24 +1,29 @@
-"""Finds run folders, and reads the start time from their names."""
+"""Finds run folders, and the folder ``.epochal`` beside them: index, mailbox and shared code."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from epochal import durable
+from epochal.records.layout.process import host_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Set
+    from collections.abc import Mapping, Set
     from pathlib import Path
 
-MAX_DEPTH = 6
+_MAX_DEPTH = 6
 """Maximum depth of a run below the folder of all runs."""
 
 _TIME_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
 
-def iter_run_folders(root: Path) -> Iterator[Path]:
+def find_run_folders(root: Path) -> list[Path]:
     """Every run folder below ``root``, or ``root`` if it is one."""
-    yield from _walk(root, MAX_DEPTH, set())
+    return [root / one.path for one in scan_run_folders(str(root.absolute()), {})]
 
 
 def is_run_folder(path: Path) -> bool:
@@ -42,18 +47,130 @@ def parse_start_time(run_id: str) -> str:
     return f"{run_id[:4]}-{run_id[4:6]}-{run_id[6:8]}T{run_id[9:11]}:{run_id[11:13]}"
 
 
-def _walk(folder: Path, depth: int, seen: set[tuple[int, int]]) -> Iterator[Path]:
+_ACTIVE = ("starting", "running")
+_EDITED_FILES = ("README.md", "status.json")
+"""Files that users edit in place, which does not change the time of the folder."""
+
+_RECENT_SECONDS = 2.0
+"""Age below which a folder may change again within the resolution of its time."""
+
+RECENT_STAMP = "young"
+"""The stamp of a folder that was just changed; it is read again."""
+
+
+class IndexedRun(NamedTuple):
+    """One run in the index."""
+
+    id: int
+    stamp: str
+    status: str
+    host: str
+    points: int
+
+    @property
+    def is_inactive(self) -> bool:
+        """Whether its facts can change only with its folder."""
+        # A lost process of this machine stays lost; the heartbeat of another one may return.
+        is_remote = self.status == "lost" and self.host != host_name()
+        return self.status not in _ACTIVE and not is_remote
+
+
+class ScannedRun(NamedTuple):
+    """One run folder on disk."""
+
+    path: str
+    """Relative to the folder of all runs, with slashes; ``.`` if that is a run itself."""
+
+    stamp: str
+    is_changed: bool
+    """Whether the index has no entry with this stamp."""
+
+
+def scan_run_folders(root: str, known: Mapping[str, IndexedRun]) -> list[ScannedRun]:
+    """Every run folder below ``root``; known and unchanged ones are not listed.
+
+    The time of a folder changes when a file in it is replaced, as Epochal does. Files that users
+    edit in place are checked, too.
+    """
+    scanner = _RunScanner(known)
+    scanner.visit(root, ".", _MAX_DEPTH)
+    return scanner.found
+
+
+@final
+class _RunScanner:
+    """Scans folders with as few system calls as possible."""
+
+    def __init__(self, known: Mapping[str, IndexedRun]) -> None:
+        self.found: list[ScannedRun] = []
+        self._known = known
+        self._seen: set[tuple[int, int]] = set()
+        self._recent_ns = time.time_ns() - int(_RECENT_SECONDS * 1e9)
+
+    def visit(self, folder: str, path: str, depth: int) -> None:
+        """Check a folder and, if it is no run, its subfolders."""
+        try:
+            place = os.stat(folder)  # noqa: PTH116 - Path is slow
+        except OSError:  # deleted meanwhile, or not readable
+            return
+        spot = (place.st_dev, place.st_ino)
+        if spot in self._seen:  # a link to a folder that was visited
+            return
+        self._seen.add(spot)
+        one = self._known.get(path)
+        if one is not None and one.stamp == (stamp := self._stamp(folder, place)) != RECENT_STAMP:
+            self.found.append(ScannedRun(path, stamp, is_changed=False))
+            return
+        try:
+            with os.scandir(folder) as entries:
+                inner = {entry.name: entry for entry in entries}
+        except OSError:
+            return
+        if looks_like_run_folder(os.path.basename(folder), inner.keys()):  # noqa: PTH119
+            stamp = self._stamp(folder, place)
+            self.found.append(ScannedRun(path, stamp, is_changed=True))
+        elif depth:
+            for name in sorted(inner):
+                if not name.startswith(".") and _is_folder(inner[name]):
+                    below = name if path == "." else f"{path}/{name}"
+                    self.visit(f"{folder}/{name}", below, depth - 1)
+
+    def _stamp(self, folder: str, place: os.stat_result) -> str:
+        newest, written = place.st_ctime_ns, ""
+        for name in _EDITED_FILES:
+            try:
+                file = os.stat(f"{folder}/{name}")  # noqa: PTH116
+            except OSError:
+                written += ":-"
+            else:
+                newest = max(newest, file.st_ctime_ns)
+                written += f":{file.st_mtime_ns}:{file.st_size}"
+        if newest > self._recent_ns:
+            return RECENT_STAMP
+        return f"{place.st_ino}:{place.st_mtime_ns}:{place.st_ctime_ns}{written}"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        place = folder.stat()
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:  # deleted meanwhile, or not readable
-        return
-    if (place.st_dev, place.st_ino) in seen:  # a circular link
-        return
-    seen.add((place.st_dev, place.st_ino))
-    if looks_like_run_folder(folder.name, {entry.name for entry in entries}):
-        yield folder
-    elif depth:
-        for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir():
-                yield from _walk(folder / entry.name, depth - 1, seen)
+        return entry.is_dir()
+    except OSError:  # a circular link
+        return False
+
+
+EPOCHAL_DIR = ".epochal"
+"""Name of the folder below the folder of all runs; a search for runs skips it."""
+
+INDEX_FILE = "index.db"
+"""Name of the index of all runs in this folder."""
+
+_IGNORE = "# Written by Epochal: nothing in here belongs into a repository.\n*\n"
+
+
+def make_epochal_dir(root: Path) -> Path:
+    """The folder ``.epochal`` below the folder of all runs; created if missing, or an OSError."""
+    home = root / EPOCHAL_DIR
+    if not home.is_dir():
+        durable.make_dir(home, exist_ok=True)
+        with suppress(OSError):
+            durable.write_text(home / ".gitignore", _IGNORE)
+    return home

@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.records.layout.process import host_name
-from epochal.records.mail.channel import Channel, SendError
 from epochal.records.mail.mailbox import make_id
+from epochal.records.mail.outbox import Channel, SendError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import RecordError
-from epochal.records.alive.heartbeat import HEARTBEAT_FILE as HEARTBEAT
-from epochal.records.folder.derived_fields import describe_error, seconds_of, step_of
+from epochal.records.folder.record import describe_error, seconds_of, step_of
 from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.layout.alive import HEARTBEAT_FILE
 from epochal.records.layout.process import utc_now
 from epochal.records.mail.mailbox import Kind, Mail, make_id
 from epochal.records.metrics.points import TRAIN_PREFIX, is_epoch_mean
@@ -40,7 +40,7 @@ _MAX_METRICS = 12
 _MAX_FIGURES = 3
 _SHOWN_RUN_ID = 4  # last characters of a run's id, enough to name it in a command
 _TAIL_BYTES = 1 << 15
-_LIVE_FILES = (HEARTBEAT, "status.json", "metrics.bin", "events.jsonl")
+_LIVE_FILES = (HEARTBEAT_FILE, "status.json", "metrics.bin", "events.jsonl")
 _SENDER = ("project", "variant", "runner", "desc")
 
 
@@ -80,16 +80,8 @@ class MailContent:
 
 def compose(content: MailContent) -> Mail:
     """The mail with this content, without secrets."""
-    facts = {
-        "seconds": content.seconds,
-        "step": content.step,
-        "epoch": content.epoch,
-        "monitor": content.monitor,
-        "best": content.best,
-        "metrics": dict(content.metrics),
-        "error": content.why,
-        "attempt": content.attempt,
-    }
+    names = ("seconds", "step", "epoch", "monitor", "best", "metrics", "attempt")
+    facts = {"error": content.why, **{name: getattr(content, name) for name in names}}
     sender = {"tag": content.tag, "folder": content.folder, **content.sender}
     # Records are free of secrets, but content may come from memory.
     facts, sender = redact_tree(facts), redact_tree(sender)
@@ -185,13 +177,8 @@ def describe_run(
 ) -> MailContent:
     """The content of the mail about the end of a run, read from its record.
 
-    Args:
-        record: The record of the run.
-        kind: How it ended.
-        run: Its folder, relative to the folder of all runs.
-        monitor: The metric that decides.
-        mode: Which way is better, ``min`` or ``max``.
-        why: The reason; by default the error, or the last sign of life.
+    ``run`` is its folder, relative to the folder of all runs. Without ``why``, the reason is the
+    error, or the last sign of life.
     """
     summary, result = record.summary, record.result
     metrics, traceback = result.get("metrics"), str(result.get("traceback") or "")
@@ -222,9 +209,7 @@ def describe_run(
 def last_lines(path: Path, *, without: str = "") -> str:
     """The last lines of a text log, or of the newest log in a folder; empty if there is none.
 
-    Args:
-        path: The log, or the folder of logs.
-        without: A traceback that the mail already has; it and what follows are left out.
+    The traceback ``without``, which the mail already has, and what follows are left out.
     """
     try:
         if path.is_dir():

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.alive.heartbeat import HEARTBEAT_FILE as HEARTBEAT
-from epochal.records.alive.heartbeat import is_heartbeat_stale
-from epochal.records.alive.lease import STALE_SECONDS
 from epochal.records.find import read_run
+from epochal.records.layout.alive import HEARTBEAT_FILE, STALE_SECONDS, is_heartbeat_stale
 from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, make_id
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from epochal.records.mail.channel import Spec
     from epochal.records.mail.mailbox import Kind, Mail
+    from epochal.records.mail.outbox import Spec
 
 _FOLDER = "expected"
 _ACTIVE = ("starting", "running")
@@ -147,7 +145,7 @@ def _is_owner_alive(box: Mailbox, expected: ExpectedMail) -> bool:
     if not expected.is_supervised:
         return not is_heartbeat_stale(folder)
     try:  # there is no heartbeat between two processes of a supervised run
-        return time.time() - (folder / HEARTBEAT).stat().st_mtime < STALE_SECONDS
+        return time.time() - (folder / HEARTBEAT_FILE).stat().st_mtime < STALE_SECONDS
     except OSError:
         return True
 

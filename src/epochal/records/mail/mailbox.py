@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.layout.epochal_dir import EPOCHAL_DIR, make_epochal_dir
+from epochal.records.layout.run_folders import EPOCHAL_DIR, make_epochal_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,13 +91,10 @@ def parse_mail(value: Mapping[str, Any]) -> Mail | None:
 
 @final
 class Mailbox:
-    """The mails about the runs below a folder.
+    """The mails about the runs below ``root``, the folder of all runs.
 
     No folder is created before the first mail. There are no locks: a mail is written completely
     or not at all, and of two concurrent changes the later one wins.
-
-    Args:
-        root: Folder of all runs, as ``record.log_dir`` names it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -111,12 +108,7 @@ class Mailbox:
     def make_folder(self, name: str) -> Path:
         """One of its subfolders, created if missing; may raise OSError."""
         folder = make_epochal_dir(self.root) / FOLDER / name
-        if not folder.is_dir():
-            try:
-                durable.make_dir(folder)
-            except OSError:
-                if not folder.is_dir():  # otherwise another process created it first
-                    raise
+        durable.make_dir(folder, exist_ok=True)
         return folder
 
     def post(self, mail: Mail) -> None:
@@ -133,8 +125,7 @@ class Mailbox:
     def select(self, words: Sequence[str]) -> list[Mail]:
         """The mails that words name: ids or id prefixes, runs, ``last``, ``read``, ``all``.
 
-        Raises:
-            RecordError: A word matches no mail, or an id prefix matches several.
+        Raises RecordError if a word matches no mail, or an id prefix matches several.
         """
         mails = self.mails()
         selected = {mail.id for word in words for mail in _matching(word, mails)}

@@ -6,8 +6,6 @@ any time. A run with few points has none.
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -17,10 +15,15 @@ import numpy as np
 from epochal import durable
 from epochal.durable.append import extend
 from epochal.errors import RecordError
-from epochal.records.layout.attempts import MAX_COUNT, find_valid_ranges, read_attempts
+from epochal.records.layout.attempts import MAX_COUNT, find_valid_ranges, mask_ranges, read_attempts
 from epochal.records.metrics.points import (
+    POINT_BYTES,
+    SMALL_FILE_BYTES,
     Points,
+    count_valid_bytes,
     explain_unknown_metric,
+    get_point_dtype,
+    mask_valid_rows,
     read_metric_points,
     read_series_names,
 )
@@ -33,16 +36,6 @@ from epochal.records.metrics.pyramid import (
     extend_pyramid,
     keep_last_per_step,
 )
-from epochal.records.metrics.row_format import (
-    POINT_BYTES,
-    SMALL_FILE_BYTES,
-    count_valid_bytes,
-    get_point_dtype,
-    mask_valid_rows,
-)
-
-if sys.platform != "win32":
-    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from epochal.records.metrics.row_format import Rows
+    from epochal.records.metrics.points import Rows
 
     ValidRanges = dict[int, tuple[int, int]]
 
@@ -86,12 +79,7 @@ class CacheState:
 
 @final
 class RunCurves:
-    """The metrics of a run by name.
-
-    Args:
-        names: Series number to metric name.
-        find: Gives the curve of the series with these numbers, which share a name.
-    """
+    """The metrics of a run by name; ``find`` gives the curve of series that share a name."""
 
     def __init__(self, names: Mapping[int, str], find: Callable[[list[int]], Curve]) -> None:
         self._numbers: dict[str, list[int]] = {}
@@ -144,17 +132,11 @@ def _in_memory_curve(points: Points, numbers: list[int]) -> InMemoryCurve:
 @contextmanager
 def _locked_cache(cache: Path) -> Iterator[None]:
     """Lock out other processes of this machine and other threads."""
-    if not cache.is_dir():
-        with suppress(FileExistsError, durable.WriteError):
-            durable.make_dir(cache)
-    if sys.platform == "win32":
-        raise CacheUnusableError  # Windows cannot lock folders
-    descriptor = os.open(cache, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    durable.make_dir(cache, exist_ok=True)
+    with durable.locked(cache) as is_locked:
+        if not is_locked:
+            raise CacheUnusableError
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _cached(folder: Path, progress: Callable[[str], None] | None, *, is_new: bool) -> RunCurves:
@@ -215,7 +197,7 @@ def _append_new_points(folder: Path, state: CacheState, progress: Callable[[str]
         numbers = set(np.unique(chunk["attempt"][whole]).tolist())
         if not numbers <= _known_attempts(folder, state.limits):
             raise CacheUnusableError
-        current = whole & _is_current(chunk, start, state.limits)
+        current = whole & mask_ranges(chunk["attempt"], chunk["step"], state.limits, start=start)
         _append_rows(folder, state, chunk if current.all() else chunk[current])
         state.rows, state.crc = start + len(chunk), int(chunk["crc"][-1])
     _write_state(folder, state)
@@ -225,14 +207,6 @@ def _known_attempts(folder: Path, limits: ValidRanges) -> set[int]:
     """The attempts whose current points are known."""
     known = read_attempts(durable.find_object(folder / "run.json"))
     return {*limits, *(one.attempt for one in known)}
-
-
-def _is_current(rows: Rows, start: int, limits: ValidRanges) -> NDArray[np.bool_]:
-    current = np.zeros(len(rows), bool)
-    for number, (end, step) in limits.items():
-        own = rows[: max(0, end - start)]
-        current[: len(own)] |= (own["attempt"] == number) & (own["step"] <= step)
-    return current
 
 
 def _append_rows(folder: Path, state: CacheState, rows: Rows) -> None:
@@ -258,3 +232,77 @@ def _write_state(folder: Path, state: CacheState) -> None:
         "roots": {str(number): (root.count, root.crc) for number, root in state.roots.items()},
     }
     extend(folder / CACHE_DIR / CACHE_STATE_FILE, 0, durable.encode_line(facts))
+
+
+MIN_STEP, MAX_STEP = -(2**63), 2**63 - 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """The buckets that have points, by step; with few points, one bucket each."""
+
+    steps: NDArray[np.int64]
+    """The first step with a point in each bucket."""
+
+    low: NDArray[np.float64]
+    """The exact minimum; NaN if all values are, as for ``high`` and ``mean``."""
+
+    high: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    count: NDArray[np.int64]
+    """The number of points, NaN included."""
+
+
+def zoom(
+    folder: Path,
+    name: str,
+    first: int | None = None,
+    last: int | None = None,
+    buckets: int = 1000,
+    progress: Callable[[str], None] | None = None,
+) -> Zoom:
+    """A metric of the run in ``folder`` from step ``first`` to ``last``, both included.
+
+    Args:
+        folder: The folder of the run.
+        name: The metric.
+        first: The first step; by default that of the curve.
+        last: The last step; by default that of the curve.
+        buckets: The maximum number of buckets, which cover equally many steps.
+        progress: Receives messages while a long curve is read for the first time.
+    """
+    if buckets < 1:
+        raise ValueError(f"buckets: must be at least 1, got {buckets!r}")
+
+    def ask(curves: RunCurves) -> Zoom:
+        return _zoom(curves.get(name), first, last, buckets)
+
+    return query_curves(folder, ask, progress)
+
+
+def _count_before(curve: Curve, step: int) -> int:
+    step = min(max(step, MIN_STEP), MAX_STEP)
+    return int(curve.count_before(np.array([step], np.int64))[0])
+
+
+def _zoom(curve: Curve, first: int | None, last: int | None, buckets: int) -> Zoom:
+    first = None if first is None or first <= MIN_STEP else first
+    last = None if last is None or last >= MAX_STEP else last
+    start = 0 if first is None else _count_before(curve, first)
+    end = curve.count if last is None else _count_before(curve, last + 1)
+    if end - start <= buckets:
+        steps, values = curve.read(start, max(start, end))
+        return Zoom(steps, values, values, values, np.ones(len(steps), np.int64))
+    reached = curve.steps_at(np.array([start, end - 1])).tolist()
+    first = reached[0] if first is None else first
+    span = (reached[1] if last is None else last) + 1 - first
+    edges = np.array([first + span * i // buckets for i in range(1, buckets)], np.int64)
+    bounds = np.concatenate(([start], curve.count_before(edges), [end]))
+    starts, ends = bounds[:-1], bounds[1:]
+    is_there = ends > starts
+    starts, ends = starts[is_there], ends[is_there]
+    found = curve.reduce_ranges(starts, ends)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a bucket of NaN has no mean
+        mean = found["total"] / found["count"]
+    return Zoom(curve.steps_at(starts), found["low"], found["high"], mean, ends - starts)

@@ -107,12 +107,7 @@ class InMemoryCurve(Curve):
 
 @final
 class PyramidCurve(Curve):
-    """A curve on disk, verified as it is read.
-
-    Args:
-        stem: The path of its files, without suffix.
-        root: Its size and top checksum.
-    """
+    """A curve on disk, verified as it is read; ``stem`` is the path of its files without suffix."""
 
     def __init__(self, stem: Path, root: PyramidRoot) -> None:
         self._stem, self._root, self._sizes = stem, root, root.sizes
@@ -170,7 +165,7 @@ class PyramidCurve(Curve):
         heads = self._gather(level, starts, head_ends)
         tails = self._gather(level, tail_starts, ends)
         inner = self._reduce_ranges(level + 1, inner_starts[has_inner], inner_ends[has_inner])
-        return merge_blocks(heads, tails, scatter_blocks(inner, has_inner))
+        return reduce(merge_blocks, (heads, tails, scatter_blocks(inner, has_inner)))
 
     def _gather(self, level: int, starts: Steps, ends: Steps) -> Blocks:
         return _reduce(level, self._pick(level, concatenate_ranges(starts, ends)), starts, ends)
@@ -220,8 +215,7 @@ class PyramidCurve(Curve):
 def extend_pyramid(stem: Path, root: PyramidRoot, steps: Steps, values: Values) -> PyramidRoot:
     """Add points whose steps ascend; later ones with known steps are merged.
 
-    Raises:
-        CacheDamagedError: The pyramid on disk is damaged.
+    Raises CacheDamagedError if the pyramid on disk is damaged.
     """
     old, start = PyramidCurve(stem, root), root.count
     if start and steps[0] <= old.steps_at(np.array([start - 1]))[0]:
@@ -276,13 +270,7 @@ EMPTY_BLOCK = np.array((0, np.nan, np.nan, 0.0, 0, 0), BLOCK_DTYPE)
 
 
 def reduce_blocks(entries: Blocks, starts: Steps, ends: Steps) -> Blocks:
-    """One block for each range of entries.
-
-    Args:
-        entries: The entries of all ranges, one range after the other.
-        starts: The start of each range, from any origin.
-        ends: The end of each range.
-    """
+    """One block for each range; ``entries`` has those of one range after the other."""
     return _reduce_columns({name: entries[name] for name in _COLUMNS}, starts, ends)
 
 
@@ -316,12 +304,8 @@ def scatter_blocks(found: Blocks, places: NDArray[np.bool_]) -> Blocks:
     return row
 
 
-def merge_blocks(*several: Blocks) -> Blocks:
+def merge_blocks(left: Blocks, right: Blocks) -> Blocks:
     """Merge blocks entry by entry; the step is that of the first."""
-    return reduce(_merge_pair, several)
-
-
-def _merge_pair(left: Blocks, right: Blocks) -> Blocks:
     found = left.copy()
     found["low"] = np.fmin(left["low"], right["low"])
     found["high"] = np.fmax(left["high"], right["high"])

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, final
 
 from epochal.records.metrics.points import (
     EPOCH_MEAN_PREFIX,
+    SMALL_FILE_BYTES,
     TRAIN_PREFIX,
     is_epoch_mean,
     read_metric_points,
 )
-from epochal.records.metrics.row_format import SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,10 @@ def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
     """The metrics of the run in ``folder`` that have valid points, by name."""
     with suppress(OSError):
         if (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
-            return _use_last_epoch_means(_summarise_curves(folder))
+            from epochal.records.metrics.curve_cache import query_curves
+
+            found = query_curves(folder, lambda curves: dict(_summarise(curves)))
+            return _use_last_epoch_means(found)
     return _use_last_epoch_means(summarise_points(read_metric_points(folder)))
 
 
@@ -59,12 +62,6 @@ def _use_last_epoch_means(found: dict[str, SeriesSummary]) -> dict[str, SeriesSu
         name: replace(one, last=found[means[name]].last) if name in means else one
         for name, one in found.items()
     }
-
-
-def _summarise_curves(folder: Path) -> dict[str, SeriesSummary]:
-    from epochal.records.metrics.curve_cache import query_curves
-
-    return query_curves(folder, lambda curves: dict(_summarise(curves)))
 
 
 def _summarise(curves: RunCurves) -> Iterator[tuple[str, SeriesSummary]]:

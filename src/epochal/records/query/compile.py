@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never, final, get_args
 from epochal.errors import suggest
 from epochal.records.folder.writer import Status
 from epochal.records.query.names import AGE, ConfigKey, Fact, Measure
-from epochal.records.query.tree import BoolOp, Compare, Missing, Not
-from epochal.records.query.values import SECONDS, Operand, read_quantity
+from epochal.records.query.values import (
+    SECONDS,
+    BoolOp,
+    Compare,
+    Missing,
+    Not,
+    Operand,
+    read_quantity,
+)
 
 if TYPE_CHECKING:
     from epochal.records.query.names import NameResolver, Target
-    from epochal.records.query.tree import Name, Query, QueryText, SortKey, Token
-    from epochal.records.query.values import Period
+    from epochal.records.query.values import Name, Period, Query, QueryText, SortKey, Token
 
 STATUSES = (*get_args(Status), "lost", "damaged")
 """All statuses that a list of runs can show."""

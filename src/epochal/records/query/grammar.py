@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeVar, final
 
 from epochal.errors import ConfigError, Problem, suggest
-from epochal.records.query.tree import (
+from epochal.records.query.values import (
+    ACCEPTED_TIMES,
     FUNCTIONS,
     BoolOp,
     Compare,
@@ -17,13 +18,15 @@ from epochal.records.query.tree import (
     Not,
     SortKey,
     Token,
+    read_number,
+    read_period,
+    read_quantity,
 )
-from epochal.records.query.values import ACCEPTED_TIMES, read_number, read_period, read_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.records.query.tree import Query, QueryText
+    from epochal.records.query.values import Query, QueryText
 
 _T = TypeVar("_T")
 _MAX_LENGTH = 10_000
@@ -58,11 +61,7 @@ _EXAMPLE = 'write a test such as "optim.lr > 1e-4", joined by and, or, not'
 
 
 def parse_query(query: QueryText) -> Query:
-    """The tree of a query such as ``optim.lr > 1e-4 and val/acc > 0.9``.
-
-    Raises:
-        ConfigError: The query is invalid; points at the place.
-    """
+    """The tree of ``optim.lr > 1e-4 and val/acc > 0.9``; ConfigError points at the place."""
     parser = _Parser(query)
     tree = parser.parse_bool(0)
     parser.tokens.finish()

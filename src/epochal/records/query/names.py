@@ -9,13 +9,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal.errors import suggest
-from epochal.records.index.sql_schema import INTERNAL_COLUMNS, RUN_COLUMNS
-from epochal.records.query.tree import Name
+from epochal.records.index.database import INTERNAL_COLUMNS, RUN_COLUMNS
+from epochal.records.query.values import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from epochal.records.query.tree import Function, QueryText
+    from epochal.records.query.values import Function, QueryText
 
     Fetch = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
@@ -87,23 +87,14 @@ Target = Fact | ConfigKey | Measure
 
 @final
 class NameResolver:
-    """Looks names up in the index.
-
-    Args:
-        fetch: Runs SQL on the index.
-        now: The current time, for ages and days.
-    """
+    """Looks names up in the index; ``now`` is for ages and days."""
 
     def __init__(self, fetch: Fetch, *, now: datetime | None = None) -> None:
         self._fetch = fetch
         self.now = now or datetime.now(UTC)
 
     def resolve(self, name: Name, query: QueryText) -> Target:
-        """The column, key or metric of a name.
-
-        Raises:
-            ConfigError: No run has the name; points at the place.
-        """
+        """The column, key or metric of a name; a ConfigError points at one that no run has."""
         text = name.text
         if name.function != "last" or "/" in text:
             if self._has("metrics", "name", text) or self._is_empty():

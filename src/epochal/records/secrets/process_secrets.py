@@ -55,12 +55,7 @@ class SecretPattern:
 
 
 def compile_secret_pattern(text: str, *, is_word: bool = False) -> SecretPattern:
-    """The pattern for a text that is not blank.
-
-    Args:
-        text: The text without quotes and escapes.
-        is_word: Whether to match only between characters that are no letters or digits.
-    """
+    """The pattern for a text that is not blank; a word matches only between other characters."""
     core = max(_CORE.findall(text), key=len, default="")
     parts, slash = [], _FIRST_SLASHES
     for unit in _UNIT.findall(text.strip()):
@@ -172,9 +167,7 @@ def _compile_patterns(values: frozenset[str]) -> tuple[SecretPattern, ...]:
     lines = (line for value in values for line in value.splitlines() if _is_long(line, _SHORTEST))
     texts = {text.strip() for text in (*values, *lines)}
     longest_first = sorted(texts, key=lambda text: (-len(text), text))
-    return tuple(compile_secret_pattern(text, is_word=_is_word(text)) for text in longest_first)
-
-
-def _is_word(text: str) -> bool:
-    """Whether a text is so short that it may be part of another word."""
-    return len(text) < _SHORTEST and text.isalnum()
+    return tuple(  # a short text may be part of another word
+        compile_secret_pattern(text, is_word=len(text) < _SHORTEST and text.isalnum())
+        for text in longest_first
+    )

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from epochal.config.scalar import REDACTED
-from epochal.records.secrets import token_formats as formats
 from epochal.records.secrets.process_secrets import get_secret_patterns
 from epochal.records.secrets.secret_names import is_secret_name, is_token_name
 
@@ -16,6 +15,107 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from epochal.records.secrets.process_secrets import SecretPattern
+
+_TOKEN_START = r"(?<![A-Za-z0-9_])"
+_DIGIT_AND_CAPITAL = r"(?=[\w-]*\d)(?=[\w-]*[A-Z])"
+"""Requires a digit and a capital, which names of packages do not have together."""
+
+_AFTER_NUMBER = "|".join(rf"(?<=(?<![\d.:])\d{{{digits}}}:)" for digits in (8, 9, 10))
+"""Looks back from a colon, which is ten times as fast as searching numbers."""
+
+TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (hint, re.compile(start + pattern))
+    for hint, start, pattern in (
+        ("AKIA", _TOKEN_START, r"AKIA[A-Z0-9]{16}(?![A-Za-z0-9])"),
+        ("ASIA", _TOKEN_START, r"ASIA[A-Z0-9]{16}(?![A-Za-z0-9])"),
+        ("AIza", _TOKEN_START, r"AIza[\w-]{35}"),
+        ("ya29.", _TOKEN_START, r"ya29\.[\w-]{20,}"),
+        ("GOCSPX-", _TOKEN_START, r"GOCSPX-[\w-]{20,}"),
+        ("LTAI", _TOKEN_START, r"LTAI[A-Za-z0-9]{12,26}(?![A-Za-z0-9])"),
+        ("AKID", _TOKEN_START, r"AKID[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
+        ("gh", _TOKEN_START, r"gh[pousr]_[A-Za-z0-9]{30,}"),
+        ("github_pat_", _TOKEN_START, r"github_pat_\w{22,}"),
+        ("gl", _TOKEN_START, r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|oas|imt|ffct)-[\w.-]{20,}"),
+        ("xox", _TOKEN_START, r"xox[abceprs]-[\w-]{10,}"),
+        ("xapp-", _TOKEN_START, r"xapp-[\w-]{10,}"),
+        ("hf_", _TOKEN_START, r"hf_[A-Za-z0-9]{30,}"),
+        ("api_org_", _TOKEN_START, r"api_org_[A-Za-z0-9]{30,}"),
+        ("sk-", r"(?<![\w-])", _DIGIT_AND_CAPITAL + r"sk-[\w-]{20,}"),
+        ("gsk_", _TOKEN_START, r"gsk_[A-Za-z0-9]{40,}"),
+        ("xai-", r"(?<![\w-])", r"xai-[A-Za-z0-9]{40,}"),
+        ("r8_", _TOKEN_START, r"r8_[A-Za-z0-9]{37}"),
+        ("nvapi-", _TOKEN_START, r"nvapi-[\w-]{40,}"),
+        ("dapi", _TOKEN_START, r"dapi[a-f0-9]{32}(?:-\d)?(?![A-Za-z0-9])"),
+        ("local-", r"(?<![\w-])", r"local-[0-9a-f]{40}(?![A-Za-z0-9])"),
+        ("wandb_v", _TOKEN_START, r"wandb_v\d_[\w-]{20,}"),
+        ("k_", _TOKEN_START, r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+        ("npm_", _TOKEN_START, r"npm_[A-Za-z0-9]{36}"),
+        ("pypi-", r"(?<![\w-])", r"pypi-[\w-]{50,}"),
+        ("dckr_pat_", _TOKEN_START, r"dckr_pat_[\w-]{20,}"),
+        ("_v1_", _TOKEN_START, r"do[opr]_v1_[a-f0-9]{64}"),
+        ("SG.", _TOKEN_START, r"SG\.[\w-]{16,}\.[\w-]{16,}"),
+        ("hvs.", _TOKEN_START, r"hvs\.[\w-]{24,}"),
+        ("AGE-SECRET-KEY-1", "", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}"),
+        ("tskey-", _TOKEN_START, r"tskey-[\w-]{16,}"),
+        ("key-", r"(?<![\w-])", r"key-[0-9a-f]{32}(?![A-Za-z0-9])"),
+        ("sntrys_", _TOKEN_START, r"sntrys_[\w+/=-]{20,}"),
+        ("glsa_", _TOKEN_START, r"glsa_\w{32,}"),
+        ("eyJ", _TOKEN_START, r"eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]*)?"),
+    )
+)
+"""A word for a fast check, and the pattern; the whole match is secret."""
+
+PREFIXED_TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (hint, re.compile(pattern))
+    for hint, pattern in (
+        ("hooks.slack.com/", r"(hooks\.slack\.com/\w+/)(?!<)[\w/-]+"),
+        ("/api/webhooks/", r"(discord(?:app)?\.com/api/webhooks/)(?!<)[\w/-]+"),
+        ("/hook/", r"(open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/(?:v2/)?hook/)(?!<)[\w-]+"),
+        ("qyapi.weixin.qq.com", r"(qyapi\.weixin\.qq\.com/[^\s?\"'<>]*\?key=)(?!<)[\w-]+"),
+        ("webhook.office.com", r"(webhook\.office\.com/)(?!<)[^\s\"'<>]+"),
+        ("/bot", r"(api\.telegram\.org/bot)(?!<)[^\s/\"'<>]+"),
+        ("earer", r"((?<!\w)[Bb]earer[ \t]+)(?=[^\s\"']*\d)[A-Za-z0-9+/._~=-]{12,}"),
+        ("asic", r"((?<!\w)[Bb]asic[ \t]+)(?=[^\s\"']*[\d=])[A-Za-z0-9+/_-]{8,}={0,2}"),
+        ("login", r"(login[ \t]+\S+\s+password[ \t]+)(?!<)\S+"),
+        ("login", r"(wandb[\s\"',]+login[\s\"',]+(?:--\w+[\s\"',]+)*)[0-9a-f]{40}(?!\w)"),
+        (":", rf"(:)(?:{_AFTER_NUMBER})[A-Za-z0-9_-]{{35}}(?![\w-])"),
+    )
+)
+"""The same for patterns whose first group is not secret."""
+
+PRIVATE_KEY = re.compile(
+    r"(-----BEGIN (?P<kind>[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----)"
+    r"(?:.{0,12000}?(-----END (?P=kind)-----)|(?:[^A-Za-z0-9+/=<]*[A-Za-z0-9+/=]{40,})+)",
+    re.DOTALL,
+)
+"""A private key, even if its end is cut off."""
+
+_HOST = r"(?=[A-Za-z0-9\[%$])"
+URL_USER = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://"
+    r"(?P<user>(?!\d+[/?#])(?:[^\s/?#\"'<>@:]|<redacted>){0,200}"
+    r"(?P<password>:(?!\d{1,5}[/?#])(?:[^\s\"'<>]|<redacted>){0,400})?)@" + _HOST
+)
+"""``scheme://user:password@``; a password may contain characters that should be escaped."""
+
+USER_SCHEMES = frozenset(("ssh", "sftp", "rsync", "git+ssh", "ssh+git", "scp"))
+"""Schemes in which a user without a password is a name and not a token."""
+
+NOTICE_URL = re.compile(
+    r"(?<![\w+.-])((?:slack|discord|tgram|dingtalk|wecombot|feishu|lark|msteams|pover|pbul|gotify"
+    r"s?|ntfys?|mmosts?|matrixs?|rockets?|mailtos?|sendgrid|mailgun|ifttt|bark|pushdeer|"
+    r"serverchan|line|zulip|webexteams|workflow)://)(?!<)[^\s\"'<>]+"
+)
+"""Apprise URLs of messengers, which are mostly secret."""
+
+URL_QUERY = re.compile(r"(?<=[?&;])(?P<name>[\w.%-]{1,80})=(?P<value>[^&#;\s\"'<>]+)")
+SIGNED_URL_PARAMETERS = re.compile(
+    r"sig|(?:x-(?:amz|goog|oss)-|q-)?(?:signature|credential)|x-(?:amz|cos)-security-token"
+    r"|(?:aws|oss)accesskeyid|googleaccessid|policy|key-pair-id|hmac",
+    re.IGNORECASE,
+)
+"""Parameters of signed URLs, which grant access until they expire."""
+
 
 _MAX_PASSES = 8
 _PLAIN = re.compile(r"[\w ./]{0,14}")
@@ -133,23 +233,23 @@ def _redact_once(text: str, known: tuple[SecretPattern, ...], rules: _TextKind) 
     if _PLAIN.fullmatch(text):
         return text
     if "PRIVATE KEY" in text:
-        text = formats.PRIVATE_KEY.sub(rf"\g<1>{REDACTED}\g<3>", text)
-    for hint, pattern in formats.TOKENS:
+        text = PRIVATE_KEY.sub(rf"\g<1>{REDACTED}\g<3>", text)
+    for hint, pattern in TOKENS:
         if hint in text:
             text = pattern.sub(REDACTED, text)
-    for hint, pattern in formats.PREFIXED_TOKENS:
+    for hint, pattern in PREFIXED_TOKENS:
         if hint in text:
             text = pattern.sub(rf"\g<1>{REDACTED}", text)
     if "://" in text:
-        text = formats.NOTICE_URL.sub(rf"\g<1>{REDACTED}", text)
-        text = formats.URL_USER.sub(_without_user, text) if "@" in text else text
+        text = NOTICE_URL.sub(rf"\g<1>{REDACTED}", text)
+        text = URL_USER.sub(_without_user, text) if "@" in text else text
     if "=" in text:
-        text = formats.URL_QUERY.sub(_without_value, text)
+        text = URL_QUERY.sub(_without_value, text)
     return _redact_named(text, rules)
 
 
 def _without_user(match: re.Match[str]) -> str:
-    is_name = match["scheme"].lower() in formats.USER_SCHEMES and not match["password"]
+    is_name = match["scheme"].lower() in USER_SCHEMES and not match["password"]
     user = match["user"]
     is_empty = not user or (REDACTED not in user and is_placeholder(user))
     return match[0] if is_name or is_empty else f"{match['scheme']}://{REDACTED}@"
@@ -157,7 +257,7 @@ def _without_user(match: re.Match[str]) -> str:
 
 def _without_value(match: re.Match[str]) -> str:
     name = match["name"]
-    is_secret = formats.SIGNED_URL_PARAMETERS.fullmatch(name) is not None or is_secret_name(name)
+    is_secret = SIGNED_URL_PARAMETERS.fullmatch(name) is not None or is_secret_name(name)
     if not is_secret or is_placeholder(match["value"]):
         return match[0]
     return f"{name}={REDACTED}"
@@ -212,7 +312,7 @@ def _find_value(text: str, start: int, end: int, rules: _TextKind) -> tuple[int,
     if (
         is_placeholder(value)
         or _is_reference_name(value, rules)
-        or (is_bare and _is_same(value, name))
+        or (is_bare and value == name.rpartition(".")[2])  # a variable of the same name
     ):
         return None
     if is_bare and not _is_literal_secret(match, start, rules, is_set=is_set):
@@ -232,11 +332,6 @@ def _is_reference_name(value: str, rules: _TextKind) -> bool:
         return True
     pattern = _WORDS if rules.is_code else _VARIABLE
     return pattern.fullmatch(value) is not None and is_secret_name(value)
-
-
-def _is_same(value: str, name: str) -> bool:
-    """Whether a name is assigned a variable of the same name."""
-    return value == name.rpartition(".")[2]
 
 
 def _match_value(

@@ -197,9 +197,7 @@ def is_secret_file(path: PurePath | str) -> bool:
 def redact_bytes(data: bytes, *, name: str = "") -> bytes:
     """The content of a file without secrets; the same object if it has none.
 
-    Args:
-        data: The content.
-        name: The name of the file; source code follows stricter rules than other text.
+    By its name, source code follows stricter rules than other text.
     """
     if b"\0" in data:
         for value in get_secret_values():

@@ -7,7 +7,7 @@ from tests.unit.check.problems import problems_of
 from epochal.check import check
 from epochal.check.sections.monitor import AVERAGED_SPLIT
 from epochal.config import load
-from epochal.engine.optim.average import AVERAGED_SPLIT as ENGINE_AVERAGED_SPLIT
+from epochal.engine.interfaces.average import AVERAGED_SPLIT as ENGINE_AVERAGED_SPLIT
 from epochal.registry import Project, Registry
 
 ACC = 'def batch_metric(self, out, batch): return {"acc": (1, 1)}'

@@ -30,7 +30,7 @@ def test_splits_get_canonical_names_and_loaders_keep_theirs(checker) -> None:
 
 def test_a_free_section_is_not_changed(checker) -> None:
     assert expand(checker, "extra", {"type": "not a component"}) == {"type": "not a component"}
-    assert checker.mistakes.problems == []
+    assert checker.problems == []
 
 
 def test_wrong_shapes_are_reported(checker) -> None:
@@ -46,12 +46,12 @@ def test_wrong_shapes_are_reported(checker) -> None:
         ("env", ["A", 3], "expected a list (each text), got ['A', 3]"),
     ):
         expand(checker, name, value)
-        assert checker.mistakes.problems.pop().what == what
-        assert not checker.mistakes.problems
+        assert checker.problems.pop().what == what
+        assert not checker.problems
 
 
 def test_a_split_under_two_names_is_reported(checker) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
     expand(checker, "data", {"val": spec, "dev": spec})
-    (problem,) = checker.mistakes.problems
+    (problem,) = checker.problems
     assert problem.what == "the split 'val' is there twice, once as 'dev'"

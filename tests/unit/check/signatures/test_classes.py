@@ -61,7 +61,7 @@ def test_a_constructor_that_other_code_may_replace_is_unknown(signature_of) -> N
         "Text",
     ):
         found = signature_of(BASES, name)
-        assert (found.parameters, found.open, found.known) == ((), True, False), name
+        assert (found.parameters, found.open) == ((), True), name
 
 
 def test_an_own_constructor_is_read_with_any_base_or_metaclass(signature_of) -> None:

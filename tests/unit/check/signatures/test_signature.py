@@ -31,12 +31,7 @@ def test_a_constructor_is_read_with_types_defaults_and_docs(signature_of) -> Non
             def __init__(self, width: int, drop: float = 0.1, *, act=make(), for_="1ep"): ...
     '''
     found = signature_of(text, "Mlp")
-    assert (found.owner, found.summary, found.open, found.known) == (
-        "m.Mlp",
-        "Two layers.",
-        False,
-        True,
-    )
+    assert (found.owner, found.summary, found.open) == ("m.Mlp", "Two layers.", False)
     width, drop, act, for_ = found.parameters
     assert (width.annotation, width.default, width.doc, width.is_required) == (
         "int",
@@ -75,12 +70,12 @@ def test_a_constructor_is_inherited_from_the_bases(signature_of) -> None:
 
 def test_a_module_without_a_constructor_takes_nothing(signature_of) -> None:
     found = signature_of("from torch import nn\nclass Net(nn.Module): pass", "Net")
-    assert (names(found), found.open, found.known) == ([], False, True)
+    assert (names(found), found.open) == ([], False)
 
 
 def test_a_base_that_cannot_be_read_makes_the_signature_unknown(signature_of) -> None:
     found = signature_of("from nowhere import Base\nclass Net(Base): pass", "Net")
-    assert (found.open, found.known) == (True, False)
+    assert (names(found), found.open) == ([], True)
 
 
 def test_forwarded_keyword_arguments_add_those_of_the_base(signature_of) -> None:
@@ -184,7 +179,7 @@ def test_forwarded_arguments_of_a_recurrent_layer_are_known(tmp_path: Path) -> N
 
 def test_a_factory_without_source_has_an_unknown_signature() -> None:
     found = read_signature(Factory("model", "x.Y", "x", "Y"))
-    assert (found.known, found.open) == (False, True)
+    assert (found.parameters, found.open) == ((), True)
 
 
 def test_the_definitions_of_a_class_are_complete_if_all_bases_are_found(write_files) -> None:
@@ -273,7 +268,8 @@ def test_the_parameters_of_an_optimizer_are_no_key() -> None:
 
 
 def test_a_callable_without_a_signature_is_unknown() -> None:
-    assert not live_signature(iter, owner="iter").known
+    found = live_signature(iter, owner="iter")
+    assert (found.parameters, found.open) == ((), True)
 
 
 def test_every_kind_of_parameter_is_recognised() -> None:
@@ -330,7 +326,7 @@ def test_an_unknown_base_makes_the_fields_open(signature_of) -> None:
     """
     for name in ("Unread", "Leaf"):
         found = signature_of(text, name)
-        assert (names(found), found.open, found.known) == (["size"], True, True)
+        assert (names(found), found.open) == (["size"], True)
 
 
 def test_a_dataclass_without_a_generated_constructor_inherits_one(signature_of) -> None:

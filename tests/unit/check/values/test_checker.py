@@ -2,14 +2,14 @@ from __future__ import annotations
 
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.values.checker import ConfigChecker, suggest_known
-from epochal.check.values.report import Mistakes
 from epochal.config import from_plain
+from epochal.config.node import NOWHERE
 from epochal.errors import Place
 from epochal.registry import Project, Registry
 
 
 def problems_of(checker: ConfigChecker) -> list[tuple[str, str, str]]:
-    return [(item.key, item.what, item.hint) for item in checker.mistakes.problems]
+    return [(item.key, item.what, item.hint) for item in checker.problems]
 
 
 def test_a_spec_is_expanded_with_every_literal_default(checker: ConfigChecker) -> None:
@@ -46,13 +46,13 @@ def test_a_missing_argument_says_what_to_add(checker: ConfigChecker) -> None:
 
 def test_a_missing_argument_of_unknown_type_has_no_example(write_files) -> None:
     folder = write_files({"m.py": "class A:\n    def __init__(self, block, norm: Foo | Bar): ..."})
-    checker = ConfigChecker(Registry(Project(folder)), Mistakes())
+    checker = ConfigChecker(Registry(Project(folder)))
     checker.spec("model", from_plain({"type": "m.A"}), "model")
     assert [hint for _, _, hint in problems_of(checker)] == ["add block: ...", "add norm: ..."]
 
 
 def test_keys_that_an_unreadable_file_may_set_are_not_missing(checker: ConfigChecker) -> None:
-    broken = ConfigChecker(checker.registry, Mistakes(frozenset({"model"})))
+    broken = ConfigChecker(checker.registry, frozenset({"model"}))
     broken.spec("model", from_plain({"type": "user.model.Mlp", "widht": 3}), "model")
     broken.spec("model", from_plain({"width": 3}), "model")
     assert [key for key, _, _ in problems_of(broken)] == ["model.widht"]
@@ -106,7 +106,7 @@ def test_messages_point_at_the_key_or_the_value(checker: ConfigChecker) -> None:
     place = Place("a.yaml", 3, 5, "  width: x", 1)
     node = from_plain({"type": "user.model.Mlp", "classes": 1, "width": "x"}, place=place)
     checker.spec("model", node, "model")
-    assert checker.mistakes.problems[0].place == place
+    assert checker.problems[0].place == place
 
 
 def test_hints_list_a_dozen_names_at_most() -> None:
@@ -116,7 +116,7 @@ def test_hints_list_a_dozen_names_at_most() -> None:
 
 def test_arguments_before_positional_values_must_be_known(write_files) -> None:
     folder = write_files({"m.py": "class A:\n    def __init__(self, act=make(), *parts): ..."})
-    checker = ConfigChecker(Registry(Project(folder)), Mistakes())
+    checker = ConfigChecker(Registry(Project(folder)))
     checker.spec("model", from_plain({"type": "m.A", "parts": [1]}), "model")
     checker.spec("model", from_plain({"type": "m.A", "parts": []}), "model")
     checker.spec("model", from_plain({"type": "m.A"}), "model")
@@ -129,3 +129,24 @@ def test_positional_values_are_not_listed_as_defaults(checker: ConfigChecker) ->
     found = checker.spec("model", from_plain({"type": "torch.nn.Sequential"}), "model")
     assert found.to_plain() == {"type": "torch.nn.Sequential"}
     assert checker.defaults == []
+
+
+def test_keys_below_an_unreadable_file_are_unknown(user_registry) -> None:
+    checker = ConfigChecker(user_registry, frozenset({"model", "a.b"}))
+    paths = ("model", "model.width", "a.b.c", "models", "a")
+    assert [path for path in paths if checker.is_broken(path)] == ["model", "model.width", "a.b.c"]
+    assert ConfigChecker(user_registry, frozenset({""})).is_broken("anything")
+
+
+def test_mistakes_know_the_keys_that_were_reported(user_registry) -> None:
+    checker = ConfigChecker(user_registry, frozenset({"a"}), frozenset({"b.c"}))
+    checker.report("monitor", "is wrong", None)
+    paths = ("a", "b.c", "b", "a.x", "monitor", "mon")
+    assert [path for path in paths if checker.is_known_bad(path)] == ["a", "b.c"]
+    assert [path for path in paths if checker.has_any(path)] == ["b.c", "b", "monitor"]
+
+
+def test_values_from_python_have_no_place(user_registry) -> None:
+    checker = ConfigChecker(user_registry)
+    checker.report("a", "wrong", NOWHERE)
+    assert str(checker.problems[0]) == "a: wrong"

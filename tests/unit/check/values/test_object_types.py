@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from epochal.check.values.checker import ConfigChecker
-from epochal.check.values.report import Mistakes
 from epochal.config import from_plain
 from epochal.config.scalar import show
 from epochal.registry import Project, Registry
@@ -56,9 +55,9 @@ KINDS = """
 def problems(write_files, annotation: str, value: object, default: str = "") -> list[tuple]:
     text = f"{MODULE}\n    class A:\n        def __init__(self, x: {annotation}{default}): ..."
     folder = write_files({"m.py": text, "kinds.py": KINDS})
-    checker = ConfigChecker(Registry(Project(folder)), Mistakes())
+    checker = ConfigChecker(Registry(Project(folder)))
     checker.spec("model", from_plain({"type": "m.A", "x": value}), "model")
-    return [(problem.key, problem.what, problem.hint) for problem in checker.mistakes.problems]
+    return [(problem.key, problem.what, problem.hint) for problem in checker.problems]
 
 
 ANY = "write {type: package.module.Class}"
@@ -163,7 +162,7 @@ def test_each_element_of_a_list_is_checked(write_files) -> None:
 
 def test_positional_values_are_checked(write_files) -> None:
     text = "from torch import nn\nclass A:\n    def __init__(self, *parts: nn.Module): ..."
-    checker = ConfigChecker(Registry(Project(write_files({"m.py": text}))), Mistakes())
+    checker = ConfigChecker(Registry(Project(write_files({"m.py": text}))))
     checker.spec("model", from_plain({"type": "m.A", "parts": ["Tanh"]}), "model")
-    (problem,) = checker.mistakes.problems
+    (problem,) = checker.problems
     assert (problem.key, problem.hint) == ("model.parts.0", "write {type: torch.nn.Tanh}")

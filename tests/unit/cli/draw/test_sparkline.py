@@ -1,4 +1,4 @@
-"""Tests of epochal.cli.draw.sparkline."""
+"""Tests of epochal.cli.draw.chart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.cli.draw.sparkline import format_sparkline
+from epochal.cli.draw.chart import format_sparkline
 
 
 def test_each_value_is_a_bar() -> None:

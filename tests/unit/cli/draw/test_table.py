@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.draw.table import display_width, format_table, print_wrapped, shorten, wrap
-from epochal.cli.draw.terminal import terminal_width
+from epochal.cli.draw.table import (
+    display_width,
+    format_table,
+    print_wrapped,
+    shorten,
+    terminal_width,
+    wrap,
+)
 
 if TYPE_CHECKING:
     import pytest

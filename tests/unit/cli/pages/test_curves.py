@@ -1,4 +1,4 @@
-"""Tests of epochal.cli.pages.curves."""
+"""Tests of epochal.cli.verbs.show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.cli.pages.curves import chart_curves
+from epochal.cli.verbs.show import chart_curves
 from epochal.errors import RecordError
 from epochal.records import RunFolder, RunRecord, RunWriter, read_run
 

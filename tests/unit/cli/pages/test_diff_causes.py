@@ -1,9 +1,8 @@
-"""Tests of epochal.cli.pages.diff_causes."""
+"""Tests of epochal.cli.pages.diff."""
 
 from __future__ import annotations
 
-from epochal.cli.pages.diff_causes import describe_code, describe_values, format_config_value
-from epochal.cli.pages.diff_view import DiffView
+from epochal.cli.pages.diff import DiffView, describe_code, describe_values, format_config_value
 from epochal.records.compare.code import CodeComparison, FileDifference, FileVersion
 from epochal.records.compare.difference import Difference, RunValue, SectionComparison
 

@@ -1,4 +1,4 @@
-"""Tests of epochal.cli.pages.diff_results."""
+"""Tests of epochal.cli.pages.diff."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from comparing import make_run
-from epochal.cli.pages.diff_results import describe_curves, describe_metrics, describe_replicates
-from epochal.cli.pages.diff_view import DiffView
+from epochal.cli.pages.diff import DiffView, describe_curves, describe_metrics, describe_replicates
 from epochal.records.compare import diff
 from epochal.records.compare.curves import CurveComparison, Divergence
 from epochal.records.compare.metrics import MetricComparison

@@ -15,10 +15,10 @@ from epochal.cli.pages.run_list import (
     format_runs,
     run_to_json,
 )
-from epochal.records.index.sql_schema import create_tables
+from epochal.records.index.database import create_tables
 from epochal.records.query.ask import Question, ask
-from epochal.records.query.groups import REPLICATE, group
 from epochal.records.query.names import ConfigKey, Fact, Measure
+from epochal.records.query.result_table import REPLICATE, group
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.cli.verbs import doctor
-from epochal.inspect.diagnostic import Diagnostic
+from epochal.inspect import Diagnostic
 
 if TYPE_CHECKING:
     from small_project import Command

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.index.made import make_run
 
-from epochal.records.index import scan as walk
-from epochal.records.machine import mounts
+from epochal.records.folder import machine
+from epochal.records.layout import run_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two runs that are old enough to be trusted as they are."""
-    monkeypatch.setattr(walk, "_RECENT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folders, "_RECENT_SECONDS", 0.0)
     make_run(tmp_path / "runs", tag="a")
     make_run(tmp_path / "runs", tag="b")
     return tmp_path / "runs"
@@ -73,7 +73,7 @@ def test_network_file_system_is_noted(
     root: Path, epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mounts").write_text("server:/ / nfs4 rw 0 0\n")
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(machine, "MOUNTS", tmp_path / "mounts")
     assert "on a network file system" in epochal("index", "--runs-dir", root).out
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal import durable
-from epochal.records.mail import Mail, Mailbox, MailContent, compose
+from epochal.records.mail.compose import MailContent, compose
+from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.mail.outbox import queue_mail, read_outbox
 from failing_disk import read_only_disk
 from mail_servers import http_server

@@ -27,6 +27,7 @@ from epochal.components.data.datasets import Repeated, Tensors
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.config import parse_duration
 from epochal.engine import Environment, Options, Parts
+from epochal.engine.create_run import create_run
 from epochal.engine.feed.feed import Feed
 from epochal.engine.interfaces.options import TrainOptions
 from epochal.errors import ConfigError, DataError
@@ -284,6 +285,6 @@ def test_a_run_resumes_in_the_middle_of_repetitions() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         parts = Parts(task=Fitting(), model=model, optimizer=optimizer)
         options = Options(train=TrainOptions(for_=parse_duration("2ep")))
-        return ep.Run(parts, options, Environment(**settings))
+        return create_run(parts, options, Environment(**settings))
 
     assert assert_resumes_everywhere(make) >= 10

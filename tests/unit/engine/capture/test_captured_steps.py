@@ -187,6 +187,16 @@ def test_a_failed_capture_is_explained_and_costs_nothing(caplog: pytest.LogCaptu
     assert "more lines" not in caplog.text
 
 
+def test_the_first_error_of_a_failed_capture_is_the_one_explained(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    FakeGraph.error = RuntimeError("operation failed due to a previous error during capture")
+    FakeGraph.error.__context__ = RuntimeError("called a synchronizing CUDA operation")
+    trained()
+    assert "step: eager: a part of the model or of torch itself reads a value" in caplog.text
+
+
 def test_too_little_memory_for_a_graph_is_said_plainly(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     FakeGraph.error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate ...")

@@ -12,7 +12,8 @@ from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import Hook, Run
 from epochal.engine.capture import compiled_steps as compiled
 from epochal.engine.capture.compiled_steps import compile_forward_and_loss
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.loss.loss import Loss, LossTerm
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -26,7 +27,7 @@ def _fresh_compiler() -> None:
 def test_a_compiled_pass_gives_the_losses_and_metrics_of_a_plain_one() -> None:
     run = make_run(engine={"compile_backend": "eager"})
     batch = next(iter(run.task.train_loader))
-    plain = run.calls.compute(batch)
+    plain = run.part(TaskCalls).compute(batch)
     found = compile_forward_and_loss(run, has_one_shape=True)(batch)
     assert torch.equal(found[3]["loss"][0], plain[3]["loss"][0])
     assert torch.equal(found[2]["mae"][0], plain[2]["mae"][0])
@@ -86,7 +87,7 @@ def test_steps_stay_compiled_after_a_change_of_parts(monkeypatch: pytest.MonkeyP
     made: list[object] = []
 
     def counted(run: Run, *, has_one_shape: bool) -> Any:
-        made.append(run.calls)
+        made.append(run.part(TaskCalls))
         return compile_forward_and_loss(run, has_one_shape=has_one_shape)
 
     monkeypatch.setattr(compiled, "compile_forward_and_loss", counted)

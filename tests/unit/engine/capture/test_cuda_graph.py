@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import gc
+import itertools
+import weakref
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +15,7 @@ from engine.parts import Sums, adder, make_run
 from epochal.engine.capture import cuda_graph as capture
 from epochal.engine.capture.cuda_graph import StepGraph
 from epochal.engine.measure.meter import Meter
+from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,34 +31,27 @@ class FakeCudaGraph:
         self.replays += 1
 
 
-@contextmanager
-def fake_recording(graph: FakeCudaGraph, **options: Any) -> Iterator[None]:
-    assert options["capture_error_mode"] == "thread_local"
-    yield
-
-
 class FakeContext:
-    pool = (0, 1)
-    stream = None
+    def record(self, graph: FakeCudaGraph, work: Any) -> None:
+        work()
 
 
 @pytest.fixture(autouse=True)
 def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeCudaGraph)
-    monkeypatch.setattr(torch.cuda, "graph", fake_recording)
 
 
 def prepared(**parts: Any) -> Run:
     run = make_run(Sums(), adder(), parts=parts)
     run.meter = Meter("cpu", is_async=True)
     run.bind()
-    run.updater.bind(run)
+    run.part(Updater).bind(run)
     return run
 
 
 def captured(run: Run) -> tuple[StepGraph, Any]:
     batch = next(iter(run.task.train_loader))
-    return StepGraph(run, run.updater.update, (batch,), FakeContext()), batch  # type: ignore[arg-type]
+    return StepGraph(run, run.part(Updater).update, (batch,), FakeContext()), batch  # type: ignore[arg-type]
 
 
 def test_counts_are_noted_while_capturing_and_added_with_each_replay() -> None:
@@ -94,9 +91,9 @@ def test_inputs_that_the_task_wants_gradients_of_can_be_written() -> None:
     run = make_run(Forces(), adder())
     run.meter = Meter("cpu", is_async=True)
     run.bind()
-    run.updater.bind(run)
+    run.part(Updater).bind(run)
     batch = next(iter(run.task.train_loader))
-    graph = StepGraph(run, run.updater.update, (batch,), FakeContext())  # type: ignore[arg-type]
+    graph = StepGraph(run, run.part(Updater).update, (batch,), FakeContext())  # type: ignore[arg-type]
     graph.replay([tensor.detach() for tensor in batch])
 
 
@@ -104,7 +101,7 @@ def test_parameters_show_the_gradients_of_the_graph_that_was_replayed() -> None:
     run = prepared()
     graph, _ = captured(run)
     kept = [parameter.grad for parameter in run.model.parameters()]
-    run.updater.zero_grad()
+    run.part(Updater).zero_grad()
     graph.show_gradients()
     assert [parameter.grad for parameter in run.model.parameters()] == kept
     assert kept[0] is not None
@@ -117,27 +114,112 @@ def test_the_run_finishes_batches_as_before_once_it_is_captured() -> None:
     assert run.finish_batch == finish
 
 
-def test_a_workshop_waits_for_the_work_before_and_after_a_warm_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class Stream:
+    device = torch.device("cpu")
+    device_index = 0
+
+    def __init__(self, name: str, order: list[str]) -> None:
+        self.name, self.order = name, order
+
+    def wait_stream(self, other: Stream) -> None:
+        self.order.append(f"{self.name} waits for {other.name}")
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a context that captures on the stream "side" does to torch."""
     order: list[str] = []
-
-    class Stream:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def wait_stream(self, other: Stream) -> None:
-            order.append(f"{self.name} waits for {other.name}")
 
     @contextmanager
     def use(stream: Stream) -> Iterator[None]:
         order.append(f"on {stream.name}")
         yield
 
-    monkeypatch.setattr(capture, "capture_stream", lambda device: Stream("side"))
+    monkeypatch.setattr(capture, "capture_stream", lambda device: Stream("side", order))
     monkeypatch.setattr(torch.cuda, "stream", use)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main"))
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main", order))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
+    return order
+
+
+def test_a_warm_step_waits_for_the_work_before_and_the_work_after_waits_for_it(
+    order: list[str],
+) -> None:
     context = capture.CaptureContext(torch.device("cpu"))
     context.warm_up(prepared(), lambda run, batches: order.append("step"), ())
     assert order == ["side waits for main", "on side", "step", "main waits for side"]
+
+
+@pytest.fixture
+def failing(order: list[str], monkeypatch: pytest.MonkeyPatch) -> type:
+    """A capture that ends with an error after one in it, as an invalid one does."""
+
+    class Failing:
+        has_ended = False
+
+        def __init__(self, graph: Any, **options: Any) -> None:
+            assert options["capture_error_mode"] == "thread_local"
+            self.text = f"capture on {options['stream'].name} into {options['pool']}"
+
+        def __enter__(self) -> None:
+            order.append(self.text)
+
+        def __exit__(self, kind: Any, *_: object) -> None:
+            if kind is not None and not self.has_ended:
+                raise RuntimeError("a previous error during capture")
+
+    def end(device: int, pool: tuple[int, int]) -> None:
+        if Failing.has_ended:
+            raise RuntimeError("not currently recording to mempool_id")
+        order.append(f"end {pool}")
+
+    pools = itertools.count(10)
+    monkeypatch.setattr(torch.cuda, "graph", Failing)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(pools)))
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: order.append(f"on {stream.name}"))
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end)
+    monkeypatch.setattr(
+        torch._C, "_cuda_releasePool", lambda device, pool: order.append(f"release {pool}")
+    )
+    return Failing
+
+
+class Value:
+    pass
+
+
+def test_a_failed_capture_gives_back_stream_memory_and_generator(
+    order: list[str], failing: Any
+) -> None:
+    def fail() -> None:
+        raise ValueError("in the step")
+
+    for has_ended, memory in [(True, []), (False, ["end (0, 7)", "release (0, 7)"])]:
+        order.clear()
+        failing.has_ended = has_ended
+        context = capture.CaptureContext(torch.device("cpu"))
+        context.pool = (0, 7)
+        with pytest.raises(ValueError if has_ended else RuntimeError):
+            context.record(torch.cuda.CUDAGraph(), fail)
+        # The second capture ends that of the generator.
+        ends = [f"capture on side into {pool}" for pool in [(0, 7), context.pool]]
+        assert order == [ends[0], "on main", *memory, ends[1]], has_ended
+        assert context.pool != (0, 7)
+
+
+def test_a_failed_capture_keeps_no_tensor_of_the_step_alive(failing: Any) -> None:
+    alive: list[weakref.ref[Value]] = []
+
+    def fail() -> None:
+        value = Value()
+        alive.append(weakref.ref(value))
+        raise ValueError("in the step")
+
+    context = capture.CaptureContext(torch.device("cpu"))
+    gc.disable()
+    try:
+        with suppress(RuntimeError):
+            context.record(torch.cuda.CUDAGraph(), fail)
+        assert alive[0]() is None
+    finally:
+        gc.enable()

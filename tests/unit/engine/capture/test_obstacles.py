@@ -25,7 +25,7 @@ def on_device(model: nn.Module | None = None, **options: Any) -> Run:
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
     optimizer.param_groups[0]["capturable"] = True
     run = make_run(Sums(), model, parts={"optimizer": optimizer, **parts}, **options)
-    run.updater.bind(run)
+    run.part(Updater).bind(run)
     run.device = torch.device("cuda")
     return run
 
@@ -104,3 +104,17 @@ def test_the_one_of_several_optimizers_that_is_not_capturable_is_named() -> None
     assert find_capture_obstacle(run).startswith("RMSprop is not capturable")
     members = [Member("usual", usual)]
     assert find_capture_obstacle(on_device(model, parts={"optimizer": Optimizers(members)})) == ""
+
+
+def test_dropout_between_recurrent_layers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "dropout between the layers of model.0 has its own generator in cuDNN"
+    for layer, expected in [
+        (nn.LSTM(3, 4, num_layers=2, dropout=0.2), reason),
+        (nn.GRU(3, 4, num_layers=3, dropout=0.1), reason),
+        (nn.LSTM(3, 4, num_layers=2), ""),
+        (nn.Dropout(0.2), ""),
+    ]:
+        model = nn.Sequential(layer, nn.Linear(4, 1))
+        assert find_capture_obstacle(on_device(model)) == expected, layer
+    monkeypatch.setattr(torch.backends.cudnn, "enabled", False)
+    assert find_capture_obstacle(on_device(nn.Sequential(nn.LSTM(3, 4, 2, dropout=0.2)))) == ""

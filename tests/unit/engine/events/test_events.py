@@ -12,7 +12,7 @@ from epochal.engine.events.events import Events
 from epochal.hooks.recording import Recording
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 class Noting(Hook):
@@ -29,24 +29,24 @@ class Noting(Hook):
 
 
 @pytest.fixture
-def run() -> Run:
+def run() -> EngineRun:
     return make_run()
 
 
-def test_low_priorities_come_first_and_equal_ones_in_order(run: Run) -> None:
+def test_low_priorities_come_first_and_equal_ones_in_order(run: EngineRun) -> None:
     notes: list[str] = []
     hooks = [Noting("b", notes), Noting("c", notes), Noting("a", notes, priority=1)]
     Events(hooks).fire("run_end", run)
     assert notes == ["a", "b", "c"]
 
 
-def test_teardown_comes_in_reverse(run: Run) -> None:
+def test_teardown_comes_in_reverse(run: EngineRun) -> None:
     notes: list[str] = []
     Events([Noting("b", notes), Noting("a", notes, priority=1)]).fire("teardown", run)
     assert notes == ["b down", "a down"]
 
 
-def test_only_listeners_of_the_split_are_called(run: Run) -> None:
+def test_only_listeners_of_the_split_are_called(run: EngineRun) -> None:
     heard: list[str] = []
     events = Events()
     events.add_function(
@@ -58,7 +58,7 @@ def test_only_listeners_of_the_split_are_called(run: Run) -> None:
     assert events.listeners("epoch_end", "train") == ()
 
 
-def test_a_period_in_epochs_applies_to_training_only(run: Run) -> None:
+def test_a_period_in_epochs_applies_to_training_only(run: EngineRun) -> None:
     heard: list[tuple[str, int]] = []
     events = Events()
     events.add_function(
@@ -70,7 +70,7 @@ def test_a_period_in_epochs_applies_to_training_only(run: Run) -> None:
     assert heard == [("train", 1), ("train", 3), ("val", 3)]
 
 
-def test_an_exception_names_its_listener(run: Run) -> None:
+def test_an_exception_names_its_listener(run: EngineRun) -> None:
     class Broken(Hook):
         def run_end(self, run: Any) -> None:
             raise ValueError("broken")
@@ -80,7 +80,7 @@ def test_an_exception_names_its_listener(run: Run) -> None:
     assert caught.value.__notes__ == ["raised in Broken.run_end, called at run_end"]
 
 
-def test_all_listeners_can_be_called_even_if_some_raise(run: Run) -> None:
+def test_all_listeners_can_be_called_even_if_some_raise(run: EngineRun) -> None:
     class Broken(Hook):
         priority = 1
 
@@ -93,7 +93,7 @@ def test_all_listeners_can_be_called_even_if_some_raise(run: Run) -> None:
     assert [str(error) for error in errors] == ["broken"]
 
 
-def test_hooks_can_be_added_and_cleared(run: Run) -> None:
+def test_hooks_can_be_added_and_cleared(run: EngineRun) -> None:
     notes: list[str] = []
     events = Events()
     events.add_hook(Noting("late", notes))
@@ -103,7 +103,7 @@ def test_hooks_can_be_added_and_cleared(run: Run) -> None:
     assert notes == ["late"]
 
 
-def test_another_task_replaces_the_listeners_of_the_first(run: Run) -> None:
+def test_another_task_replaces_the_listeners_of_the_first(run: EngineRun) -> None:
     class First:
         def run_end(self) -> None:
             raise AssertionError
@@ -118,7 +118,7 @@ def test_another_task_replaces_the_listeners_of_the_first(run: Run) -> None:
     assert run.store.get("heard")
 
 
-def test_calls_of_user_code_are_recorded(run: Run) -> None:
+def test_calls_of_user_code_are_recorded(run: EngineRun) -> None:
     run.events.add_hook(Noting("a", []))
     assert not run.events.has_run_user_code
     run.fire("run_end")

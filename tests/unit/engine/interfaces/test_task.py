@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from engine.parts import Sums, adder, fit, make_run, weights
 from epochal.engine import ModuleTask, Task
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.errors import TaskError
 
 

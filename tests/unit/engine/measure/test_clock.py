@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine.parts import Hands, make_run
-from epochal.engine.measure.clock import Clock, Speed, SpeedMeter, seconds_left
-from epochal.engine.stages.training_length import TrainingLimits
+from epochal.engine.measure.clock import Clock
+from epochal.engine.run.progress import Speed, SpeedMeter, seconds_left
+from epochal.engine.run.stage_progress import TrainingLimits
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def hands() -> Hands:
 
 
 @pytest.fixture
-def run(hands: Hands) -> Run:
+def run(hands: Hands) -> EngineRun:
     run = make_run()
     run.clock = Clock(hands)
     return run
@@ -40,7 +41,7 @@ def test_pauses_are_not_training_and_may_be_nested(hands: Hands) -> None:
     assert clock.seconds == clock.training_seconds == 0
 
 
-def test_the_speed_is_measured_since_the_last_read(run: Run, hands: Hands) -> None:
+def test_the_speed_is_measured_since_the_last_read(run: EngineRun, hands: Hands) -> None:
     lap = SpeedMeter(run)
     run.step, hands.seconds = 4, 2.0
     run.feed.samples, run.feed.wait_seconds = 32, 0.4
@@ -48,7 +49,7 @@ def test_the_speed_is_measured_since_the_last_read(run: Run, hands: Hands) -> No
     assert lap.read() == Speed(0, 0.0, 0.0, 0.0)
 
 
-def test_time_left_follows_the_speed_so_far(run: Run, hands: Hands) -> None:
+def test_time_left_follows_the_speed_so_far(run: EngineRun, hands: Hands) -> None:
     assert seconds_left(run) is None
     run.limits = TrainingLimits(steps=100)
     assert seconds_left(run) is None
@@ -56,7 +57,7 @@ def test_time_left_follows_the_speed_so_far(run: Run, hands: Hands) -> None:
     assert seconds_left(run) == pytest.approx(45.0)
 
 
-def test_time_left_is_limited_by_max_time(run: Run, hands: Hands) -> None:
+def test_time_left_is_limited_by_max_time(run: EngineRun, hands: Hands) -> None:
     run.limits = TrainingLimits(steps=100, seconds=20.0)
     run.step, hands.seconds = 10, 5.0
     assert seconds_left(run) == 15.0

@@ -18,11 +18,12 @@ from epochal.engine.process.signals import (
     SignalSafeLog,
     is_interrupted_or_preempted,
 )
+from epochal.engine.state.saver import Saver
 from epochal.errors import Preempted
 from resume import Keeper, Notes, Outcome, assert_same, follow, resume
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 HANDLED = [signal.SIGTERM, signal.SIGUSR1]
 
@@ -35,7 +36,7 @@ def send(number: int = signal.SIGTERM, times: int = 1) -> None:
 def at_step(step: int, number: int = signal.SIGTERM, times: int = 1) -> Any:
     """A listener that sends signals once the run has done that many steps."""
 
-    def act(run: Run) -> None:
+    def act(run: EngineRun) -> None:
         if run.step == step:
             send(number, times)
 
@@ -66,7 +67,7 @@ def test_a_signal_at_any_event_ends_the_run_at_the_next_boundary(event: str, ste
     seen: list[int] = []
     run = make_run(for_="9ep", eval_every="1st", sanity_batches=0)
 
-    def act(run: Run) -> None:
+    def act(run: EngineRun) -> None:
         if run.step >= step and not seen:
             seen.append(run.step)
             send()
@@ -104,7 +105,7 @@ def test_due_calls_run_after_a_resume(is_in_epoch: bool) -> None:
     run = make_run(for_="9ep", eval_every="1ep", sanity_batches=0)
     run.on("step_end", lambda: happened.append("hook"), every="2st")
 
-    def restore(run: Run) -> None:
+    def restore(run: EngineRun) -> None:
         run.step, run.epoch, run.is_in_epoch = 2, 1, is_in_epoch
         run.plan.catch_up(run)
         run.plan.catch_up(run)
@@ -272,19 +273,18 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 
 def test_a_save_is_requested_only_after_the_first_step() -> None:
-    asked: list[str] = []
     run = make_run()
-    preemption = Preemption(run, lambda run, reason: asked.append(reason))
+    preemption = Preemption(run)
     with pytest.raises(Preempted, match="SIGTERM ended the run at once"):
         preemption.handle_signal(signal.SIGTERM)
-    assert (asked, run.plan.next_due) == ([], 0)
+    assert (run.save_reasons, run.plan.next_due) == ("", 0)
     run.step = 4
     preemption.handle_signal(signal.SIGUSR1)
-    assert asked == ["preempted"]
+    assert run.save_reasons == "preempted"
     assert is_interrupted_or_preempted(run)
 
 
-def build(setting: dict[str, Any]) -> Run:
+def build(setting: dict[str, Any]) -> EngineRun:
     """Three epochs of five steps, with everything that a boundary can have."""
     run = make_run(
         Sums(val=20),
@@ -303,9 +303,9 @@ def preempt(event: str, step: int) -> tuple[Keeper, Notes, RunResult]:
     keeper, notes = Keeper(), Notes()
     sent: list[int] = []
     run = build({"writer": notes})
-    run.saver = keeper  # type: ignore[assignment]  # has all that the engine uses
+    run.set_part(Saver, keeper)  # type: ignore[arg-type]  # has all that the engine uses
 
-    def act(run: Run) -> None:
+    def act(run: EngineRun) -> None:
         if run.step >= step and not sent:
             sent.append(run.step)
             send()

@@ -18,7 +18,7 @@ from epochal.testing import Ledger
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 @pytest.fixture
@@ -30,11 +30,16 @@ def stacks(tmp_path: Path) -> Iterator[TextIO]:
 
 
 def watched(
-    stacks: TextIO | None, on_stall: Any = lambda words, step: None
-) -> tuple[Watchdog, Run, Hands, Ledger]:
-    ledger, hands = Ledger(), Hands()
-    run = make_run(setting={"writer": ledger, "on_stall": on_stall})
-    return Watchdog(run, 60.0, stacks=stacks, now=hands), run, hands, ledger
+    stacks: TextIO | None,
+    on_stall: Any = lambda words, step: None,
+    ledger: Ledger | None = None,
+) -> tuple[Watchdog, EngineRun, Hands, Ledger]:
+    ledger, hands = ledger or Ledger(), Hands()
+    run = make_run(setting={"writer": ledger})
+    watchdog = Watchdog(
+        run, 60.0, position=run.position, on_stall=on_stall, stacks=stacks, now=hands
+    )
+    return watchdog, run, hands, ledger
 
 
 def test_a_hang_is_reported_once(stacks: TextIO, caplog: pytest.LogCaptureFixture) -> None:
@@ -137,8 +142,7 @@ def test_an_event_that_cannot_be_written_is_only_logged(caplog: pytest.LogCaptur
         def event(self, kind: str, **data: Any) -> None:
             raise OSError("no space left")
 
-    hands = Hands()
-    watchdog = Watchdog(make_run(setting={"writer": Full()}), 60.0, now=hands)
+    watchdog, _, hands, _ = watched(None, ledger=Full())
     for hands.seconds in (31.0, 61.0):
         watchdog.check_progress()
     assert "could not be recorded: no space left" in caplog.text

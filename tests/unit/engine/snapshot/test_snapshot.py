@@ -22,7 +22,7 @@ from epochal.engine.interfaces.hook import Hook
 from epochal.engine.snapshot.snapshot import Snapshot, take_whole_snapshot
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 def snapshot(**tensors: Tensor) -> Snapshot:
@@ -189,7 +189,7 @@ class CountingHook(Hook):
 
     steps = 0
 
-    def step_end(self, run: Run) -> None:
+    def step_end(self, run: EngineRun) -> None:
         self.steps += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def test_a_whole_snapshot_restores_everything_after_the_run(has_trained: bool) -
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     parts = {"optimizer": optimizer, "schedule": Linear()}
 
-    def make() -> Run:
+    def make() -> EngineRun:
         return make_run(task, model, parts=parts, hooks=(hook,), for_="2ep")
 
     if has_trained:
@@ -251,7 +251,7 @@ def test_a_whole_snapshot_restores_tensors_in_place_and_removes_new_groups() -> 
     rate, weights = optimizer.param_groups[0]["lr"], list(model.parameters())
     added: list[Any] = list(model[3].parameters())
 
-    def add(run: Run) -> None:
+    def add(run: EngineRun) -> None:
         if added:
             optimizer.add_param_group({"params": [added.pop(), added.pop()]})
 

@@ -16,7 +16,7 @@ from epochal.components.average import Ema
 from epochal.components.schedules import Linear
 from epochal.config import parse_duration
 from epochal.engine import Run, TorchSchedule
-from epochal.engine.stages.stage import Stage
+from epochal.engine.interfaces.stage import Stage
 from epochal.errors import ConfigError, TaskError
 from epochal.records import NullWriter
 from resume import Notes, assert_resumes_everywhere, follow, point_of

@@ -13,11 +13,11 @@ from epochal.components.schedules import Constant, Cosine, Linear
 from epochal.config import parse_duration
 from epochal.engine import Monitor, Schedule, TorchSchedule, Train, Warmup
 from epochal.engine.execute import describe_plan
+from epochal.engine.interfaces.stage import Stage
 from epochal.engine.stages.rate_preview import preview_rates
-from epochal.engine.stages.stage import Stage
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 def by_epochs(schedule: Schedule) -> Schedule:
@@ -38,7 +38,7 @@ SCHEDULES: dict[str, Any] = {
 }
 
 
-def run_with(make: Any, **options: Any) -> tuple[Run, list[list[float]]]:
+def run_with(make: Any, **options: Any) -> tuple[EngineRun, list[list[float]]]:
     """A run of two groups, and the rates that its steps will be taken with."""
     model = adder()
     groups = [
@@ -109,7 +109,7 @@ def test_the_preview_goes_through_all_stages() -> None:
         Stage(name="two", length=parse_duration("2ep"), schedule=lambda _: Linear()),
     )
 
-    def make() -> tuple[Run, list[list[float]]]:
+    def make() -> tuple[EngineRun, list[list[float]]]:
         return run_with(lambda one: None, parts={"stages": stages})
 
     run, used = make()

@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 from engine.parts import Scored, Sums, fit, make_run, numbers
 from epochal.config.duration import parse_duration
 from epochal.engine.feed.feed import Feed
+from epochal.engine.run.stage_progress import TrainingLimits
 from epochal.engine.stages.training_length import (
     EpochSize,
-    TrainingLimits,
     TrainingPosition,
     find_limits,
     read_epoch_size,

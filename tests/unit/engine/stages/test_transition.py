@@ -18,6 +18,7 @@ from epochal.components.schedules import Cosine, Linear
 from epochal.engine import Hook, Run, TorchSchedule, Train
 from epochal.engine.execute import describe_plan, execute
 from epochal.engine.stages.transition import list_stages
+from epochal.engine.state.saver import Saver
 from resume import Keeper, assert_resumes_everywhere, follow, resume
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def preempt(build: Any, step: int) -> dict[str, Any]:
     """The state of a run that is preempted after a step, before anything else happens."""
     keeper = Keeper()
     run = build({})
-    run.saver = keeper
+    run.set_part(Saver, keeper)
 
     def leave(run: Run) -> None:
         if run.step == step:

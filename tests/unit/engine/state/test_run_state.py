@@ -57,7 +57,7 @@ def test_a_run_resumes_with_any_options(options: dict[str, Any]) -> None:
 
 
 def test_a_run_resumes_with_metrics_that_arrive_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("epochal.engine.run.Meter", partial(Meter, is_async=True))
+    monkeypatch.setattr("epochal.engine.run.engine_run.Meter", partial(Meter, is_async=True))
     assert_resumes_everywhere(plain)
 
 

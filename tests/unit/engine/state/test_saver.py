@@ -14,7 +14,7 @@ from engine.parts import Sums, adder, fit, make_run
 from epochal.checkpoint import read_checkpoint
 from epochal.engine import Hook, Monitor, Run
 from epochal.engine.state import saver as saving
-from epochal.engine.state.saver import Saver, fresh_metrics, request_save
+from epochal.engine.state.saver import Saver, fresh_metrics
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from resume import Notes
@@ -36,18 +36,18 @@ class Asking(Hook):
         self.saved: list[tuple[str, str]] = []
 
     def setup(self, run: Run) -> None:
-        run.saver = self._saver
+        run.set_part(Saver, self._saver)
 
     def step_end(self, run: Run) -> None:
         if run.step in self._steps:
-            request_save(run, self._reason)
+            run.request_save(self._reason)
 
     def checkpoint_saved(self, run: Run, path: Path) -> None:
         self.saved.append((path.name, threading.current_thread().name))
 
     def run_end(self, run: Run) -> None:
-        if run.saver is not None:
-            run.saver.finish(run)
+        if run.find_part(Saver) is not None:
+            run.find_part(Saver).finish(run)
 
 
 def train(*hooks: object, **options: Any) -> Any:
@@ -83,7 +83,7 @@ def test_a_request_within_a_step_saves_after_it(tmp_path: Path) -> None:
     class Early(Asking):
         def batch_end(self, run: Run, split: str, index: int, batch: Any, out: Any) -> None:
             if split == "train" and run.step == 1:  # the second one is in progress
-                request_save(run, "asked")
+                run.request_save("asked")
 
     train(Early(saver(tmp_path)))
     assert steps_in(tmp_path)[0] == (2, 0, "asked")
@@ -184,8 +184,8 @@ def test_the_check_refuses_a_state_that_cannot_be_saved_and_writes_nothing(tmp_p
             pass
 
         def step_end(self, run: Run) -> None:
-            assert run.saver is not None
-            run.saver.check_can_save(run)
+            assert run.find_part(Saver) is not None
+            run.find_part(Saver).check_can_save(run)
 
     folder = tmp_path / "checkpoints"
     with pytest.raises(CheckpointError, match=r"hooks: Odd#0\.it: cannot be kept"):
@@ -195,8 +195,8 @@ def test_the_check_refuses_a_state_that_cannot_be_saved_and_writes_nothing(tmp_p
 
 class Checking(Asking):
     def step_end(self, run: Run) -> None:
-        if run.step == 1 and run.saver is not None:
-            run.saver.check_can_save(run)
+        if run.step == 1 and run.find_part(Saver) is not None:
+            run.find_part(Saver).check_can_save(run)
 
 
 def test_the_size_of_checkpoints_is_logged(
@@ -260,9 +260,9 @@ def test_a_checkpoint_that_is_being_written_is_not_removed(
 
     class Early(Asking):
         def step_end(self, run: Run) -> None:
-            if run.step == 1 and run.saver is not None:
-                run.saver.save(run, "early")
-                run.saver.check_can_save(run)
+            if run.step == 1 and run.find_part(Saver) is not None:
+                run.find_part(Saver).save(run, "early")
+                run.find_part(Saver).check_can_save(run)
 
     monkeypatch.setattr(saving, "write_checkpoint", write)
     monkeypatch.setattr(saving, "remove_leftovers", remove)

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from epochal.engine.step.batch_outcome import Outcome, check_losses, check_metrics
+from epochal.engine.interfaces.outcome import Outcome
+from epochal.engine.step.batch_outcome import check_losses, check_metrics
 
 if TYPE_CHECKING:
     from types import FrameType

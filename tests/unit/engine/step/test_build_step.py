@@ -7,6 +7,7 @@ from typing import Any
 from engine.parts import Diary, Sums, fit, make_run
 from epochal.engine import Metric, Run, Schedule, Train
 from epochal.engine.execute import execute
+from epochal.engine.step.build_step import BatchFunctions
 
 
 def test_batch_hooks_are_called_for_each_microbatch() -> None:
@@ -70,10 +71,10 @@ def test_finishing_a_batch_reports_it_and_updates_metrics() -> None:
     run = make_run(parts={"metrics": {"seen": metric}})
     window = run.meter.window()
     outcome = run.train_batch(next(iter(run.task.train_loader)))
-    run.report_batch(outcome)
+    run.part(BatchFunctions).report(outcome)
     assert window.read().keys() == {"loss", "mae"}
     assert metric.count == 0
-    run.measure_batch(outcome)
+    run.part(BatchFunctions).measure(outcome)
     assert metric.count == 1
     assert window.read() == {}
     run.finish_batch(outcome)

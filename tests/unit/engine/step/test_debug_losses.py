@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.parts import Sums, adder, fit, make_run, weights
-from epochal.engine.step.loss import Loss, LossTerm
+from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.errors import TaskError
 
 DEBUG = {"is_debug": True}

@@ -21,6 +21,7 @@ from epochal.engine import Task
 from epochal.engine.interfaces.schedule import OptimizerSchedules, TorchSchedule
 from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
 from epochal.engine.step.multi_optimizer_updater import MultiOptimizerUpdater
+from epochal.engine.step.updater import Updater
 from epochal.errors import ConfigError, TaskError
 
 STEPS = 12
@@ -199,7 +200,7 @@ def test_average_and_gradient_norm_cover_all_parameters() -> None:
     model, average = Gan(), Ema(decay=0.5)
     parts = {"optimizer": joined(model), "average": average}
     run = make_run(Faking(), model, parts=parts, log={"grad_norm": True}, for_="1ep")
-    assert isinstance(run.updater, MultiOptimizerUpdater)
+    assert isinstance(run.part(Updater), MultiOptimizerUpdater)
     kept: dict[str, Tensor] = {}
     norms = []
     run.on("run_end", lambda run: kept.update(average.state_tensors()))
@@ -229,7 +230,7 @@ def test_a_nonfinite_gradient_skips_all_optimizers(make: Any, costs: bool) -> No
         for_="1ep",
     )
     notes: list[str] = []
-    run.on("run_start", lambda run: notes.append(run.updater.cost_note(run)))
+    run.on("run_start", lambda run: notes.append(run.part(Updater).cost_note(run)))
     fit(run)
     assert bool(notes[0]) is costs  # a fused optimizer skips on the device
     assert weights(model).isfinite().all()

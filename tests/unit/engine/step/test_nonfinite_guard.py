@@ -21,10 +21,11 @@ from epochal.engine.step.nonfinite_guard import (
     NonfiniteGuard,
     can_skip_on_device,
 )
+from epochal.engine.step.updater import Updater
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 FUSED: list[tuple[Any, dict[str, Any]]] = [
     (torch.optim.AdamW, {"fused": True}),
@@ -57,11 +58,11 @@ class Poisoned(Sums):
 class Snapshots:
     """The weights, the state of the optimizer and the average after every step."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: EngineRun) -> None:
         self.taken: list[dict[str, Any]] = []
         run.on("step_end", self.take)
 
-    def take(self, run: Run) -> None:
+    def take(self, run: EngineRun) -> None:
         assert run.optimizer is not None
         state = {} if run.average is None else run.average.state_tensors()
         now = {
@@ -82,7 +83,7 @@ def same(one: Any, other: Any) -> bool:
 
 def guarded(
     task: Sums, kind: Any, arguments: dict[str, Any], *, action: str = "skip", **options: Any
-) -> Run:
+) -> EngineRun:
     model = adder()
     optimizer = kind(model.parameters(), lr=0.05, **arguments)
     parts = {"optimizer": optimizer, "average": Ema(decay=0.9)}
@@ -288,7 +289,7 @@ def test_added_parameters_may_be_skipped_in_their_first_step() -> None:
         for_="4st",
     )
 
-    def add(run: Run) -> None:
+    def add(run: EngineRun) -> None:
         if run.step == 1:
             optimizer.add_param_group({"params": list(model[3].parameters())})
 
@@ -369,7 +370,7 @@ def test_fp16_equals_a_hand_written_loop_with_a_grad_scaler(
     )
     model, scales = run.model, []
     by_hand = copy.deepcopy(model)
-    run.on("step_end", lambda run: scales.append(run.updater.state_tensors()["scale"].item()))
+    run.on("step_end", lambda run: scales.append(run.part(Updater).state_tensors()["scale"].item()))
     fit(run)
     optimizer = kind(by_hand.parameters(), lr=0.05, **arguments)
     task = Poisoned(2, 7, poison=float("inf"))
@@ -454,7 +455,7 @@ def test_fp16_gradients_do_not_overflow_with_many_items(kind: Any) -> None:
             optim={"accumulate": 2},
             for_="2ep",
         )
-        model, guard = run.model, run.updater
+        model, guard = run.model, run.part(Updater)
         fit(run)
         results.append((weights(model), guard.state_tensors()))
     (one, other) = results

@@ -11,12 +11,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers
 from epochal.engine.device.seeding import derive_seed
-from epochal.engine.step.nonfinite_watch import NonfiniteLossWarner, NonfiniteWatch
+from epochal.engine.step.nonfinite_loss import NonfiniteLossWarner
+from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 ACTIONS = ["skip", "stop", "rollback"]
 NAN = float("nan")
@@ -29,7 +30,7 @@ class Poisoned(Sums):
         super().__init__(**{"count": 48, "val": 0, **options})
         self.bad = bad
 
-    def run_start(self, run: Run) -> None:
+    def run_start(self, run: EngineRun) -> None:
         self._run = run
 
     def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:
@@ -45,7 +46,7 @@ class Stream(IterableDataset[Any]):
 
 def watched(
     task: Sums, action: str = "skip", *, precision: str = "fp32", **options: Any
-) -> tuple[Run, Points]:
+) -> tuple[EngineRun, Points]:
     model, points = adder(), Points()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, fused=True)
     given = {"for_": "2ep", "setting": {"writer": points}} | options
@@ -158,7 +159,7 @@ def test_most_steps_are_not_checked(
     seen: list[int] = []
     real = NonfiniteWatch._handle_bad_steps
 
-    def judge(self: NonfiniteWatch, run: Run, *found: Any) -> None:
+    def judge(self: NonfiniteWatch, run: EngineRun, *found: Any) -> None:
         seen.append(run.step)
         real(self, run, *found)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from engine.parts import Sums, fit, make_run
 from epochal.engine import Run, Task, Test
 from epochal.engine.execute import execute
+from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import TaskError
 
 
@@ -248,7 +249,7 @@ def test_training_and_evaluation_compute_in_the_precision_of_the_run(precision: 
     run = make_run(Noting(), engine={"precision": precision})
     batch = next(iter(run.task.train_loader))
     run.train_batch(batch)
-    outcome = run.calls.forward(batch)
-    run.calls.add_metrics(outcome)
-    run.calls.add_loss(outcome)
+    outcome = run.part(TaskCalls).forward(batch)
+    run.part(TaskCalls).add_metrics(outcome)
+    run.part(TaskCalls).add_loss(outcome)
     assert run.task.dtypes == {expected}

@@ -377,7 +377,7 @@ def test_a_custom_updater_can_use_the_methods_of_the_usual_one() -> None:
 def test_a_plain_step_computes_no_norm() -> None:
     run = make_run(for_="1ep")
     run.on("step_end", lambda run: None)
-    updater = run.updater
+    updater = run.part(Updater)
     fit(run)
     assert updater.grad_norm is None
     assert updater.state_tensors() == {}
@@ -388,9 +388,11 @@ def test_options_that_a_custom_train_step_may_miss_are_warned_of(
 ) -> None:
     class Own(Train):
         def train_step(self, run: Run, microbatches: tuple[Any, ...]) -> None:
-            run.updater.update(run, microbatches)
+            run.part(Updater).update(run, microbatches)
 
-    through_updater = "Own overrides train_step, where it works only through run.updater.update"
+    through_updater = (
+        "Own overrides train_step, where it works only through run.part(Updater).update"
+    )
     table: list[tuple[dict[str, Any], str]] = [
         ({"parts": {"average": Ema()}}, f"average: {through_updater}"),
         ({"engine": {"on_nonfinite": "skip"}}, f"engine.on_nonfinite=skip: {through_updater}"),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from epochal.engine import Run
-from epochal.engine.parts import Environment, Parts
+from epochal.engine.create_run import create_run
+from epochal.engine.parts import Parts
+from epochal.engine.run.environment import Environment
 from epochal.records import RunFolder, RunWriter
 from epochal.records.folder.media import encode_png, read_media
 from epochal.testing import TinyModel, TinyTask
@@ -16,11 +17,13 @@ from epochal.testing import TinyModel, TinyTask
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from epochal.engine import Run
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     parts = Parts(task=TinyTask(), model=TinyModel())
-    return Run(parts, environment=Environment(writer=RunWriter(RunFolder(tmp_path))))
+    return create_run(parts, environment=Environment(writer=RunWriter(RunFolder(tmp_path))))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
@@ -39,5 +42,5 @@ def test_another_step_may_be_named(run: Run, tmp_path: Path) -> None:
 
 
 def test_run_without_a_record_keeps_nothing() -> None:
-    run = Run(Parts(task=TinyTask(), model=TinyModel()))
+    run = create_run(Parts(task=TinyTask(), model=TinyModel()))
     assert run.save_media("note", "nowhere") is None

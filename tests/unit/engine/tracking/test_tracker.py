@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.records.folder.media import Media
 
 
@@ -113,7 +113,7 @@ def test_a_period_of_zero_skips_training_points(tmp_path: Path) -> None:
 
 def test_values_logged_by_hooks_are_copied(tmp_path: Path) -> None:
     class Logs(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             run.log({"own": run.step / 2})
 
     tracker = Shows(every=0)
@@ -124,14 +124,14 @@ def test_values_logged_by_hooks_are_copied(tmp_path: Path) -> None:
 class Notes(Hook):
     """Shows something from the start to the end of a run."""
 
-    def run_start(self, run: Run) -> None:
+    def run_start(self, run: EngineRun) -> None:
         run.save_media("start", "it starts")
 
-    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+    def epoch_end(self, run: EngineRun, split: str, metrics: dict[str, float]) -> None:
         if split == "train":
             run.save_media("note", f"epoch {run.epoch_number}")
 
-    def run_end(self, run: Run) -> None:
+    def run_end(self, run: EngineRun) -> None:
         run.save_media("end", "it ends")
 
 
@@ -269,7 +269,7 @@ def test_an_error_is_reported_during_the_run(
     class Patient(Hook):
         priority = 300
 
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             if run.step == 6 and tracker._mirror is not None:
                 tracker._mirror.close(10)  # as time would
             if run.step == 9:
@@ -295,7 +295,7 @@ def test_a_missing_package_is_reported_with_the_command_to_install_it(
 
 def test_the_sink_knows_whether_the_run_failed(tmp_path: Path) -> None:
     class Broken(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             if run.step == 5:
                 raise SabotageError
 

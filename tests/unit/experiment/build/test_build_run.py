@@ -13,7 +13,7 @@ from looking import look
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.experiment.build.assembly import Assembly
+    from epochal.experiment.build.builder import Assembly
 
 
 class Own(ep.Experiment):

@@ -12,7 +12,7 @@ import epochal as ep
 from epochal.config import from_plain
 from epochal.errors import ConfigError, Place
 from epochal.experiment.build.builder import Builder
-from epochal.experiment.record.recordable import to_recordable
+from epochal.experiment.record.open_record import to_recordable
 from epochal.registry import Registry, find_project
 from small_project import write
 

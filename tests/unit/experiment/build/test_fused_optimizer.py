@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import epochal as ep
-from epochal.experiment.build.fused_optimizer import use_lr_tensors, with_fused_options
+from epochal.experiment.build.optimizer import use_lr_tensors, with_fused_options
 from epochal.experiment.tools.plan_run import plan_file
 from epochal.testing import TinyModel, TinyTask
 from small_project import write

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import epochal as ep
-from epochal.engine.step.loss import Loss
+from epochal.engine.loss.loss import Loss
 from small_project import write
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from epochal.records import RecordOptions
 from epochal.records.code import read_file, read_manifest
 from epochal.records.code.content_store import ContentStore
 from epochal.records.code.snapshot import CodeSnapshot
-from epochal.records.folder.parent import PARENT_VARIABLE, Parent
+from epochal.records.folder.folder import PARENT_VARIABLE, Parent
 
 if TYPE_CHECKING:
     from pathlib import Path

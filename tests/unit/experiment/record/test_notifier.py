@@ -16,7 +16,7 @@ from epochal.experiment.record import notifier as module
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord
 from epochal.records import NullWriter
-from epochal.records.mail import Mail, Mailbox
+from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.mail.outbox import read_outbox
 from mail_servers import PASSWORD, Hook, http_server, smtp_server
 from small_project import Command, run_folders, tree, write

@@ -9,7 +9,7 @@ import pytest
 
 from canaries import TOKENS
 from epochal.config import load
-from epochal.experiment.record.withheld_secrets import (
+from epochal.experiment.record.open_record import (
     describe_withheld_secrets,
     find_withheld_secrets,
 )

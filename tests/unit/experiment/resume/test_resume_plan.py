@@ -13,8 +13,7 @@ import torch
 import epochal as ep
 from epochal.checkpoint.checkpoint_folder import write_checkpoint
 from epochal.errors import CheckpointError, ConfigError, RecordError
-from epochal.experiment.config.check_inputs import check_inputs
-from epochal.experiment.config.inputs import load_inputs
+from epochal.experiment.config.inputs import check_inputs, load_inputs
 from epochal.experiment.resume.resume_plan import (
     ResumePlan,
     get_expanded_config,
@@ -25,7 +24,7 @@ from epochal.experiment.resume.resume_plan import (
     read_spent_before,
 )
 from epochal.records import RunRecord, read_run
-from epochal.records.folder.derived_fields import read_time_spent
+from epochal.records.folder.record import read_time_spent
 from epochal.records.layout.process import process_token
 from epochal.records.metrics.time_spent import TimeSpent
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from epochal.check import Opaque
 from epochal.engine import Parts, Run
+from epochal.engine.create_run import create_run
 from epochal.errors import ConfigError
 from epochal.experiment.tools.plan_run import list_groups, plan_file, printable_default
 from epochal.testing import TinyModel, TinyTask
@@ -64,7 +65,7 @@ def test_an_unknown_default_is_shown_as_source_text() -> None:
 
 
 def run_with(optimizer: Any, model: nn.Module) -> Run:
-    return Run(Parts(task=TinyTask(), model=model, optimizer=optimizer))
+    return create_run(Parts(task=TinyTask(), model=model, optimizer=optimizer))
 
 
 def test_a_single_group_is_not_listed() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from epochal.experiment.tools.predictions import write_predictions
+from epochal.cli.verbs.predict import write_predictions
 
 if TYPE_CHECKING:
     from pathlib import Path

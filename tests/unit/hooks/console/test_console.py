@@ -21,7 +21,7 @@ from epochal.hooks.console import Console
 from epochal.testing import SabotageError, TinyTask, carry_out, short_options, tiny_run
 
 if TYPE_CHECKING:
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 def show(
@@ -69,7 +69,7 @@ def test_a_file_gets_a_line_per_interval_and_a_summary_per_epoch_and_evaluation(
 class Late(Hook):
     """Makes means arrive a step later, like those of a GPU."""
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: EngineRun) -> None:
         run.meter = Meter(is_async=True, wake=run.plan.wake)
 
 
@@ -179,7 +179,7 @@ class Snapshots(Hook):
         self.console = console
         self.shown: list[dict[str, str]] = []
 
-    def step_end(self, run: Run) -> None:
+    def step_end(self, run: EngineRun) -> None:
         display = self.console._display
         assert display is not None
         self.shown.append(dict(display.numbers))
@@ -243,7 +243,7 @@ def test_the_log_has_the_same_lines_on_a_terminal_and_in_a_file(
 
 def test_log_lines_of_users_are_shown_above_the_bar() -> None:
     class Talkative(Hook):
-        def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+        def epoch_end(self, run: EngineRun, split: str, metrics: dict[str, float]) -> None:
             logging.getLogger("users.code").warning("odd batch in %s", split)
 
     text = show(Console(every="3st"), Talkative(), terminal=True)
@@ -269,7 +269,7 @@ def test_metrics_of_several_loaders_have_their_names() -> None:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_an_error_restores_the_screen_and_the_log(terminal: bool) -> None:
     class Broken(Hook):
-        def step_end(self, run: Run) -> None:
+        def step_end(self, run: EngineRun) -> None:
             raise SabotageError("on purpose")
 
     handlers = list(logging.getLogger().handlers)
@@ -280,7 +280,7 @@ def test_an_error_restores_the_screen_and_the_log(terminal: bool) -> None:
 
 def test_an_error_before_the_start_restores_the_log() -> None:
     class Broken(Hook):
-        def assembled(self, run: Run) -> None:
+        def assembled(self, run: EngineRun) -> None:
             raise SabotageError("on purpose")
 
     handlers = list(logging.getLogger().handlers)
@@ -308,7 +308,7 @@ def test_nothing_is_read_from_the_meter_between_two_due_steps() -> None:
         def __init__(self) -> None:
             self.folds = 0
 
-        def assembled(self, run: Run) -> None:
+        def assembled(self, run: EngineRun) -> None:
             fold = run.meter.flush
 
             def count() -> None:
@@ -328,7 +328,7 @@ def test_nothing_is_read_from_the_meter_between_two_due_steps() -> None:
 
 def test_a_learning_rate_can_be_a_tensor() -> None:
     class TensorRate(Hook):
-        def assembled(self, run: Run) -> None:
+        def assembled(self, run: EngineRun) -> None:
             rate = torch.tensor(0.025)
             run.optimizer = torch.optim.AdamW(run.model.parameters(), lr=rate, foreach=False)
 

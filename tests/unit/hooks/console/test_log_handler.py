@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console as Screen
 from rich.text import Text
 
-from epochal.hooks.console.log_handler import LogRedirect, ScreenHandler
+from epochal.hooks.console.console import LogRedirect, ScreenHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,7 +30,7 @@ from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from epochal.engine.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 
 FEW = {"loss": "0.3412", "acc": "0.9012", "lr": "1.0e-03", "grad_norm": ""}
@@ -192,26 +192,26 @@ class Camera(Hook):
     def __init__(self) -> None:
         self.pictures: list[list[str]] = []
 
-    def run_start(self, run: Run) -> None:
+    def run_start(self, run: EngineRun) -> None:
         self._progress = RunProgress(run)
         self._display = ProgressDisplay(make_screen(), run, self._progress)
         self._display.numbers = {"loss": "0.5000", "lr": "1.0e-01"}
 
-    def epoch_start(self, run: Run, split: str) -> None:
+    def epoch_start(self, run: EngineRun, split: str) -> None:
         if split == "train":
             self._progress.start_epoch()
         self._display.show(split)
 
-    def loop_start(self, run: Run, split: str) -> None:
+    def loop_start(self, run: EngineRun, split: str) -> None:
         if split != "train":
             self._progress.start_loader(split)
 
-    def batch_end(self, run: Run, split: str) -> None:  # type: ignore[override]  # by name
+    def batch_end(self, run: EngineRun, split: str) -> None:  # type: ignore[override]  # by name
         screen = make_screen()
         screen.print(self._display.get_renderable())
         self.pictures.append(read(screen))
 
-    def run_end(self, run: Run) -> None:
+    def run_end(self, run: EngineRun) -> None:
         self._display.stop()
         self._display.stop()
 
@@ -286,24 +286,24 @@ class Follower(Hook):
         self.seconds: list[float] = []
         self._time = 0.0
 
-    def setup(self, run: Run) -> None:
+    def setup(self, run: EngineRun) -> None:
         run.clock.now = lambda: self._time
         run.clock.start()
 
-    def run_start(self, run: Run) -> None:
+    def run_start(self, run: EngineRun) -> None:
         self._progress = RunProgress(run)
 
-    def epoch_start(self, run: Run, split: str) -> None:
+    def epoch_start(self, run: EngineRun, split: str) -> None:
         if split == "train":
             self._progress.start_epoch()
         else:
             self._progress.start_evaluation()
 
-    def loop_start(self, run: Run, split: str) -> None:
+    def loop_start(self, run: EngineRun, split: str) -> None:
         if split != "train":
             self._progress.start_loader(split)
 
-    def step_end(self, run: Run) -> None:
+    def step_end(self, run: EngineRun) -> None:
         self._time += 2.0
         one = self._progress
         one.update_speed()
@@ -314,14 +314,14 @@ class Follower(Hook):
         )
         one.restart_speed()
 
-    def batch_end(self, run: Run, split: str) -> None:  # type: ignore[override]  # by name
+    def batch_end(self, run: EngineRun, split: str) -> None:  # type: ignore[override]  # by name
         if split != "train":
             self._time += 0.5
             self.evaluated.append(self._progress.evaluated)
             self._progress.update_speed()
             self.rates.append(self._progress.rate)
 
-    def epoch_end(self, run: Run, split: str, metrics: dict[str, float]) -> None:
+    def epoch_end(self, run: EngineRun, split: str, metrics: dict[str, float]) -> None:
         one = self._progress
         self.seconds.append(one.epoch_seconds if split == "train" else one.evaluation_seconds)
 

@@ -1,11 +1,11 @@
-"""Tests of epochal.records.compare.environment."""
+"""Tests of epochal.records.compare.difference."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from comparing import make_run
-from epochal.records.compare.environment import (
+from epochal.records.compare.difference import (
     data_table,
     environment_table,
     git_table,

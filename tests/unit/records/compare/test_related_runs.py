@@ -1,4 +1,4 @@
-"""Tests of epochal.records.compare.related_runs."""
+"""Tests of epochal.records.compare.replicate_groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.records import read_run
-from epochal.records.compare.related_runs import find_related_runs
+from epochal.records.compare.replicate_groups import find_related_runs
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,12 +1,16 @@
-"""Tests of epochal.records.compare.settings."""
+"""Tests of epochal.records.compare.difference."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from comparing import command_line, default, make_run, origin
-from epochal.records.compare.difference import compare_tables
-from epochal.records.compare.settings import parameter_tables, read_settings, seed_table
+from epochal.records.compare.difference import (
+    compare_tables,
+    parameter_tables,
+    read_settings,
+    seed_table,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

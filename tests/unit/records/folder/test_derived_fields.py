@@ -1,4 +1,4 @@
-"""Tests of epochal.records.folder.derived_fields."""
+"""Tests of epochal.records.folder.record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.unit.records.folder.test_record import make_run
 
 import comparing
 from epochal.records.find import read_run
-from epochal.records.folder.derived_fields import (
+from epochal.records.folder.folder import RunFolder
+from epochal.records.folder.record import (
     desc_of,
     describe_error,
     find_logs,
@@ -19,7 +20,6 @@ from epochal.records.folder.derived_fields import (
     step_of,
     tag_of,
 )
-from epochal.records.folder.folder import RunFolder
 from epochal.records.folder.writer import RunWriter
 from past_runs import change, gone
 

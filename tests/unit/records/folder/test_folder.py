@@ -36,14 +36,19 @@ def test_a_folder_has_its_subfolders(tmp_path: Path) -> None:
         *("config", "logs", "media", "checkpoints"),
         *("plots", "dumps", "dumps/deep"),
     }
-    for part in (folder.config_dir, folder.logs_dir, folder.media_dir, folder.checkpoint_dir):
+    for part in (
+        folder.config_dir,
+        (folder.path / "logs"),
+        folder.path / "media",
+        folder.checkpoint_dir,
+    ):
         assert part.is_dir()
-    assert folder.log_path == folder.logs_dir / "run.log"
+    assert folder.log_path == (folder.path / "logs") / "run.log"
 
 
 def test_the_log_file_may_be_in_a_subfolder(tmp_path: Path) -> None:
     folder = create(tmp_path, log_file="rank0/train.log")
-    assert folder.log_path == folder.logs_dir / "rank0" / "train.log"
+    assert folder.log_path == (folder.path / "logs") / "rank0" / "train.log"
     assert folder.log_path.parent.is_dir()
 
 
@@ -170,7 +175,7 @@ def test_text_logs_are_found_by_rank(tmp_path: Path) -> None:
     names = [folder.log_path_of(rank).name for rank in (0, 1, 12)]
     assert names == ["train[1].txt", "train[1].rank1.txt", "train[1].rank12.txt"]
     assert folder.find_logs() == {}
-    folder.logs_dir.mkdir()
+    (folder.path / "logs").mkdir()
     for name in (*names, "train[1].rankx.txt", "other.txt", "train1.rank3.txt"):
-        (folder.logs_dir / name).touch()
+        ((folder.path / "logs") / name).touch()
     assert folder.find_logs() == {rank: folder.log_path_of(rank) for rank in (0, 1, 12)}

@@ -1,11 +1,11 @@
-"""Tests of epochal.records.folder.parent."""
+"""Tests of epochal.records.folder.folder."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from epochal.records.folder.parent import PARENT_VARIABLE, Parent, pop_parent_variable, read_parent
+from epochal.records.folder.folder import PARENT_VARIABLE, Parent, pop_parent_variable, read_parent
 
 if TYPE_CHECKING:
     import pytest

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.folder.run_folder_report."""
+"""Tests of epochal.records.folder.folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.records.folder.run_folder_report import RUN_FILE_VARIABLE, report_run_folder
+from epochal.records.folder.folder import RUN_FILE_VARIABLE, report_run_folder
 
 if TYPE_CHECKING:
     import pytest

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from epochal.records import RecordOptions, RunWriter, create_run_folder
-from epochal.records.index import scan
+from epochal.records.layout import run_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ def make_run(
 
 def age_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take folders for old enough to be trusted as they are, without waiting for that."""
-    monkeypatch.setattr(scan, "_RECENT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folders, "_RECENT_SECONDS", 0.0)
 
 
 def touch_later(path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.index.database import (
+    SCHEMA_VERSION,
+    create_tables,
     holding_writer_lock,
     inspect_index_file,
     open_in_memory,
@@ -16,7 +18,6 @@ from epochal.records.index.database import (
     open_writer,
     remove_index_file,
 )
-from epochal.records.index.sql_schema import SCHEMA_VERSION, create_tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
+from epochal.records.folder import machine
 from epochal.records.index import Index
 from epochal.records.index import database as store
-from epochal.records.machine import mounts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +100,7 @@ def test_on_a_network_file_system_there_is_no_write_ahead_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mounts").write_text("server:/ / nfs4 rw 0 0\n")
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(machine, "MOUNTS", tmp_path / "mounts")
     run = make_run(tmp_path / "runs")
     with Index.open(tmp_path / "runs") as index:
         index.refresh()

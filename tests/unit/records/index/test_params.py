@@ -4,7 +4,7 @@ import math
 
 from tests.unit.records.index.made import origin
 
-from epochal.records.index.params import Param, params_from_values, read_params
+from epochal.records.index.run_rows import Param, params_from_values, read_params
 
 
 def test_values_have_a_text_and_a_number() -> None:

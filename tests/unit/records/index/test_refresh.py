@@ -8,8 +8,8 @@ import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records import RunFolder, RunWriter
+from epochal.records.index.database import create_tables
 from epochal.records.index.refresh import RefreshResult, refresh_tables
-from epochal.records.index.sql_schema import create_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

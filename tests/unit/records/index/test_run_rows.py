@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tests.unit.records.index.made import make_run
 
+from epochal.records.index.database import RUN_COLUMNS, create_tables
 from epochal.records.index.refresh import refresh_tables
 from epochal.records.index.run_rows import read_run_rows
-from epochal.records.index.sql_schema import RUN_COLUMNS, create_tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,9 +36,9 @@ def test_a_run_becomes_a_row_params_metrics_and_text(tmp_path: Path) -> None:
     assert {name: rows.values[name] for name in wanted} == wanted
     assert {one.key: one.number for one in rows.params}["optim.lr"] == 0.25
     assert rows.metrics == [("val/loss", 0.5, 0.5, 2.5, 2, 3)]
-    assert "does it help" in rows.words.about
-    assert "optim.lr 0.25" in rows.words.given
-    assert "optim.momentum 0.9" in rows.words.defaults
+    assert "does it help" in rows.words[0]
+    assert "optim.lr 0.25" in rows.words[1]
+    assert "optim.momentum 0.9" in rows.words[2]
 
 
 def test_overrides_of_a_resumed_run_count(tmp_path: Path) -> None:

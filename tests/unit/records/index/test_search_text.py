@@ -1,15 +1,26 @@
 from __future__ import annotations
 
-from epochal.records.folder.writer import _readme
-from epochal.records.index.search_text import strip_readme_template, to_fts_query
+from typing import TYPE_CHECKING
+
+from epochal.records.folder.folder import RunFolder
+from epochal.records.folder.writer import RunWriter
+from epochal.records.index.run_rows import strip_readme_template, to_fts_query
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def test_the_template_of_a_readme_is_not_searched() -> None:
-    assert strip_readme_template(_readme("warm start", "")) == "# warm start"
+def make_readme(path: Path, tag: str, desc: str) -> str:
+    RunWriter(RunFolder(path)).write_readme(tag, desc)
+    return (path / "README.md").read_text()
 
 
-def test_the_text_of_users_is_searched() -> None:
-    page = _readme("warm start", "Lower loss?\n\nNo.")
+def test_the_template_of_a_readme_is_not_searched(tmp_path: Path) -> None:
+    assert strip_readme_template(make_readme(tmp_path, "warm start", "")) == "# warm start"
+
+
+def test_the_text_of_users_is_searched(tmp_path: Path) -> None:
+    page = make_readme(tmp_path, "warm start", "Lower loss?\n\nNo.")
     assert strip_readme_template(page) == "# warm start\n\nLower loss?\n\nNo."
     assert strip_readme_template(f"{page}\nWritten below.\n").endswith("Written below.")
 

@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 from epochal.errors import RecordError
-from epochal.records.index import sql_schema
-from epochal.records.index.sql_schema import RUN_COLUMNS, create_tables
+from epochal.records.index import database
+from epochal.records.index.database import RUN_COLUMNS, create_tables
 
 
 def test_tables_have_the_columns_of_queries() -> None:
@@ -24,8 +24,8 @@ def test_tables_have_the_columns_of_queries() -> None:
 
 
 def test_sqlite_without_full_text_search_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = tuple(one.replace("fts5 (", "no_fts5 (") for one in sql_schema._TABLES)
-    monkeypatch.setattr(sql_schema, "_TABLES", tables)
+    tables = tuple(one.replace("fts5 (", "no_fts5 (") for one in database._TABLES)
+    monkeypatch.setattr(database, "_TABLES", tables)
     with (
         closing(sqlite3.connect(":memory:")) as connection,
         pytest.raises(RecordError, match="built without FTS5"),

@@ -1,11 +1,11 @@
-"""Tests of epochal.records.layout.config_leaves."""
+"""Tests of epochal.records.layout.coerce."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from epochal.config import from_plain
-from epochal.records.layout.config_leaves import iter_leaves
+from epochal.records.layout.coerce import iter_leaves
 
 NESTED = {"a": {"b": [1, {"c": 2}], "d": []}, "e": {}, "f": None}
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.find import find_runs
-from epochal.records.layout.epochal_dir import make_epochal_dir
+from epochal.records.layout.run_folders import make_epochal_dir
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.records.layout.run_folders import (
+    find_run_folders,
     is_run_folder,
-    iter_run_folders,
     looks_like_run_folder,
     parse_start_time,
 )
@@ -35,8 +35,8 @@ def test_runs_are_found_up_to_a_depth_and_not_inside_of_runs(tmp_path: Path) -> 
     make(tmp_path / ".hidden" / "b")
     deepest = make(tmp_path / "1/2/3/4/5/6")
     make(tmp_path / "1/2/3/4/5/x/7")
-    assert list(iter_run_folders(tmp_path)) == [deepest, first]
-    assert list(iter_run_folders(first)) == [first]
+    assert find_run_folders(tmp_path) == [deepest, first]
+    assert find_run_folders(first) == [first]
 
 
 def test_the_start_time_is_read_from_the_id() -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.mail import Mail, Mailbox, MailContent, compose
+from epochal.records.mail.compose import MailContent, compose
+from epochal.records.mail.mailbox import Mail, Mailbox
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from epochal.records.mail.channel import (
+from epochal.records.mail.channels import Apprise, Smtp, Webhook
+from epochal.records.mail.outbox import (
     SendError,
     build_channel,
     mask_secrets,
     resolve_environment,
     split_recipients,
 )
-from epochal.records.mail.channels import Apprise, Smtp, Webhook
 
 SMTP = {"type": "smtp", "host": "mx", "to": "ann@a.org", "user": "ann", "password": "${env:PW}"}
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.mail.channel import SendError
 from epochal.records.mail.channels import Apprise, Smtp, Webhook
+from epochal.records.mail.outbox import SendError
 from mail_servers import CERTIFICATE, PASSWORD, Office, http_server, smtp_server
 
 if TYPE_CHECKING:
-    from epochal.records.mail import Mail
+    from epochal.records.mail.mailbox import Mail
 
 ANN, BOB = "ann@example.org", "bob@example.org"
 

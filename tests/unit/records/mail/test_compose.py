@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.records import read_run
-from epochal.records.mail import MailContent, compose
-from epochal.records.mail.compose import describe_run, last_lines, mail_kind
+from epochal.records.mail.compose import MailContent, compose, describe_run, last_lines, mail_kind
 from past_runs import RUN, gone, leave_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.mail import Mailbox
+    from epochal.records.mail.mailbox import Mailbox
 
 CONTENT = MailContent(
     kind="finished",

@@ -26,7 +26,7 @@ from past_runs import RUN, change, elsewhere, expect_from, gone, here, leave_run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.mail import Mailbox
+    from epochal.records.mail.mailbox import Mailbox
 
 HOOK = {"type": "webhook", "url": "http://localhost:1"}
 

@@ -11,7 +11,7 @@ from epochal.errors import RecordError
 from epochal.records.mail.mailbox import KINDS, Mail, make_id, parse_mail, search_mails
 
 if TYPE_CHECKING:
-    from epochal.records.mail import Mailbox
+    from epochal.records.mail.mailbox import Mailbox
 
 
 def test_a_mail_survives_json(mail: Mail) -> None:

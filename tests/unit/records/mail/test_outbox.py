@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from epochal.records.mail import Mail, Mailbox
 from epochal.records.mail import outbox as module
+from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.mail.outbox import (
     BackgroundSender,
     Delivery,

@@ -245,7 +245,7 @@ def test_a_read_only_folder_is_read_without_a_cache(
 ) -> None:
     log(writer, range(10))
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(durable, "make_dir", refuse)

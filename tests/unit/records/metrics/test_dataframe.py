@@ -1,4 +1,4 @@
-"""Tests of epochal.records.metrics.dataframe."""
+"""Tests of epochal.records.metrics.points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from epochal.errors import RecordError
 from epochal.records import RunFolder, RunRecord, RunWriter
 
 if TYPE_CHECKING:
-    from epochal.records.metrics.dataframe import Library
+    from epochal.records.metrics.points import Library
 
 if TYPE_CHECKING:
     from pathlib import Path

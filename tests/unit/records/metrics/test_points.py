@@ -25,12 +25,13 @@ from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.metrics import points as metrics
 from epochal.records.metrics.points import (
+    POINT_BYTES,
+    POINT_FIELDS,
     MetricWriter,
     read_metric_points,
     read_points,
     read_series,
 )
-from epochal.records.metrics.row_format import POINT_BYTES, POINT_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

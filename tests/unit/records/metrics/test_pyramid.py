@@ -210,7 +210,7 @@ def test_blocks_have_minimum_maximum_and_count(values: list[float], cuts: list[i
 def test_empty_ranges_give_empty_blocks() -> None:
     found = reduce_blocks(entries_of([1.0, 2.0]), np.array([5, 5, 7]), np.array([5, 7, 7]))
     assert found["count"].tolist() == [0, 2, 0]
-    (merged,) = merge_blocks(found[:1], found[1:2], found[2:])
+    (merged,) = merge_blocks(merge_blocks(found[:1], found[1:2]), found[2:])
     assert (merged["low"], merged["high"], merged["total"]) == (1.0, 2.0, 3.0)
 
 

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.metrics.row_format."""
+"""Tests of epochal.records.metrics.points."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epochal.records.metrics.row_format import (
+from epochal.records.metrics.points import (
     HEAD_BYTES,
     POINT_BYTES,
     POINT_FIELDS,

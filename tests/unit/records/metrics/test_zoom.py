@@ -1,4 +1,4 @@
-"""Tests of epochal.records.metrics.zoom."""
+"""Tests of epochal.records.metrics.curve_cache."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from epochal.errors import RecordError
 from epochal.records.metrics import curve_cache as columns
 from epochal.records.metrics import pyramid
+from epochal.records.metrics.curve_cache import zoom
 from epochal.records.metrics.points import MetricWriter, read_series
-from epochal.records.metrics.zoom import zoom
 
 if TYPE_CHECKING:
     from pathlib import Path

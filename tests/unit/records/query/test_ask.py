@@ -21,7 +21,7 @@ from epochal.records.query.ask import (
     orders_of,
 )
 from epochal.records.query.names import ConfigKey, Fact, Measure
-from epochal.records.query.tree import QueryText
+from epochal.records.query.values import QueryText
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:

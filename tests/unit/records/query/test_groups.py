@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.records.query.ask import Question, ask
-from epochal.records.query.groups import REPLICATE, RunGroup, group, sort_groups
 from epochal.records.query.names import ConfigKey, Fact, Measure
+from epochal.records.query.result_table import REPLICATE, RunGroup, group, sort_groups
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from epochal.records.query.ask import Question
-from epochal.records.query.no_match import explain_no_match
+from epochal.records.query.ask import Question, explain_no_match
 from indexed import Indexed
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ import pytest
 import epochal as ep
 from epochal.errors import ConfigError
 from epochal.records.query.ask import Question, ask
-from epochal.records.query.groups import RunGroup
 from epochal.records.query.names import ConfigKey, Fact, Measure
 from epochal.records.query.result_table import (
+    RunGroup,
     Sheet,
     default_columns,
     join_values,
     lay_out,
     lay_out_groups,
-    read_time,
 )
+from epochal.records.query.values import read_time
 from indexed import Indexed
 
 if TYPE_CHECKING:

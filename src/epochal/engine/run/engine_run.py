@@ -1,0 +1,406 @@
+"""One run in progress, with all that the engine needs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+
+import torch
+from typing_extensions import override
+
+from epochal.engine.device.device_facts import read_device_facts
+from epochal.engine.device.move import choose_mover, move_module, parse_dtype
+from epochal.engine.device.precision import Precision
+from epochal.engine.events.events import Events
+from epochal.engine.feed.feed import Feed, read_task_attribute
+from epochal.engine.interfaces.hook import ALIASES, EVENTS, USER_PRIORITY
+from epochal.engine.interfaces.run import Run
+from epochal.engine.interfaces.shared_store import Store
+from epochal.engine.interfaces.splits import split_name
+from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
+from epochal.engine.measure.clock import Clock
+from epochal.engine.measure.meter import Meter
+from epochal.engine.optim.build_rate import FixedRate, Rate
+from epochal.engine.optim.group_rates import read_rates
+from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
+from epochal.engine.run.plan import Plan
+from epochal.engine.run.stage_progress import StageProgress, TrainingLimits
+from epochal.errors import TaskError, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.interfaces.metric import Metric
+    from epochal.engine.interfaces.options import OptimOptions, Options
+    from epochal.engine.interfaces.outcome import Outcome
+    from epochal.engine.interfaces.stage import OptimChange, Stage
+    from epochal.engine.interfaces.task import Batch
+    from epochal.engine.loss.loss import Loss
+    from epochal.engine.run.environment import Environment
+
+    TrainBatch = Callable[[Batch], Outcome]
+    FinishBatch = Callable[[Outcome], None]
+
+PartT = TypeVar("PartT")
+
+
+class MakeOptimizer(Protocol):
+    """Builds the optimizer of a run again, after changes of its section."""
+
+    def __call__(
+        self, model: nn.Module, changes: Sequence[OptimChange]
+    ) -> tuple[Optimizer, OptimOptions]:
+        """The optimizer and the options of the section ``optim`` after some changes, in order."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BadStep:
+    """A step, and the batches of its epoch that it used."""
+
+    step: int
+    epoch: int
+    batches: range
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RunMethods:
+    """What a run does with code of the folders above this one; ``create_run`` has it."""
+
+    bind: Callable[[EngineRun], None]
+    """Finds the methods of task, model and metrics again."""
+
+    build_batch_functions: Callable[[EngineRun], None]
+    save_if_requested: Callable[[EngineRun], None]
+    watch_losses: Callable[[EngineRun], Callable[[str, float], None]]
+    """Makes a function that gets the means of losses that are not finite."""
+
+    evaluate: Callable[[EngineRun, str], dict[str, float]]
+    change_optim: Callable[..., None]
+    save_media: Callable[..., Path | None]
+    register_flops: Callable[..., int]
+
+
+@final
+class EngineRun(Run):
+    """A run with what only the engine needs.
+
+    Objects whose classes are above this folder, such as the updater, are found by class:
+    ``run.part(Updater)``.
+
+    Args:
+        task: Any object with the methods of a task.
+        model: The model to train or to evaluate.
+        hooks: Listeners of the events.
+        stages: In order; at least one.
+        options: The options of the sections that the engine reads.
+        environment: Config, folder, device and writer.
+        methods: What it does with code of the folders above.
+    """
+
+    step = first_step = epoch = batch_index = 0
+    is_in_epoch = False
+    split = "train"
+    loader_name = stop_reason = stop_status = ""
+    console = None
+
+    is_between_steps: bool = False
+    """Whether the state is that after the last step, so that it can be saved and resumed."""
+
+    has_started: bool = False
+
+    save_reasons: str = ""
+    """Reasons to save at the next step boundary, joined by commas."""
+
+    diverged_at: BadStep | None = None
+    """The step that makes the run roll back; None while it continues."""
+
+    rollbacks: tuple[dict[str, Any], ...] = ()
+    """What each rollback left out."""
+
+    limits = TrainingLimits()
+    rate: Rate = FixedRate()
+    """The owner of the learning rate."""
+
+    device_time: DeviceTime | NoDeviceTime = NoDeviceTime()
+    make_optimizer: MakeOptimizer | None = None
+    """Builds the optimizer again, if a config describes it."""
+
+    train_function: TrainBatch
+    """What ``train_batch`` calls; the updater calls it directly."""
+
+    finish_function: FinishBatch
+    """What ``finish_batch`` calls."""
+
+    take_step: Callable[[Microbatches], object]
+    """Takes one optimizer step; chosen before the loop."""
+
+    choose_step: Callable[[], object]
+    """Chooses ``take_step`` again after a change of what a step does."""
+
+    eval_steps: dict[str, Callable[[EngineRun, Batch], object]]
+    """What the runner does with a batch of each split."""
+
+    loss: Loss | None
+    train_metrics: dict[str, Metric]
+    """The metrics that training updates."""
+
+    def __init__(
+        self,
+        task: object,
+        model: nn.Module,
+        hooks: Iterable[object],
+        stages: tuple[Stage, ...],
+        *,
+        options: Options,
+        environment: Environment,
+        methods: RunMethods,
+    ) -> None:
+        self._methods = methods
+        self.options = options
+        self.config, self.tag, self.seed = environment.config, environment.tag, environment.seed
+        self.dir, self.checkpoint_dir = environment.dir, environment.checkpoint_dir
+        self.writer, self.facts = environment.writer, environment.facts
+        self.registry = environment.registry
+        self.resume, self.on_stall = environment.resume, environment.on_stall
+        self.is_debug = environment.is_debug
+        self.device = torch.device(environment.device)
+        self.precision = Precision(
+            options.engine.precision, self.device, parse_dtype(environment.dtype)
+        )
+        self.dtype = self.precision.dtype
+        self.task, self.model = task, model
+        self.variables, self.trackers = {}, []
+        self.latest, self.choices, self.caches = {}, {}, {}
+        self.evaluated_at: dict[str, int] = {}
+        """The step of each split's latest evaluation."""
+
+        self.meta = read_meta(task)
+        self.store = Store()
+        self.clock = Clock(times=environment.times)
+        self.course = StageProgress(stages)
+        self.events = Events(hooks, task=task)
+        self.plan = Plan(self.events, at_boundary=methods.save_if_requested)
+        self.meter = Meter(self.device, notice=methods.watch_losses(self), wake=self.plan.wake)
+        self.feed = Feed(
+            task,
+            seed=self.seed,
+            accumulate=options.optim.accumulate,
+            limit=options.train.limit_batches,
+            move=choose_mover(self.device, self.dtype, channels_last=options.engine.channels_last),
+        )
+        self._parts: dict[type, Any] = {}
+
+    def bind(self) -> None:
+        """Find the methods of task, model and metrics again; needed after one was replaced."""
+        self._methods.bind(self)
+
+    def set_batch_functions(self, train: TrainBatch, finish: FinishBatch) -> None:
+        """Set what ``train_batch`` and ``finish_batch`` do, and restart the plan."""
+        self.train_function, self.finish_function = train, finish
+        if self.plan.is_started:
+            self.plan.start(self)
+
+    @contextmanager
+    def finishing_batches_by(self, finish: FinishBatch) -> Iterator[None]:
+        """Let ``finish_batch`` call another function in a block."""
+        before, self.finish_function = self.finish_function, finish
+        try:
+            yield
+        finally:
+            self.finish_function = before
+
+    def set_part(self, kind: type[PartT], part: PartT | None) -> None:
+        """Set or remove the part of a class."""
+        self._parts[kind] = part
+
+    def part(self, kind: type[PartT]) -> PartT:
+        """The part of a class that every run has."""
+        part: PartT = self._parts[kind]
+        return part
+
+    def find_part(self, kind: type[PartT]) -> PartT | None:
+        """The part of a class, or None."""
+        return self._parts.get(kind)
+
+    @property
+    def parts(self) -> list[Any]:
+        """All parts that were set by class."""
+        return [part for part in self._parts.values() if part is not None]
+
+    def position(self) -> tuple[object, ...]:
+        """What changes with every step and every evaluated batch."""
+        where = self.split, self.loader_name, self.batch_index
+        return self.has_started, self.epoch, self.step, *where
+
+    def fire(self, event: str, *values: object) -> None:
+        """Call every listener of an event."""
+        self.events.fire(event, self, *values)
+
+    def release(self) -> None:
+        """Drop every part, so that its memory is free; plain values stay."""
+        self.plan.close()
+        self.meter.forget()
+        self.events.clear()
+        self.store.clear()
+        self._parts.clear()
+        for name in _RELEASED:
+            self.__dict__.pop(name, None)
+
+    @property
+    @override
+    def samples(self) -> int:
+        return self.feed.samples
+
+    @property
+    @override
+    def epoch_number(self) -> int:
+        return self.epoch + 1 if self.is_in_epoch else self.epoch
+
+    @property
+    @override
+    def stage(self) -> Stage:
+        return self.course.stage
+
+    @property
+    @override
+    def learning_rates(self) -> dict[str, float]:
+        return read_rates(self.optimizer, self.rate.values)
+
+    @property
+    @override
+    def hooks(self) -> tuple[object, ...]:
+        return tuple(self.events.hooks)
+
+    @property
+    @override
+    def device_facts(self) -> dict[str, Any]:
+        return {**read_device_facts(self.device), "precision": self.options.engine.precision}
+
+    @override
+    def log(self, values: Mapping[str, float | Tensor], step: int | None = None) -> None:
+        points = {name: float(value) for name, value in values.items()}
+        self.latest.update(points)
+        step = self.step if step is None else step
+        self.writer.log(points, step)
+        for tracker in self.trackers:
+            tracker.take_points(points, step)
+
+    @override
+    def on(
+        self,
+        event: str,
+        function: Callable[..., object],
+        *,
+        priority: int = USER_PRIORITY,
+        every: object = None,
+    ) -> None:
+        self.events.add_function(event, function, priority=priority, every=every)
+        self._methods.build_batch_functions(self)
+
+    @override
+    def stop(self, reason: str, *, status: str = "stopped") -> None:
+        if not self.stop_reason:
+            self.stop_status, self.stop_reason = status, reason
+        self.plan.wake()
+
+    @override
+    def request_save(self, reason: str) -> None:
+        reasons = [*filter(None, self.save_reasons.split(", "))]
+        if reason not in reasons:
+            self.save_reasons = ", ".join([*reasons, reason])
+        self.plan.wake()
+
+    @override
+    def place(self, module: nn.Module) -> nn.Module:
+        channels_last = self.options.engine.channels_last
+        return move_module(module, self.device, self.dtype, channels_last=channels_last)
+
+    @override
+    def replace_task_method(self, name: str, function: Callable[..., object]) -> None:
+        known = (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES)
+        if name not in known:
+            raise TaskError(f"{name}: a task has no such method\n  {suggest(name, known)}")
+        setattr(self.task, name, function)
+        self.bind()
+
+    @override
+    def register_caches(self, caches: Mapping[str, Any]) -> None:
+        self.caches.update(caches)
+
+    @override
+    def save_media(
+        self, name: str, data: object, *, kind: str = "", suffix: str = "", step: int | None = None
+    ) -> Path | None:
+        return self._methods.save_media(self, name, data, kind=kind, suffix=suffix, step=step)
+
+    @override
+    def evaluate(self, split: str = "val") -> dict[str, float]:
+        return self._methods.evaluate(self, split_name(split))
+
+    @override
+    def change_optim(self, **changes: object) -> None:
+        self._methods.change_optim(self, **changes)
+
+    @override
+    def register_flops(
+        self, data: Mapping[str, Any] | None = None, keys: Sequence[str] = ()
+    ) -> int:
+        return self._methods.register_flops(self, data, keys)
+
+    @override
+    def train_batch(self, batch: Batch) -> Outcome:
+        return self.train_function(batch)
+
+    @override
+    def finish_batch(self, outcome: Outcome) -> None:
+        self.finish_function(outcome)
+
+
+def engine_run(run: Run) -> EngineRun:
+    """The same run, for hooks that are part of the engine."""
+    assert isinstance(run, EngineRun)
+    return run
+
+
+def read_meta(task: object) -> dict[str, Any]:
+    """What a task knows about its data; empty if it says nothing."""
+    meta: Any = read_task_attribute(task, "meta")  # users put anything there
+    return {} if meta is None else meta
+
+
+_RELEASED = (
+    "task",
+    "model",
+    "optimizer",
+    "schedule",
+    "metrics",
+    "train_metrics",
+    "average",
+    "loss",
+    "feed",
+    "meter",
+    "rate",
+    "take_step",
+    "choose_step",
+    "make_optimizer",
+    "course",
+    "eval_steps",
+    "caches",
+    "variables",
+    "trackers",
+    "console",
+    "registry",
+    "meta",
+    "resume",
+    "train_function",
+    "finish_function",
+)
+"""What holds memory, or refers to what does."""

@@ -1,0 +1,269 @@
+"""The plan: what is due between steps, and the next step at which anything is due."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.engine.events.events import SPLIT_EVENTS, Events
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.hook import EVENTS
+from epochal.engine.interfaces.splits import SPLITS
+from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.run.due import END_PRIORITY, Alarm, Due
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from epochal.engine.events.listeners import Listener
+    from epochal.engine.run.engine_run import EngineRun
+
+EVAL_PRIORITY = 10_000
+
+_EACH_STEP = Every(1, "st")
+_WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
+_BETWEEN_EPOCHS = frozenset({"ep"})
+
+
+Key = tuple[str, int, Every, bool]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One line of the printed plan."""
+
+    event: str
+    priority: int
+    hook: str
+    cadence: str
+    """``each``, a period such as ``50st``, or ``once at 500st``; with its splits, if limited."""
+
+
+@final
+class Plan:
+    """Knows the next step at which anything is due, so that other steps cost one comparison.
+
+    Args:
+        events: Its listeners of ``step_end`` are due by their periods.
+        at_boundary: Called after everything due at a position; saves the run.
+        alarm: Wakes the plan when something is due by time.
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        *,
+        at_boundary: Callable[[EngineRun], object] = lambda run: None,
+        alarm: Alarm | None = None,
+    ) -> None:
+        self.next_due = 0
+        """The step after which ``run_due`` must be called; 0 means after the current step."""
+
+        self.is_started = False
+        self._events = events
+        self._at_boundary = at_boundary
+        self._alarm = alarm or Alarm()
+        self._own_dues: list[Due] = []
+        self.dues: list[Due] = []
+        """All periodic and single calls, with their next times."""
+
+        self.is_running_due = False
+        """Whether a due call is running; it stays due if it is interrupted."""
+
+        self._is_woken = False
+        self._has_new = False
+        self._rings_at = math.inf
+
+    def add_period(
+        self,
+        name: str,
+        every: Every,
+        call: Callable[[EngineRun], object],
+        *,
+        priority: int = EVAL_PRIORITY,
+    ) -> Due:
+        """Add a periodic call of the engine, by default after the hooks of the same step."""
+        due = Due(name, priority, every, call)
+        if not every.is_never:
+            self._add(due)
+        return due
+
+    def add_once(
+        self,
+        name: str,
+        at: Every,
+        call: Callable[[EngineRun], object],
+        *,
+        priority: int = END_PRIORITY,
+    ) -> None:
+        """Add a single call at a position, by default after everything else there."""
+        self._add(Due(name, priority, at, call, is_once=True))
+
+    def start(self, run: EngineRun) -> None:
+        """Count all periods from the position of the run; call again when something was added.
+
+        Known calls keep their next times, also inside ``run_due``: no due call is lost, and no
+        single call runs again.
+        """
+        self.is_started = True
+        self._has_new = False
+        self.dues = _keep_known(self.dues, self._all_dues(), run)
+        self.find_next_due(run)
+
+    def run_due(self, run: EngineRun) -> None:
+        """Run everything that is due after this step, low priorities first.
+
+        Means that were requested after an earlier step are delivered before.
+        """
+        self._is_woken = False
+        if run.meter.deliver():
+            run.events.has_run_user_code = True
+        if self._has_new:
+            self.start(run)
+        self._run_due_calls(run, _WITHIN_EPOCHS)
+        if self._has_new:
+            self.start(run)
+        run.rate.adopt()
+        self.find_next_due(run)
+        self._at_boundary(run)
+
+    def run_due_between_epochs(self, run: EngineRun) -> None:
+        """Run everything that is due after this epoch, and what is due by time meanwhile."""
+        self._run_due_calls(run, _BETWEEN_EPOCHS)
+        if self._is_woken:
+            self.run_due(run)
+        self._at_boundary(run)
+
+    def catch_up(self, run: EngineRun) -> None:
+        """After a resume, run what was still due when the run was preempted."""
+        units = _WITHIN_EPOCHS if run.is_in_epoch else _WITHIN_EPOCHS | _BETWEEN_EPOCHS
+        if any(due.is_due(run) for due in self.dues if due.every.unit in units):
+            if not run.is_in_epoch:
+                self._run_due_calls(run, _BETWEEN_EPOCHS)
+            self.run_due(run)
+
+    def wake(self) -> None:
+        """Have ``run_due`` called after the current step; safe in threads and signal handlers."""
+        self._is_woken = True
+        self.next_due = 0
+
+    def close(self) -> None:
+        """Cancel the alarm and remove all calls."""
+        self._alarm.cancel()
+        self._rings_at = math.inf
+        self._own_dues.clear()
+        self.dues.clear()
+
+    def describe(self) -> list[PlanRow]:
+        """All listeners and due calls, in the order of events and priorities."""
+        rows = []
+        for event in EVENTS:
+            if event == "step_end":
+                rows += [
+                    PlanRow(event, due.priority, due.name, _due_cadence(due))
+                    for due in self._all_dues()
+                ]
+                continue
+            splits = SPLITS if event in SPLIT_EVENTS else ("",)
+            listeners = {
+                id(one): one for split in splits for one in self._events.listeners(event, split)
+            }
+            rows += [
+                PlanRow(event, one.priority, one.owner, _listener_cadence(one))
+                for one in listeners.values()
+            ]
+        return rows
+
+    def _add(self, due: Due) -> None:
+        self._own_dues.append(due)
+        if self.is_started:
+            self._has_new = True
+            self.wake()
+
+    def _all_dues(self) -> list[Due]:
+        dues = [
+            Due(
+                listener.owner,
+                listener.priority,
+                listener.every or _EACH_STEP,
+                _listener_call(listener),
+            )
+            for listener in self._events.listeners("step_end")
+            if listener.accepts_split("train") and not (listener.every and listener.every.is_never)
+        ]
+        return sorted([*dues, *self._own_dues], key=lambda due: due.priority)
+
+    def _run_due_calls(self, run: EngineRun, units: frozenset[str]) -> None:
+        self.is_running_due = True
+        try:
+            for due in self.dues:
+                if run.stop_status == PREEMPTED or run.diverged_at is not None:
+                    return  # the rest runs after a resume, or never after a rollback
+                if due.every.unit in units and due.is_due(run):
+                    due.run_and_reschedule(run)
+        finally:
+            self.is_running_due = False
+
+    def find_next_due(self, run: EngineRun) -> None:
+        """Find the next step at which something is due, and set the alarm for periods in time."""
+        soonest = min((due.earliest_step(run) for due in self.dues), default=math.inf)
+        soonest_time = min((due.at for due in self.dues if due.every.unit == "s"), default=math.inf)
+        if soonest_time != self._rings_at:  # a new alarm needs a new thread
+            self._rings_at = soonest_time
+            self._alarm.cancel()
+            if soonest_time < math.inf:
+                self._alarm.set(soonest_time - run.clock.seconds, self._ring)
+        self.next_due = sys.maxsize if soonest == math.inf else math.ceil(soonest)
+        # A thread or a signal may have called wake() just before the line above.
+        if self._is_woken:
+            self.next_due = 0
+
+    def _ring(self) -> None:
+        self._rings_at = math.inf  # if it was too early, find_next_due sets it again
+        self.wake()
+
+
+def _keep_known(before: list[Due], dues: list[Due], run: EngineRun) -> list[Due]:
+    """The dues; those known before keep their next times."""
+    known: dict[Key, list[Due]] = {}
+    for due in before:
+        known.setdefault(_key(due), []).append(due)
+    return [_keep_next_time(known.get(_key(due), []), due, run) for due in dues]
+
+
+def _key(due: Due) -> Key:
+    return due.name, due.priority, due.every, due.is_once
+
+
+def _keep_next_time(known: list[Due], due: Due, run: EngineRun) -> Due:
+    """The first known due of the same key, with the call of this one; else this one.
+
+    Binding a task creates new listeners, so they are identified by name; equal names are
+    distinguished by their order.
+    """
+    if not known:
+        due.set_next_time(run)
+        return due
+    old = known.pop(0)
+    old.call = due.call
+    return old
+
+
+def _listener_call(listener: Listener) -> Callable[[EngineRun], None]:
+    return lambda run: run.events.call(listener, run)
+
+
+def _due_cadence(due: Due) -> str:
+    if due.is_once:
+        return f"once at {due.every}"
+    return "each" if due.every == _EACH_STEP else str(due.every)
+
+
+def _listener_cadence(listener: Listener) -> str:
+    every = listener.every
+    is_periodic = listener.event == "epoch_end" and every is not None and every.unit == "ep"
+    cadence = str(every) if is_periodic else "each"
+    return f"{cadence} on {', '.join(listener.on)}" if listener.on else cadence

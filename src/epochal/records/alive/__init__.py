@@ -1,1 +1,0 @@
-"""Heartbeat, lease and disk reserve of a running process."""

@@ -1,1 +1,0 @@
-"""The machine, its mounts and the code repository."""

@@ -1,1 +1,0 @@
-"""Deletes runs by policy, and measures the freed space."""
