@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "epochal"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "template" not in path.parts)
-IMPORT_BY_NAME = {"__init__.py", "engine/__init__.py", "registry/registry.py", "cli/parser.py"}
+IMPORT_BY_NAME = {
+    "__init__.py",
+    "cli/parser.py",
+    "cli/verbs/completion.py",  # all verbs
+    "engine/__init__.py",
+    "registry/registry.py",
+}
 RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice only
 
 

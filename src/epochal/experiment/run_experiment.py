@@ -25,6 +25,7 @@ from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, open_record
+from epochal.experiment.record.success import show_success
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import plan_resume
 from epochal.records import NullWriter
@@ -55,12 +56,13 @@ logger = logging.getLogger(__name__)
 def run_experiment(steps: BuildSteps, inputs: ExperimentInputs, runner: str | None) -> RunResult:
     """Run an experiment; the result says how it ended, also when it failed.
 
-    A failure is described on standard error, too.
+    A success is summarized on standard output, a failure described on standard error.
 
     ``runner`` replaces the config's.
     """
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
         result = _run(steps, inputs, runner)
+        show_success(result)
         show_failure(result)
     return result
 
@@ -196,8 +198,14 @@ def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Asse
         is_resumed=is_resumed,
         written=inputs.config.root,
         num_defaults=len(report.defaults),
-        source="" if inputs.config.path is None else decode_typed(str(inputs.config.path)),
+        source=_find_source(inputs),
     )
+
+
+def _find_source(inputs: ExperimentInputs) -> str:
+    """The config file, if ``epochal plan`` can read the experiment from it."""
+    path = inputs.config.path
+    return "" if path is None or inputs.given.sections else decode_typed(str(path))
 
 
 def _build_and_execute(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.draw.table import format_table, supports_colours, wrap
+from epochal.cli.draw.table import format_table
 from epochal.records.compare import SECTIONS, describe_differences
 from epochal.records.compare.metrics import deltas
 from epochal.records.compare.replicate_groups import BEST, SEED, are_replicates
@@ -18,6 +18,7 @@ from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds, format_value
+from epochal.text.terminal import supports_colours, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

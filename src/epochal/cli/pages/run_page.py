@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.draw.chart import format_sparkline
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
+from epochal.cli.draw.table import format_table, shorten
 from epochal.errors import RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
 from epochal.records.folder.disk_usage import measure_disk_usage
@@ -37,6 +37,7 @@ from epochal.records.metrics.time_spent import (
 from epochal.records.query.values import read_time
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
+from epochal.text.terminal import display_width, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.cli.arguments import add_json_option, add_run_argument, print_json
-from epochal.cli.draw.table import print_wrapped
 from epochal.errors import RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, read_run
@@ -18,6 +17,7 @@ from epochal.registry.project import find_project
 from epochal.text.command import absolute_command
 from epochal.text.escape import escape_control, to_openable_path
 from epochal.text.formatting import format_count
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse

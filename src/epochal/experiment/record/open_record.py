@@ -16,6 +16,7 @@ from epochal.config import Duration, dump, load
 from epochal.config.scalar import REDACTED
 from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.run.environment import ignore_stall
 from epochal.errors import EpochalError, Preempted, RecordError
 from epochal.experiment.config.choices import to_override
@@ -149,6 +150,9 @@ class OpenRecord:
             if self.resume_plan is None:
                 self.facts["code"] = self.code.digest
         self.facts["data"] = data
+        self.facts["splits"] = [
+            split for split in SPLITS if read_task_attribute(task, f"{split}_loader") is not None
+        ]
         self.writer.write_run(self.facts)
         return {
             "run": self.dir.name,
@@ -362,7 +366,7 @@ def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> No
 
 
 def _record_options(values: dict[str, Any]) -> RecordOptions:
-    paths = {"log_dir": Path(values["log_dir"])}
+    paths = {"log_dir": Path(values["log_dir"]).expanduser()}
     tuples = {name: tuple(values[name]) for name in ("subdirs", "ignore")}
     return RecordOptions(**values | paths | tuples)
 

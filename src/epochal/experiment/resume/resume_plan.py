@@ -215,7 +215,7 @@ def _require_resumable(choices: Choices, report: CheckReport) -> None:
 
 def _runs_dir(report: CheckReport) -> Path:
     node = report.expanded.find("record.log_dir")
-    return Path("runs") if node is None else Path(str(node.value))
+    return Path("runs") if node is None else Path(str(node.value)).expanduser()
 
 
 def get_expanded_config(record: RunRecord, instead: str = "") -> Path:

@@ -8,10 +8,12 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import RecordError
 from epochal.records.folder.record import describe_error, seconds_of, step_of
+from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.alive import HEARTBEAT_FILE
 from epochal.records.layout.process import utc_now
@@ -22,7 +24,6 @@ from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from epochal.records.folder.record import RunRecord
 
@@ -156,11 +157,15 @@ def _lines(content: MailContent) -> Iterator[str]:
     if run_id:
         yield f"  folder   {content.folder}"
         yield f"  next     epochal show {run_id}"
-        if content.step and content.kind in ("lost", "failed", "gave_up", "out_of_disk"):
-            yield f"           epochal resume {run_id}"
+        if content.kind in ("lost", "failed", "gave_up", "out_of_disk"):
+            yield from (f"           {one}" for one in [_resume_command(content)] if one)
     for title, text in (("traceback", content.traceback), ("last log lines", content.log)):
         if text.strip():
             yield f"\n{title}:\n\n{text.rstrip()}"
+
+
+def _resume_command(content: MailContent) -> str:
+    return find_resume_command(Path(content.folder)) if content.folder else ""
 
 
 def mail_kind(status: str, reason: str) -> Kind | None:

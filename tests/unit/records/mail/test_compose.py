@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.records import read_run
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest, encode_manifest
 from epochal.records.mail.compose import MailContent, compose, describe_run, last_lines, mail_kind
 from past_runs import RUN, gone, leave_run
 
@@ -100,14 +101,22 @@ def test_the_text_has_results_reason_traceback_and_log() -> None:
         "  machine  box7\n"
         "  folder   /data/runs/shop/digits/20261115-031200-a3f9\n"
         "  next     epochal show 20261115-031200-a3f9\n"
-        "           epochal resume 20261115-031200-a3f9\n"
         "\ntraceback:\n\nTraceback ...\nValueError: torn\n"
         "\nlast log lines:\n\n12:00 all is well\n"
     )
 
 
-def test_a_run_without_steps_gets_no_resume_command() -> None:
-    assert "resume" not in compose(replace(CONTENT, kind="failed", step=0)).text
+def test_resuming_is_suggested_only_if_it_can_work(tmp_path: Path) -> None:
+    content = replace(CONTENT, kind="failed", folder=str(tmp_path))
+    assert "resume" not in compose(content).text
+    checkpoint = tmp_path / "checkpoints" / "step-7"
+    checkpoint.mkdir(parents=True)
+    manifest = CheckpointManifest(path=checkpoint, files={}, step=7)
+    (checkpoint / "manifest.json").write_bytes(encode_manifest(manifest))
+    assert f"           epochal resume {tmp_path}\n" in compose(content).text
+    assert "resume" not in compose(replace(content, kind="finished")).text
+    (tmp_path / "run.json").write_text('{"given": ["model"]}')
+    assert "run the script again, with choices={'resume': " in compose(content).text
 
 
 def test_mails_contain_no_secrets() -> None:
