@@ -189,9 +189,10 @@ def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterato
 
 
 def _describe_error(record: RunRecord) -> Iterator[str]:
-    if kind := record.result.get("exception_type"):
-        first, *others = str(record.result.get("message") or "").splitlines() or [""]
-        yield f"  error    {kind}: {first}"
+    kind, message = record.result.get("exception_type"), str(record.result.get("message") or "")
+    if kind or message:
+        first, *others = message.splitlines() or [""]
+        yield f"  error    {kind}: {first}" if kind else f"  error    {first}"
         yield from (f"           {line}" for line in others)
 
 

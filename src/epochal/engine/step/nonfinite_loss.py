@@ -67,9 +67,10 @@ def end_if_diverged(run: EngineRun) -> None:
         return
     first, last = run.nonfinite_losses or (0, 0)
     has_guard = run.part(Updater).guard is not None
-    since = f"; the loss is not finite since about step {first}" if first else ""
     if not _are_finite(run.model):
-        what = f"the weights are not finite{since}"
+        what = "the weights are not finite"
+        if first:
+            what = f"loss and weights are not finite since about step {first}"
     elif has_guard and run.latest.get("train/skipped") == 1:
         what = "all updates of the last epoch were skipped, since no gradient was finite"
     elif last == run.step and not has_guard:

@@ -332,9 +332,10 @@ def find_logs(record: RunRecord) -> dict[int, Path]:
 
 
 def describe_error(result: Mapping[str, Any]) -> str:
-    """The type and first line of the error in a result; empty without one."""
+    """The type and first line of the error in a result, or why it diverged; empty without one."""
     kind, message = result.get("exception_type"), str(result.get("message") or "")
-    return f"{kind}: {message}".partition("\n")[0].removesuffix(": ") if kind else ""
+    text = f"{kind}: {message}" if kind else message
+    return text.partition("\n")[0].removesuffix(": ")
 
 
 _SUFFIXES = {".yaml", ".toml", ".json"}

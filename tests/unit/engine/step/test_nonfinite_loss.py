@@ -33,7 +33,7 @@ class Detached(Sums):
 
 def test_a_run_that_is_not_finite_at_its_end_has_diverged() -> None:
     for task, engine, what in (
-        (Broken(7), {}, "the weights are not finite; the loss is not finite since about step "),
+        (Broken(7), {}, "loss and weights are not finite since about step "),
         (Detached(), {}, "the loss is not finite since about step "),
         (Broken(6), {"on_nonfinite": "skip"}, "all updates of the last epoch were skipped"),
     ):

@@ -188,7 +188,7 @@ def test_a_nonfinite_loss_is_reported_once_when_it_is_read(
     run.on("step_end", window.read, every="2st")
     result = fit(run)
     warning, end = caplog.messages
-    assert end.startswith("diverged: the weights are not finite")
+    assert end.startswith("diverged: loss and weights are not finite since about step 4")
     assert warning.startswith("train/loss is nan since about step 4: the run continues")
     assert "try a smaller optim.lr" in warning
     assert math.isnan(result.metrics["train/epoch/loss"])
