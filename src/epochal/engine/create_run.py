@@ -15,10 +15,10 @@ from epochal.engine.run.environment import Environment
 from epochal.engine.stages.change_optimizer import change_optim
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.build_step import BatchFunctions, unprepared_step
-from epochal.engine.step.nonfinite_loss import NonfiniteLossWarner
+from epochal.engine.step.debug_losses import NonfiniteLossWarner
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.engine.step.updater import Updater, choose_updater
-from epochal.engine.tracking.save_media import save_media
+from epochal.engine.tracking.tracker import save_media
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:

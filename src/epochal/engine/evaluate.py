@@ -25,9 +25,8 @@ from epochal.engine.process.signals import (
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
-from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
-from epochal.engine.step.batch_outcome import check_number
-from epochal.engine.step.task_calls import TaskCalls
+from epochal.engine.snapshot.snapshot import keeping_training_modes, working_on_split
+from epochal.engine.step.task_calls import TaskCalls, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
 

@@ -35,7 +35,7 @@ from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult
 from epochal.engine.run.progress import read_device_time, read_spent
 from epochal.engine.run_context import making_current
-from epochal.engine.snapshot.temporary_changes import keeping_training_modes
+from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, EpochalError, Preempted

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from epochal.engine.capture.choose_step import choose_step
+from epochal.engine.capture.captured_steps import choose_step
 from epochal.engine.device import device_memory
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.feed.feed import named_loaders, require_loaders
@@ -23,7 +23,7 @@ from epochal.engine.process.signals import (
     is_interrupted_or_preempted,
 )
 from epochal.engine.run.device_time import choose_device_time
-from epochal.engine.run.due import run_position
+from epochal.engine.run.plan import run_position
 from epochal.engine.stages import transition as enter
 from epochal.engine.stages.training_length import plan_training_end
 from epochal.engine.state.changed_attributes import ChangedAttributes

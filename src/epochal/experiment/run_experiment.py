@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from epochal.engine.execute import execute, result_of_error
-from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
 from epochal.experiment.build.build_run import build_monitor, build_run

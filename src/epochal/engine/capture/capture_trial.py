@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from epochal.engine.capture.batch_layout import copy_batch
+from epochal.engine.capture.cuda_graph import noting_host_reads
 from epochal.engine.capture.fingerprint import (
     StepDependencies,
     find_fingerprint_change,
@@ -16,11 +17,10 @@ from epochal.engine.capture.fingerprint import (
     recording_reads,
     take_fingerprint,
 )
-from epochal.engine.capture.host_reads import noting_host_reads
 from epochal.engine.device.seeding import find_used_generator, generator_states
 from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.snapshot.run_objects import find_state_tensors
 from epochal.engine.snapshot.snapshot import Snapshot
-from epochal.engine.snapshot.state_tensors import find_state_tensors
 from epochal.engine.step.build_step import BatchFunctions
 
 if TYPE_CHECKING:

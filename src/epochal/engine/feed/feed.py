@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sized
+from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -20,7 +22,6 @@ from epochal.engine.feed.iterable_loader import (
     StatefulBatches,
     find_stateful_owner,
 )
-from epochal.engine.feed.loader_errors import explaining_worker_deaths
 from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch, Loader
 
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
+
 
 Microbatches = tuple["Batch", ...]
 
@@ -412,3 +414,30 @@ def _why_empty(loader: Loader) -> str:
     if isinstance(loader, Iterator):
         return "an iterator can be read only once; give an object that starts again each epoch"
     return "check the dataset's length and the filters in front of it"
+
+
+_DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
+
+
+@contextmanager
+def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
+    """Raise a DataError when a worker of the loader dies in a block."""
+    try:
+        yield
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if not _is_worker_death(error, loader):
+            raise
+        raise DataError(
+            f"{label}: a worker process of the loader died\n"
+            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        ) from error
+
+
+def _is_worker_death(error: Exception, loader: Loader) -> bool:
+    """Whether an error means that a worker died."""
+    if isinstance(error, RuntimeError):
+        return bool(_DEAD_WORKER.search(str(error)))
+    # A worker that dies while it sends a batch breaks the connection. What a dataset raises in a
+    # worker comes with a traceback.
+    is_own = "in DataLoader worker process" in str(error)
+    return isinstance(loader, DataLoader) and loader.num_workers > 0 and not is_own

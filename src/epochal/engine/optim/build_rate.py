@@ -16,9 +16,7 @@ from epochal.engine.interfaces.schedule import (
     Warmup,
     check_unit,
 )
-from epochal.engine.optim.group_rates import GroupRates, read_rate
-from epochal.engine.optim.rate import Rate
-from epochal.engine.optim.torch_rate import PlateauRate, TorchRate
+from epochal.engine.optim.rate import GroupRates, PlateauRate, Rate, TorchRate, read_rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

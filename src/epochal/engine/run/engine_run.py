@@ -22,7 +22,7 @@ from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.build_rate import FixedRate, Rate
-from epochal.engine.optim.group_rates import read_rates
+from epochal.engine.optim.rate import read_rates
 from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
 from epochal.engine.run.plan import Plan
 from epochal.engine.run.stage_progress import StageProgress, TrainingLimits

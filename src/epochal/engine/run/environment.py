@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from epochal.engine.interfaces.run import ResumePoint
-    from epochal.engine.measure.phase_timer import PhaseTimer
+    from epochal.engine.measure.clock import PhaseTimer
 
 
 def ignore_stall(message: str, step: int) -> None:

@@ -9,7 +9,7 @@ from epochal.config.condition import Condition
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.optim.build_rate import Rate, build_rate
-from epochal.engine.run.due import run_position
+from epochal.engine.run.plan import run_position
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:

@@ -1,9 +1,10 @@
-"""The state of a run at one moment, in memory: taken, compared and restored in place."""
+"""The state of a run at one moment, taken, compared and restored; changes for a block."""
 
 from __future__ import annotations
 
 import copy
 from collections import deque
+from contextlib import contextmanager
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, final
@@ -13,27 +14,30 @@ import torch
 from torch import Tensor, nn
 
 from epochal.engine.device.seeding import (
+    derive_seed,
     generator_states,
     read_generator_state,
     restore_generators,
+    seeded,
     set_generator_state,
 )
 from epochal.engine.feed.iterable_loader import find_stateful_owner
 from epochal.engine.snapshot.run_objects import (
     MAX_ARRAY_BYTES,
+    find_state_tensors,
     is_plain_object,
     read_own_attributes,
     walk_run_objects,
 )
-from epochal.engine.snapshot.state_tensors import find_state_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from epochal.engine.run.engine_run import EngineRun
 
     Value = Any  # attributes of a task can be of any type
     Restore = Callable[[], object]
+
 
 _FREE_MEMORY_FACTOR = 10  # a trial keeps four copies for a while, and steps need memory too
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -218,3 +222,28 @@ def _bits(tensor: Tensor) -> Tensor:
     """A tensor as integers, so that NaN equals itself."""
     flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return flat.contiguous().reshape(-1).view(_INTEGERS[flat.element_size()])
+
+
+@contextmanager
+def working_on_split(run: EngineRun, split: str) -> Iterator[None]:
+    """Switch the run to another split, with its own random numbers, for a block."""
+    before = run.split, run.loader_name, run.batch_index
+    with seeded(derive_seed(run.seed, "eval", split)):
+        run.split = split
+        try:
+            yield
+        finally:
+            run.events.has_run_user_code = True  # code of the task ran
+            run.split, run.loader_name, run.batch_index = before
+
+
+@contextmanager
+def keeping_training_modes(*parts: nn.Module | None) -> Iterator[None]:
+    """Restore the training mode of each module at the end of a block."""
+    roots = [part for part in parts if part is not None]
+    modes = [(module, module.training) for root in roots for module in root.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

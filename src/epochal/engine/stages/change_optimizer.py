@@ -11,8 +11,8 @@ from torch import Tensor
 
 from epochal.engine.interfaces.options import OptimOptions
 from epochal.engine.interfaces.schedule import OptimizerSchedules, TorchSchedule, Warmup
-from epochal.engine.optim.group_rates import read_rate
 from epochal.engine.optim.multi_optimizer import Optimizers, list_optimizers
+from epochal.engine.optim.rate import read_rate
 from epochal.engine.state.optimizer_state import IMPLEMENTATION_OPTIONS
 from epochal.engine.step.updater import ClosureUpdater, Updater, choose_updater
 from epochal.errors import ConfigError, Problem, TaskError, suggest

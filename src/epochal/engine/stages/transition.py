@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.events.listeners import Listener
+from epochal.engine.events.events import Listener
 from epochal.engine.interfaces.stage import merge_task_params
 from epochal.engine.optim.parameter_selector import ParameterSelector
 from epochal.engine.run.stage_progress import ScheduleSpan

@@ -13,8 +13,8 @@ from torch import nn
 from epochal.engine.device.device_memory import find_empty_cache
 from epochal.engine.device.move import batch_size
 from epochal.engine.feed.split_batch import UnsplittableError, split_batches
+from epochal.engine.snapshot.run_objects import find_state_tensors
 from epochal.engine.snapshot.snapshot import Snapshot
-from epochal.engine.snapshot.state_tensors import find_state_tensors
 from epochal.engine.step.updater import ClosureUpdater, Updater
 from epochal.errors import ConfigError, DataError, Problem
 

@@ -1,4 +1,4 @@
-"""Tests of epochal.engine.tracking.save_media."""
+"""Tests of epochal.engine.tracking.tracker."""
 
 from __future__ import annotations
 
