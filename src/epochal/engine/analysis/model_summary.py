@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     Call = Callable[[], object]
     Prepare = Callable[[], Call]
 
-
 logger = logging.getLogger(__name__)
 
 _ROWS = 20

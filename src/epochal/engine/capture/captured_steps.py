@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import TakeStep, Update
 
-
 logger = logging.getLogger(__name__)
 
 WARMUP_STEPS = 3

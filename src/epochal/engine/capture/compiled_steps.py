@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     Compute = Callable[[Batch], tuple[Batch, Any, Any, Any]]
 
-
 DEFAULT_BACKEND = "inductor"
 _MODES: dict[str, dict[str, Any]] = {
     "default": {},

@@ -11,7 +11,7 @@ import torch
 
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
 from epochal.engine.device.move import BatchMover, choose_mover
-from epochal.engine.device.streams import capture_stream
+from epochal.engine.feed.static_inputs import capture_stream
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.step.build_step import BatchFunctions
 from epochal.engine.step.updater import Updater

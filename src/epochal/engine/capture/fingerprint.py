@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from epochal.engine.run.engine_run import EngineRun
 
-
 Fingerprint = dict[str, "Hashable"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -9,7 +9,6 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 _LARGE = 31 * 2**20  # bytes; above 32 MiB glibc learns nothing from a block
 
 

@@ -16,7 +16,6 @@ from epochal.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
 Autocast = Callable[[], AbstractContextManager[Any]]  # torch.autocast gives itself
 
 _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.run import Run
 
-
 # Methods for one split come before methods for all splits.
 _NAMES = sorted((*EVENTS, *ALIASES), key=lambda name: ":" not in ALIASES.get(name, ""))
 

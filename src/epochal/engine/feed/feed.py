@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
-
 Microbatches = tuple["Batch", ...]
 
 

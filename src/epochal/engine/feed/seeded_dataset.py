@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     Collate = Callable[[Any], Batch]
     from collections.abc import Sequence
 
-
 _DETERMINISTIC_TYPES = (list, tuple, range, str, Tensor, TensorDataset)
 _DETERMINISTIC_COLLATES = (default_collate, default_convert)
 _UNKNOWN = object()

@@ -17,7 +17,6 @@ from epochal.engine.device.move import batch_size
 if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
 
-
 RowSelection = slice | list[int]
 _NESTS = (Tensor, np.ndarray, list, tuple, Mapping)
 

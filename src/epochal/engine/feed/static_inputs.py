@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, final
 
 import torch
-
-from epochal.engine.device.streams import capture_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,12 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
 
     Pack = Callable[[Iterable[Tensor]], Batch]
+
+
+@cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all graphs of a device: libraries keep memory for each stream they saw."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
 
 
 @final

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch, Output
     from epochal.engine.measure.sums import Number, Weighted
 
-
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 Function = Callable[..., Any]

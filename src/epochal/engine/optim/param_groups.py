@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     ParamGroup = dict[str, Any]  # torch's own: options by name
 
-
 _WILD, _DOTS = re.compile(r"[*?!\[\]]"), re.compile(r"\.+")
 
 _RATES = frozenset({"lr", "lr_mult"})

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-
 _MAX_NAMED = 8
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 import torch
 from typing_extensions import override
 
-from epochal.engine.device.device_facts import read_device_facts
 from epochal.engine.device.move import choose_mover, move_module, parse_dtype
 from epochal.engine.device.precision import Precision
 from epochal.engine.events.events import Events
@@ -368,6 +368,20 @@ def engine_run(run: Run) -> EngineRun:
     """The same run, for hooks that are part of the engine."""
     assert isinstance(run, EngineRun)
     return run
+
+
+def read_device_facts(device: torch.device) -> dict[str, Any]:
+    """``type`` and ``name``; for CUDA also ``memory_bytes`` and ``capability``."""
+    if device.type != "cuda":
+        name = platform.processor() or platform.machine() if device.type == "cpu" else device.type
+        return {"type": device.type, "name": name}
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "type": "cuda",
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "capability": (properties.major, properties.minor),
+    }
 
 
 def read_meta(task: object) -> dict[str, Any]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.run import Run
     from epochal.engine.run.engine_run import EngineRun
 
-
 END_PRIORITY = 20_000
 """Priority of calls that end the run: after everything else at a position."""
 

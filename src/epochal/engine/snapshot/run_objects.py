@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     Value = Any  # attributes of a task can be of any type
 
-
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum, torch.dtype, torch.device)
 _MAX_ITEMS = 1000  # larger containers are not searched
 MAX_ARRAY_BYTES = 1 << 16  # larger arrays are not read

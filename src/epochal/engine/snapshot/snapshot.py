@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     Value = Any  # attributes of a task can be of any type
     Restore = Callable[[], object]
 
-
 _FREE_MEMORY_FACTOR = 10  # a trial keeps four copies for a while, and steps need memory too
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MISSING = object()

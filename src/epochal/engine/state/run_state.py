@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     State = dict[str, Any]  # a tree of plain data and tensors
 
-
 logger = logging.getLogger(__name__)
 
 # Ends that came from outside; those that training itself came to are part of its state.

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.run.engine_run import EngineRun, TrainBatch
 
-
 logger = logging.getLogger(__name__)
 
 _MAX_SHOWN = 5

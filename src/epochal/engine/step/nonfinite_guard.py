@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from epochal.engine.run.engine_run import EngineRun
 
-
 # As in torch.amp.GradScaler.
 _FIRST_SCALE = 65536.0
 _GROWTH, _BACKOFF, _GROWTH_STEPS = 2.0, 0.5, 2000

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from epochal.engine.run.engine_run import EngineRun
 
-
 logger = logging.getLogger(__name__)
 
 DIVERGED = "diverged"

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from epochal.engine.tracking.mirror import Sink
     from epochal.records.folder.media import Media
 
-
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 30.0
@@ -62,6 +61,9 @@ class Tracker(Hook, ABC):
     continues without it. Training points are copied with the period ``every``; all epoch means,
     evaluations and logged values are copied, and media if the tool can show them. Without a
     record it does nothing.
+
+    Args:
+        every: How often training points are written; 0 writes only those of epochs.
     """
 
     priority = LOG_PRIORITY - 10  # before the record writes the due point
@@ -78,6 +80,13 @@ class Tracker(Hook, ABC):
     _is_due = False
     _has_failed = False
     _has_left_out = False
+
+    def __init__(
+        self,
+        *,
+        every: Every = "100st",  # type: ignore[assignment]  # the schema shows what users type
+    ) -> None:
+        self.every = Every.parse(every)
 
     @abstractmethod
     def open(self, source: TrackedRun) -> Sink:
