@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 def create_run(
     parts: Parts, options: Options | None = None, environment: Environment | None = None
 ) -> EngineRun:
-    """A run, ready to be executed.
-
-    Args:
-        parts: The objects it is made of.
-        options: The options of the sections that the engine reads.
-        environment: Config, folder, device and writer.
-    """
+    """A run of these parts, ready to be executed."""
     _require_objects(parts)
     options = options or Options()
     run = EngineRun(

@@ -214,11 +214,7 @@ def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
 
 
 def join_metrics(means: dict[str, float], metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Means over batches together with the values of metric objects.
-
-    Raises:
-        TaskError: Both have the same name.
-    """
+    """Means over batches together with the values of metric objects, which have other names."""
     values = compute_metrics(metrics)
     for name in means.keys() & values.keys():
         raise TaskError(

@@ -65,13 +65,8 @@ def execute(
     """Execute a run and return its result; afterwards the run holds no parts.
 
     Events come in this order: ``setup``, ``assembled``, ``run_start``, those of the runner,
-    ``error`` if something was raised, ``run_end``, ``teardown``.
-
-    Args:
-        run: Its parts must not be in use elsewhere.
-        runner: Trains, tests or predicts.
-        raise_errors: Raise the error that ended the run instead of describing it in the result.
-        find_place: Returns where a key of the config was written.
+    ``error`` if something was raised, ``run_end``, ``teardown``. ``find_place`` returns where a key
+    of the config was written.
     """
     value: object = None
     error: BaseException | None = None

@@ -49,12 +49,7 @@ class Layer:
 
 
 def find_layers(model: nn.Module, flops: Flops | None = None) -> Layer:
-    """The model as a tree of layers; a module that occurs twice appears once.
-
-    Args:
-        model: Any model; uninitialized parameters count as 0.
-        flops: The FLOPs of a forward pass.
-    """
+    """The model as a tree of layers; a module that occurs twice appears once."""
     return _find("", model, flops or Flops(0), set(), set())
 
 
@@ -104,12 +99,7 @@ def fold_layers(layer: Layer) -> Layer:
 
 
 def layer_lines(model: Layer, *, rows: int | None = None) -> list[str]:
-    """A table of the layers below a model, in order.
-
-    Args:
-        model: The result of ``find_layers``.
-        rows: Fold the table, and limit its depth so that it has about this many rows.
-    """
+    """A table of the layers below a model; ``rows`` folds it to about this many rows."""
     shown = model if rows is None else fold_layers(model)
     found = [(depth - 1, one) for depth, one in shown.walk() if depth]
     if rows is not None:

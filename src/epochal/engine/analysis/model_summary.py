@@ -126,11 +126,7 @@ def analyze_run(run: EngineRun) -> ModelSummary:
 
 
 def register_flops(run: EngineRun, data: Mapping[str, Any] | None, keys: Sequence[str]) -> int:
-    """Count the FLOPs of one sample, and write them into every checkpoint.
-
-    Raises:
-        TaskError: They cannot be counted, or a key is missing in the data.
-    """
+    """Count the FLOPs of one sample, and write them into every checkpoint."""
     _require_sizes(run.model)
     with _without_side_effects(run):
         prepare = _sample_calls(run) if data is None else _data_calls(run, data, keys)
@@ -298,12 +294,9 @@ def measure_latency(
     *,
     now: Callable[[], float] = time.perf_counter,
 ) -> Latency:
-    """Repeat a call for up to a second, at least twice.
+    """Repeat the calls that ``prepare`` makes for up to a second, at least twice.
 
-    Args:
-        prepare: Returns a function for one call; its own time does not count.
-        device: The device of the call; it is synchronized after each call.
-        now: Returns seconds of a monotonic clock.
+    Only the calls are timed, until the device has finished them.
     """
     begun = now()
     for _ in range(_WARMUP_RUNS):

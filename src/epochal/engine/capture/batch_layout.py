@@ -24,11 +24,7 @@ class UnknownLayoutError(Exception):
 
 
 def flatten_tensors(value: Batch, tensors: list[Tensor]) -> Hashable:
-    """Append the tensors of a batch to a list; batches with equal keys differ only in tensors.
-
-    Raises:
-        UnknownLayoutError: It holds an object that is neither a container nor a constant.
-    """
+    """Append the tensors of a batch to a list; batches with equal keys differ only in tensors."""
     kind = type(value)
     if isinstance(value, Tensor):
         tensors.append(value)

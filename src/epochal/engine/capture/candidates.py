@@ -33,11 +33,7 @@ class CaptureCandidate:
 
 @final
 class CaptureCandidates:
-    """The first batches of the few shapes that occur most often.
-
-    Args:
-        max_shapes: How many shapes may hold batches at a time, since they take memory.
-    """
+    """The first batches of the few shapes that occur most often; few, since they take memory."""
 
     def __init__(self, *, max_shapes: int) -> None:
         self._max_shapes = max_shapes

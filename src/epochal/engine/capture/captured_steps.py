@@ -68,13 +68,7 @@ MAX_STEPS_WITHOUT_GRAPH = 64
 
 @final
 class CapturedSteps:
-    """Takes eager steps first, then verified graphs; falls back to eager steps with a reason.
-
-    Args:
-        run: Ready to train.
-        update: Takes an eager step.
-        requested: ``engine.step``: ``auto``, ``graph`` or ``compile``.
-    """
+    """Takes eager steps first, then verified graphs; falls back to eager steps with a reason."""
 
     def __init__(self, run: EngineRun, update: Update, *, requested: str) -> None:
         self._run = run
@@ -326,12 +320,7 @@ def _describe(error: BaseException) -> str:
 
 
 def choose_step(run: EngineRun, update: Update) -> TakeStep:
-    """The function that takes the steps of a run, by ``engine.step`` and what the run allows.
-
-    Args:
-        run: Ready to train, with its updater bound.
-        update: Takes an eager step.
-    """
+    """The function that takes the steps of a run, by ``engine.step`` and what the run allows."""
     requested = "eager" if run.is_debug else run.options.engine.step
     obstacle = "" if requested == "eager" else find_capture_obstacle(run)
     if requested == "compile" or (requested == "auto" and not obstacle):

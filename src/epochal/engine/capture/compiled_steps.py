@@ -33,12 +33,7 @@ _MODES: dict[str, dict[str, Any]] = {
 
 @final
 class CompiledSteps:
-    """Takes steps with a compiled forward pass, compiled again when its parts change.
-
-    Args:
-        run: Ready to train.
-        update: Takes an eager step.
-    """
+    """Takes steps with a compiled forward pass, compiled again when its parts change."""
 
     def __init__(self, run: EngineRun, update: Update) -> None:
         self._run = run
@@ -67,11 +62,7 @@ class CompiledSteps:
 
 
 def require_compile_backend(run: EngineRun) -> None:
-    """Refuse a backend or options that torch does not know, before the first step.
-
-    Raises:
-        ConfigError: A name is unknown.
-    """
+    """Refuse a backend or options that torch does not know, before the first step."""
     name, options = run.options.engine.compile_backend, run.options.engine.compile_options
     if name == DEFAULT_BACKEND:
         if options:  # listing the known ones takes seconds
@@ -96,14 +87,10 @@ def _require_options(options: Mapping[str, Any]) -> None:
 
 
 def compile_forward_and_loss(run: EngineRun, *, has_one_shape: bool) -> Compute:
-    """``run.part(TaskCalls).compute``, compiled with the backend of the config.
+    """``run.part(TaskCalls).compute``, compiled for one shape or for varying sizes.
 
     The compiled code returns the model's output only if a metric or a listener needs it: writing
     the logits of a language model to memory is most of what a step takes.
-
-    Args:
-        run: Its present calls are compiled.
-        has_one_shape: Compile for one shape, not for varying sizes.
     """
     plain: Compute = run.part(TaskCalls).compute
     dynamic = False if has_one_shape else run.options.engine.compile_dynamic
@@ -161,12 +148,9 @@ _TRIES = 20
 
 @final
 class CompileDecision:
-    """Times steps on the device with two events, without a sync.
+    """Times steps on the device with two events, without a sync, and switches compiling on or off.
 
-    Args:
-        run: The run whose steps are timed.
-        switch: Called with True to compile, and with False if that saved nothing. Weak, so that
-            the memory of graphs is freed with their owner.
+    ``switch`` is weak, so that the memory of graphs is freed with their owner.
     """
 
     def __init__(self, run: EngineRun, switch: WeakMethod[Callable[[bool], None]]) -> None:

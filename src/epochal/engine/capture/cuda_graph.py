@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
 @final
 class CaptureContext:
-    """The stream on which graphs are captured, and the memory pool they share.
-
-    Args:
-        device: The CUDA device of the run.
-    """
+    """The stream on which graphs are captured, and the memory pool they share."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = capture_stream(device)
@@ -89,12 +85,6 @@ class StepGraph:
     """One captured step: batches are copied into its inputs, and it is replayed.
 
     Capturing computes nothing, so the state of the run does not change.
-
-    Args:
-        run: Its updater's step is captured.
-        update: Takes the step.
-        microbatches: An example of the batches of a step.
-        context: The stream and memory pool.
     """
 
     def __init__(

@@ -28,12 +28,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def take_fingerprint(run: EngineRun, reads: StepDependencies | None = None) -> Fingerprint:
-    """Every plain value that Python code of a step may read, by its path.
-
-    Args:
-        run: Has the task, store, model and optimizer.
-        reads: What counts of task and store; everything if None.
-    """
+    """Every plain value that a step may read, by its path; of task and store only ``reads``."""
     found: Fingerprint = {}
     fingerprinter = ValueFingerprinter(run.device)
     _add_task(found, fingerprinter, run.task, None if reads is None else reads.task)

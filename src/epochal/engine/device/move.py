@@ -153,11 +153,7 @@ def _takes_dtype(to: Callable[..., object] | None) -> bool:
 
 
 def _require_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
-    """The batch, unless it holds floats of another dtype.
-
-    Raises:
-        TaskError: It could not be cast.
-    """
+    """The batch; raises an error if it holds floats of another dtype."""
     for other in _float_dtypes(batch) - {dtype}:
         kind = type(batch).__name__
         raise TaskError(

@@ -57,12 +57,7 @@ class Listener:
 
 
 def hook_listeners(hook: object) -> list[Listener]:
-    """The listeners of a hook: its overridden methods, by name or alias.
-
-    Raises:
-        TaskError: A method is misspelt, has an argument that its event does not have, or
-            ``every`` has no effect.
-    """
+    """The listeners of a hook: its overridden methods, by name or alias; refuses misspelt ones."""
     _refuse_misspelt(hook, (*EVENTS, *ALIASES))
     priority = getattr(hook, "priority", USER_PRIORITY)
     every = _period(getattr(hook, "every", None), type(hook).__name__)
@@ -74,11 +69,7 @@ def hook_listeners(hook: object) -> list[Listener]:
 
 
 def task_listeners(task: object) -> list[Listener]:
-    """The listeners of a task: its methods named like an event or an alias.
-
-    Raises:
-        TaskError: A method is misspelt, or has an argument that its event does not have.
-    """
+    """The listeners of a task: its methods named like an event or an alias."""
     _refuse_misspelt(task, (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES))
     # The stage calls on_stage_start of a task itself, with more arguments than the event has.
     return list(_listeners(task, TASK_PRIORITY, None, None, exclude=("on_stage_start",)))
@@ -244,12 +235,7 @@ SPLIT_EVENTS = frozenset(event for event, names in EVENTS.items() if "split" in 
 
 @final
 class Events:
-    """The listeners of a run, called in order of priority, low first.
-
-    Args:
-        hooks: Objects whose event methods are called.
-        task: Its event methods are called too.
-    """
+    """The listeners of hooks and task, called in order of priority, low first."""
 
     def __init__(self, hooks: Iterable[object] = (), *, task: object = None) -> None:
         self.hooks = list(hooks)

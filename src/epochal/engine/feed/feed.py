@@ -114,11 +114,7 @@ class Feed:
 
     @property
     def loader(self) -> Loader:
-        """The training loader.
-
-        Raises:
-            DataError: The task has none, or several.
-        """
+        """The training loader."""
         loaders = require_loaders(self.task, "train")
         if list(loaders) != [""]:
             raise DataError(
@@ -130,13 +126,10 @@ class Feed:
     def start_at(
         self, epoch: int, position: int, samples: int, *, loader: dict[str, Any] | None = None
     ) -> None:
-        """Continue an epoch at a position; others start with their first batch.
+        """Continue an epoch at a position; other epochs start with their first batch.
 
-        Args:
-            epoch: The one to continue.
-            position: Index of the next batch.
-            samples: Of all steps since the run started.
-            loader: What ``loader_state`` returned there.
+        ``samples`` counts those of all steps since the run started; ``loader`` is what
+        ``loader_state`` returned there.
         """
         self._resume = _ResumePosition(epoch, position, loader)
         self._stateful = None
@@ -232,12 +225,8 @@ class Feed:
     ) -> Iterator[Batch]:
         """A pass over any loader, gathered from memory and prefetched where possible.
 
-        Args:
-            loader: Only its samplers' epoch is changed.
-            limit: Position at which the pass ends.
-            one_pass: Its seed and start.
-            static_inputs: Where batches of data on the device are gathered.
-            state: Of a stateful loader, at the start of this pass.
+        It ends at the position ``limit``; a stateful loader starts with ``state``. Of the loader,
+        only the epoch of its samplers is changed.
         """
         set_sampler_epoch(loader, one_pass.epoch)
         gathered = self._in_memory_loaders.find(loader, one_pass, static_inputs)
@@ -306,11 +295,7 @@ class Feed:
 
 
 def read_task_attribute(task: object, name: str) -> object:
-    """An attribute of a task, or None if it has no such attribute.
-
-    Raises:
-        AttributeError: Its property of that name raised it.
-    """
+    """An attribute of a task, or None if it has none; errors of its property propagate."""
     try:
         return getattr(task, name)
     except AttributeError:
@@ -320,12 +305,7 @@ def read_task_attribute(task: object, name: str) -> object:
 
 
 def named_loaders(task: object, split: str) -> dict[str, Loader]:
-    """The loaders of a split by name; a single one has the empty name.
-
-    Raises:
-        DataError: One of them cannot be a loader.
-        AttributeError: The task's own property of that name raised it.
-    """
+    """The loaders of a split by name; a single one has the empty name."""
     loader: Any = read_task_attribute(task, f"{split}_loader")  # a loader or several of them
     if loader is None:
         return {}
@@ -336,11 +316,7 @@ def named_loaders(task: object, split: str) -> dict[str, Loader]:
 
 
 def require_loaders(task: object, split: str) -> dict[str, Loader]:
-    """The loaders of a split by name; a prediction may use those of ``test``.
-
-    Raises:
-        DataError: The task has none.
-    """
+    """The loaders of a split by name, at least one; a prediction may use those of ``test``."""
     loaders = named_loaders(task, split)
     if not loaders and split == "predict":
         loaders = named_loaders(task, "test")
@@ -368,12 +344,7 @@ def _require_iterable(loader: object, label: str) -> None:
 def iter_batches(
     loader: Loader, label: str, limit: int | None, *, open_loader: OpenLoader = islice
 ) -> Iterator[Batch]:
-    """The batches of a loader.
-
-    Raises:
-        DataError: There is none, or one of the loader's processes died. Exceptions of a
-            dataset itself pass untouched.
-    """
+    """The batches of a loader, at least one; exceptions of a dataset itself pass untouched."""
     read = 0
     with explaining_worker_deaths(loader, label):
         for batch in open_loader(loader, limit):

@@ -70,11 +70,7 @@ class IndexedLoaders:
 class IndexedLoader:
     """Reads the data of a DataLoader, with the same bits for any number of workers.
 
-    Without workers batches are read directly.
-
-    Args:
-        loader: Is not changed.
-        named: Names of datasets that were warned about.
+    Without workers batches are read directly. ``named`` are datasets that were warned about.
     """
 
     def __init__(self, loader: DataLoader[Any], named: set[str]) -> None:

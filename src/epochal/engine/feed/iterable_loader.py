@@ -38,13 +38,9 @@ class IterableLoaders:
     def open(
         self, loader: Loader, one_pass: DataPass, state: dict[str, Any] | None = None
     ) -> Iterator[Batch]:
-        """The batches of a pass.
+        """The batches of a pass; those before its start are read and discarded.
 
-        Args:
-            loader: Read from its start if there is no state.
-            one_pass: Batches before its start are read and discarded.
-            state: What ``StatefulBatches`` returned at that position, or at an earlier one that it
-                names; then nothing before it is read.
+        Nothing is read before the position of ``state``, which ``StatefulBatches`` returned there.
         """
         start = one_pass.start
         if isinstance(loader, list | tuple) and type(loader) in (list, tuple):
@@ -85,12 +81,7 @@ class IterableLoaders:
 
 @final
 class StatefulBatches:
-    """The batches of a stateful loader, with its state between any two of them.
-
-    Args:
-        owner: Has ``state_dict`` and ``load_state_dict``.
-        source: Its batches.
-    """
+    """The batches of a stateful loader, with its state between any two of them."""
 
     def __init__(self, owner: Any, source: Iterator[Batch]) -> None:  # noqa: ANN401 - of any kind
         self._owner = owner
@@ -106,10 +97,9 @@ class StatefulBatches:
         return self._next.pop() if self._next else next(self._source)
 
     def state(self, *, is_over: bool = False) -> dict[str, Any]:
-        """The state of the pass; reads the next batch to know whether there is one.
+        """The state of the pass.
 
-        Args:
-            is_over: The next batch is not needed, so it is not read.
+        Reads the next batch to know whether there is one, unless ``is_over`` says it is not needed.
         """
         if self._state is None:
             owner = copy.deepcopy(self._owner.state_dict())

@@ -34,11 +34,7 @@ class SplitMicrobatches(tuple["Batch", ...]):
 
 
 def split_batches(batches: tuple[Batch, ...], most: int) -> SplitMicrobatches:
-    """The batches of a step as microbatches of at most ``most`` samples, in the same order.
-
-    Raises:
-        UnsplittableError: A batch that is too large cannot be split.
-    """
+    """The batches of a step as microbatches of at most ``most`` samples, in the same order."""
     batch_indices: list[int] = []
     found: list[Batch] = []
     for index, batch in enumerate(batches):
@@ -58,11 +54,7 @@ def get_batch_index(microbatches: tuple[Batch, ...], index: int) -> int:
 
 
 def split_batch(batch: Batch, most: int) -> list[Batch]:
-    """The batch in nearly equal parts of at most ``most`` samples; itself if it is small.
-
-    Raises:
-        UnsplittableError: It is too large and cannot be split.
-    """
+    """The batch in nearly equal parts of at most ``most`` samples; itself if it is small."""
     rows = batch_size(batch)
     if rows is None:
         raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")
@@ -74,11 +66,7 @@ def split_batch(batch: Batch, most: int) -> list[Batch]:
 
 
 def resize_batch(batch: Batch, size: int) -> Batch:
-    """A batch of ``size`` samples, repeated or cut from a batch.
-
-    Raises:
-        UnsplittableError: Its samples cannot be found.
-    """
+    """A batch of ``size`` samples, repeated or cut from a batch."""
     rows = batch_size(batch)
     if not rows:
         raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")

@@ -46,15 +46,7 @@ def find_count_argument(routes: Mapping[str, Route]) -> str:
 def guess_route(
     argument: str, position: int, count: int, out: Output, batch: Batch
 ) -> Route | None:
-    """The route to an argument, or None if it is ambiguous or missing.
-
-    Args:
-        argument: Its name.
-        position: Its position among the needed arguments.
-        count: The number of needed arguments.
-        out: The output of the task.
-        batch: The batch of that output.
-    """
+    """The route to one of the ``count`` needed arguments, or None if it is ambiguous or missing."""
     if argument in ("out", "batch"):
         return argument == "out", ()
     sources = ((True, out), (False, batch))
@@ -95,12 +87,7 @@ Value = Any  # outputs and batches are any user objects
 
 
 def find_by_path(source: Value, names: Sequence[str]) -> Value:
-    """The value at a path of keys, attributes and positions; None if there is none.
-
-    Args:
-        source: An output, or a batch.
-        names: Such as ``["boxes", "score"]`` or ``["1"]``.
-    """
+    """The value at a path of keys, attributes and positions; None if there is none."""
     value = source
     for name in names:
         if isinstance(value, _MAPPINGS):
@@ -338,11 +325,7 @@ class Loss(nn.Module):
         return {f"loss.{name}": one for name, one in named if one.requires_grad}
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Change the weights of some terms, from the next batch on.
-
-        Raises:
-            ConfigError: There is no term of this name.
-        """
+        """Change the weights of some terms, from the next batch on."""
         for name in weights:
             if name not in self.weights:
                 what = f"the loss has no term {name!r}"

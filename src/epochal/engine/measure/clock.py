@@ -29,15 +29,10 @@ if TYPE_CHECKING:
 
 @final
 class PhaseTimer:
-    """Counts the time of a run into parts; exactly one part is open at a time.
+    """Counts the time of a run into parts, from ``begun`` on; exactly one part is open at a time.
 
     Opening a part inside another one interrupts it, so nothing is counted twice, and the parts
     always sum to the elapsed time.
-
-    Args:
-        now: Returns seconds of a monotonic clock.
-        begun: Start of the first part on that clock; now by default.
-        part: The first part.
     """
 
     def __init__(
@@ -88,9 +83,8 @@ class PhaseTimer:
     def read(self, waits: tuple[float, float] | None = None) -> dict[str, float]:
         """Seconds of each part so far in this process, the largest first.
 
-        Args:
-            waits: Seconds of the steps that were waits for data, and how many of them for the
-                first batch; as in the last call by default.
+        ``waits`` are seconds of the steps that were waits for data, and how many of them for the
+        first batch; as in the last call by default.
         """
         self.switch(self._open)
         self._waits = waits or self._waits
@@ -113,12 +107,7 @@ class PhaseTimer:
 
 @final
 class Clock:
-    """The time since the run started, and the training time in it.
-
-    Args:
-        now: Returns seconds of a monotonic clock.
-        times: Times of each part so far; by default counted from the start.
-    """
+    """The time since the run started, and the training time in it; ``times`` so far continue."""
 
     def __init__(
         self, now: Callable[[], float] = time.perf_counter, times: PhaseTimer | None = None

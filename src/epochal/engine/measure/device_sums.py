@@ -26,9 +26,6 @@ class DeviceSums(Sums):
 
     Elements never move, so that a captured step can add to them. Counts that are plain numbers
     are summed on the host.
-
-    Args:
-        device: Where the values are.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -195,9 +192,8 @@ class _PendingVector(PendingSums):
 class AsyncCopy:
     """An asynchronous copy of a tensor to the host; only ``read`` waits.
 
-    Args:
-        source: Copied in stream order, so that it may be changed at once.
-        spare: Pinned buffers of earlier copies; this one is added after its read.
+    The source is copied in stream order, so that it may be changed at once. After its read, the
+    pinned buffer is added to ``spare``, for later copies.
     """
 
     def __init__(self, source: Tensor, spare: list[Tensor]) -> None:

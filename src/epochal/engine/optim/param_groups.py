@@ -118,18 +118,10 @@ def group_parameters(
 ) -> ParamGroups:
     """The trainable parameters of a model in groups of equal options, each in exactly one.
 
-    Args:
-        model: Parameters that need no gradient are in no group.
-        rules: In order; later ones refine earlier ones key by key.
-        options: Those of the optimizer, for parameters without a rule.
-        no_decay: ``auto`` sets no weight decay for biases, vectors, norms and what modules
-            declare, unless a rule sets one.
-        layer_decay: Factor of the rate from each layer to the one below it.
-        only: Names of the parameters to group; all by default.
-        more: Parameters beside the model's, by name.
-
-    Raises:
-        ConfigError: A rule matches nothing, or a factor has no rate to multiply.
+    Later rules refine earlier ones key by key. ``no_decay: auto`` sets no weight decay for biases,
+    vectors, norms and what modules declare, unless a rule sets one; ``layer_decay`` is the factor
+    of the rate from each layer to the one below it. ``only`` names the parameters to group, and
+    ``more`` are parameters beside the model's.
     """
     selector = ParameterSelector(model, only=only, more=more)
     results = {name: _ParameterOptions() for name in selector.parameters}
@@ -270,10 +262,6 @@ def number_layers(model: nn.Module, names: Iterable[str]) -> dict[str, int]:
     A model may have ``layer_of(name)``, which gives the number, or None for the top. Otherwise
     the children of the longest ``ModuleList`` or ``Sequential`` that hold parameters count from
     1; what the model has before them is layer 0, and what comes after them the top.
-
-    Raises:
-        ConfigError: The model has no such list and no ``layer_of``.
-        TaskError: ``layer_of`` did not return a number.
     """
     names = list(names)
     own: Any = getattr(model, "layer_of", None)

@@ -48,11 +48,7 @@ def has_uninitialized(model: nn.Module) -> bool:
 
 
 def require_parameters(optimizer: Optimizer, model: nn.Module) -> None:
-    """Refuse an optimizer that cannot train the model, and warn of one that trains a part.
-
-    Raises:
-        TaskError: It holds none of the model's parameters.
-    """
+    """Refuse an optimizer that cannot train the model, and warn of one that trains a part."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     own = dict(model.named_parameters())
     if own and not any(id(parameter) in held for parameter in own.values()):

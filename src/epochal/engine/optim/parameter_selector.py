@@ -25,10 +25,7 @@ def matches_pattern(name: str, pattern: str) -> bool:
 class ParameterSelector:
     """Selects parameters of a model; tied ones go by the first of their names.
 
-    Args:
-        model: Read once.
-        only: Names of the parameters to select from; all by default.
-        more: Further parameters by name, such as those of a task.
+    ``only`` names those to select from; ``more`` are further ones, such as those of a task.
     """
 
     def __init__(

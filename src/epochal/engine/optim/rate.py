@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 @final
 class GroupRates:
-    """The rate of each group; a tensor is written when its rate changes, and not read.
-
-    Args:
-        optimizer: Has the groups; None has none.
-    """
+    """The rate of each group; a tensor is written when its rate changes, and not read."""
 
     def __init__(self, optimizer: Optimizer | None = None) -> None:
         self._optimizer = optimizer
@@ -97,9 +93,7 @@ class GroupRates:
 def read_rates(optimizer: Optimizer | None, known: Sequence[float] = ()) -> dict[str, float]:
     """The rate as ``lr``; with several groups ``lr/<name or index>`` for each.
 
-    Args:
-        optimizer: Has the groups.
-        known: The rates that their owner knows, so that no tensor must be read.
+    Tensors whose rates are ``known`` to their owner are not read.
     """
     groups = [] if optimizer is None else optimizer.param_groups
     rates = {}
@@ -152,9 +146,9 @@ class Rate(ABC):
     def after_value(self, value: float, step: int) -> None:  # noqa: B027 - most do nothing then
         """Called with each new value of the monitored metric that follows an update."""
 
-    @abstractmethod
     def admit(self) -> None:
         """Called before an update after the optimizer got new parameters."""
+        self.adopt()
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps; the groups of the optimizer are kept with it."""
@@ -176,6 +170,22 @@ class Rate(ABC):
     @abstractmethod
     def load_own_state(self, state: dict[str, Any]) -> None:
         """Restore what ``own_state`` returned."""
+
+
+@final
+class FixedRate(Rate):
+    """Rates that stay as the optimizer was built, or as users set them."""
+
+    def __init__(self, optimizer: Optimizer | None = None) -> None:
+        self.rates = GroupRates(optimizer)
+
+    @override
+    def own_state(self) -> dict[str, Any]:
+        return {}
+
+    @override
+    def load_own_state(self, state: dict[str, Any]) -> None:
+        pass
 
 
 @final
@@ -243,10 +253,6 @@ class PlateauRate(Rate):
     @override
     def after_value(self, value: float, step: int) -> None:
         self.rates.step_scheduler(partial(self._scheduler.step, value))
-
-    @override
-    def admit(self) -> None:
-        self.rates.adopt()  # the scheduler reads the groups itself
 
     @override
     def own_state(self) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
-from epochal.engine.optim.build_rate import FixedRate, Rate
-from epochal.engine.optim.rate import read_rates
+from epochal.engine.optim.rate import FixedRate, Rate, read_rates
 from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
 from epochal.engine.run.plan import Plan
 from epochal.engine.run.stage_progress import StageProgress, TrainingLimits
@@ -94,15 +93,6 @@ class EngineRun(Run):
 
     Objects whose classes are above this folder, such as the updater, are found by class:
     ``run.part(Updater)``.
-
-    Args:
-        task: Any object with the methods of a task.
-        model: The model to train or to evaluate.
-        hooks: Listeners of the events.
-        stages: In order; at least one.
-        options: The options of the sections that the engine reads.
-        environment: Config, folder, device and writer.
-        methods: What it does with code of the folders above.
     """
 
     step = first_step = epoch = batch_index = 0

@@ -162,10 +162,8 @@ class PlanRow:
 class Plan:
     """Knows the next step at which anything is due, so that other steps cost one comparison.
 
-    Args:
-        events: Its listeners of ``step_end`` are due by their periods.
-        at_boundary: Called after everything due at a position; saves the run.
-        alarm: Wakes the plan when something is due by time.
+    Listeners of ``step_end`` are due by their periods. ``at_boundary``, which saves the run, is
+    called after everything due at a position.
     """
 
     def __init__(

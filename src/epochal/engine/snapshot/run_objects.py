@@ -113,8 +113,7 @@ def fingerprint_value(value: object) -> Hashable:
 class ValueFingerprinter:
     """Makes comparable values of plain values and the attributes of objects.
 
-    Args:
-        device: Of the steps: a scalar tensor elsewhere is a constant to them.
+    A scalar tensor elsewhere than on the device of the steps is a constant to them.
     """
 
     def __init__(self, device: torch.device) -> None:

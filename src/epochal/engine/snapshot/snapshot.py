@@ -45,17 +45,12 @@ _MISSING = object()
 
 @final
 class Snapshot:
-    """Tensors, Python objects and random generators of a run, as they are now.
+    """Tensors, Python objects and random generators of a run, as they are now, between two steps.
 
-    Objects are what task, store, model and loss hold in attributes, containers and plain objects.
-    Copies of tensors are on the device if it has much free memory, since that is faster, else on
+    Objects are what task, store, model and loss hold in attributes, containers and plain objects;
+    a snapshot that is only compared needs none. Tensors are by default all that a step changes in
+    place. Their copies are on the device if it has much free memory, since that is faster, else on
     the host. Restoring needs no run: it may be over and released by then.
-
-    Args:
-        run: Between two steps.
-        tensors: Those to copy, by name; by default all that a step changes in place.
-        has_objects: False for a snapshot that is only compared with others.
-        is_on_host: Copy tensors to the host even if the device has free memory.
     """
 
     def __init__(
@@ -82,9 +77,8 @@ class Snapshot:
     def keep(self, value: Value, *, is_plain: bool = False) -> None:
         """Restore the contents of a value too, but not those of the values in it.
 
-        Args:
-            value: A container, array, generator, module or plain object; others are ignored.
-            is_plain: Restore its attributes for any class.
+        They are those of a container, array, generator, module or plain object; with ``is_plain``
+        the attributes of any object.
         """
         restore = _find_restore(value, is_plain=is_plain)
         if restore is not None:
@@ -119,12 +113,9 @@ class Snapshot:
         return ""
 
     def gap(self, other: Snapshot, since: Snapshot, prefix: str) -> float:
-        """The distance to the other snapshot, relative to the distance covered since the start.
+        """The distance to another snapshot, relative to the distance from the start of both.
 
-        Args:
-            other: Reached from the same start.
-            since: The start.
-            prefix: Only tensors whose names start with it count.
+        Only tensors whose names start with ``prefix`` count.
         """
         gap = way = 0.0
         for name, start in since._copies.items():

@@ -80,12 +80,7 @@ def _list_changes(stage: Stage) -> tuple[str, ...]:
 
 
 def prepare_stages(run: EngineRun) -> None:
-    """Bring a run that is not bound yet into the stage in which it starts, or resumes.
-
-    Raises:
-        ConfigError: A stage changes what the run does not have.
-        CheckpointError: The run has fewer stages than the checkpoint.
-    """
+    """Bring a run that is not bound yet into the stage in which it starts, or resumes."""
     course, epoch = run.course, read_epoch_size(run.feed)
     course.schedule = run.schedule
     *starts, end = _positions(course.stages, TrainingPosition(), epoch)
@@ -153,10 +148,7 @@ def apply_next_stage(run: EngineRun) -> None:
 def _apply(run: EngineRun, stages: Sequence[Stage], *, is_resumed: bool = False) -> None:
     """Apply what some stages change, of which the last one is the current one.
 
-    Args:
-        run: Bound by the caller afterwards.
-        stages: In order.
-        is_resumed: The changes of the optimizer are those of the checkpoint.
+    If ``is_resumed``, the changes of the optimizer are those of the checkpoint.
     """
     for stage in stages:
         _freeze(run, stage)

@@ -70,15 +70,9 @@ def collect_state(run: EngineRun) -> State:
 
 
 def restore_state(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool = True) -> None:
-    """Put every part into a state, in place.
+    """Put every part of a prepared run into a state of ``collect_state``, in place.
 
-    Args:
-        run: Bound and prepared as a new run is.
-        state: What ``collect_state`` returned, perhaps in another process.
-        is_strict: Refuse a checkpoint that lacks a part, or has one too many; else warn.
-
-    Raises:
-        CheckpointError: The parts are not those of the checkpoint.
+    If ``is_strict``, a checkpoint that lacks a part, or has one too many, is refused.
     """
     _compare_parts(run, state, is_strict=is_strict)
     for part in SAVED_PARTS:
@@ -357,11 +351,7 @@ def collect_module(module: nn.Module) -> State:
 
 
 def restore_module(module: nn.Module, state: State, device: torch.device, owner: str) -> None:
-    """Restore the state of a module, in its tensors.
-
-    Raises:
-        CheckpointError: Names or shapes differ; it says which.
-    """
+    """Restore the state of a module, in its tensors; refuses other names or shapes."""
     _restore_weights(module, state["weights"], owner)
     for name, value in state["buffers"].items():
         prefix, _, attribute = name.rpartition(".")

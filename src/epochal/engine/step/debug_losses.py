@@ -107,11 +107,7 @@ def _listing(names: list[str]) -> str:
 
 @final
 class NonfiniteLossWarner:
-    """Warns once of losses that are not finite, when their means are read.
-
-    Args:
-        run: The warning names its step.
-    """
+    """Warns once of losses that are not finite, when their means are read."""
 
     def __init__(self, run: EngineRun) -> None:
         self._run = ref(run)  # the meter of the run holds this object

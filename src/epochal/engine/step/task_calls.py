@@ -36,11 +36,7 @@ _EXTRA = ("out", "batch", "losses", "model", "run")
 
 @final
 class TaskCalls:
-    """The methods of a run's task, looked up once and bound to their arguments.
-
-    Args:
-        run: Its current task and model are used; make new calls after a change.
-    """
+    """The methods of a run's task, looked up once and bound to their arguments."""
 
     def __init__(self, run: EngineRun) -> None:
         self._run = run

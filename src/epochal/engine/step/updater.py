@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from epochal.engine.feed.split_batch import get_batch_index
-from epochal.engine.optim.build_rate import FixedRate, Rate
 from epochal.engine.optim.multi_optimizer import Optimizers
 from epochal.engine.optim.parameter_count import require_parameters
+from epochal.engine.optim.rate import FixedRate, Rate
 from epochal.engine.step.nonfinite_guard import (
     NonfiniteGuard,
     build_guard,
@@ -333,11 +333,6 @@ class GradientNoise:
     """Normal noise with the variance ``eta / (1 + t) ** decay`` after t updates.
 
     Updates are counted on the device, so that steps can be captured.
-
-    Args:
-        eta: The initial variance.
-        decay: How fast the variance decreases; 0 keeps it.
-        count: A tensor of one number on the device, increased by each update.
     """
 
     def __init__(self, *, eta: float, decay: float, count: Tensor) -> None:

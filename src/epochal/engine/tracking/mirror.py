@@ -77,14 +77,9 @@ class NewAttempt:
 class Mirror:
     """Copies points and media to a sink; an error ends the mirror, but not the run.
 
-    Files that cannot be shown are skipped.
-
-    Args:
-        folder: The folder of the run.
-        open_sink: Called in the thread, when there is something to write.
-        is_rewritten: Whether a new sink is empty, so that all points are written again. Otherwise
-            the sink keeps its points and gets no step twice; repeated steps have equal values.
-        every: The period of training points.
+    Files that cannot be shown are skipped. ``open_sink`` is called in the thread, when there is
+    something to write. If ``is_rewritten``, a new sink is empty, so that all points are written
+    again. Otherwise it keeps its points and gets no step twice; repeated steps have equal values.
     """
 
     def __init__(
@@ -132,10 +127,7 @@ class Mirror:
     ) -> bool:
         """Write the queue and close the sink; returns whether that was done in time.
 
-        Args:
-            seconds: How long to wait.
-            has_failed: Whether the run failed.
-            on_wait: Called if closing takes longer than ``QUIET_SECONDS``.
+        ``on_wait`` is called if closing takes longer than ``QUIET_SECONDS``.
         """
         self._has_failed = has_failed
         self._is_closing.set()
