@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 _MAX_NAME = 32
+_FIGURES = ("parameters", "trained", "tied", "flops", "calls")  # of a layer, which can be summed
 
 
 @final
@@ -147,42 +148,22 @@ def _rest(layers: Sequence[tuple[int, Layer]]) -> list[tuple[int, Layer]]:
     tops = [one for depth, one in layers if not depth]
     if not tops:
         return []
-    return [
-        (
-            0,
-            Layer(
-                name=f"{len(tops)} more",
-                kind="",
-                parameters=sum(one.parameters for one in tops),
-                trained=sum(one.trained for one in tops),
-                tied=sum(one.tied for one in tops),
-                flops=sum(one.flops for one in tops),
-                calls=sum(one.calls for one in tops),
-            ),
-        )
-    ]
+    sums = {name: sum(getattr(one, name) for one in tops) for name in _FIGURES}
+    return [(0, Layer(f"{len(tops)} more", "", **sums))]
 
 
 def _shape(layer: Layer) -> tuple[object, ...]:
     """The properties that equal layers share: everything but the names, recursively."""
-    figures = layer.parameters, layer.trained, layer.tied, layer.flops, layer.calls
-    return layer.kind, figures, layer.repeats, tuple(map(_shape, layer.children))
+    figures = [getattr(layer, name) for name in _FIGURES]
+    return layer.kind, *figures, layer.repeats, tuple(map(_shape, layer.children))
 
 
 def _join(layers: Sequence[Layer]) -> Layer:
     """Equal layers as one."""
     first, count = layers[0], len(layers)
-    return replace(
-        first,
-        name=_range(first.name, layers[-1].name),
-        parameters=first.parameters * count,
-        trained=first.trained * count,
-        tied=first.tied * count,
-        flops=first.flops * count,
-        calls=first.calls * count,
-        repeats=first.repeats * count,
-        children=tuple(map(_join, zip(*(one.children for one in layers), strict=True))),
-    )
+    totals = {name: getattr(first, name) * count for name in (*_FIGURES, "repeats")}
+    children = tuple(map(_join, zip(*(one.children for one in layers), strict=True)))
+    return replace(first, name=_range(first.name, layers[-1].name), children=children, **totals)
 
 
 def _range(first: str, last: str) -> str:

@@ -70,7 +70,7 @@ class InMemoryDataset(Dataset[Any], ABC):
 class InMemoryLoaders:
     """Gathers the batches of loaders whose data are in memory; ignores other loaders.
 
-    With ``is_pinned`` in page-locked memory, for asynchronous copies to the device.
+    ``is_pinned`` gathers into page-locked memory, for asynchronous copies to the device.
     """
 
     def __init__(self, move: MoveBatch = keep_batch, *, is_pinned: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from torch import Tensor
 
-from epochal.engine.device.move import batch_size
+from epochal.engine.device.move import batch_size, refill_mapping
 
 if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
@@ -81,7 +81,7 @@ def _take(value: Batch, part: RowSelection, rows: int, where: str) -> Batch:
         return value
     if isinstance(value, Mapping):
         taken = {key: _take(item, part, rows, f"{where}.{key}") for key, item in value.items()}
-        return taken if type(value) is dict else _refilled(value, taken)
+        return refill_mapping(value, taken)
     if isinstance(value, list | tuple):
         return _take_items(value, part, rows, where)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -106,12 +106,3 @@ def _take_rows(value: Batch, part: RowSelection, rows: int, where: str) -> Batch
     if isinstance(part, slice) or isinstance(value, Tensor | np.ndarray):
         return value[part]
     return type(value)(value[index] for index in part)
-
-
-def _refilled(mapping: Batch, taken: dict[str, Batch]) -> Batch:
-    try:
-        changed = copy.copy(mapping)
-        changed.update(taken)
-    except (AttributeError, TypeError):
-        return taken
-    return changed

@@ -24,7 +24,7 @@ LIMIT_REASONS = {"ep": "max_epochs", "st": "max_steps", "sa": "max_samples", "s"
 """Why a run or a stage of a certain length ends, by unit."""
 
 TARGET, PLATEAU = "target", "plateau"
-"""Reasons of a stage that a metric ended."""
+"""Reasons of a stage or run that a metric ended."""
 
 
 @final

@@ -36,7 +36,7 @@ def enable_recompute(run: EngineRun) -> None:
 
 
 def find_modules_to_recompute(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
-    """The outermost modules whose names match the patterns, by name; each must match one."""
+    """The outermost modules whose names match the patterns, by name; each pattern must match."""
     known = {name: module for name, module in model.named_modules() if name and _computes(module)}
     found: dict[str, nn.Module] = {}
     for pattern in patterns:

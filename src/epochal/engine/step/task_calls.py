@@ -36,7 +36,7 @@ _EXTRA = ("out", "batch", "losses", "model", "run")
 
 @final
 class TaskCalls:
-    """The methods of a run's task, looked up once and bound to their arguments."""
+    """The methods of a run's task, looked up once; another task or model needs new calls."""
 
     def __init__(self, run: EngineRun) -> None:
         self._run = run

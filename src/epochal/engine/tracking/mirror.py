@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from queue import SimpleQueue
@@ -248,15 +247,9 @@ def thin_entries(entries: list[Entry], every: Every) -> Iterator[Entry]:
         yield entry
 
 
-@contextmanager
-def fork_safe_import() -> Iterator[None]:
-    """Block forks while a thread imports a package: a child would inherit a held import lock."""
-    with _fork_lock():
-        yield
-
-
 @cache
-def _fork_lock() -> AbstractContextManager[object]:
+def fork_safe_import() -> AbstractContextManager[object]:
+    """Block forks while a thread imports a package: a child would inherit a held import lock."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):  # absent where fork is
         os.register_at_fork(
