@@ -31,7 +31,7 @@ LOSS_SCALE = "loss_scale"
 
 def request_variables(run: EngineRun) -> Callable[[], dict[str, float]]:
     """Read all variables and learning rates asynchronously; returns a function for their values."""
-    known: dict[str, float] = dict(run.learning_rates)
+    known: dict[str, float] = run.used_learning_rates
     copies: dict[str, AsyncCopy] = {}
     for name, value in _call_variables(run).items():
         if isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "cpu":
