@@ -10,8 +10,7 @@ from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.interfaces.options import Options
 from epochal.engine.interfaces.stage import Stage
 from epochal.engine.resume import set_resume_position
-from epochal.engine.run.engine_run import EngineRun, RunMethods, read_meta
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import EngineRun, Environment, RunMethods, read_meta
 from epochal.engine.stages.change_optimizer import change_optim
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.build_step import BatchFunctions, unprepared_step

@@ -19,7 +19,7 @@ from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
-from epochal.engine.optim.parameter_count import has_uninitialized
+from epochal.engine.optim.parameters import has_uninitialized
 from epochal.engine.process.signals import (
     PREEMPTED,
     EvaluationInterrupted,

@@ -14,12 +14,12 @@ import torch
 from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
-from epochal.engine.device.device_memory import keep_freed_memory
-from epochal.engine.device.out_of_memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
-from epochal.engine.device.out_of_memory import (
+from epochal.engine.device.memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
+from epochal.engine.device.memory import (
     explain_out_of_memory,
     is_disk_full,
     is_out_of_memory,
+    keep_freed_memory,
 )
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules

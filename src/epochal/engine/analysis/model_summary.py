@@ -14,12 +14,18 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from epochal.engine.analysis.flops import Flops, count_flops
-from epochal.engine.analysis.layers import Layer, find_layers, format_amount, layer_lines
+from epochal.engine.analysis.layers import (
+    Flops,
+    Layer,
+    count_flops,
+    find_layers,
+    format_amount,
+    layer_lines,
+)
 from epochal.engine.analysis.sample import copy_batch, first_of_columns, first_sample
 from epochal.engine.device.move import choose_mover
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.optim.parameter_count import has_uninitialized
+from epochal.engine.optim.parameters import has_uninitialized
 from epochal.engine.snapshot.snapshot import keeping_training_modes, working_on_split
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import TaskError

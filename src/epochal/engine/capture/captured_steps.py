@@ -11,12 +11,12 @@ from weakref import WeakMethod
 import torch
 
 from epochal.engine.capture.batch_layout import (
+    CaptureCandidates,
     UnknownLayoutError,
     copy_batch,
     flatten_tensors,
     list_tensors,
 )
-from epochal.engine.capture.candidates import CaptureCandidates
 from epochal.engine.capture.capture_trial import (
     CaptureRefusedError,
     CaptureTrial,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from epochal.engine.capture.candidates import CaptureCandidate
+    from epochal.engine.capture.batch_layout import CaptureCandidate
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.step.build_step import TakeStep, Update

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochal.engine.device.move import BatchMover, MoveBatch, batch_size, keep_batch
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.in_memory import InMemoryLoaders
-from epochal.engine.feed.indexed_loader import IndexedLoaders
-from epochal.engine.feed.iterable_loader import (
+from epochal.engine.feed.loaders import (
+    IndexedLoaders,
     IterableLoaders,
     StatefulBatches,
     find_stateful_owner,

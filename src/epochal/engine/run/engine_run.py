@@ -1,10 +1,10 @@
-"""One run in progress, with all that the engine needs."""
+"""One run in progress, with all that the engine needs, and what surrounds it."""
 
 from __future__ import annotations
 
 import platform
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import torch
@@ -26,6 +26,7 @@ from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
 from epochal.engine.run.plan import Plan
 from epochal.engine.run.stage_progress import StageProgress, TrainingLimits
 from epochal.errors import TaskError, suggest
+from epochal.records.folder.writer import NullWriter, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,13 +39,55 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.options import OptimOptions, Options
     from epochal.engine.interfaces.outcome import Outcome
+    from epochal.engine.interfaces.run import ResumePoint
     from epochal.engine.interfaces.stage import OptimChange, Stage
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.loss.loss import Loss
-    from epochal.engine.run.environment import Environment
+    from epochal.engine.measure.clock import PhaseTimer
 
     TrainBatch = Callable[[Batch], Outcome]
     FinishBatch = Callable[[Outcome], None]
+
+
+def ignore_stall(message: str, step: int) -> None:
+    """Do nothing when the run hangs."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Config, device, folders and writer of a run."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The expanded config as plain values."""
+
+    tag: str = ""
+    seed: int = 0
+    device: str | torch.device = "cpu"
+    dtype: str | torch.dtype | None = None
+    """``float32`` or ``float64`` for the model and the floats of batches; None changes none."""
+
+    writer: Writer = field(default_factory=NullWriter)
+    dir: Path | None = None
+    checkpoint_dir: Path | None = None
+    registry: Any = None
+    """Finds components by name; None for a run that no config describes."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Facts in every checkpoint: id, attempt, digests of config, code and data."""
+
+    resume: ResumePoint | None = None
+    """The checkpoint to resume from; None for a new run."""
+
+    times: PhaseTimer | None = None
+    """The time spent before the run was built, if it was measured."""
+
+    on_stall: Callable[[str, int], None] = ignore_stall
+    """Called with a message and the step when the run hangs; must return at once."""
+
+    is_debug: bool = False
+    """Whether to look for the cause of errors, even if that makes steps slow."""
+
 
 PartT = TypeVar("PartT")
 

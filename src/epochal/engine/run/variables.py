@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from epochal.engine.measure.device_sums import AsyncCopy
+from epochal.engine.measure.sums import AsyncCopy
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:

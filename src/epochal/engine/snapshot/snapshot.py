@@ -21,7 +21,7 @@ from epochal.engine.device.seeding import (
     seeded,
     set_generator_state,
 )
-from epochal.engine.feed.iterable_loader import find_stateful_owner
+from epochal.engine.feed.loaders import find_stateful_owner
 from epochal.engine.snapshot.run_objects import (
     MAX_ARRAY_BYTES,
     find_state_tensors,

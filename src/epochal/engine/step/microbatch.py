@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import torch
 from torch import nn
 
-from epochal.engine.device.device_memory import find_empty_cache
+from epochal.engine.device.memory import find_empty_cache
 from epochal.engine.device.move import batch_size
 from epochal.engine.feed.split_batch import UnsplittableError, split_batches
 from epochal.engine.snapshot.run_objects import find_state_tensors

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.engine.interfaces.every import Every
-from epochal.engine.measure.device_sums import AsyncCopy
+from epochal.engine.measure.sums import AsyncCopy
 from epochal.engine.run.engine_run import BadStep
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from epochal.engine.feed.split_batch import get_batch_index
 from epochal.engine.optim.multi_optimizer import Optimizers
-from epochal.engine.optim.parameter_count import require_parameters
+from epochal.engine.optim.parameters import require_parameters
 from epochal.engine.optim.rate import FixedRate, Rate
 from epochal.engine.step.nonfinite_guard import (
     NonfiniteGuard,

@@ -31,7 +31,7 @@ from epochal.engine.optim.param_groups import (
     find_rule_problems,
     group_parameters,
 )
-from epochal.engine.optim.parameter_selector import ParameterSelector
+from epochal.engine.optim.parameters import ParameterSelector
 from epochal.engine.optim.rate import read_rate
 from epochal.errors import ConfigError, Place, Problem
 from epochal.experiment.config.inputs import OPTIMIZER_HINT
