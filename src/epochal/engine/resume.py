@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import BadStep, EngineRun
     from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
+logger = logging.getLogger(__name__)
+
+MAX_ROLLBACKS = 3
+"""Rollbacks of one run; after them it ends as diverged."""
+
 
 def set_resume_position(run: EngineRun) -> None:
     """Set step and epoch of a run that will resume, before anything is restored."""
@@ -59,12 +64,6 @@ def resume_from(run: EngineRun, point: ResumePoint) -> None:
     is_limit = stop.get("reason") in LIMIT_REASONS.values()
     if stop.get("reason") and not (is_external or is_limit or point.has_ended):
         run.stop(stop["reason"], status=stop["status"])
-
-
-logger = logging.getLogger(__name__)
-
-MAX_ROLLBACKS = 3
-"""Rollbacks of one run; after them it ends as diverged."""
 
 
 def roll_back(

@@ -30,6 +30,8 @@ _ATTENTIONS = (
     "fused_attention_overrideable",
 )
 _OF_TORCH = ("aten.", "prim.", "prims.")
+_MAX_NAME = 32
+_FIGURES = ("parameters", "trained", "tied", "flops", "calls")  # of a layer, which can be summed
 
 
 @final
@@ -156,10 +158,6 @@ def _unfused(model: nn.Module) -> Iterator[None]:
             torch._C._set_cudnn_enabled(False)
             torch._C._set_mkldnn_enabled(False)
         yield
-
-
-_MAX_NAME = 32
-_FIGURES = ("parameters", "trained", "tied", "flops", "calls")  # of a layer, which can be summed
 
 
 @final

@@ -46,6 +46,10 @@ logger = logging.getLogger(__name__)
 
 _ROWS = 20
 _PASSES_PER_STEP = 3
+_MAX_RUNS = 30  # of a call whose latency is measured
+_MIN_RUNS = 2
+_WARMUP_RUNS = 3
+_MAX_SECONDS = 1.0
 
 
 @final
@@ -276,12 +280,6 @@ def _layer_to_json(layer: Layer) -> dict[str, Any]:
     """A layer as plain values, without its children."""
     names = ("name", "kind", "parameters", "trained", "tied", "flops", "calls")
     return {name: getattr(layer, name) for name in names}
-
-
-_MAX_RUNS = 30
-_MIN_RUNS = 2
-_WARMUP_RUNS = 3
-_MAX_SECONDS = 1.0
 
 
 @final

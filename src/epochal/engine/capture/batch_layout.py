@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _CONSTANTS = (type(None), bool, int, float, str, bytes)
+_MAX_COUNTED_SHAPES = 1000
 
 
 class UnknownLayoutError(Exception):
@@ -124,9 +125,6 @@ def _with_parts(value: Batch, parts: dict[Any, Batch]) -> Batch:
     for name, item in parts.items():
         object.__setattr__(changed, name, item)
     return changed
-
-
-_MAX_COUNTED_SHAPES = 1000
 
 
 @final

@@ -24,11 +24,21 @@ if TYPE_CHECKING:
 
     Compute = Callable[[Batch], tuple[Batch, Any, Any, Any]]
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_BACKEND = "inductor"
 _MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "max-autotune": {"max_autotune": True, "coordinate_descent_tuning": True},
 }
+
+MIN_SECONDS_TO_COMPILE = 600.0
+"""Compile if the remaining captured steps will take longer than this."""
+
+_WARMUP_STEPS = 20
+_TIMED_STEPS = 50
+_FEWEST_STEPS = 5
+_TRIES = 20
 
 
 @final
@@ -133,17 +143,6 @@ def _compile(
         fullgraph=engine.compile_fullgraph,
         options=options or None,
     )
-
-
-logger = logging.getLogger(__name__)
-
-MIN_SECONDS_TO_COMPILE = 600.0
-"""Compile if the remaining captured steps will take longer than this."""
-
-_WARMUP_STEPS = 20
-_TIMED_STEPS = 50
-_FEWEST_STEPS = 5
-_TRIES = 20
 
 
 @final

@@ -19,6 +19,7 @@ OUT_OF_MEMORY_EXIT_CODE = 71
 _BATCH_VARIABLES = ("microbatches", "batch")
 _MAX_SHAPES = 6
 _NOTE = "what to change: "
+_LARGE = 31 * 2**20  # bytes; above 32 MiB glibc learns nothing from a block
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -114,9 +115,6 @@ def _advise(run: Run, split: str) -> Iterator[str]:
         yield "a smaller batch size for this split"
     if run.device.type != "cuda":
         yield "fewer loader workers"
-
-
-_LARGE = 31 * 2**20  # bytes; above 32 MiB glibc learns nothing from a block
 
 
 def keep_freed_memory() -> None:

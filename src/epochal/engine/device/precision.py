@@ -16,6 +16,8 @@ from epochal.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+logger = logging.getLogger(__name__)
+
 Autocast = Callable[[], AbstractContextManager[Any]]  # torch.autocast gives itself
 
 _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -84,9 +86,6 @@ def allowing_tf32(name: str) -> Iterator[None]:
 def _refuse(name: str, dtype: torch.dtype | None, hint: str) -> None:
     what = f"{name!r} contradicts model.dtype {str(dtype).removeprefix('torch.')!r}"
     raise ConfigError(Problem("engine.precision", what, hint=hint))
-
-
-logger = logging.getLogger(__name__)
 
 
 def sync_batchnorm(model: nn.Module) -> nn.Module:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Methods for one split come before methods for all splits.
 _NAMES = sorted((*EVENTS, *ALIASES), key=lambda name: ":" not in ALIASES.get(name, ""))
+_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+SPLIT_EVENTS = frozenset(event for event, names in EVENTS.items() if "split" in names)
 
 
 @final
@@ -193,9 +195,6 @@ def _refuse_unused_period(listeners: list[Listener], every: Every, owner: str) -
     )
 
 
-_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-
-
 def find_used_attributes(*kinds: type) -> set[str]:
     """All attributes that are read in these classes and in their modules."""
     names: set[str] = set()
@@ -228,9 +227,6 @@ def _attributes(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _attributes(constant)
-
-
-SPLIT_EVENTS = frozenset(event for event, names in EVENTS.items() if "split" in names)
 
 
 @final

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
+_DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
 class _ResumePosition(NamedTuple):
@@ -384,9 +385,6 @@ def _why_empty(loader: Loader) -> str:
     if isinstance(loader, Iterator):
         return "an iterator can be read only once; give an object that starts again each epoch"
     return "check the dataset's length and the filters in front of it"
-
-
-_DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
 @contextmanager

@@ -21,6 +21,11 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 Function = Callable[..., Any]
 Route = tuple[bool, tuple[str, ...]]  # whether it starts at the output, and the path from there
+_MAPPINGS = (dict, Mapping)  # the usual type first: isinstance of an abstract class is slower
+Value = Any  # outputs and batches are any user objects
+
+TOTAL_LOSS = "loss"
+"""The name of the weighted sum; a term may have it only if it is the only term."""
 
 
 def read_parameters(function: Function) -> tuple[list[str], list[str | None]]:
@@ -82,10 +87,6 @@ def example_route(argument: str, sources: Mapping[str, object]) -> str:
     return ".".join((first, *(names[-1:] if first == "batch" else names[:1])))
 
 
-_MAPPINGS = (dict, Mapping)  # the usual type first: isinstance of an abstract class is slower
-Value = Any  # outputs and batches are any user objects
-
-
 def find_by_path(source: Value, names: Sequence[str]) -> Value:
     """The value at a path of keys, attributes and positions; None if there is none."""
     value = source
@@ -120,10 +121,6 @@ def find_missing_name(source: Value, names: Sequence[str]) -> tuple[str, list[st
             return name, known_names(value)
         value = found
     return "", []
-
-
-TOTAL_LOSS = "loss"
-"""The name of the weighted sum; a term may have it only if it is the only term."""
 
 
 @final

@@ -25,6 +25,8 @@ HostAdditions = list[tuple[str, float, float]]  # additions of a step on the hos
 MAX_KEPT_VALUES = 256
 """Values of one name that the host keeps before it adds them up."""
 
+_CHUNK = 32  # elements of one vector
+
 
 class Sums(ABC):
     """The sums of all values since the last ``take``."""
@@ -251,9 +253,6 @@ def _join(numbers: list[Tensor]) -> Tensor:
     if any(one.dtype != numbers[0].dtype or one.dim() for one in numbers):
         numbers = [one.reshape(()).double() for one in numbers]
     return torch.stack(numbers).double()
-
-
-_CHUNK = 32  # elements of one vector
 
 
 @final

@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 
     ParamGroup = dict[str, Any]  # torch's own: options by name
 
+logger = logging.getLogger(__name__)
+
 _WILD, _DOTS = re.compile(r"[*?!\[\]]"), re.compile(r"\.+")
 
 _RATES = frozenset({"lr", "lr_mult"})
 
 REST_GROUP = "rest"
 """The group of the parameters that no rule matches."""
+
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 @final
@@ -215,11 +219,6 @@ def _free_name(name: str, groups: Iterable[ParamGroup]) -> str:
     taken = {group["name"] for group in groups}
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(one for one in itertools.chain([name], numbered) if one not in taken)
-
-
-logger = logging.getLogger(__name__)
-
-_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 def find_no_decay(model: nn.Module, selector: ParameterSelector) -> set[str]:

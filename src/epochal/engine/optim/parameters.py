@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+logger = logging.getLogger(__name__)
+
 
 _MAX_NAMED = 8
 
@@ -95,9 +97,6 @@ def _is_class(kind: type, wanted: str) -> bool:
     # if an object of the class exists.
     meant = getattr(sys.modules.get(module), name, None)
     return isinstance(meant, type) and issubclass(kind, meant)
-
-
-logger = logging.getLogger(__name__)
 
 
 @final

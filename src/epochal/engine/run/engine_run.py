@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     TrainBatch = Callable[[Batch], Outcome]
     FinishBatch = Callable[[Outcome], None]
 
+PartT = TypeVar("PartT")
+
 
 def ignore_stall(message: str, step: int) -> None:
     """Do nothing when the run hangs."""
@@ -87,9 +89,6 @@ class Environment:
 
     is_debug: bool = False
     """Whether to look for the cause of errors, even if that makes steps slow."""
-
-
-PartT = TypeVar("PartT")
 
 
 class MakeOptimizer(Protocol):

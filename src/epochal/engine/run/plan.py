@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 END_PRIORITY = 20_000
 """Priority of calls that end the run: after everything else at a position."""
 
+EVAL_PRIORITY = 10_000
+_EACH_STEP = Every(1, "st")
+_WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
+_BETWEEN_EPOCHS = frozenset({"ep"})
+Key = tuple[str, int, Every, bool]
+
 
 @final
 @dataclass(slots=True)
@@ -134,16 +140,6 @@ class Alarm:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-EVAL_PRIORITY = 10_000
-
-_EACH_STEP = Every(1, "st")
-_WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
-_BETWEEN_EPOCHS = frozenset({"ep"})
-
-
-Key = tuple[str, int, Every, bool]
 
 
 @final

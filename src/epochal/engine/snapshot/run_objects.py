@@ -35,6 +35,7 @@ RUN_OWNED_SUFFIXES = ("_loader", "meta")
 """Of attributes of a task that the run itself reads and changes."""
 
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
+_SMALL = 1 << 20  # bytes; larger tensors of a task on the host are its data
 
 
 def read_own_attributes(owner: object) -> dict[str, Any]:
@@ -162,9 +163,6 @@ class ValueFingerprinter:
     def _fingerprint_tensor(self, value: Tensor) -> Hashable:
         is_constant = value.dim() == 0 and value.device.type == "cpu" != self._device.type
         return (Tensor, repr(value.item())) if is_constant else Tensor  # a repr equals itself
-
-
-_SMALL = 1 << 20  # bytes; larger tensors of a task on the host are its data
 
 
 def find_state_tensors(run: EngineRun) -> dict[str, Tensor]:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.stage import Stage
     from epochal.engine.run.engine_run import EngineRun
 
+logger = logging.getLogger(__name__)
+
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,9 +159,6 @@ def plan_training_end(run: EngineRun) -> None:
     if max_time is not None:
         end = Every(max_time.amount, max_time.unit)
         run.plan.add_once("stop: max_time", end, lambda run: run.stop("max_time"))
-
-
-logger = logging.getLogger(__name__)
 
 
 @final

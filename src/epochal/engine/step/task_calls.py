@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     _Computed = tuple[Batch, Output, Any, Any]  # the last two are unchecked values of the task
     Compute = Callable[[Batch], _Computed]
 
+_EXTRA = ("out", "batch", "losses", "model", "run")
+# The usual types first: isinstance of an abstract class is several times slower.
+_MAPPINGS = (dict, Mapping)
+_NUMBERS = (int, float, numbers.Real)
+Fail = Callable[[str, str], NoReturn]  # takes what is wrong and a hint
+
 
 class _Compute(Protocol):
     def __call__(self, batch: Batch, *, is_training: bool = True) -> _Computed: ...
-
-
-_EXTRA = ("out", "batch", "losses", "model", "run")
 
 
 @final
@@ -221,13 +224,6 @@ def _fail(run: EngineRun, method: str, what: str, hint: str) -> NoReturn:
 
 def _return_output(out: Output, batch: Batch) -> Output:
     return out
-
-
-# The usual types first: isinstance of an abstract class is several times slower.
-_MAPPINGS = (dict, Mapping)
-_NUMBERS = (int, float, numbers.Real)
-
-Fail = Callable[[str, str], NoReturn]  # takes what is wrong and a hint
 
 
 def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
