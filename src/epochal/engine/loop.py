@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from epochal.engine.evaluate import join_metrics, update_monitor
 from epochal.engine.process.signals import PREEMPTED
-from epochal.engine.resume import is_inside_epoch, resume_from, roll_back
+from epochal.engine.resume import is_inside_epoch, resume_from
+from epochal.engine.rollback import roll_back
 from epochal.engine.stages.transition import end_stage, restore_stage_optimizer, start_next_stage
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.updater import Updater

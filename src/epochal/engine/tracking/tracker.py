@@ -18,7 +18,7 @@ from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.tracking.mirror import Mirror, has_step_means
 from epochal.records.folder.media import save_media as save
-from epochal.records.folder.record import read_folder
+from epochal.records.folder.reader import read_folder
 from epochal.records.secrets import redact, redact_tree
 
 if TYPE_CHECKING:
