@@ -17,7 +17,7 @@ from epochal.engine import Hook
 from epochal.engine.feed.feed import Feed
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.run.stage_progress import TrainingLimits
-from epochal.engine.stages.training_length import (
+from epochal.engine.stages.transition import (
     EpochSize,
     TrainingPosition,
     find_limits,
