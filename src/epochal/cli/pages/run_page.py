@@ -18,6 +18,7 @@ from epochal.records.folder.provenance import format_origin
 from epochal.records.folder.record import (
     desc_of,
     find_monitor,
+    find_unnamed_class,
     read_time_spent,
     seconds_of,
     step_of,
@@ -107,6 +108,10 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
     if isinstance(given := run.get("given"), list) and given:
         yield f"  given    {', '.join(map(str, given))} (passed in Python, not in the config)"
+    if isinstance(own := run.get("experiment"), dict):
+        steps = own.get("steps")
+        steps = ", ".join(map(str, steps)) if isinstance(steps, list) else ""
+        yield f"  class    {own.get('class')}" + (f" (overrides {steps})" if steps else "")
     if run.get("command"):
         yield f"  command  {run['command']}"
 
@@ -126,7 +131,7 @@ def _describe_next(record: RunRecord) -> Iterator[str]:
     """The next command for a run that did not finish."""
     summary, name = record.summary, name_run(record.path)
     if summary.status in _UNFINISHED and any((record.path / "checkpoints").glob("*")):
-        if record.run.get("given"):
+        if record.run.get("given") or find_unnamed_class(record) is not None:
             yield f"  next     run its script with choices={{'resume': {str(record.path)!r}}}"
         else:
             yield f"  next     `{epochal_command()} resume {name}` continues it"

@@ -14,6 +14,7 @@ from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, read_run
 from epochal.records.code.restore import FRAMEWORK_DIR, RestoreResult, restore_code
 from epochal.records.folder.machine import package_versions
+from epochal.records.folder.record import find_unnamed_class
 from epochal.records.secrets import REDACTED
 from epochal.registry.project import find_project
 from epochal.text.command import absolute_command
@@ -95,6 +96,8 @@ def _warnings(record: RunRecord) -> Iterator[str]:
     if isinstance(given, list) and given:
         parts = ", ".join(map(str, given))
         yield f"  {parts} were passed in Python; start its script: {record.run.get('command')}"
+    elif (own := find_unnamed_class(record)) is not None:
+        yield f"  {own}, builds its parts; start its script: {record.run.get('command')}"
     if any(one.overrides for one in record.attempts):
         yield "  it was resumed with another config; this is the config it started with"
 
