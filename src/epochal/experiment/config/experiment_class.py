@@ -94,7 +94,7 @@ def describe_class(kind: type, base: type, *, is_named: bool) -> ExperimentClass
         return None
     file = _source_file(kind)
     found = ExperimentClass(
-        name=kind.__qualname__,
+        name=kind.__name__,
         file=file,
         line=_line_of(kind),
         module=kind.__module__,
