@@ -30,6 +30,7 @@ from epochal.engine.feed.seeded_dataset import (
     WorkerInit,
     identity_collate,
 )
+from epochal.engine.feed.worker_data import refuse_captured_run
 from epochal.engine.process.signals import protect_workers_from_signals
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class IndexedLoader:
         self._needs_traits = self._reader.may_draw
         self._plan = _PassSampler()
         self._loader: DataLoader[Any] | None = None
+        refuse_captured_run(loader)
         if loader.num_workers or loader.pin_memory:
             self._loader = _build_loader(loader, self._reader, self._plan)
 

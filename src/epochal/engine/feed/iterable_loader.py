@@ -17,6 +17,7 @@ from epochal.engine.feed.sampling_order import (
     is_standard_dataloader,
     iterate_seeded,
 )
+from epochal.engine.feed.worker_data import find_repeated_samples, refuse_captured_run
 from epochal.engine.process.signals import protect_workers_from_signals
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class IterableLoaders:
     def __init__(self) -> None:
         self._generators = HostGenerators()
         self._has_warned = False
+        self._has_warned_of_workers = False
 
     def open(
         self, loader: Loader, one_pass: DataPass, state: dict[str, Any] | None = None
@@ -49,6 +51,7 @@ class IterableLoaders:
         start = one_pass.start
         if isinstance(loader, list | tuple) and type(loader) in (list, tuple):
             return islice(loader, start, None)
+        self._check_workers(loader)
         protect_workers_from_signals(loader)
         owner = find_stateful_owner(loader)
         if owner is None:
@@ -62,6 +65,12 @@ class IterableLoaders:
         first = state.get("position", start)
         source = iter(()) if state["is_over"] else self._read(loader, one_pass, first)
         return StatefulBatches(owner, source)
+
+    def _check_workers(self, loader: Loader) -> None:
+        refuse_captured_run(loader)
+        if not self._has_warned_of_workers and (repeated := find_repeated_samples(loader)):
+            self._has_warned_of_workers = True
+            _logger.warning("data: %s", repeated)
 
     def _warn_of_skipped(self, loader: Loader, start: int) -> None:
         if start and not self._has_warned:
