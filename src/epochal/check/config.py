@@ -32,7 +32,7 @@ from epochal.check.values.checker import (
     meant_section,
     section_hint,
 )
-from epochal.config.node import Node, from_plain
+from epochal.config.node import TASK_OPENING, Node, from_plain
 from epochal.errors import COMMAND_LINE, Place, nearest
 from epochal.registry.project import find_project
 from epochal.registry.registry import Registry
@@ -259,6 +259,7 @@ def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> N
                 )
     task = checker.find_definition("task") if "task" not in given else None
     if task is not None:
+        _check_task_values(checker, root, task)
         _check_task(checker, root, task, has_loss="loss" in {*root.mapping, *given})
     task = None if checker.is_broken("task") else task
     check_monitor(checker, root, None if {"metrics", "loss"} & {*given} else task)
@@ -284,6 +285,16 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
             checker.report("task.type", what, place, hint)
+
+
+def _check_task_values(checker: ConfigChecker, root: Node, task: Definition) -> None:
+    """Report each ``${task:NAME}`` that the task's class does not have."""
+    for key, node in root.iter_leaves():
+        if node.is_deferred:
+            name = str(node.value).removeprefix(TASK_OPENING).rstrip("}").partition(".")[0]
+            if has_method(task, name, checker.finder) is False:
+                hint = f"set self.{name} in class {task.node.name}"
+                checker.report(key, f"{task.dotted} has no attribute {name!r}", node.place, hint)
 
 
 def _check_imports(checker: ConfigChecker, written: Mapping[str, Node]) -> None:

@@ -27,6 +27,7 @@ from epochal.experiment.build.build_parts import (
 from epochal.experiment.build.build_stages import build_stages, rebuild_optimizer
 from epochal.experiment.build.device import describe_device
 from epochal.experiment.build.optimizer import read_optim_options
+from epochal.experiment.build.task_values import resolve_task_values
 from epochal.experiment.record.open_record import to_recordable
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
@@ -92,6 +93,8 @@ def build_run(
     assembly = replace(assembly, task=task)
     step("data", steps.build_data, task)
     step("folds", set_fold_loaders, task)
+    assembly, from_task = resolve_task_values(assembly, task)
+    record.add_task_values(from_task)
     model = step("model", steps.build_model)
     model = step("model", steps.place_model, model)
     runner: Runner = _build_section(assembly, "runner")
