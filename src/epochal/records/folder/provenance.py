@@ -102,8 +102,10 @@ def apply_attempt_overrides(
 
 def apply_task_values(provenance: Mapping[str, object], values: object) -> Mapping[str, object]:
     """The provenance with the values that ``${task:NAME}`` had, by key."""
+    if not isinstance(values, Mapping):  # most runs have none
+        return provenance
     found = dict(provenance)
-    for key, value in values.items() if isinstance(values, Mapping) else ():
+    for key, value in values.items():
         origins = found.get(key)
         if isinstance(origins, list) and origins and isinstance(origins[0], Mapping):
             found[key] = [{**origins[0], "value": value}, *origins[1:]]

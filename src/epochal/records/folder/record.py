@@ -7,8 +7,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 
-from typing_extensions import override
-
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
 from epochal.records.folder.folder import FOLDS_DIR, RunFolder
@@ -342,39 +340,6 @@ def describe_error(result: Mapping[str, Any]) -> str:
     """The type and first line of the error in a result; empty without one."""
     kind, message = result.get("exception_type"), str(result.get("message") or "")
     return f"{kind}: {message}".partition("\n")[0].removesuffix(": ") if kind else ""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class UnnamedClass:
-    """The class of an experiment that no config can name, so only its script can use it again."""
-
-    name: str
-    script: str
-    """Its file; empty if it has none."""
-
-    steps: tuple[str, ...]
-    """The methods of ``Experiment`` that it overrides."""
-
-    why: str
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.name}, which overrides {', '.join(self.steps) or 'nothing'}"
-
-
-def find_unnamed_class(record: RunRecord) -> UnnamedClass | None:
-    """The class of a run's experiment, if the run's config does not name it."""
-    facts = record.run.get("experiment")
-    if not isinstance(facts, dict) or not facts.get("obstacle"):
-        return None
-    steps = facts.get("steps")
-    return UnnamedClass(
-        str(facts.get("class")),
-        str(facts.get("file") or ""),
-        tuple(map(str, steps)) if isinstance(steps, list) else (),
-        str(facts["obstacle"]),
-    )
 
 
 _SUFFIXES = {".yaml", ".toml", ".json"}

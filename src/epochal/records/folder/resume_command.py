@@ -1,0 +1,28 @@
+"""How a run can be resumed, if it can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal import durable
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.folder.experiment_facts import find_unnamed_class
+from epochal.text.command import name_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
+    """What to type to resume the run in a folder; empty if it has no checkpoint.
+
+    Args:
+        folder: The folder of the run.
+        epochal: How to call the command line.
+    """
+    if not any(find_checkpoints(one / "checkpoints") for one in (folder, *folder.glob("folds/*"))):
+        return ""
+    facts = durable.find_object(folder / "run.json")
+    if facts.get("given") or find_unnamed_class(facts):  # its config has not every part
+        return f"run the script again, with choices={{'resume': {str(folder)!r}}}"
+    return f"{epochal} resume {name_run(folder)}"
