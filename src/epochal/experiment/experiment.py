@@ -178,7 +178,7 @@ def load_experiment(
         kind = registry.load(factory)
     except EpochalError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may read its own command line
         what = f"{factory.dotted} cannot be imported: {type(error).__name__}: {error}"
         raise ConfigError(Problem("experiment", what, node.place)) from error
     if not (isinstance(kind, type) and issubclass(kind, Experiment)):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import symtable
 import sys
 from dataclasses import dataclass, replace
+from importlib.util import decode_source
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -16,6 +18,8 @@ from epochal.errors import ConfigError, Place
 from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from epochal.config import Config
     from epochal.registry import Registry
 
@@ -119,9 +123,7 @@ def _find_obstacle(kind: type, base: type, found: ExperimentClass) -> str:
         return f"it overrides {', '.join(own)}"
     if kind.__init__ is not base.__init__:  # type: ignore[misc]  # compared, not called
         return "it has its own __init__, whose arguments no config has"
-    if found.module == _SCRIPT and not _is_guarded(found.file):
-        return f'importing {found.file.name} would run it: it lacks `if __name__ == "__main__":`'
-    return ""
+    return _find_script_obstacle(found.file) if found.module == _SCRIPT else ""
 
 
 def _source_file(kind: type) -> Path | None:
@@ -147,16 +149,44 @@ def _module_name(file: Path, folder: Path) -> str:
     return ".".join(parts) if parts and all(part.isidentifier() for part in parts) else ""
 
 
-def _is_guarded(script: Path) -> bool:
-    """Whether a script has a part that runs only when it is started, not when it is imported."""
+def _find_script_obstacle(script: Path) -> str:
+    """Why a script that is imported may not give the same class as one that is started."""
     try:
-        tree = ast.parse(script.read_bytes())
+        source = decode_source(script.read_bytes())
+        tree = ast.parse(source)
     except (OSError, SyntaxError, ValueError):
-        return False
-    tests = [node.test for node in tree.body if isinstance(node, ast.If)]
-    return any(
+        return f"{script.name} cannot be read"
+    guarded = [node for node in tree.body if isinstance(node, ast.If) and _is_guard(node.test)]
+    if not guarded:
+        return f'importing {script.name} would run it: it lacks `if __name__ == "__main__":`'
+    changed = {
+        node.id
+        for block in guarded
+        for node in ast.walk(block)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    functions = list(_iter_functions(symtable.symtable(source, str(script), "exec")))
+    for symbol in (symbol for table in functions for symbol in table.get_symbols()):
+        if symbol.is_global() and symbol.is_assigned():
+            changed.add(symbol.get_name())
+    for table in functions:
+        for symbol in table.get_symbols():
+            if symbol.is_global() and symbol.is_referenced() and symbol.get_name() in changed:
+                where = f"{table.get_name()} reads {symbol.get_name()}"
+                return f"{where}, which is set only when {script.name} is started"
+    return ""
+
+
+def _is_guard(test: ast.expr) -> bool:
+    return (
         isinstance(test, ast.Compare)
         and getattr(test.left, "id", "") == "__name__"
         and any(getattr(one, "value", None) == _SCRIPT for one in test.comparators)
-        for test in tests
     )
+
+
+def _iter_functions(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    for child in table.get_children():
+        if child.get_type() == "function":
+            yield child
+        yield from _iter_functions(child)

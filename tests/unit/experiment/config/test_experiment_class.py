@@ -147,6 +147,26 @@ def test_a_script_without_a_guard_is_named_instead_of_another_model_being_traine
     assert read_run(folder).summary.epoch == 2
 
 
+def test_what_a_script_sets_only_when_it_is_started_keeps_its_class_from_being_imported(
+    tmp_path: Path,
+) -> None:
+    from epochal.experiment.config.experiment_class import _find_script_obstacle
+
+    guard = "if __name__ == '__main__':\n "
+    script = tmp_path / "train.py"
+    for text, why in {
+        f"class A:\n def build(self): return n\nn = 1\n{guard}n = 2": "build reads n",
+        f"def main():\n global n\n n = 2\ndef f(): return n\n{guard}main()": "f reads n",
+        "class A: pass": "it lacks `if __name__",
+        "class A(": "cannot be read",
+        f"class A:\n def build(self, args): return args\n{guard}args = 1": "",
+        f"width = 1\ndef f(): return width\n{guard}f()": "",
+    }.items():
+        script.write_text(text)
+        found = _find_script_obstacle(script)
+        assert (why in found) if why else not found, text
+
+
 def test_why_a_class_cannot_be_used_again_is_said(project: Path) -> None:
     choices: Any = {"fast": True, "device": "cpu", "raise_errors": True}
 
@@ -217,10 +237,12 @@ def test_a_config_can_name_the_class(project: Path, epochal: Command) -> None:
 
 def test_a_class_that_a_config_cannot_make_or_import_is_refused(project: Path) -> None:
     write(project / "shop" / "torn.py", "import missing_module\nclass Torn: pass\n")
+    write(project / "shop" / "leaving.py", "import sys\nsys.exit(2)\nclass Leaving: pass\n")
     config = load(project / "config.yaml").root.to_plain()
     for name, why in (
         ("shop.own.Needy", "shop.own.Needy cannot be made from a config alone: missing a required"),
         ("shop.torn.Torn", "cannot be imported: ModuleNotFoundError: No module named 'missing_mod"),
+        ("shop.leaving.Leaving", "cannot be imported: SystemExit: 2"),
         ("shop.parts.Net", "shop.parts.Net is no subclass of epochal.Experiment"),
     ):
         with pytest.raises(ConfigError, match=why):
