@@ -16,7 +16,7 @@ from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import format_origin
-from epochal.records.folder.record import (
+from epochal.records.folder.reader import (
     desc_of,
     find_monitor,
     read_time_spent,
