@@ -10,7 +10,7 @@ from epochal.errors import RecordError
 from epochal.records.metrics.points import is_epoch_mean, read_series_names
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
 from epochal.text.formatting import format_count, format_seconds, format_value
-from epochal.text.html_output import draw_svg, format_html_table, link_to_folder, to_html
+from epochal.text.html_output import draw_svg, format_html_table, link_to_run, to_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def _iter_rows(result: RunResult) -> Iterator[tuple[str, str]]:
         yield "length", ", ".join(counts)
     yield "time", format_seconds(result.seconds)
     if result.dir is not None:
-        yield "folder", link_to_folder(result.dir)
+        yield "folder", link_to_run(result.dir)
 
 
 def monitored_metric(config: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""Pieces of HTML for notebooks: tables, links to folders, and small charts as SVG."""
+"""Pieces of HTML for notebooks: tables, links to runs, and small charts as SVG."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def to_html(text: str) -> str:
     return escape(escape_control(text))
 
 
-def link_to_folder(path: Path, text: str = "") -> str:
-    """A link to a folder; relative below the working directory, which is that of a notebook."""
-    whole, here = path.absolute(), Path.cwd()
+def link_to_run(path: Path, text: str = "") -> str:
+    """A link to the folder of a run; relative below the working directory, as notebooks need it."""
+    whole, here = path.absolute() / "README.md", Path.cwd()  # JupyterLab opens files only
     is_near = whole.is_relative_to(here)
     target = quote(whole.relative_to(here).as_posix()) if is_near else whole.as_uri()
     return f'<a href="{target}" target="_blank">{to_html(text or str(path))}</a>'

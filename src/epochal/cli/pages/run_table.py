@@ -13,7 +13,7 @@ from epochal.records.folder.record import RunRecord, read_folder
 from epochal.records.index import Index
 from epochal.records.query.ask import Question, ask, columns_of, is_root, locate, names_in
 from epochal.records.query.result_table import default_columns, lay_out
-from epochal.text.html_output import format_html_table, link_to_folder, to_html
+from epochal.text.html_output import format_html_table, link_to_run, to_html
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -79,7 +79,7 @@ class RunTable(Sequence[RunRecord]):
             return f"<pre>{to_html(self._if_empty)}</pre>"
         cells = {name: [to_html(cell) for cell in column] for name, column in self._shown.items()}
         cells["run"] = [
-            link_to_folder(path, name)
+            link_to_run(path, name)
             for path, name in zip(self.paths, self._shown["run"], strict=True)
         ]
         rows = list(zip(*cells.values(), strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.hooks.console.progress_display import (
     DRAWS_PER_SECOND,
@@ -13,7 +13,7 @@ from epochal.hooks.console.progress_display import (
     format_rate,
 )
 from epochal.records.secrets import redact
-from epochal.text.html_output import link_to_folder, to_html
+from epochal.text.html_output import link_to_run, to_html
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,13 +26,6 @@ _BAR = "width:14em;vertical-align:middle"
 _DIM = "opacity:.65"
 
 
-class Output(Protocol):
-    """An output of a notebook cell; IPython's display handles are such."""
-
-    def update(self, obj: object, *, raw: bool) -> None:
-        """Replace its content."""
-
-
 @final
 class NotebookDisplay:
     """Bars for the epoch and an evaluation, and the latest results, in one output of a cell.
@@ -40,14 +33,14 @@ class NotebookDisplay:
     Steps do not update it: a thread reads the counters of the run and draws.
     """
 
-    def __init__(self, run: Run, progress: RunProgress, output: Output | None = None) -> None:
+    def __init__(self, run: Run, progress: RunProgress) -> None:
         self.numbers: dict[str, str] = {}
         """The latest losses, metrics and learning rate; replaced by the hook."""
 
         self._run = run
         self._title = redact(run.tag or "untitled run")
         self._progress = progress
-        self._output = output
+        self._output: Any = None  # a display handle of IPython, which has no types
         self._results: dict[str, str] = {}
         self._is_training = False
         self._has_ended = Event()
@@ -62,9 +55,8 @@ class NotebookDisplay:
 
     def show_result(self, split: str, numbers: Mapping[str, str], duration: str, best: str) -> None:
         """Replace the result of a split; ``best`` says what the best one was."""
-        self._results[split] = GAP.join(
-            [f"{split:<5}", *_pairs(numbers), _dim(duration), to_html(best)]
-        )
+        line = GAP.join([f"{split:<5}", *_pairs(numbers), _dim(duration), to_html(best)])
+        self._results = {**self._results, split: line}  # the thread may be reading the old ones
 
     def stop(self) -> None:
         """Draw the last state, which stays."""
@@ -90,7 +82,7 @@ class NotebookDisplay:
 
     def _head(self) -> Iterator[str]:
         run = self._run
-        folder = [] if run.dir is None else [link_to_folder(run.dir)]
+        folder = [] if run.dir is None else [link_to_run(run.dir)]
         facts = GAP.join([to_html(str(run.device)), *folder])
         yield f"<b>{to_html(self._title)}</b>{GAP}{_dim(facts)}"
 
