@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from epochal.errors import RecordError
-from epochal.records.metrics.points import is_epoch_mean, read_series_names
+from epochal.records.metrics.points import read_series_names
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
 from epochal.text.formatting import format_count, format_seconds, format_value
 from epochal.text.html_output import draw_svg, format_html_table, link_to_run, to_html
@@ -53,12 +53,12 @@ def _iter_rows(result: RunResult) -> Iterator[tuple[str, str]]:
         name = monitored_metric(result.config)
         best = f"<b>{format_value(result.best)}</b>{_format_spread(result, 'best')}"
         yield "best", f"{best} ({to_html(name)})" if name else best
-    shown = [name for name in result.metrics if not is_epoch_mean(name)]
-    for name in shown[:_MAX_METRICS]:
+    names = list(result.metrics)
+    for name in names[:_MAX_METRICS]:
         value = f"{format_value(result.metrics[name])}{_format_spread(result, name)}"
         yield to_html(name), value
-    if len(shown) > _MAX_METRICS:
-        yield "", f"and {len(shown) - _MAX_METRICS} more in <code>metrics</code>"
+    if len(names) > _MAX_METRICS:
+        yield "", f"and {len(names) - _MAX_METRICS} more in <code>metrics</code>"
     if result.steps:
         counts = format_count(result.epochs, "epoch"), format_count(result.steps, "step")
         yield "length", ", ".join(counts)

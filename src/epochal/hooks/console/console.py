@@ -225,7 +225,7 @@ def _describe_best(run: Run, metrics: dict[str, float], best: bool) -> str:
 
 
 def _format_lr(run: Run) -> str:
-    rate = next(iter(run.learning_rates.values()), None)
+    rate = next(iter(run.used_learning_rates.values()), None)
     return "" if rate is None else f"{rate:.1e}"
 
 
