@@ -40,7 +40,7 @@ def result_to_html(result: RunResult) -> str:
     """A table of status, best value, metrics, time and folder, and the curves beside it."""
     charts = "" if result.dir is None else "".join(_draw_charts(result, result.dir))
     return (
-        '<div style="display:flex;flex-wrap:wrap;gap:8px 32px;align-items:flex-start">'
+        '<div style="display:flex;flex-wrap:wrap;gap:8px 20px;align-items:flex-start">'
         f"{format_html_table(list(_iter_rows(result)))}<div>{charts}</div></div>"
     )
 

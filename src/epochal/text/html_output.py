@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Line = tuple[Sequence[float], Sequence[float]]
 
 _COLOURS = ("#3b82c4", "#e07b27", "#3a9d5d", "#a35bc2")  # readable on white and on black
-_WIDTH, _HEIGHT = 330, 150
+_WIDTH, _HEIGHT = 300, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 8, 26, 20
 _CELL = "text-align:left;vertical-align:top;padding:2px 12px 2px 0"
 _NO_WRAP = "white-space:nowrap"
