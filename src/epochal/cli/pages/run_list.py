@@ -257,7 +257,7 @@ def _fit(columns: dict[str, list[str]], kept: set[str], width: int | None) -> di
             break
         del chosen[name]
     if "best" in chosen and not _has_room(chosen, limit, _TINY_RESULT):
-        del chosen[_RESULT]
+        chosen.pop(_RESULT, None)
     return chosen
 
 

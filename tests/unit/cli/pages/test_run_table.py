@@ -49,6 +49,13 @@ def test_it_prints_like_the_command(root: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == f"{ep.runs('optim.lr > 7', root=root)!r}\n"
 
 
+def test_chosen_columns_stay_on_a_narrow_terminal(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("epochal.cli.pages.run_list.terminal_width", lambda: 12)
+    assert "best" in repr(ep.runs(root=root, columns="best"))
+
+
 def test_html_has_links_to_the_runs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     table = ep.runs(root=root)
