@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final, overload
 from typing_extensions import override
 
 from epochal.cli.pages.run_list import describe_no_runs, fit_columns, list_columns, list_runs
-from epochal.records.folder.record import RunRecord, read_folder
+from epochal.records.folder.reader import RunRecord, read_folder
 from epochal.records.index import Index
 from epochal.records.query.ask import Question, ask, columns_of, is_root, locate, names_in
 from epochal.records.query.result_table import default_columns, lay_out
