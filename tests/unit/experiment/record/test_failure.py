@@ -109,7 +109,7 @@ def test_error_of_a_loader_process_shows_no_second_traceback() -> None:
 
 def test_interrupted_run_shows_its_progress() -> None:
     result = RunResult(status="interrupted", reason="user_interrupt", steps=3, exit_code=130)
-    assert describe_failure(result) == ["stopped by Ctrl-C after 0 epochs, 3 steps, 0.0 s"]
+    assert describe_failure(result) == ["stopped by Ctrl-C after 3 steps, 0.0 s"]
 
 
 def test_interrupted_run_says_how_to_resume_if_it_can_be(shop: Path) -> None:
@@ -150,6 +150,15 @@ def test_failure_is_framed_on_standard_error(
         "│     word word word word word word word word word word    │",
         "╰──────────────────────────────────────────────────────────╯",
     ]
+
+
+def test_a_notebook_gets_the_frame_and_no_empty_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *_: pytest.fail("an output of its own"))
+    show_failure(result_of_error(TaskError("no loss")))
+    assert "run failed: TaskError" in capsys.readouterr().err
 
 
 def test_carets_stay_below_their_word_in_the_frame(
@@ -220,7 +229,7 @@ def test_mistakes_of_a_config_are_listed_as_check_lists_them(
 def test_a_preempted_run_says_when() -> None:
     result = RunResult(status="preempted", reason="preempted", steps=3, dir=Path("runs/a"))
     assert describe_failure(result) == [
-        "preempted after 0 epochs, 3 steps, 0.0 s",
+        "preempted after 3 steps, 0.0 s",
         "",
         "record: runs/a",
     ]
