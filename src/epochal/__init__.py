@@ -122,6 +122,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'epochal' has no attribute {name!r}")
+    from epochal.experiment.record.uncaught import show_uncaught_errors
+
+    show_uncaught_errors()
     home = import_module(_HOMES[name])
     value = home if name in _NAMESPACES else getattr(home, _SYNONYMS.get(name, name))
     globals()[name] = value

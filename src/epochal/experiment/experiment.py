@@ -106,29 +106,38 @@ class Experiment:
         """Every mistake of the config at once, and the config with all defaults."""
         return check_inputs(self.inputs, runner).report
 
-    def run(self, runner: str | None = None) -> RunResult:
+    def run(self, runner: str | None = None, *, raise_errors: bool | None = None) -> RunResult:
         """Check, build and run with the config's runner, or with another one.
 
-        The result says how the run ended, also when it failed; with the choice
-        ``raise_errors`` an error is raised instead.
+        A run that fails is recorded and described on standard error, then its error is raised.
+        With ``raise_errors=False``, here or as a choice, the result describes it instead.
         """
-        return run_experiment(self, self.inputs, runner)
+        __tracebackhide__ = True
+        return run_experiment(self, self.inputs, runner, raise_errors=raise_errors)
 
-    def fit(self, *, epochs: int | None = None) -> RunResult:
+    def fit(self, *, epochs: int | None = None, raise_errors: bool | None = None) -> RunResult:
         """Train, for ``epochs`` if given and for ``train.for`` otherwise.
 
-        A runner of the user's own replaces the training.
+        A runner of the user's own replaces the training; with ``test=True`` or ``--test`` the
+        test data is evaluated instead. Errors are raised as by ``run``.
         """
+        __tracebackhide__ = True
         inputs = self.inputs if epochs is None else self.inputs.with_choices({"epochs": epochs})
-        return run_experiment(self, inputs, None if _has_own_runner(inputs) else "train")
+        runner = None if inputs.is_test or _has_own_runner(inputs) else "train"
+        return run_experiment(self, inputs, runner, raise_errors=raise_errors)
 
-    def test(self) -> RunResult:
-        """Evaluate the test data."""
-        return self.run("test")
+    def test(self, *, raise_errors: bool | None = None) -> RunResult:
+        """Evaluate the test data. Errors are raised as by ``run``."""
+        __tracebackhide__ = True
+        return self.run("test", raise_errors=raise_errors)
 
-    def predict(self) -> RunResult:
-        """Collect the outputs for the data to predict, as the result's ``value``."""
-        return self.run("predict")
+    def predict(self, *, raise_errors: bool | None = None) -> RunResult:
+        """Collect the outputs for the data to predict, as the result's ``value``.
+
+        Errors are raised as by ``run``.
+        """
+        __tracebackhide__ = True
+        return self.run("predict", raise_errors=raise_errors)
 
     def _find_prepare(self, section: str) -> Callable[[Args], Any] | None:
         name = f"prepare_{section}"

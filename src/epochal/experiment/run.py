@@ -58,17 +58,20 @@ def run(
 ) -> RunResult | list[RunResult]:
     """Run what a config describes; a list of configs gives a list of results, in that order.
 
-    The result also describes a failure; with ``raise_errors=True`` an error is raised instead.
+    A run that fails is recorded and described on standard error, then its error is raised; with
+    ``raise_errors=False`` the result describes it instead, as it does for a list of configs.
 
     Args:
         source: A file, a mapping, an argparse namespace or an OmegaConf object, or a list.
         overrides: Changes such as ``optim.lr=1e-3``.
         choices: What belongs to this run alone; see ``Choices``.
     """
+    __tracebackhide__ = True
     check_choices(choices, sections=SECTIONS)
     sources = source if isinstance(source, list) else [source]
-    results = list(run_series(sources, overrides=overrides, **choices))
     is_single = not isinstance(source, list) and choices.get("variant") != ALL_VARIANTS
+    choices = {"raise_errors": is_single, **choices}
+    results = list(run_series(sources, overrides=overrides, **choices))
     return results[0] if is_single else results
 
 
@@ -140,7 +143,9 @@ def resume(
         RecordError: There is no such run.
         CheckpointError: It has no checkpoint, its config is missing, or Python gave some parts.
     """
+    __tracebackhide__ = True
     check_choices(choices, sections=SECTIONS)
+    choices = {"raise_errors": True, **choices}
     run_name, checkpoint = split_checkpoint_name(run_name)
     record = get_training_record(run_name, Path(runs_dir))
     _refuse_given(record)
@@ -218,10 +223,13 @@ def _changes(record: RunRecord, runner: str) -> dict[str, object]:
 
 
 def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult:
+    __tracebackhide__ = True
+    raise_errors = choices.get("raise_errors", False)
     try:
-        return Experiment(source, overrides=overrides, choices=choices).run()
+        experiment = Experiment(source, overrides=overrides, choices=choices)
+        return experiment.run(raise_errors=raise_errors)
     except EpochalError as error:
-        if choices.get("raise_errors"):
+        if raise_errors:
             raise
         result = result_of_error(error)
         show_failure(result)

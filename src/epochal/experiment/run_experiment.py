@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epochal.engine.execute import execute, result_of_error
+from epochal.engine.execute import execute_and_catch, is_expected, result_of_error
 from epochal.engine.measure.phase_timer import PhaseTimer
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
@@ -20,10 +20,11 @@ from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.check_file import find_blocking_problems
 from epochal.experiment.config.inputs import check_inputs
 from epochal.experiment.cross_validation import CrossValidation, count_folds
-from epochal.experiment.record.failure import show_failure
+from epochal.experiment.record.failure import describe_end, show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, open_record
+from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import plan_resume
 from epochal.records import NullWriter
@@ -48,25 +49,47 @@ if TYPE_CHECKING:
     from epochal.experiment.config.inputs import CheckedInputs, ExperimentInputs
     from epochal.experiment.resume.resume_plan import ResumePlan
 
+Ended = tuple["RunResult", BaseException | None]
 logger = logging.getLogger(__name__)
 
 
-def run_experiment(steps: BuildSteps, inputs: ExperimentInputs, runner: str | None) -> RunResult:
-    """Run an experiment; the result says how it ended, also when it failed.
+def run_experiment(
+    steps: BuildSteps,
+    inputs: ExperimentInputs,
+    runner: str | None,
+    *,
+    raise_errors: bool | None = None,
+) -> RunResult:
+    """Run an experiment; a failure is recorded, described on standard error, and raised.
 
-    A failure is described on standard error, too.
-
-    ``runner`` replaces the config's.
+    Args:
+        steps: Build the parts.
+        inputs: What the experiment was given.
+        runner: Replaces the config's.
+        raise_errors: False returns the result of a failed run; by default the choice decides.
     """
+    __tracebackhide__ = True
+    if raise_errors is None:
+        raise_errors = inputs.choices.get("raise_errors", True)
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
-        result = _run(steps, inputs, runner)
-        show_failure(result)
-    return result
+        result, error = _run(steps, inputs, runner)
+        is_raised = raise_errors and not result.ok
+        # A mistake that is found before the run is told by whatever shows the error.
+        is_early = is_raised and result.reason == "config" and result.dir is None
+        unshown = describe_end(result) if is_early else ""
+        if not is_early:
+            show_failure(result)
+    try:
+        if is_raised:
+            raise to_raised(result, error, unshown=unshown)
+        return result
+    finally:
+        error = None  # the traceback refers to this frame
 
 
 def _run(
     steps: BuildSteps, inputs: ExperimentInputs, runner: str | None, *, is_part: bool = False
-) -> RunResult:
+) -> Ended:
     begun = inputs.choices.get("begun")
     times = PhaseTimer(begun=begun, part=CHECKS if begun is None else IMPORTS)
     times.switch(CHECKS)
@@ -84,35 +107,34 @@ def _run(
                 return _run_checked(steps, checked, plan, notifier, times)
             return _cross_validate(steps, checked, plan, notifier)  # each fold has its own timer
     except EpochalError as error:
-        if inputs.choices.get("raise_errors", False):
-            raise
-        return result_of_error(error)
+        return result_of_error(error), error
 
 
 def _cross_validate(
     steps: BuildSteps, checked: CheckedInputs, plan: ResumePlan | None, notifier: Notifier
-) -> RunResult:
+) -> Ended:
     assembly = _build_assembly(checked)
     with _open_record(checked, plan) as record:
         notifier.begin(record)
         record.write_start(_describe(checked, assembly))
         record.writer.write_status("running")
         folds = CrossValidation(checked.inputs, checked.report.expanded, record)
+        error: BaseException | None = None
         try:
             for number in folds.numbers:
                 result = folds.find_finished(number)
                 if result is None:
                     inputs = folds.inputs_of(number)
-                    result = _run(steps, inputs, checked.runner, is_part=True)
+                    result, error = _run(steps, inputs, checked.runner, is_part=True)
                 if not folds.add(number, result):
                     break
             result = folds.summarize()
-        except Exception as error:  # raised by choice, and the record must not say "running"
-            notifier.write_end(record, result_of_error(error, dir=record.dir))
+        except Exception as unexpected:  # the record must not say "running"
+            notifier.write_end(record, result_of_error(unexpected, dir=record.dir))
             raise
         with deferring_interrupts():
             notifier.write_end(record, result)
-    return result
+    return result, error
 
 
 def _run_checked(
@@ -121,7 +143,7 @@ def _run_checked(
     plan: ResumePlan | None,
     notifier: Notifier,
     times: PhaseTimer,
-) -> RunResult:
+) -> Ended:
     assembly = replace(_build_assembly(checked, is_resumed=plan is not None), times=times)
     times.switch(RECORD)
     with _open_record(checked, plan) as opened:
@@ -131,14 +153,11 @@ def _run_checked(
             record.write_start(_describe(checked, assembly))
             for name in checked.inputs.replaced:
                 logger.info("%s: given by Python; the section of the config is not used", name)
-            raise_errors = checked.inputs.choices.get("raise_errors", False)
-            result = _build_and_execute(
-                steps, assembly, record, notifier, raise_errors=raise_errors
-            )
+            result, error = _build_and_execute(steps, assembly, record, notifier)
             _log_traceback(result)
         with deferring_interrupts():
             notifier.write_end(record, result)
-    return result
+    return result, error
 
 
 def build_unrecorded_run(
@@ -198,24 +217,20 @@ def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Asse
 
 
 def _build_and_execute(
-    steps: BuildSteps,
-    assembly: Assembly,
-    record: OpenRecord,
-    notifier: Notifier,
-    *,
-    raise_errors: bool,
-) -> RunResult:
+    steps: BuildSteps, assembly: Assembly, record: OpenRecord, notifier: Notifier
+) -> Ended:
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
     run: EngineRun | None = None
     assembly.times.switch(BUILDING)
     try:
         run, runner = build_run(steps, assembly, record)
         record.add_meta(run.meta)
-        result = execute(
-            run, runner, raise_errors=raise_errors, find_place=assembly.config.find_place
-        )
+        find_place = assembly.config.find_place
+        result, ended_by = execute_and_catch(run, runner, find_place=find_place)
+        if ended_by is not None and not is_expected(ended_by):
+            raise ended_by
         leave_preemption_to_next_run()
-        return result
+        return result, ended_by
     except ChangedError:  # nothing has begun, and the record is put back
         raise
     except BaseException as error:  # also sys.exit: the record must not say "running" for ever
@@ -233,11 +248,11 @@ def _build_and_execute(
                 metrics=dict(run.latest),
                 **read_spent(run).to_fields(),
             )
-        if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):
+        if not is_expected(error):
             _log_traceback(result)
             notifier.write_end(record, result)
             raise
-        return result
+        return result, error
 
 
 def _log_traceback(result: RunResult) -> None:

@@ -78,11 +78,12 @@ def test_interrupt_ends_the_whole_series(shop: Path) -> None:
     assert results[0].exit_code == 130
 
 
-def test_errors_are_raised_by_choice(shop: Path) -> None:
+def test_errors_of_a_single_config_are_raised(shop: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        ep.run("missing.yaml", raise_errors=True)
+        ep.run("missing.yaml")
     with pytest.raises(KeyError, match="the shelf is empty"):
-        ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], raise_errors=True)
+        ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"])
+    assert ep.run("missing.yaml", raise_errors=False).exit_code == 66
 
 
 def test_two_projects_with_the_same_package_name_are_not_mixed(shop: Path, tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_last_is_the_newest_run_with_weights(trained: Path) -> None:
 
 
 def test_last_without_any_weights_is_an_error(shop: Path) -> None:
-    ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"])
+    ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], raise_errors=False)
     with pytest.raises(CheckpointError, match=r"has no weights to test, it is 'failed'"):
         evaluate_run("last", "test", RUNS)
 
@@ -212,19 +213,13 @@ def test_unknown_choices_are_refused_at_once(shop: Path) -> None:
 def test_failures_are_printed_to_standard_error(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ep.run("missing.yaml")
+    ep.run("missing.yaml", raise_errors=False)
     assert "missing.yaml: no such file" in capsys.readouterr().err
-    ep.run("config.yaml", overrides=["optim.lrr=1"])
+    ep.run("config.yaml", overrides=["optim.lrr=1"], raise_errors=False)
     assert "did you mean 'lr'?" in capsys.readouterr().err
-    ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], no_file=True)
+    with pytest.raises(KeyError, match="the shelf is empty"):
+        ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], no_file=True)
     printed = capsys.readouterr().err
     assert printed.startswith("╭─ run failed: KeyError ─")
     assert printed.count("╭") == 1
     assert "shop/parts.py:" in printed
-
-
-def test_raised_errors_are_not_printed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for change in ("optim.lrr=1", "task.type=shop.parts.Stumbling"):
-        with pytest.raises((ConfigError, KeyError)):
-            ep.run("config.yaml", overrides=[change], no_file=True, raise_errors=True)
-    assert capsys.readouterr().err == ""

@@ -89,7 +89,7 @@ class Choices(TypedDict, total=False):
     """When the program was started, by ``time.perf_counter``; by default now."""
 
     raise_errors: bool
-    """Raise what ended a run instead of describing it in the result."""
+    """Raise the error that ended a run; False describes it in the result instead."""
 
 
 def check_choices(choices: Mapping[str, object], *, sections: Iterable[str] = ()) -> None:

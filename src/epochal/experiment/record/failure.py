@@ -31,13 +31,16 @@ def show_failure(result: RunResult) -> None:
     if result.ok:
         return
     sys.stdout.flush()
+    print(describe_end(result), file=sys.stderr)  # noqa: T201 - the one place that prints a failure
+
+
+def describe_end(result: RunResult) -> str:
+    """How a run failed, as it is shown: mistakes as ``epochal check`` lists them, else a box."""
     if result.reason == "config" and result.dir is None:
-        text = _redacted(result.message, result)  # mistakes, as `epochal check` lists them
-    else:
-        kind = f": {result.exception_type}" if result.status == "failed" else ""
-        lines = _redacted("\n".join(describe_failure(result)), result)
-        text = _format_panel(f"run {result.status}{kind}", lines)
-    print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
+        return _redacted(result.message, result)
+    kind = f": {result.exception_type}" if result.status == "failed" else ""
+    lines = _redacted("\n".join(describe_failure(result)), result)
+    return _format_panel(f"run {result.status}{kind}", lines)
 
 
 def _redacted(text: str, result: RunResult) -> str:

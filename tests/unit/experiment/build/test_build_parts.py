@@ -72,7 +72,7 @@ def test_debug_applies_to_loaders_that_the_task_made(shop: Path) -> None:
 
 
 def test_a_loader_of_both_task_and_config_is_refused(shop: Path) -> None:
-    result = ep.run("config.yaml", overrides=[FED[1]], no_file=True)
+    result = ep.run("config.yaml", overrides=[FED[1]], no_file=True, raise_errors=False)
     assert result.exit_code == 78
     assert "Points sets train_loader already" in result.message
 
@@ -116,7 +116,7 @@ def test_first_weights_come_from_a_file(weights: Path) -> None:
 
 
 def test_missing_first_weights_never_mean_a_fresh_start(shop: Path) -> None:
-    result = ep.run("config.yaml", overrides=["init_from=gone.safetensors"])
+    result = ep.run("config.yaml", overrides=["init_from=gone.safetensors"], raise_errors=False)
     assert (result.status, result.steps) == ("failed", 0)
     assert "no such file" in result.message
     assert "gone.safetensors" in result.message
@@ -124,7 +124,8 @@ def test_missing_first_weights_never_mean_a_fresh_start(shop: Path) -> None:
 
 def test_first_weights_of_another_model_are_refused(weights: Path) -> None:
     model = {"type": "torch.nn.Linear", "in_features": 4, "out_features": 3}
-    result = ep.run("config.yaml", overrides=[f"init_from={weights}", f"model={json.dumps(model)}"])
+    other = [f"init_from={weights}", f"model={json.dumps(model)}"]
+    result = ep.run("config.yaml", overrides=other, raise_errors=False)
     assert result.exception_type == "CheckpointError"
     assert "weight" in result.message
 
@@ -138,7 +139,7 @@ def test_metrics_take_name_and_splits_from_their_section(shop: Path) -> None:
 
 def test_two_metrics_of_one_name_are_refused(shop: Path) -> None:
     two = "metrics=[{type: mean, of: out.logits}, {type: mean, of: batch.x}]"
-    result = ep.run("config.yaml", overrides=[two], no_file=True)
+    result = ep.run("config.yaml", overrides=[two], no_file=True, raise_errors=False)
     assert result.exit_code == 78
     assert "two metrics are called 'mean'" in result.message
     assert "name:" in result.message
