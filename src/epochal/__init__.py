@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from epochal.experiment.build.builder import build
     from epochal.experiment.config.arguments import Args, parse_args
     from epochal.experiment.experiment import Experiment
+    from epochal.experiment.recover import recover
     from epochal.experiment.run import resume, run
     from epochal.experiment.tools.find_batch import find_batch
     from epochal.experiment.tools.find_lr import find_lr
@@ -72,6 +73,7 @@ _HOMES = {
     "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.config.arguments",
     "read": "epochal.records.find",
+    "recover": "epochal.experiment.recover",
     "register": "epochal.registry",
     "resume": "epochal.experiment.run",
     "run": "epochal.experiment.run",
@@ -112,6 +114,7 @@ __all__ = [
     "nn",
     "parse_args",
     "read",
+    "recover",
     "register",
     "resume",
     "run",

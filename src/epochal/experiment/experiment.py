@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import ConfigError, Problem, misspelling_of
 from epochal.experiment.build import build_parts, optimizer
-from epochal.experiment.config.inputs import check_inputs, load_inputs
+from epochal.experiment.config.inputs import check_given_part, check_inputs, load_inputs
 from epochal.experiment.run_experiment import run_experiment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
@@ -101,6 +102,22 @@ class Experiment:
     def build_hooks(self, assembly: Assembly) -> list[object]:
         """The hooks of the section ``hooks``, and those given as objects."""
         return build_parts.build_hooks(assembly)
+
+    def register(self, *hooks: object) -> None:
+        """Add hooks; a function receives the run at ``setup``, where it can change everything."""
+        for hook in hooks:
+            check_given_part("hooks", hook)
+        given = self.inputs.given
+        self.inputs = self.inputs.with_given(replace(given, hooks=(*given.hooks, *hooks)))
+
+    def register_cache(self, caches: Mapping[str, Any] | None = None, /, **more: object) -> None:
+        """Add values that go into every checkpoint, such as ``mean=0.5``.
+
+        They are ``run.caches``, also after a resume, in ``test`` and in ``predict``.
+        """
+        given = self.inputs.given
+        merged = {**given.caches, **(caches or {}), **more}
+        self.inputs = self.inputs.with_given(replace(given, caches=merged))
 
     def check(self, runner: str | None = None) -> CheckReport:
         """Every mistake of the config at once, and the config with all defaults."""

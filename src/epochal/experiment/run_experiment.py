@@ -26,7 +26,7 @@ from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, open_record
 from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.changes import ChangedError
-from epochal.experiment.resume.resume_plan import plan_resume
+from epochal.experiment.resume.resume_plan import find_weights_to_evaluate, plan_resume
 from epochal.records import NullWriter
 from epochal.records.metrics.time_spent import BUILDING, CHECKS, IMPORTS, RECORD
 from epochal.records.secrets import hiding_secrets, iter_config_secrets
@@ -95,6 +95,9 @@ def _run(
     times.switch(CHECKS)
     try:
         checked = check_inputs(inputs, runner)
+        weights = find_weights_to_evaluate(checked)
+        if weights is not None:
+            checked = check_inputs(inputs.with_weights(weights), runner)
         report = checked.report
         problems = find_blocking_problems(inputs.choices, report.problems)
         if problems:
@@ -151,8 +154,13 @@ def _run_checked(
         times.before = record.spent
         with logging_to(record.log_path, level=assembly.args.log.level):
             record.write_start(_describe(checked, assembly))
-            for name in checked.inputs.replaced:
-                logger.info("%s: given by Python; the section of the config is not used", name)
+            for name, section in checked.inputs.replaced.items():
+                has_dtype = name == "model" and isinstance(section, dict) and "dtype" in section
+                except_for = " except for its dtype" if has_dtype else ""
+                text = "%s: given by Python; the section of the config is not used%s"
+                logger.info(text, name, except_for)
+            for name, of_config, of_python in checked.inputs.count_merged():
+                logger.info("%s: %d of the config, %d given by Python", name, of_config, of_python)
             result, error = _build_and_execute(steps, assembly, record, notifier)
             _log_traceback(result)
         with deferring_interrupts():

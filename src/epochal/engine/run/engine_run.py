@@ -20,7 +20,7 @@ from epochal.engine.interfaces.shared_store import Store
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
-from epochal.engine.measure.meter import Meter
+from epochal.engine.measure.meter import Meter, Window
 from epochal.engine.optim.build_rate import FixedRate, Rate
 from epochal.engine.optim.group_rates import read_rates
 from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
@@ -196,6 +196,9 @@ class EngineRun(Run):
             limit=options.train.limit_batches,
             move=choose_mover(self.device, self.dtype, channels_last=options.engine.channels_last),
         )
+        self.pass_means: Window | None = None
+        """The means of the current epoch or evaluation, for ``averages``."""
+
         self._parts: dict[type, Any] = {}
 
     def bind(self) -> None:
@@ -273,6 +276,11 @@ class EngineRun(Run):
     @override
     def learning_rates(self) -> dict[str, float]:
         return read_rates(self.optimizer, self.rate.values)
+
+    @property
+    @override
+    def averages(self) -> dict[str, float]:
+        return {} if self.pass_means is None else self.pass_means.peek()
 
     @property
     @override
@@ -387,6 +395,7 @@ _RELEASED = (
     "loss",
     "feed",
     "meter",
+    "pass_means",
     "rate",
     "take_step",
     "choose_step",

@@ -171,7 +171,7 @@ def add_resume_choices(parser: argparse.ArgumentParser, *, has_run: bool = True)
     """Declare the options that resume a run, without the run itself if ``has_run`` is false."""
     if has_run:
         text = "resume this run; auto: the newest unfinished run of the same config"
-        parser.add_argument("--resume", "--ckp", metavar="RUN", help=text)
+        parser.add_argument("--resume", "--ckp", "--ckp-file", metavar="RUN", help=text)
     text = "checkpoint to resume from: `last` (default), `best`, or a name"
     parser.add_argument("--from", dest="resume_from", metavar="CHECKPOINT", help=text)
     add_options(parser, {"--allow-changed": "resume even if config, code or data have changed"})

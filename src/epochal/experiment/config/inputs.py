@@ -13,10 +13,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from epochal.check import SECTIONS
-from epochal.config import Config, Duration, load
+from epochal.config import Config, Duration, from_plain, load
 from epochal.engine import Runner, Train
 from epochal.engine.interfaces.every import Every
-from epochal.errors import ConfigError, Problem, suggest
+from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.experiment.config.arguments import Args, ScriptOptions, Value, find_args_origin
 from epochal.experiment.config.check_file import CheckedConfig, check_config, drop_sections
 from epochal.experiment.config.choices import Choices, check_choices, to_override, to_overrides
@@ -40,6 +40,7 @@ OBJECT_SECTIONS = (
     "runner",
 )
 OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
+_LISTS = ("hooks", "metrics")
 _SECTIONS_BUILT_BY = {"build_task": "task", "build_model": "model", "build_optimizer": "optim"}
 
 
@@ -55,6 +56,9 @@ class GivenParts:
     metrics: tuple[Any, ...] = ()
     overridden: frozenset[str] = frozenset()
     """The ``build_*`` and ``prepare_*`` methods that the experiment's class overrides."""
+
+    caches: Mapping[str, Any] = field(default_factory=dict)
+    """Values that go into every checkpoint."""
 
     @property
     def prepared(self) -> set[str]:
@@ -87,6 +91,9 @@ class ExperimentInputs:
     replaced: Mapping[str, Any] = field(default_factory=dict)
     """Values of sections that are left out, because ``prepare_*`` makes their parts."""
 
+    added: Mapping[str, list[Any]] = field(default_factory=dict)
+    """Specs of hooks and metrics that Python adds to those of the config."""
+
     checked: CheckedConfig | None = None
     """The config as ``check_file`` has checked it, if it did and Python gives nothing."""
 
@@ -96,10 +103,29 @@ class ExperimentInputs:
         folder = self.choices.get("user_dir")
         return None if folder is None else Path(folder)
 
+    def with_weights(self, path: Path) -> ExperimentInputs:
+        """The same inputs with the weights at ``path``, and nothing to resume."""
+        changes = [one for one in self.overrides if not one.startswith(("init_from", "ckp_file"))]
+        added = (*changes, to_override("init_from", str(path)))
+        choices: Choices = {"resume": None, "resume_from": None}
+        return replace(self, overrides=added).with_choices(choices)
+
+    def count_merged(self) -> Iterator[tuple[str, int, int]]:
+        """Lists that both the config and Python give: their name, and how many of each."""
+        for name, objects in (("hooks", self.given.hooks), ("metrics", self.given.metrics)):
+            specs = len(self.added.get(name, ()))
+            of_config = len(self.config.root.get(name).elements) - specs
+            if of_config > 0 and specs + len(objects) and self.source is not None:
+                yield name, of_config, specs + len(objects)
+
+    def with_given(self, given: GivenParts) -> ExperimentInputs:
+        """The same inputs with other objects."""
+        return replace(self, given=given, checked=None)
+
     def with_choices(self, choices: Choices) -> ExperimentInputs:
         """The same inputs with other choices for the run; loads the config again."""
         merged = self.choices | choices
-        config = _load(self.source, self.overrides, merged, self.own)
+        config = _load(self.source, self.overrides, merged, self.own, self.added)
         return replace(self, choices=merged, config=config, checked=None)
 
 
@@ -137,30 +163,51 @@ def load_inputs(
     elif isinstance(source, Args):
         source = source.to_plain()
     values, given = _split_sections(sections)
+    added: dict[str, list[Any]] = {}
     if source is None:
         source = values
     else:
+        added = {name: values.pop(name) for name in _LISTS if name in values}
         typed += [to_override(key, value) for key, value in _flatten(values)]
+    config = config or _load(source, typed, choices, own, added)
+    named = config.root.get("ckp_file").value
+    if named is not None:  # as if it was typed, but what was typed wins
+        choices = {"resume": str(named)} | {k: v for k, v in choices.items() if v is not None}
+        checked = None
     return ExperimentInputs(
         source,
         tuple(typed),
         choices,
         replace(given, overridden=overridden),
-        config or _load(source, typed, choices, own),
+        config,
         is_test,
         own,
+        added=added,
         checked=checked,
     )
 
 
-def _load(source: object, overrides: Sequence[str], choices: Choices, own: ScriptOptions) -> Config:
+def _load(
+    source: object,
+    overrides: Sequence[str],
+    choices: Choices,
+    own: ScriptOptions,
+    added: Mapping[str, list[Any]],
+) -> Config:
     config = load(
         source,
         variant=choices.get("variant"),
         overrides=to_overrides(choices, overrides),
         allow_python=choices.get("allow_python", False),
     )
-    return own.fill(config)
+    config = own.fill(config)
+    entries = dict(config.root.mapping)
+    for name, specs in added.items():
+        more = from_plain(specs, place=Place("a Python list"), layer="command line")
+        below = entries.get(name, replace(more, value=()))
+        if below.value is None or below.is_list:  # else the check reports it
+            entries[name] = replace(below, value=(*below.elements, *more.elements))
+    return replace(config, root=config.root.with_entries(entries))
 
 
 def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenParts]:
@@ -168,7 +215,7 @@ def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenP
     parts: dict[str, Any] = {}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, section in sections.items():
-        if name in ("hooks", "metrics"):
+        if name in _LISTS:
             entries = list(section or ())
             values[name] = [_to_plain(entry) for entry in entries if _is_plain(entry)]
             lists[name] = tuple(entry for entry in entries if not _is_plain(entry))
@@ -306,13 +353,17 @@ def _drop_replaced(inputs: ExperimentInputs, *, runner: str | None = None) -> Ex
     parts = dict(inputs.given.parts)
     if runner is not None and runner != "train":
         parts.pop("runner", None)
-    gone = {*parts, *inputs.given.prepared} - {"data"}
+    gone = {*parts, *inputs.given.prepared, "ckp_file"} - {"data"}
     root = inputs.config.root
     return replace(
         inputs,
         given=replace(inputs.given, parts=parts),
         config=drop_sections(inputs.config, gone, parts.get("data")),
-        replaced={name: root.mapping[name].to_plain() for name in gone if name in root.mapping},
+        replaced={
+            name: root.mapping[name].to_plain()
+            for name in gone
+            if name in root.mapping and name != "ckp_file"
+        },
     )
 
 
