@@ -97,8 +97,9 @@ class ArgsOrigin:
 
     def with_changes_from(self, args: Args) -> ArgsOrigin:
         """The same origin with the values that the script has set in ``args`` since."""
-        changes = {config_key(key): value for key, value in _changes(self.values, args.to_plain())}
-        is_test = bool(changes.pop("extra.test", self.is_test))
+        found = dict(_changes(self.values, args.to_plain()))
+        is_test = bool(found.pop("test", self.is_test))
+        changes = {config_key(key): value for key, value in found.items()}
         if not changes:
             return replace(self, is_test=is_test)
         kept = [one for one in self.overrides if one.partition("=")[0].strip() not in changes]

@@ -171,9 +171,10 @@ def load_inputs(
         typed += [to_override(key, value) for key, value in _flatten(values)]
     config = config or _load(source, typed, choices, own, added)
     named = config.root.get("ckp_file").value
-    if named is not None:  # as if it was typed, but what was typed wins
-        choices = {"resume": str(named)} | {k: v for k, v in choices.items() if v is not None}
+    if named is not None:
         checked = None
+        if choices.get("resume") is None:  # what was typed wins
+            choices = choices | {"resume": str(named)}
     return ExperimentInputs(
         source,
         tuple(typed),

@@ -162,7 +162,11 @@ def find_weights_to_evaluate(checked: CheckedInputs) -> Path | None:
     if path.is_file():
         return path
     run_name, checkpoint = split_checkpoint_name(path if path.exists() else str(named))
-    record = read_run(run_name, _runs_dir(checked.report))
+    root = _runs_dir(checked.report)
+    if str(run_name) == LAST:
+        trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
+        run_name = [run_name, *trainings][-1]
+    record = read_run(run_name, root)
     chosen = choices.get("resume_from") or checkpoint
     folder = record.path / "checkpoints"
     if chosen and chosen not in (LAST, BEST):

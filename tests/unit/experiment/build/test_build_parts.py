@@ -12,8 +12,9 @@ from torch import nn
 import epochal as ep
 from epochal.checkpoint import load_weights
 from epochal.components.average import Ema
+from epochal.errors import ConfigError
 from epochal.testing import TinyModel, TinyTask
-from looking import look
+from looking import Look, look
 from small_project import write
 
 if TYPE_CHECKING:
@@ -235,3 +236,56 @@ def test_first_weights_of_a_run_may_leave_parts_out(weights: Path) -> None:
     saved = load_weights(weights)
     assert torch.equal(found["linear.weight"], saved["linear.weight"])
     assert not torch.equal(found["linear.bias"], saved["linear.bias"])
+
+
+def test_dtype_of_the_config_holds_for_models_that_python_made(shop: Path) -> None:
+    class Own(ep.Experiment):
+        @staticmethod
+        def prepare_model(args: ep.Args) -> nn.Module:
+            return TinyModel()
+
+    def find(run: ep.Run) -> tuple[torch.dtype, torch.dtype | None]:
+        return next(run.model.parameters()).dtype, run.dtype
+
+    double, change = (torch.float64, torch.float64), "model.dtype=float64"
+    assert look(find, change, kind=Own) == double
+    assert look(find, change, model=TinyModel()) == double
+    assert look(find, model=TinyModel()) == (torch.float32, None)
+    with pytest.raises(ConfigError, match=r"half precision is engine\.precision"):
+        look(find, "model.dtype=float16", kind=Own)
+
+
+def test_training_of_half_precision_weights_is_refused() -> None:
+    given: Any = {"task": TinyTask(), "optim": {"type": "SGD"}, "choices": {"no_file": True}}
+    with pytest.raises(ConfigError, match=r"'linear\.weight' are float16"):
+        ep.Experiment(model=TinyModel().half(), **given).fit()
+
+
+def test_a_function_of_the_run_can_be_named_among_the_hooks(shop: Path) -> None:
+    write(
+        shop / "shop" / "wares.py",
+        """
+        import epochal as ep
+
+        def remember(run: ep.Run, amount: float = 1.0) -> None:
+            run.register_caches({"amount": amount})
+
+        def make(patience: int = 2):
+            return ep.Hook()
+        """,
+    )
+    for hooks, expected in (
+        ("[shop.wares.remember]", {"amount": 1.0}),
+        ("[{type: shop.wares.remember, amount: 3, priority: 10}]", {"amount": 3.0}),
+        ("[{type: shop.wares.make, patience: 1}]", {}),
+    ):
+        found = Look(lambda run: dict(run.caches))
+        choices: Any = {"no_file": True, "fast": True}
+        ep.Experiment(
+            "config.yaml", overrides=[f"hooks={hooks}"], hooks=[found], choices=choices
+        ).fit()
+        assert found.found == expected, hooks
+    report = ep.Experiment(
+        "config.yaml", overrides=["hooks=[{type: shop.wares.remember, amuont: 3}]"]
+    ).check()
+    assert "did you mean 'amount'?" in str(report)
