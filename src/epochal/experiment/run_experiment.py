@@ -11,6 +11,7 @@ import torch
 
 from epochal.engine.execute import execute_and_catch, is_expected, result_of_error
 from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
 from epochal.experiment.build.build_run import build_monitor, build_run
@@ -20,10 +21,11 @@ from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.check_file import find_blocking_problems
 from epochal.experiment.config.inputs import check_inputs
 from epochal.experiment.cross_validation import CrossValidation, count_folds
-from epochal.experiment.record.failure import describe_end, show_failure
+from epochal.experiment.record.failure import redact_message, show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, open_record
+from epochal.experiment.record.success import show_success
 from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import find_weights_to_evaluate, plan_resume
@@ -62,6 +64,8 @@ def run_experiment(
 ) -> RunResult:
     """Run an experiment; a failure is recorded, described on standard error, and raised.
 
+    A success is summarized on standard output.
+
     Args:
         steps: Build the parts.
         inputs: What the experiment was given.
@@ -76,7 +80,8 @@ def run_experiment(
         is_raised = raise_errors and not result.ok
         # A mistake that is found before the run is told by whatever shows the error.
         is_early = is_raised and result.reason == "config" and result.dir is None
-        unshown = describe_end(result) if is_early else ""
+        unshown = redact_message(result) if is_early else ""
+        show_success(result)
         if not is_early:
             show_failure(result)
     try:
@@ -104,7 +109,8 @@ def _run(
             raise ConfigError(*problems)
         with raising_on_preemption(), Notifier(report, is_part=is_part) as notifier:
             plan = plan_resume(checked)
-            if plan is None and report.problems:  # those that matter only to a new run
+            is_resumed = plan is not None and not plan.starts_again
+            if report.problems and not is_resumed:  # those that matter only to a new run
                 raise ConfigError(*report.problems)
             if count_folds(report.expanded) is None:
                 return _run_checked(steps, checked, plan, notifier, times)
@@ -147,7 +153,8 @@ def _run_checked(
     notifier: Notifier,
     times: PhaseTimer,
 ) -> Ended:
-    assembly = replace(_build_assembly(checked, is_resumed=plan is not None), times=times)
+    is_resumed = plan is not None and not plan.starts_again
+    assembly = replace(_build_assembly(checked, is_resumed=is_resumed), times=times)
     times.switch(RECORD)
     with _open_record(checked, plan) as opened:
         record = notifier.begin(opened)
@@ -220,8 +227,14 @@ def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Asse
         is_resumed=is_resumed,
         written=inputs.config.root,
         num_defaults=len(report.defaults),
-        source="" if inputs.config.path is None else decode_typed(str(inputs.config.path)),
+        source=_find_source(inputs),
     )
+
+
+def _find_source(inputs: ExperimentInputs) -> str:
+    """The config file, if ``epochal plan`` can read the experiment from it."""
+    path = inputs.config.path
+    return "" if path is None or inputs.given.sections else decode_typed(str(path))
 
 
 def _build_and_execute(
@@ -253,7 +266,7 @@ def _build_and_execute(
                 result,
                 steps=run.step,
                 epochs=run.epoch,
-                metrics=dict(run.latest),
+                metrics=select_result_metrics(run.latest),
                 **read_spent(run).to_fields(),
             )
         if not is_expected(error):

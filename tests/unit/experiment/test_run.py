@@ -223,3 +223,31 @@ def test_failures_are_printed_to_standard_error(
     assert printed.startswith("╭─ run failed: KeyError ─")
     assert printed.count("╭") == 1
     assert "shop/parts.py:" in printed
+
+
+READS = """
+from shop.parts import Points
+from pathlib import Path
+
+class Reads(Points):
+    def __init__(self, *, path: str) -> None:
+        super().__init__()
+        Path(path).read_text()
+"""
+
+
+def test_paths_of_a_run_that_is_tested_elsewhere_are_explained(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(shop / "shop" / "reads.py", READS)
+    (shop / "points.txt").write_text("data")
+    task = "task={type: shop.reads.Reads, path: points.txt}"
+    result = ep.run("config.yaml", overrides=[task], fast=True)
+    assert result.ok
+    evaluate_run("last", "test", RUNS)
+    assert "is relative to" not in caplog.text
+    (shop / "elsewhere").mkdir()
+    monkeypatch.chdir(shop / "elsewhere")
+    evaluate_run("last", "test", Path("../runs"))
+    assert f"task.path: 'points.txt' is relative to {shop}, where the run" in caplog.text
+    assert f"run `cd {shop}` first" in caplog.text

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from epochal.errors import EpochalError, Preempted
+from epochal.text.error_output import print_error
 
 if TYPE_CHECKING:
     from epochal.engine import RunResult
@@ -76,12 +77,12 @@ def show_uncaught_errors() -> None:
     ) -> None:
         explained: _Explained | None = getattr(error, _EXPLAINED, None)
         if explained is None and isinstance(error, EpochalError):
-            explained = _Explained(error.exit_code, _to_printable(str(error)))
+            explained = _Explained(error.exit_code, _redacted(str(error)))
         if explained is None or previous is not sys.__excepthook__:
             previous(kind, error, traceback)
         elif explained.text:
             sys.stdout.flush()
-            print(explained.text, file=sys.stderr)  # noqa: T201 - the end of a user's script
+            print_error(explained.text)
         is_interactive = hasattr(sys, "ps1") or sys.flags.interactive
         if explained is not None and not is_interactive:
             raise SystemExit(explained.exit_code)
@@ -89,8 +90,7 @@ def show_uncaught_errors() -> None:
     sys.excepthook = show
 
 
-def _to_printable(text: str) -> str:
+def _redacted(text: str) -> str:
     from epochal.records.secrets import redact  # most scripts end without an error
-    from epochal.text.escape import escape_control
 
-    return escape_control(redact(text, is_code=True))
+    return redact(text, is_code=True)
