@@ -204,7 +204,7 @@ def test_auto_finds_the_newest_unfinished_cross_validation(
     overrides = [*FOLDS, "hooks=[shop.stops.Stops]"]
     monkeypatch.setenv("STOP_AT", "2:2")
     monkeypatch.setenv("STOP_HOW", "preempted")
-    first = ep.run("config.yaml", overrides=overrides)
+    first = ep.run("config.yaml", overrides=overrides, raise_errors=False)
     monkeypatch.setenv("STOP_AT", "")
     assert ep.run("config.yaml", overrides=overrides, resume="auto").dir == first.dir
 
