@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from epochal.engine.execute import execute_and_catch, is_expected, result_of_error
-from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
