@@ -464,6 +464,6 @@ def test_averages_are_those_of_the_epoch_or_the_evaluation_so_far() -> None:
     assert run.averages == {}
     result = execute(run, Train(), raise_errors=True)
     for name in ("loss", "mae"):
-        assert hook.seen["train"][name] == result.metrics[f"train/{name}"], name
+        assert hook.seen["train"][name] == result.metrics[f"train/epoch/{name}"], name
     assert hook.seen["val"]["mae"] == result.metrics["val/mae"]
     assert len(hook.rates) == result.steps
