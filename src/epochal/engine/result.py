@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
+from epochal.errors import CheckpointError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from torch import nn
 
 
 @final
@@ -46,6 +50,9 @@ class RunResult:
     best: float | None = None
     """The best value of the monitored metric."""
 
+    weights: str = ""
+    """After ``test`` and ``predict`` of a run, the weights used: ``best (step 800, ...)``."""
+
     steps: int = 0
     epochs: int = 0
     """Completed epochs."""
@@ -73,3 +80,22 @@ class RunResult:
     def ok(self) -> bool:
         """Whether the run finished or was stopped, without an error or interruption."""
         return self.status in ("finished", "stopped")
+
+    def load_best(self, model: nn.Module) -> nn.Module:
+        """Load the best weights of the run into ``model``, and return it.
+
+        After ``fit()`` the model itself holds the final weights.
+
+        Raises:
+            CheckpointError: The run kept no best weights, or they do not fit the model.
+        """
+        from epochal.checkpoint.run_weights import BEST, choose_run_weights
+        from epochal.records.folder.record import read_folder
+
+        if self.dir is None:
+            raise CheckpointError(
+                "load_best: this run has no record, and so no best weights\n"
+                "  leave out no_file; the model holds the final weights"
+            )
+        choose_run_weights(read_folder(self.dir), BEST).load_into(model)
+        return model

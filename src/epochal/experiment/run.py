@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
+from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.config.check_file import ALL_VARIANTS, CheckedConfig
-from epochal.experiment.config.choices import check_choices, to_override
+from epochal.experiment.config.choices import Choices, check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
@@ -25,16 +27,22 @@ from epochal.experiment.resume.resume_plan import (
     require_project_dir,
     split_checkpoint_name,
 )
-from epochal.records import RunRecord, find_runs, read_run
+from epochal.experiment.run_experiment import build_trained_model
+from epochal.records import RunRecord, read_run
+from epochal.records.find import name_run, resolve_run
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.layout.run_folders import is_run_folder
+from epochal.registry.project import get_runs_dir
 from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from epochal.engine import RunResult
-    from epochal.experiment.config.choices import Choices
+    from torch import nn
 
-FINAL_WEIGHTS = f"checkpoints/{FINAL_WEIGHTS_FILE}"
+    from epochal.engine import RunResult
+
+WeightsName = str | int | Path | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
 
 
@@ -88,52 +96,114 @@ def run_series(
                 return
 
 
+def test(
+    run_name: Path | str,
+    *,
+    weights: WeightsName = None,  # noqa: PT028 - not a test of pytest
+    overrides: Sequence[str] = (),  # noqa: PT028
+    runs_dir: Path | str | None = None,  # noqa: PT028
+    **choices: Unpack[Choices],
+) -> RunResult:
+    """Evaluate a run on its test data, as a run of its own.
+
+    Args:
+        run_name: Its folder, id or tag, a part of them, or ``last``.
+        weights: ``best``, ``last``, ``final``, a step, the name of a checkpoint, or a path; by
+            default the best, without a monitor the final ones. The result says which.
+        overrides: Changes to its config.
+        runs_dir: Where names are looked up; by default the folder of the project's runs.
+        choices: What belongs to this evaluation alone.
+
+    Raises:
+        RecordError: There is no such run.
+        CheckpointError: It has no such weights, or Python gave some parts.
+    """
+    choices = {"raise_errors": True, **choices}
+    folder = get_runs_dir(runs_dir)
+    return evaluate_run(run_name, "test", folder, weights=weights, overrides=overrides, **choices)
+
+
+def predict(
+    run_name: Path | str,
+    *,
+    weights: WeightsName = None,
+    overrides: Sequence[str] = (),
+    runs_dir: Path | str | None = None,
+    **choices: Unpack[Choices],
+) -> RunResult:
+    """Collect the outputs of a run's model as ``result.value``; takes what ``test`` takes."""
+    choices = {"raise_errors": True, **choices}
+    folder = get_runs_dir(runs_dir)
+    return evaluate_run(
+        run_name, "predict", folder, weights=weights, overrides=overrides, **choices
+    )
+
+
+def load_model(
+    run_name: Path | str,
+    *,
+    weights: WeightsName = None,
+    device: str = "cpu",
+    overrides: Sequence[str] = (),
+    runs_dir: Path | str | None = None,
+) -> nn.Module:
+    """The model of a run, in eval mode; takes what ``test`` takes. Nothing else is built.
+
+    Raises:
+        RecordError: There is no such run.
+        CheckpointError: It has no such weights, or Python gave the model.
+    """
+    record = _read_trained(run_name, get_runs_dir(runs_dir))
+    chosen = choose_run_weights(record, weights)
+    _require_configured(record, "load", ("model",), chosen)
+    config, choices = get_expanded_config(record), Choices(device=device, no_file=True)
+    choices["user_dir"] = project_dir(record)
+    changes = _changes(record, "test") | {"init_from": _to_init_from(chosen)}
+    changed = _recorded_overrides(record, config, changes, overrides, choices)
+    experiment = Experiment(config, overrides=changed, choices=choices)
+    return build_trained_model(experiment, experiment.inputs)
+
+
 def evaluate_run(
-    run_name: str,
+    run_name: Path | str,
     runner: str,
     runs_dir: Path,
     /,
     *,
+    weights: WeightsName = None,
     overrides: Sequence[str] = (),
     **choices: Unpack[Choices],
 ) -> RunResult:
-    """Evaluate the final weights of a run, with the config it ran with.
-
-    Raises:
-        RecordError: There is no such run.
-        CheckpointError: It left no weights.
-    """
-    record = _read_finished(run_name, runs_dir)
-    weights = record.path / FINAL_WEIGHTS
-    if not weights.is_file():
-        raise CheckpointError(
-            f"{record.path}: has no weights to {runner}, it is {record.summary.status!r}\n"
-            f"  weights are written as {weights.name} when a training ends; "
-            "`epochal runs` lists other runs"
-        )
-    _require_configured(record, runner)
-    config = get_expanded_config(record, f"runner={runner} init_from={weights}")
+    """Evaluate weights of a run with the config it ran with; see ``test``."""
+    check_choices(choices, sections=SECTIONS)
+    record = _read_trained(run_name, runs_dir)
+    chosen = choose_run_weights(record, weights)
+    _require_configured(record, runner, ("task", "model", "data"), chosen)
+    config = get_expanded_config(record, f"runner={runner} init_from={chosen.path}")
     if choices.get("user_dir") is None:
         choices["user_dir"] = project_dir(record)
-    changes = _changes(record, runner) | {"init_from": str(weights)}
-    return _run_recorded(record, config, changes, overrides, choices)
+    changes = _changes(record, runner) | {"init_from": _to_init_from(chosen)}
+    result = _run_recorded(record, config, changes, overrides, choices)
+    if any(one.startswith("init_from") for one in overrides):
+        return result
+    return replace(result, weights=f"{chosen} of {name_run(record.path)}")
 
 
 def resume(
     run_name: Path | str,
     *,
     overrides: Sequence[str] = (),
-    runs_dir: Path | str = "runs",
+    runs_dir: Path | str | None = None,
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Resume a run from its newest checkpoint, in its own folder.
 
     Args:
-        run_name: Its folder, its id or a part of it, or ``last`` for the newest training; or the
-            folder of a checkpoint.
+        run_name: Its folder, id or tag, a part of them, or ``last``; or the folder of a
+            checkpoint.
         overrides: Changes such as ``train.for=20ep``; those that change what is computed are
             refused unless ``allow_changed=True``.
-        runs_dir: Where ids are looked up.
+        runs_dir: Where names are looked up; by default the folder of the project's runs.
         choices: What belongs to this process alone; ``resume_from`` names a checkpoint.
 
     Raises:
@@ -142,7 +212,7 @@ def resume(
     """
     check_choices(choices, sections=SECTIONS)
     run_name, checkpoint = split_checkpoint_name(run_name)
-    record = get_training_record(run_name, Path(runs_dir))
+    record = get_training_record(run_name, get_runs_dir(runs_dir))
     _refuse_given(record)
     if checkpoint and not choices.get("resume_from"):
         choices["resume_from"] = checkpoint
@@ -162,13 +232,25 @@ def _run_recorded(
     choices: Choices,
 ) -> RunResult:
     """Run a recorded config with the changes of its last attempt, ``changes`` and ``overrides``."""
+    changed = _recorded_overrides(record, config, changes, overrides, choices)
+    return _run_one(config, changed, choices)
+
+
+def _recorded_overrides(
+    record: RunRecord,
+    config: Path,
+    changes: Mapping[str, object],
+    overrides: Sequence[str],
+    choices: Choices,
+) -> list[str]:
+    """The changes to a recorded config: of its last attempt, ``changes`` and ``overrides``."""
     typed = [decode_typed(one) for one in overrides]
     keys = {one.partition("=")[0].strip() for one in typed}
     keys |= {"train.for"} if choices.get("epochs") is not None else set()
     changed = [one for one in last_overrides(record) if one.partition("=")[0] not in keys]
     changed += [to_override(key, value) for key, value in changes.items() if key not in keys]
     changed += typed
-    return _run_one(config, [*changed, *find_withheld_secrets(record, config, changed)], choices)
+    return [*changed, *find_withheld_secrets(record, config, changed)]
 
 
 def _refuse_given(record: RunRecord) -> None:
@@ -183,26 +265,37 @@ def _refuse_given(record: RunRecord) -> None:
         )
 
 
-def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
-    """The named record; ``last`` is the newest run with final weights, if there is one."""
-    if run_name == "last":
-        for summary in reversed(find_runs(runs_dir)):
-            if (summary.path / FINAL_WEIGHTS).is_file():
-                return read_run(summary.path)
-    return read_run(run_name, runs_dir)
+def _read_trained(run_name: Path | str, runs_dir: Path) -> RunRecord:
+    """The named record; ``last`` and tags mean runs with weights, if there are any."""
+    if is_run_folder(Path(run_name)):
+        return read_run(run_name)
+    return read_run(resolve_run(str(run_name), runs_dir, is_wanted=_has_weights))
 
 
-def _require_configured(record: RunRecord, runner: str) -> None:
-    """Refuse a run if its config does not describe task, model and data."""
+def _has_weights(folder: Path) -> bool:
+    checkpoints = folder / "checkpoints"
+    return (checkpoints / FINAL_WEIGHTS_FILE).is_file() or bool(find_checkpoints(checkpoints))
+
+
+def _to_init_from(chosen: RunWeights) -> str | dict[str, object]:
+    path = str(chosen.path)
+    return {"path": path, "try_ema": True} if chosen.is_averaged else path
+
+
+def _require_configured(
+    record: RunRecord, verb: str, parts: Sequence[str], chosen: RunWeights
+) -> None:
+    """Refuse a run if its config does not describe these parts."""
     given = record.run.get("given")
     known = given if isinstance(given, list) else ()  # the file may be damaged
-    missing = [name for name in ("task", "model", "data") if name in known]
+    missing = [name for name in parts if name in known]
     if missing:
-        parts = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        text = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        method = "test" if verb == "load" else verb
         raise CheckpointError(
-            f"{record.path}: its {parts} came from Python, so its config alone cannot {runner} it\n"
-            f"  use experiment.{runner}() in the script that made them, with "
-            f"init_from={str(record.path / FINAL_WEIGHTS)!r}"
+            f"{record.path}: its {text} came from Python, so its config alone cannot {verb} it\n"
+            f"  use experiment.{method}() in the script that made them, with "
+            f"init_from={str(chosen.path)!r}"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.measure.phase_timer import PhaseTimer
 from epochal.engine.run.progress import read_spent
@@ -39,6 +40,8 @@ from epochal.text.interrupts import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
+
+    from torch import nn
 
     from epochal.check import CheckReport
     from epochal.config import Node
@@ -157,6 +160,21 @@ def build_unrecorded_run(
             steps, _build_assembly(checked), OpenRecord(NullWriter()), is_quiet=is_quiet
         )
     return run, runner, report
+
+
+def build_trained_model(steps: BuildSteps, inputs: ExperimentInputs) -> nn.Module:
+    """The model of an experiment with the weights of ``init_from``, in eval mode.
+
+    Nothing else is built.
+    """
+    checked = check_inputs(inputs, None)
+    report = checked.report
+    if report.problems:
+        raise ConfigError(*report.problems)
+    assembly = _build_assembly(checked)
+    with locating_errors(report.expanded), seeded(derive_seed(assembly.seed, "model")):
+        model = steps.build_model(assembly)
+        return steps.place_model(assembly, model).eval()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "epochal")
-_KEYS = ("name", "roots")
+_TEXTS = ("name", "runs_dir")
+_KEYS = (*_TEXTS, "roots")
+RUNS_DIR = Path("runs")
+"""The folder of the runs below the current folder, if the project file names none."""
+
 _MAX_FILES = 500
 
 
@@ -30,6 +35,9 @@ class Project:
 
     name: str = ""
     """Groups the records of this project's runs."""
+
+    runs_dir: Path = RUNS_DIR
+    """The folder of the runs, relative to the current folder unless it is far away."""
 
     @property
     def code_dirs(self) -> tuple[Path, ...]:
@@ -85,10 +93,32 @@ def find_project(
         table, file = _read_project_file(candidate)
         if file is not None:
             home = folder if user_dir is not None else candidate
-            return Project(home, table.get("roots", ()), table.get("name") or candidate.name)
+            name, runs_dir = table["name"] or candidate.name, _runs_dir(candidate, table)
+            return Project(home, table["roots"], name, runs_dir)
     if user_dir is None:
         folder = _nearest_owner(folder, modules) or folder
     return Project(folder, (), folder.name)
+
+
+def get_runs_dir(chosen: Path | str | None = None) -> Path:
+    """The chosen folder of runs, that of the project around the current folder, or ``runs``."""
+    if chosen is not None:
+        return Path(chosen)
+    folder = Path.cwd()
+    for candidate in (folder, *folder.parents):
+        table, file = _read_project_file(candidate)
+        if file is not None:
+            return _runs_dir(candidate, table)
+    return RUNS_DIR
+
+
+def _runs_dir(project: Path, table: dict[str, Any]) -> Path:
+    if not table["runs_dir"]:
+        return RUNS_DIR
+    path = project / Path(table["runs_dir"]).expanduser()
+    # A short path is easier to read, and the record can be moved with the project.
+    is_near = project in (Path.cwd(), *Path.cwd().parents) and path.is_relative_to(project)
+    return Path(os.path.relpath(path)) if is_near else path
 
 
 def _nearest_owner(folder: Path, modules: Collection[str]) -> Path | None:
@@ -142,16 +172,17 @@ def _checked(table: object, file: Path) -> dict[str, Any]:
     for key in table:
         if key not in _KEYS:
             problems.append(Problem(key, "unknown project setting", hint=suggest(key, _KEYS)))
-    name, roots = table.get("name", ""), table.get("roots", [])
-    if not isinstance(name, str):
-        problems.append(Problem("name", f"expected text, got {name!r}"))
+    roots, texts = table.get("roots", []), {key: table.get(key, "") for key in _TEXTS}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            problems.append(Problem(key, f"expected text, got {text!r}"))
     if not isinstance(roots, list) or not all(_is_dotted(root) for root in roots):
         what = f"expected package names, got {roots!r}"
         problems.append(Problem("roots", what, hint='roots = ["torchvision"]'))
     if problems:
         place = Place(str(file))
         raise ConfigError(*(Problem(p.key, p.what, place, p.hint) for p in problems))
-    return {"name": name, "roots": tuple(roots)}
+    return {**texts, "roots": tuple(roots)}
 
 
 def _is_dotted(root: object) -> bool:

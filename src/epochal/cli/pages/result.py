@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from epochal.experiment.record.failure import describe_progress
+from epochal.records.find import name_run
 from epochal.records.metrics.points import is_epoch_mean
-from epochal.text.command import epochal_command, name_run
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_count, format_value
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def describe_success(result: RunResult) -> list[str]:
             f"{name} {format_value(value)}{_spread(result, name)}" for name, value in shown.items()
         )
         lines.append(f"  results  {figures}")
+    if result.weights:
+        lines.append(f"  weights  {result.weights}")
     if result.best is not None:
         monitor = result.config.get("monitor")
         name = monitor.get("metric") if isinstance(monitor, Mapping) else monitor

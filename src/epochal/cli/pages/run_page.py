@@ -12,6 +12,7 @@ from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
 from epochal.errors import RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
+from epochal.records.find import name_run
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import format_origin
@@ -35,7 +36,7 @@ from epochal.records.metrics.time_spent import (
     suggest_speedup,
 )
 from epochal.records.query.values import read_time
-from epochal.text.command import epochal_command, name_run
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from epochal.cli.pages.run_list import (
 from epochal.cli.verbs import runs_prune as prune
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.config.choices import add_options
+from epochal.records.find import name_run
 from epochal.records.index import Index
 from epochal.records.query.ask import (
     Question,
@@ -41,7 +42,7 @@ from epochal.records.query.result_table import (
     sort_groups,
 )
 from epochal.records.query.values import QueryText
-from epochal.text.command import epochal_command, name_run
+from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control, escape_control_json
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
     last = -1 if not groups else max(groups[-1].places)
     if args.output is None and answer.rows:
         name = name_run(answer.path(answer.rows[last]))
-        hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest"
+        hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest training"
         text = "\n".join([text, "", *wrap(hint)])
     elif not answer.rows:
         text = _describe_nothing(index, question, args.runs_dir)

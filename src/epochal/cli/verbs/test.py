@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_run_argument(parser)
+    text = (
+        "weights: best (default with a monitor), last, final (default without), a step, or a file"
+    )
+    parser.add_argument("--from", dest="weights", metavar="WEIGHTS", help=text)
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of its config")
     add_choices(parser, "--device", "--desc", "--debug", "--fast", "--no-file")
 
@@ -33,6 +37,8 @@ def evaluate(args: argparse.Namespace, runner: str) -> RunResult:
         from epochal.experiment.run import evaluate_run
 
     choices = read_choices(args)
-    result = evaluate_run(args.run, runner, args.runs_dir, overrides=args.words, **choices)
+    result = evaluate_run(
+        args.run, runner, args.runs_dir, weights=args.weights, overrides=args.words, **choices
+    )
     print_result(result)
     return result

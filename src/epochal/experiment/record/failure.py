@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.errors import EpochalError
+from epochal.records.find import name_run
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
-from epochal.text.command import epochal_command, name_run
+from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
 

@@ -162,16 +162,13 @@ def split_checkpoint_name(named: Path | str) -> tuple[Path | str, str]:
 
 
 def get_training_record(named: Path | str, root: Path) -> RunRecord:
-    """The record of a run that can be resumed; ``last`` is the newest training.
+    """The record of a run that can be resumed.
 
     Raises:
         RecordError: There is no such run.
         ConfigError: It is not a training.
         CheckpointError: It has no checkpoint, not even a damaged one, and is not active.
     """
-    if str(named) == LAST:
-        trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
-        named = [named, *trainings][-1]
     record = read_run(named, root)
     runner = record.summary.runner
     if runner in _EVALUATIONS:

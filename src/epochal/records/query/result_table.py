@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
@@ -16,9 +15,11 @@ from epochal.records.index.replicates import MeanEstimate, estimate_mean, latest
 from epochal.records.query.ask import Question, ask, columns_of, is_root, locate
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.values import read_time
+from epochal.registry.project import get_runs_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import pandas as pd  # type: ignore[import-untyped]
 
@@ -149,7 +150,7 @@ def runs(
     columns: str | Sequence[str] = "",
     search: str = "",
     limit: int | None = None,
-    root: str | Path = "runs",
+    root: str | Path | None = None,
 ) -> pd.DataFrame:
     """The runs below a folder as a DataFrame, one row each, the newest last.
 
@@ -160,7 +161,7 @@ def runs(
             value of each metric.
         search: Words that README, tag or config must contain.
         limit: The maximum number of runs: the first ones, without ``sort`` the newest.
-        root: Folder of all runs.
+        root: Folder of all runs; by default that of the project.
 
     Raises:
         ConfigError: A query is invalid, or pandas is not installed.
@@ -171,7 +172,7 @@ def runs(
         what = "a DataFrame needs pandas, which is not installed"
         raise ConfigError(Problem("ep.runs", what, hint=_EXTRA)) from error
     asked = columns if isinstance(columns, str) else ", ".join(columns)
-    folder, below = locate(Path(root))
+    folder, below = locate(get_runs_dir(root))
     question = Question(
         where=where, sort=sort, columns=asked, search=search, limit=limit, below=below
     )
