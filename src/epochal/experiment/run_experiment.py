@@ -276,6 +276,7 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "runner": _name_runner(inputs, report),
         "config_path": None if config.path is None else decode_typed(str(config.path)),
         "variant": config.variant,
+        "fast": bool(inputs.choices.get("fast")),
         "overrides": list(config.overrides),
         "torch": torch.__version__,
         "device": describe_device(assembly.device),

@@ -116,6 +116,8 @@ def _status(record: RunRecord) -> Iterator[str]:
     """Status, reason and position; runs without steps have no position."""
     summary = record.summary
     yield summary.status
+    if record.run.get("fast") is True:
+        yield "only a few batches of each split (--fast)"
     if summary.reason and summary.reason != summary.status:
         yield summary.reason
     step = step_of(record)
