@@ -33,8 +33,9 @@ def add_config_arguments(
 ) -> None:
     """Declare what verbs need that read configs and run nothing; they also print JSON."""
     add_config_words(parser)
-    others = ", or `all`" if takes_all else ""
-    add_options(parser, {"--variant NAME": f"a variant of the config{others}"})
+    text = "a variant of the config"
+    several = {"--variant NAMES": f"{text}, several as `wide,deep`, or `all`; `base` is none"}
+    add_options(parser, several if takes_all else {"--variant NAME": text})
     add_choices(parser, "--user-dir", "--allow-python")
     add_json_option(parser)
     if device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,12 +14,18 @@ from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
-from epochal.experiment.config.check_file import ALL_VARIANTS, CheckedConfig
+from epochal.experiment.config.check_file import (
+    CheckedConfig,
+    expand_variants,
+    names_several,
+    needs_expansion,
+)
 from epochal.experiment.config.choices import Choices, check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
 from epochal.experiment.resume.resume_plan import (
+    died_before_checkpoint,
     get_expanded_config,
     get_training_record,
     last_overrides,
@@ -29,10 +35,11 @@ from epochal.experiment.resume.resume_plan import (
 )
 from epochal.experiment.run_experiment import build_trained_model
 from epochal.records import RunRecord, read_run
-from epochal.records.find import name_run, resolve_run
+from epochal.records.find import resolve_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.layout.coerce import iter_leaves
 from epochal.records.layout.run_folders import is_run_folder
-from epochal.registry.project import get_runs_dir
+from epochal.registry.project import get_runs_dir, name_run
 from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
@@ -42,6 +49,10 @@ if TYPE_CHECKING:
 
     from epochal.engine import RunResult
 
+logger = logging.getLogger(__name__)
+
+_MAX_PATH = 250  # characters; a longer text is no path
+_BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
 WeightsName = str | int | Path | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
 
@@ -76,7 +87,7 @@ def run(
     check_choices(choices, sections=SECTIONS)
     sources = source if isinstance(source, list) else [source]
     results = list(run_series(sources, overrides=overrides, **choices))
-    is_single = not isinstance(source, list) and choices.get("variant") != ALL_VARIANTS
+    is_single = not isinstance(source, list) and not names_several(choices.get("variant"))
     return results[0] if is_single else results
 
 
@@ -158,7 +169,7 @@ def load_model(
     _require_configured(record, "load", ("model",), chosen)
     config, choices = get_expanded_config(record), Choices(device=device, no_file=True)
     choices["user_dir"] = project_dir(record)
-    changes = _changes(record, "test") | {"init_from": _to_init_from(chosen)}
+    changes = _changes(record, "test", chosen)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
     experiment = Experiment(config, overrides=changed, choices=choices)
     return build_trained_model(experiment, experiment.inputs)
@@ -182,11 +193,14 @@ def evaluate_run(
     config = get_expanded_config(record, f"runner={runner} init_from={chosen.path}")
     if choices.get("user_dir") is None:
         choices["user_dir"] = project_dir(record)
-    changes = _changes(record, runner) | {"init_from": _to_init_from(chosen)}
-    result = _run_recorded(record, config, changes, overrides, choices)
-    if any(one.startswith("init_from") for one in overrides):
-        return result
-    return replace(result, weights=f"{chosen} of {name_run(record.path)}")
+    changes = _changes(record, runner, chosen)
+    log_dir = record.expanded.get("record", {}).get("log_dir")
+    is_here = runs_dir.resolve() in record.path.resolve().parents
+    if is_here and log_dir != str(runs_dir):  # it was relative to another folder
+        changes.setdefault("record.log_dir", str(runs_dir))
+    if not any(one.startswith("init_from") for one in overrides):
+        choices["evaluated"] = f"{chosen} of {name_run(record.path)}"
+    return _run_recorded(record, config, changes, overrides, choices)
 
 
 def resume(
@@ -198,6 +212,8 @@ def resume(
 ) -> RunResult:
     """Resume a run from its newest checkpoint, in its own folder.
 
+    A run that died before its first checkpoint starts again at step 0.
+
     Args:
         run_name: Its folder, id or tag, a part of them, or ``last``; or the folder of a
             checkpoint.
@@ -208,7 +224,7 @@ def resume(
 
     Raises:
         RecordError: There is no such run.
-        CheckpointError: It has no checkpoint, its config is missing, or Python gave some parts.
+        CheckpointError: Its checkpoints or its config are missing, or Python gave some parts.
     """
     check_choices(choices, sections=SECTIONS)
     run_name, checkpoint = split_checkpoint_name(run_name)
@@ -219,7 +235,9 @@ def resume(
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_project_dir(record)
     choices["resume"] = record.path
-    has_weights = record.expanded.get("init_from") is not None  # that file may be gone by now
+    has_weights = record.expanded.get("init_from") is not None
+    if died_before_checkpoint(record):
+        has_weights = False  # the run starts with them again; otherwise the file may be gone by now
     changes = {"init_from": None} if has_weights else {}
     return _run_recorded(record, get_expanded_config(record), changes, overrides, choices)
 
@@ -232,6 +250,7 @@ def _run_recorded(
     choices: Choices,
 ) -> RunResult:
     """Run a recorded config with the changes of its last attempt, ``changes`` and ``overrides``."""
+    _warn_about_paths(record)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
     return _run_one(config, changed, choices)
 
@@ -251,6 +270,19 @@ def _recorded_overrides(
     changed += [to_override(key, value) for key, value in changes.items() if key not in keys]
     changed += typed
     return [*changed, *find_withheld_secrets(record, config, changed)]
+
+
+def _warn_about_paths(record: RunRecord) -> None:
+    """Warn if relative paths of a config led to files where the run was started, but not here."""
+    begun_in, here = record.run.get("cwd"), Path.cwd()
+    if not isinstance(begun_in, str) or Path(begun_in) == here:
+        return
+    for key, value in iter_leaves({name: record.expanded.get(name) for name in _BUILT}):
+        if not isinstance(value, str) or not 0 < len(value) < _MAX_PATH:
+            continue
+        if (Path(begun_in) / value).exists() and not (here / value).exists():
+            text = "%s: %r is relative to %s, where the run was started, and is not in %s"
+            logger.warning(f"{text}\n  run `cd %s` first", key, value, begun_in, here, begun_in)
 
 
 def _refuse_given(record: RunRecord) -> None:
@@ -277,11 +309,6 @@ def _has_weights(folder: Path) -> bool:
     return (checkpoints / FINAL_WEIGHTS_FILE).is_file() or bool(find_checkpoints(checkpoints))
 
 
-def _to_init_from(chosen: RunWeights) -> str | dict[str, object]:
-    path = str(chosen.path)
-    return {"path": path, "try_ema": True} if chosen.is_averaged else path
-
-
 def _require_configured(
     record: RunRecord, verb: str, parts: Sequence[str], chosen: RunWeights
 ) -> None:
@@ -299,9 +326,11 @@ def _require_configured(
         )
 
 
-def _changes(record: RunRecord, runner: str) -> dict[str, object]:
+def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, object]:
     """The changes to the config of a training that an evaluation needs."""
-    changes: dict[str, object] = {"runner": runner}
+    path = str(chosen.path)
+    weights = {"path": path, "try_ema": True} if chosen.is_averaged else path
+    changes: dict[str, object] = {"runner": runner, "init_from": weights}
     # An evaluation does not use them, so its record should not show them.
     unused = ("optim", "schedule", "notify")
     changes |= {key: "$delete" for key in unused if record.expanded.get(key)}
@@ -324,10 +353,11 @@ def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
 def _variants(source: ConfigSource, choices: Choices) -> Sequence[str | None]:
     if isinstance(source, CheckedConfig):
         return [source.config.variant]
-    if choices.get("variant") != ALL_VARIANTS:
-        return [choices.get("variant")]
+    chosen = choices.get("variant")
+    if chosen is None or not needs_expansion(chosen):
+        return [chosen]
     try:
         found = load(source, allow_python=choices.get("allow_python", False)).variants
     except EpochalError:  # the run itself reports it
         return [None]
-    return [*found] or [None]
+    return expand_variants(chosen, found)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from epochal.errors import ConfigError, RecordError, suggest
+from epochal.errors import RecordError, suggest
 from epochal.records.folder.record import read_folder, tag_of
 from epochal.records.layout.run_folders import (
     EPOCHAL_DIR,
@@ -15,7 +14,7 @@ from epochal.records.layout.run_folders import (
     is_run_folder,
     parse_start_time,
 )
-from epochal.registry.project import RUNS_DIR, get_runs_dir
+from epochal.registry.project import get_runs_dir
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -95,16 +94,6 @@ def resolve_run(name: str, root: Path, *, is_wanted: Callable[[Path], bool] | No
     shown = [f"  {run.path}" for run in matches[-_MAX_CANDIDATES:]]
     more = [f"  and {len(matches) - len(shown)} older ones"] if len(matches) > len(shown) else []
     raise RecordError("\n".join([f"{name}: fits {len(matches)} runs in {root}", *shown, *more]))
-
-
-def name_run(folder: Path) -> str:
-    """The name of a run in a command: its id, or its folder if the id would not be found."""
-    try:
-        root = get_runs_dir()
-    except ConfigError:  # the project file is broken, which is not the topic here
-        root = RUNS_DIR
-    is_found = root.resolve() in folder.resolve().parents
-    return folder.name if is_found else shlex.quote(str(folder))
 
 
 def _split_back(name: str) -> tuple[str, int]:

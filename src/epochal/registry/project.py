@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -64,17 +65,17 @@ class Project:
         return tuple(sorted(found))
 
 
-def registering_modules(project: Project) -> tuple[str, ...]:
-    """The project's own modules whose source contains ``register``, to list names."""
-    found = []
+def project_modules(project: Project) -> dict[str, Path]:
+    """The files of the project's own modules, by dotted name."""
+    found = {}
     for folder in project.code_dirs:
         for top in project.own_modules():
             files = sorted((folder / top).rglob("*.py"))[:_MAX_FILES]
             for file in (folder / f"{top}.py", *files):
-                if file.is_file() and b"register" in file.read_bytes():
+                if file.is_file():
                     parts = file.relative_to(folder).with_suffix("").parts
-                    found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return tuple(found)
+                    found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
 
 
 def find_project(
@@ -110,6 +111,16 @@ def get_runs_dir(chosen: Path | str | None = None) -> Path:
         if file is not None:
             return _runs_dir(candidate, table)
     return RUNS_DIR
+
+
+def name_run(folder: Path) -> str:
+    """The name of a run in a command: its id, or its folder if the id would not be found."""
+    try:
+        root = get_runs_dir()
+    except ConfigError:  # the project file is broken, which is not the topic here
+        root = RUNS_DIR
+    is_found = root.resolve() in folder.resolve().parents
+    return folder.name if is_found else shlex.quote(str(folder))
 
 
 def _runs_dir(project: Path, table: dict[str, Any]) -> Path:

@@ -44,6 +44,16 @@ def test_all_variants_run_in_the_order_of_the_file(shop: Path) -> None:
     assert [result.config["optim"]["lr"] for result in results] == [0.5, 0.05]
 
 
+def test_several_variants_and_the_base_can_be_named(shop: Path) -> None:
+    for chosen, expected in {"base,all": [2, 2, 3], "long,base": [3, 2], "hot,hot": [2]}.items():
+        results = ep.run("config.yaml", variant=chosen, no_file=True)
+        assert isinstance(results, list)
+        assert [result.epochs for result in results] == expected, chosen
+    assert ep.run("config.yaml", variant="base", no_file=True).config["optim"]["lr"] == 0.05
+    write(shop / "own.yaml", "$BASE: config.yaml\nvariants: {base: {optim.lr: 3.0}}\n")
+    assert ep.run("own.yaml", variant="base", no_file=True).config["optim"]["lr"] == 3.0
+
+
 def test_only_the_first_run_counts_the_time_of_imports(shop: Path) -> None:
     begun = time.perf_counter() - 100
     first, second = ep.run(["config.yaml"] * 2, begun=begun, no_file=True)
@@ -290,3 +300,31 @@ def test_raised_errors_are_not_printed(shop: Path, capsys: pytest.CaptureFixture
         with pytest.raises((ConfigError, KeyError)):
             ep.run("config.yaml", overrides=[change], no_file=True, raise_errors=True)
     assert capsys.readouterr().err == ""
+
+
+READS = """
+from shop.parts import Points
+from pathlib import Path
+
+class Reads(Points):
+    def __init__(self, *, path: str) -> None:
+        super().__init__()
+        Path(path).read_text()
+"""
+
+
+def test_paths_of_a_run_that_is_tested_elsewhere_are_explained(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(shop / "shop" / "reads.py", READS)
+    (shop / "points.txt").write_text("data")
+    task = "task={type: shop.reads.Reads, path: points.txt}"
+    result = ep.run("config.yaml", overrides=[task], fast=True)
+    assert result.ok
+    evaluate_run("last", "test", RUNS)
+    assert "is relative to" not in caplog.text
+    (shop / "elsewhere").mkdir()
+    monkeypatch.chdir(shop / "elsewhere")
+    evaluate_run("last", "test", Path("../runs"))
+    assert f"task.path: 'points.txt' is relative to {shop}, where the run" in caplog.text
+    assert f"run `cd {shop}` first" in caplog.text

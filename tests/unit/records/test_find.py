@@ -10,7 +10,7 @@ from tests.unit.records.index.made import make_run
 
 from epochal.errors import RecordError
 from epochal.records import find_runs, read_run
-from epochal.records.find import name_run, resolve_run
+from epochal.records.find import resolve_run
 from epochal.records.index import Index
 from epochal.records.index import database as store
 
@@ -79,19 +79,6 @@ def test_the_project_file_says_where_runs_are(
     for folder, shown in ((tmp_path, "out/runs"), (tmp_path / "src", "../out/runs")):
         monkeypatch.chdir(folder)
         assert read_run("last").path == Path(shown) / path.relative_to(tmp_path / "out" / "runs")
-        assert name_run(path) == path.name
-        assert name_run(tmp_path / "runs" / "1") != "1"
-
-
-def test_run_in_the_usual_folder_is_named_by_its_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    table = {"runs/p/t/123": "123", tmp_path / "runs" / "123": "123", "mine": "mine"}
-    for folder, name in (table | {"my runs/123": "'my runs/123'"}).items():
-        assert name_run(Path(folder)) == name, folder
-    (tmp_path / "epochal.toml").write_text("not = a table")
-    assert name_run(Path("runs/123")) == "123"
 
 
 def test_a_full_id_wins_over_longer_ones(root: Path) -> None:

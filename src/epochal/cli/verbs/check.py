@@ -11,7 +11,9 @@ from epochal.cli.arguments import add_config_arguments, print_json, split_files_
 from epochal.errors import ConfigError
 from epochal.experiment.config.check_file import ALL_VARIANTS, FileCheck, check_file
 from epochal.experiment.config.choices import add_options, read_choices
+from epochal.text.error_output import print_error
 from epochal.text.formatting import format_count
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +86,8 @@ def _print_comparison(path: Path, compared: ReproResult | None) -> None:
         return
     if compared.is_same:
         steps = format_count(compared.steps, "step")
-        print(f"{path}: {steps} trained twice; losses, weights and optimizer are bitwise equal")
+        same = "losses, weights and optimizer are bitwise equal"
+        print_wrapped([f"{path}: {steps} trained twice; {same}"])
     elif compared.first_difference is None:
         print(f"{path}: the training failed", file=sys.stderr)
     else:
@@ -98,17 +101,18 @@ def _print_comparison(path: Path, compared: ReproResult | None) -> None:
 
 def _print_report(checked: FileCheck, *, show_defaults: bool) -> None:
     for problem in checked.problems:
-        print(f"{problem}\n", file=sys.stderr)
+        print_error(f"{problem}\n")
     if checked.problems:
         count = format_count(len(checked.problems), "mistake")
-        print(f"{checked.path}: {count}", file=sys.stderr)
+        print_error(f"{checked.path}: {count}")
         return
     if show_defaults:
-        for one in checked.defaults:
-            print(f"  {one.key} = {one.value!r}  (default of {one.owner})")
+        print_wrapped(
+            f"  {one.key} = {one.value!r}  (default of {one.owner})" for one in checked.defaults
+        )
     hint = "" if show_defaults or not checked.defaults else "; --defaults lists them"
     filled = format_count(len(checked.defaults), "default")
-    print(f"{checked.path}: no mistakes, {filled} filled in{hint}")
+    print_wrapped([f"{checked.path}: no mistakes, {filled} filled in{hint}"])
 
 
 def _to_json(checked: FileCheck) -> dict[str, object]:

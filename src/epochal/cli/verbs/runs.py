@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.cli.arguments import add_json_option, add_runs_dir_option
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import wrap
 from epochal.cli.pages.run_list import (
     format_columns,
     format_group_columns,
@@ -20,7 +19,6 @@ from epochal.cli.pages.run_list import (
 from epochal.cli.verbs import runs_prune as prune
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.config.choices import add_options
-from epochal.records.find import name_run
 from epochal.records.index import Index
 from epochal.records.query.ask import (
     Question,
@@ -42,8 +40,10 @@ from epochal.records.query.result_table import (
     sort_groups,
 )
 from epochal.records.query.values import QueryText
+from epochal.registry.project import name_run
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control, escape_control_json
+from epochal.text.terminal import wrap
 
 if TYPE_CHECKING:
     import argparse

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_run_argument
-from epochal.cli.pages.result import print_result
 from epochal.experiment.config.choices import add_choices, read_choices
 from epochal.text.interrupts import deferring_interrupts
 
@@ -32,13 +31,11 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def evaluate(args: argparse.Namespace, runner: str) -> RunResult:
-    """Evaluate with a runner and print the result."""
+    """Evaluate with a runner."""
     with deferring_interrupts():
         from epochal.experiment.run import evaluate_run
 
     choices = read_choices(args)
-    result = evaluate_run(
+    return evaluate_run(
         args.run, runner, args.runs_dir, weights=args.weights, overrides=args.words, **choices
     )
-    print_result(result)
-    return result

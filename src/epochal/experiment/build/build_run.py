@@ -218,6 +218,7 @@ def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -
             config=assembly.written,
             num_defaults=assembly.num_defaults,
             source=assembly.source,
+            variant=assembly.variant,
         ),
         Console(
             every=log.console_every,

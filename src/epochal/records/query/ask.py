@@ -101,8 +101,9 @@ class Answer:
         return [found.get(id_) for id_ in self._ids]
 
     def trainings(self) -> Answer:
-        """The trainings among the runs, without those of ``--fast`` if there are others."""
+        """The undamaged trainings, without those of ``--fast`` if there are others."""
         found = [row for row in self.rows if row["runner"] not in EVALUATIONS]
+        found = [row for row in found if not row["damage"]]
         return Answer(self._index, [row for row in found if not row["fast"]] or found)
 
     def changed(self) -> list[ConfigKey]:
