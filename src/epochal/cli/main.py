@@ -47,7 +47,7 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
         return 0
     try:
         if getattr(args, "runs_dir", ...) is None:
-            from epochal.registry.project import get_runs_dir
+            from epochal.registry.project_file import get_runs_dir
 
             args.runs_dir = get_runs_dir()
         code = load_verb(args.verb).execute(args)

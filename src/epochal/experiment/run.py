@@ -39,7 +39,7 @@ from epochal.records.find import resolve_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.layout.coerce import iter_leaves
 from epochal.records.layout.run_folders import is_run_folder
-from epochal.registry.project import get_runs_dir, name_run
+from epochal.registry.project_file import get_runs_dir, name_run
 from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from epochal.records.layout.run_folders import (
     is_run_folder,
     parse_start_time,
 )
-from epochal.registry.project import get_runs_dir
+from epochal.registry.project_file import get_runs_dir
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:

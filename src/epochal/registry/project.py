@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
-from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.registry.module_finder import is_reserved
+from epochal.registry.project_file import RUNS_DIR, read_project_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "epochal")
-_TEXTS = ("name", "runs_dir")
-_KEYS = (*_TEXTS, "roots")
-RUNS_DIR = Path("runs")
-"""The folder of the runs below the current folder, if the project file names none."""
-
 _MAX_FILES = 500
 
 
@@ -91,45 +84,13 @@ def find_project(
     start = (user_dir or start).absolute()
     folder = start if start.is_dir() else start.parent
     for candidate in (folder, *folder.parents):
-        table, file = _read_project_file(candidate)
-        if file is not None:
+        found = read_project_file(candidate)
+        if found is not None:
             home = folder if user_dir is not None else candidate
-            name, runs_dir = table["name"] or candidate.name, _runs_dir(candidate, table)
-            return Project(home, table["roots"], name, runs_dir)
+            return Project(home, found.roots, found.name or candidate.name, found.runs_dir)
     if user_dir is None:
         folder = _nearest_owner(folder, modules) or folder
     return Project(folder, (), folder.name)
-
-
-def get_runs_dir(chosen: Path | str | None = None) -> Path:
-    """The chosen folder of runs, that of the project around the current folder, or ``runs``."""
-    if chosen is not None:
-        return Path(chosen)
-    folder = Path.cwd()
-    for candidate in (folder, *folder.parents):
-        table, file = _read_project_file(candidate)
-        if file is not None:
-            return _runs_dir(candidate, table)
-    return RUNS_DIR
-
-
-def name_run(folder: Path) -> str:
-    """The name of a run in a command: its id, or its folder if the id would not be found."""
-    try:
-        root = get_runs_dir()
-    except ConfigError:  # the project file is broken, which is not the topic here
-        root = RUNS_DIR
-    is_found = root.resolve() in folder.resolve().parents
-    return folder.name if is_found else shlex.quote(str(folder))
-
-
-def _runs_dir(project: Path, table: dict[str, Any]) -> Path:
-    if not table["runs_dir"]:
-        return RUNS_DIR
-    path = project / Path(table["runs_dir"]).expanduser()
-    # A short path is easier to read, and the record can be moved with the project.
-    is_near = project in (Path.cwd(), *Path.cwd().parents) and path.is_relative_to(project)
-    return Path(os.path.relpath(path)) if is_near else path
 
 
 def _nearest_owner(folder: Path, modules: Collection[str]) -> Path | None:
@@ -149,52 +110,3 @@ def _is_module(folder: Path, top: str) -> bool:
     # A folder of code is a package without __init__.py too.
     patterns = ("__init__.py", "*.py", "*/*.py")
     return any(next(package.glob(pattern), None) is not None for pattern in patterns)
-
-
-def _read_project_file(folder: Path) -> tuple[dict[str, Any], Path | None]:
-    own = folder / "epochal.toml"
-    if own.is_file():
-        return _checked(_parse(own), own), own
-    shared = folder / "pyproject.toml"
-    # Most pyproject files have no table of ours: avoid the cost of parsing them.
-    if shared.is_file() and b"epochal" in shared.read_bytes():
-        table = _parse(shared).get("tool", {}).get("epochal")
-        if table is not None:
-            return _checked(table, shared), shared
-    return {}, None
-
-
-def _parse(file: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            Problem(file.name, f"not valid TOML: {error}", Place(str(file)))
-        ) from None
-
-
-def _checked(table: object, file: Path) -> dict[str, Any]:
-    problems = []
-    if not isinstance(table, dict):
-        problems.append(Problem("tool.epochal", f"expected a table, got {table!r}"))
-        table = {}
-    for key in table:
-        if key not in _KEYS:
-            problems.append(Problem(key, "unknown project setting", hint=suggest(key, _KEYS)))
-    roots, texts = table.get("roots", []), {key: table.get(key, "") for key in _TEXTS}
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            problems.append(Problem(key, f"expected text, got {text!r}"))
-    if not isinstance(roots, list) or not all(_is_dotted(root) for root in roots):
-        what = f"expected package names, got {roots!r}"
-        problems.append(Problem("roots", what, hint='roots = ["torchvision"]'))
-    if problems:
-        place = Place(str(file))
-        raise ConfigError(*(Problem(p.key, p.what, place, p.hint) for p in problems))
-    return {**texts, "roots": tuple(roots)}
-
-
-def _is_dotted(root: object) -> bool:
-    return isinstance(root, str) and all(part.isidentifier() for part in root.split("."))

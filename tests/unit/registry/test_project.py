@@ -6,7 +6,8 @@ import pytest
 
 from epochal.errors import ConfigError
 from epochal.registry import Project, find_project
-from epochal.registry.project import get_runs_dir, name_run, project_modules
+from epochal.registry.project import project_modules
+from epochal.registry.project_file import get_runs_dir, name_run
 
 
 def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path) -> None:

@@ -35,7 +35,7 @@ from epochal.records.metrics.time_spent import (
     suggest_speedup,
 )
 from epochal.records.query.values import read_time
-from epochal.registry.project import name_run
+from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 from epochal.text.terminal import display_width, terminal_width

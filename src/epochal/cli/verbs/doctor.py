@@ -17,7 +17,7 @@ from epochal.inspect import Diagnostic
 from epochal.inspect.crash_tests import KILLS, check_full_disk, check_kills
 from epochal.inspect.host import check_devices, check_host
 from epochal.inspect.storage import check_storage
-from epochal.registry.project import get_runs_dir
+from epochal.registry.project_file import get_runs_dir
 from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from epochal.records.query.result_table import (
     sort_groups,
 )
 from epochal.records.query.values import QueryText
-from epochal.registry.project import name_run
+from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control, escape_control_json
 from epochal.text.terminal import wrap

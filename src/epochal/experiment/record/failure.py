@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from epochal.errors import EpochalError
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
-from epochal.registry.project import name_run
+from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.error_output import cut_quotes, print_error
 from epochal.text.escape import escape_control

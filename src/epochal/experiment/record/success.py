@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
-from epochal.registry.project import name_run
+from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_count, format_value
 from epochal.text.terminal import wrap

@@ -26,7 +26,7 @@ from epochal.records.compare.metrics import MetricComparison, compare_metrics
 from epochal.records.compare.replicate_groups import ReplicateGroup, find_replicates
 from epochal.records.find import read_run
 from epochal.records.index.refresh import ignore_progress
-from epochal.registry.project import get_runs_dir
+from epochal.registry.project_file import get_runs_dir
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:

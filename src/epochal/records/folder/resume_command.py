@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
-from epochal.registry.project import name_run
+from epochal.registry.project_file import name_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from epochal.records.index.replicates import MeanEstimate, estimate_mean, latest
 from epochal.records.query.ask import Question, ask, columns_of, is_root, locate
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.values import read_time
-from epochal.registry.project import get_runs_dir
+from epochal.registry.project_file import get_runs_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
