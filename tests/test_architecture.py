@@ -51,6 +51,8 @@ EXTENSION_POINTS = {
     "epochal.engine.interfaces.task.ModuleTask",
     "epochal.engine.interfaces.task.Task",
     "epochal.engine.step.updater.Updater",
+    "epochal.engine.tracking.mirror.Sink",
+    "epochal.engine.tracking.tracker.Tracker",
     "epochal.experiment.experiment.Experiment",
     "epochal.testing.HookConformance",
     "epochal.testing.TaskConformance",

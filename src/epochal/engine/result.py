@@ -99,7 +99,7 @@ class RunResult:
             CheckpointError: The run kept no best weights, or they do not fit the model.
         """
         from epochal.checkpoint.run_weights import BEST, choose_run_weights
-        from epochal.records.folder.record import read_folder
+        from epochal.records.folder.reader import read_folder
 
         if self.dir is None:
             raise CheckpointError(

@@ -11,7 +11,7 @@ import torch
 
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.execute import execute, result_of_error
-from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError

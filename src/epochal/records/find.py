@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from epochal.errors import RecordError, suggest
-from epochal.records.folder.record import read_folder, tag_of
+from epochal.records.folder.reader import read_folder, tag_of
 from epochal.records.layout.run_folders import (
     EPOCHAL_DIR,
     INDEX_FILE,
@@ -20,7 +20,7 @@ from epochal.text.formatting import format_count
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.records.folder.record import RunRecord, RunSummary
+    from epochal.records.folder.reader import RunRecord, RunSummary
 
 LAST = "last"
 _EVALUATIONS = ("test", "predict")

@@ -15,7 +15,7 @@ from epochal.records.compare.replicate_groups import RelatedRuns, find_related_r
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import format_origin
-from epochal.records.folder.record import (
+from epochal.records.folder.reader import (
     desc_of,
     find_monitor,
     read_time_spent,

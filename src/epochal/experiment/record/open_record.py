@@ -17,7 +17,7 @@ from epochal.config.scalar import REDACTED
 from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import SPLITS
-from epochal.engine.run.environment import ignore_stall
+from epochal.engine.run.engine_run import ignore_stall
 from epochal.errors import EpochalError, Preempted, RecordError
 from epochal.experiment.config.choices import to_override
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent

@@ -23,7 +23,7 @@ from epochal.records.folder.checkpoint_manifests import (
     find_checkpoints,
     find_newest_checkpoint,
 )
-from epochal.records.folder.record import find_expanded_config, read_time_spent
+from epochal.records.folder.reader import find_expanded_config, read_time_spent
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact_config

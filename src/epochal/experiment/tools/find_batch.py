@@ -11,8 +11,7 @@ import torch
 from typing_extensions import Unpack, override
 
 from epochal.check import SECTIONS
-from epochal.engine.device.device_memory import find_empty_cache
-from epochal.engine.device.out_of_memory import is_out_of_memory
+from epochal.engine.device.memory import find_empty_cache, is_out_of_memory
 from epochal.engine.execute import execute
 from epochal.engine.feed.split_batch import UnsplittableError, resize_batch
 from epochal.engine.runner import Runner

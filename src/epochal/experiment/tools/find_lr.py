@@ -16,7 +16,7 @@ from epochal.check import SECTIONS
 from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
-from epochal.engine.optim.group_rates import read_rate
+from epochal.engine.optim.rate import read_rate
 from epochal.engine.run.stage_progress import StageProgress
 from epochal.engine.snapshot.snapshot import take_whole_snapshot
 from epochal.errors import ConfigError, Problem, TaskError

@@ -14,8 +14,8 @@ from epochal.engine.capture.obstacles import find_capture_obstacle
 from epochal.engine.execute import describe_plan
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
-from epochal.engine.optim.group_rates import read_rate
-from epochal.engine.optim.parameter_count import is_uninitialized
+from epochal.engine.optim.parameters import is_uninitialized
+from epochal.engine.optim.rate import read_rate
 from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.step.updater import Updater

@@ -11,7 +11,7 @@ from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
     from epochal.config.node import Node
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
     from epochal.records.layout.attempts import Attempt
 
 Origin = Mapping[str, object]
