@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.records.folder.test_record import make_run
+from tests.unit.records.folder.test_reader import make_run
 
 import comparing
 from epochal.records.find import read_run
