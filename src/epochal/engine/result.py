@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
+from typing_extensions import override
+
 from epochal.errors import CheckpointError
 from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, TRAIN_PREFIX, is_epoch_mean
 
@@ -23,7 +25,7 @@ def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunResult:
     """The result of one run; holds no model, no tensors and no exception object."""
 
@@ -108,3 +110,15 @@ class RunResult:
             )
         choose_run_weights(read_folder(self.dir), BEST).load_into(model)
         return model
+
+    @override
+    def __repr__(self) -> str:
+        from epochal.engine.result_page import describe_result
+
+        return describe_result(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table, and curves if the run has a record."""
+        from epochal.engine.result_page import result_to_html
+
+        return result_to_html(self)

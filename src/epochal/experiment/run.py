@@ -12,6 +12,7 @@ from epochal.check import SECTIONS
 from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
+from epochal.config.source_file import display_name
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.config.check_file import (
@@ -21,7 +22,7 @@ from epochal.experiment.config.check_file import (
     needs_expansion,
 )
 from epochal.experiment.config.choices import Choices, check_choices, to_override
-from epochal.experiment.experiment import Experiment
+from epochal.experiment.experiment import load_experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
 from epochal.experiment.resume.resume_plan import (
@@ -37,6 +38,7 @@ from epochal.experiment.run_experiment import build_trained_model
 from epochal.records import RunRecord, read_run
 from epochal.records.find import resolve_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.layout.coerce import iter_leaves
 from epochal.records.layout.run_folders import is_run_folder
 from epochal.registry.project_file import get_runs_dir, name_run
@@ -171,7 +173,7 @@ def load_model(
     choices["user_dir"] = project_dir(record)
     changes = _changes(record, "test", chosen)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
-    experiment = Experiment(config, overrides=changed, choices=choices)
+    experiment = load_experiment(config, overrides=changed, choices=choices)
     return build_trained_model(experiment, experiment.inputs)
 
 
@@ -287,6 +289,7 @@ def _warn_about_paths(record: RunRecord) -> None:
 
 def _refuse_given(record: RunRecord) -> None:
     """Refuse a run if its config does not describe every part."""
+    _refuse_unnamed_class(record, "resume", f"choices={{'resume': {str(record.path)!r}}})")
     given = record.run.get("given")
     if isinstance(given, list) and given:
         raise CheckpointError(
@@ -294,6 +297,19 @@ def _refuse_given(record: RunRecord) -> None:
             "cannot resume it\n"
             "  run the script that made it, with "
             f"Experiment(..., choices={{'resume': {str(record.path)!r}}})"
+        )
+
+
+def _refuse_unnamed_class(record: RunRecord, verb: str, arguments: str) -> None:
+    """Refuse a run whose parts a class builds that its config cannot name."""
+    found = find_unnamed_class(record.run)
+    if found is not None:
+        script = display_name(Path(found.script)) if found.script else "the script that made it"
+        raise CheckpointError(
+            f"{record.path}: its config alone cannot {verb} it\n"
+            f"  its experiment is {found}\n"
+            f"  another process cannot import that class: {found.why}\n"
+            f"  run {script} with {found.name}(..., {arguments}"
         )
 
 
@@ -313,12 +329,14 @@ def _require_configured(
     record: RunRecord, verb: str, parts: Sequence[str], chosen: RunWeights
 ) -> None:
     """Refuse a run if its config does not describe these parts."""
+    method = "test" if verb == "load" else verb
+    arguments = f"init_from={str(chosen.path)!r}).{method}()"
+    _refuse_unnamed_class(record, verb, arguments)
     given = record.run.get("given")
     known = given if isinstance(given, list) else ()  # the file may be damaged
     missing = [name for name in parts if name in known]
     if missing:
         text = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
-        method = "test" if verb == "load" else verb
         raise CheckpointError(
             f"{record.path}: its {text} came from Python, so its config alone cannot {verb} it\n"
             f"  use experiment.{method}() in the script that made them, with "
@@ -341,7 +359,7 @@ def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, ob
 
 def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult:
     try:
-        return Experiment(source, overrides=overrides, choices=choices).run()
+        return load_experiment(source, overrides=overrides, choices=choices).run()
     except EpochalError as error:
         if choices.get("raise_errors"):
             raise

@@ -297,6 +297,7 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "init_from": assembly.config.mapping["init_from"].to_plain(),
         "monitor": None if monitor is None else monitor.metric,
         "given": inputs.given.sections,
+        "experiment": None if inputs.kind is None else inputs.kind.to_json(),
     }
 
 

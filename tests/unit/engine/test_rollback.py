@@ -16,8 +16,7 @@ from engine.step.test_nonfinite_watch import Poisoned
 from epochal.checkpoint import read_checkpoint
 from epochal.components.average import Ema, Swa
 from epochal.config.duration import parse_duration
-from epochal.engine import Hook
-from epochal.engine import rollback
+from epochal.engine import Hook, rollback
 from epochal.engine.interfaces.options import CheckpointOptions
 from epochal.engine.interfaces.stage import Stage
 from epochal.engine.measure.meter import Meter

@@ -21,7 +21,7 @@ from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.step.updater import Updater
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.experiment.config.check_file import expand_variants, needs_expansion
-from epochal.experiment.experiment import Experiment
+from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
 
@@ -114,7 +114,7 @@ def plan_file(
         variants = expand_variants(chosen, found)
     for variant in variants:
         choices["variant"] = variant
-        experiment = Experiment(path, overrides=overrides, choices=choices)
+        experiment = load_experiment(path, overrides=overrides, choices=choices)
         yield _plan_one(experiment, variant, is_drawn=is_drawn)
 
 
