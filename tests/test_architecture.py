@@ -143,6 +143,7 @@ epochal.parse_args
 from epochal.cli import main
 main(["check", "/nowhere.yaml"])
 main(["runs", "--runs-dir", "/nowhere"])
+epochal.runs(root="/nowhere")
 try:
     main(["--help"])
 except SystemExit:

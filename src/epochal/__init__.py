@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from epochal.cli.pages.run_table import runs
     from epochal.components import data, nn
     from epochal.config import Duration
     from epochal.engine import (
@@ -35,12 +36,12 @@ if TYPE_CHECKING:
     from epochal.experiment.config.arguments import Args, parse_args
     from epochal.experiment.experiment import Experiment
     from epochal.experiment.recover import recover
-    from epochal.experiment.run import resume, run
+    from epochal.experiment.run import load_model as load
+    from epochal.experiment.run import predict, resume, run, test
     from epochal.experiment.tools.find_batch import find_batch
     from epochal.experiment.tools.find_lr import find_lr
     from epochal.records.compare import diff
     from epochal.records.find import read_run as read
-    from epochal.records.query.result_table import runs
     from epochal.registry import register
 
 _HOMES = {
@@ -70,17 +71,20 @@ _HOMES = {
     "diff": "epochal.records.compare",
     "find_batch": "epochal.experiment.tools.find_batch",
     "find_lr": "epochal.experiment.tools.find_lr",
+    "load": "epochal.experiment.run",
     "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.config.arguments",
+    "predict": "epochal.experiment.run",
     "read": "epochal.records.find",
     "recover": "epochal.experiment.recover",
     "register": "epochal.registry",
     "resume": "epochal.experiment.run",
     "run": "epochal.experiment.run",
-    "runs": "epochal.records.query.result_table",
+    "runs": "epochal.cli.pages.run_table",
+    "test": "epochal.experiment.run",
 }
 
-_SYNONYMS = {"TaskFlow": "ModuleTask", "read": "read_run"}
+_SYNONYMS = {"TaskFlow": "ModuleTask", "load": "load_model", "read": "read_run"}
 
 _NAMESPACES = {"data", "nn"}  # names that stand for their whole home
 
@@ -111,14 +115,17 @@ __all__ = [
     "diff",
     "find_batch",
     "find_lr",
+    "load",
     "nn",
     "parse_args",
+    "predict",
     "read",
     "recover",
     "register",
     "resume",
     "run",
     "runs",
+    "test",
 ]
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
+from typing_extensions import override
+
+from epochal.errors import CheckpointError
 from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, TRAIN_PREFIX, is_epoch_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from torch import nn
 
 
 def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
@@ -20,7 +25,7 @@ def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunResult:
     """The result of one run; holds no model, no tensors and no exception object."""
 
@@ -56,6 +61,9 @@ class RunResult:
     best: float | None = None
     """The best value of the monitored metric."""
 
+    weights: str = ""
+    """After ``test`` and ``predict`` of a run, the weights used: ``best (step 800, ...)``."""
+
     steps: int = 0
     epochs: int = 0
     """Completed epochs."""
@@ -83,3 +91,34 @@ class RunResult:
     def ok(self) -> bool:
         """Whether the run finished or was stopped, without an error or interruption."""
         return self.status in ("finished", "stopped")
+
+    def load_best(self, model: nn.Module) -> nn.Module:
+        """Load the best weights of the run into ``model``, and return it.
+
+        After ``fit()`` the model itself holds the final weights.
+
+        Raises:
+            CheckpointError: The run kept no best weights, or they do not fit the model.
+        """
+        from epochal.checkpoint.run_weights import BEST, choose_run_weights
+        from epochal.records.folder.reader import read_folder
+
+        if self.dir is None:
+            raise CheckpointError(
+                "load_best: this run has no record, and so no best weights\n"
+                "  leave out no_file; the model holds the final weights"
+            )
+        choose_run_weights(read_folder(self.dir), BEST).load_into(model)
+        return model
+
+    @override
+    def __repr__(self) -> str:
+        from epochal.engine.result_page import describe_result
+
+        return describe_result(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table, and curves if the run has a record."""
+        from epochal.engine.result_page import result_to_html
+
+        return result_to_html(self)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.execute import execute_and_catch, is_expected, result_of_error
 from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.result import select_result_metrics
@@ -42,6 +43,8 @@ from epochal.text.interrupts import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
+
+    from torch import nn
 
     from epochal.check import CheckReport
     from epochal.config import Node
@@ -77,6 +80,7 @@ def run_experiment(
         raise_errors = inputs.choices.get("raise_errors", True)
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
         result, error = _run(steps, inputs, runner)
+        result = replace(result, weights=inputs.choices.get("evaluated") or "")
         is_raised = raise_errors and not result.ok
         # A mistake that is found before the run is told by whatever shows the error.
         is_early = is_raised and result.reason == "config" and result.dir is None
@@ -193,6 +197,21 @@ def build_unrecorded_run(
     return run, runner, report
 
 
+def build_trained_model(steps: BuildSteps, inputs: ExperimentInputs) -> nn.Module:
+    """The model of an experiment with the weights of ``init_from``, in eval mode.
+
+    Nothing else is built.
+    """
+    checked = check_inputs(inputs, None)
+    report = checked.report
+    if report.problems:
+        raise ConfigError(*report.problems)
+    assembly = _build_assembly(checked)
+    with locating_errors(report.expanded), seeded(derive_seed(assembly.seed, "model")):
+        model = steps.build_model(assembly)
+        return steps.place_model(assembly, model).eval()
+
+
 @contextmanager
 def locating_errors(config: Node) -> Iterator[None]:
     """Add the place in the config to errors that are found only when parts are built."""
@@ -227,6 +246,7 @@ def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Asse
         is_resumed=is_resumed,
         written=inputs.config.root,
         num_defaults=len(report.defaults),
+        variant=inputs.config.variant,
         source=_find_source(inputs),
     )
 
@@ -294,6 +314,7 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "runner": _name_runner(inputs, report),
         "config_path": None if config.path is None else decode_typed(str(config.path)),
         "variant": config.variant,
+        "fast": bool(inputs.choices.get("fast")),
         "overrides": list(config.overrides),
         "torch": torch.__version__,
         "device": describe_device(assembly.device),
@@ -301,6 +322,7 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "init_from": assembly.config.mapping["init_from"].to_plain(),
         "monitor": None if monitor is None else monitor.metric,
         "given": inputs.given.sections,
+        "experiment": None if inputs.kind is None else inputs.kind.to_json(),
     }
 
 

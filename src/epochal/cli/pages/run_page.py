@@ -13,6 +13,7 @@ from epochal.cli.draw.table import format_table, shorten
 from epochal.errors import RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
 from epochal.records.folder.disk_usage import measure_disk_usage
+from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import format_origin
 from epochal.records.folder.reader import (
@@ -35,7 +36,8 @@ from epochal.records.metrics.time_spent import (
     suggest_speedup,
 )
 from epochal.records.query.values import read_time
-from epochal.text.command import epochal_command, name_run
+from epochal.registry.project_file import name_run
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 from epochal.text.terminal import display_width, terminal_width
 
@@ -108,6 +110,10 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
     if isinstance(given := run.get("given"), list) and given:
         yield f"  given    {', '.join(map(str, given))} (passed in Python, not in the config)"
+    if isinstance(own := run.get("experiment"), dict):
+        steps = own.get("steps")
+        steps = ", ".join(map(str, steps)) if isinstance(steps, list) else ""
+        yield f"  class    {own.get('class')}" + (f" (overrides {steps})" if steps else "")
     if run.get("command"):
         yield f"  command  {run['command']}"
 
@@ -116,6 +122,8 @@ def _status(record: RunRecord) -> Iterator[str]:
     """Status, reason and position; runs without steps have no position."""
     summary = record.summary
     yield summary.status
+    if record.run.get("fast") is True:
+        yield "only a few batches of each split (--fast)"
     if summary.reason and summary.reason != summary.status:
         yield summary.reason
     step = step_of(record)
@@ -127,7 +135,7 @@ def _describe_next(record: RunRecord) -> Iterator[str]:
     """The next command for a run that did not finish."""
     summary, name = record.summary, name_run(record.path)
     if summary.status in _UNFINISHED and any((record.path / "checkpoints").glob("*")):
-        if record.run.get("given"):
+        if record.run.get("given") or find_unnamed_class(record.run) is not None:
             yield f"  next     run its script with choices={{'resume': {str(record.path)!r}}}"
         else:
             yield f"  next     `{epochal_command()} resume {name}` continues it"

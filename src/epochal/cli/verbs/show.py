@@ -6,7 +6,7 @@ import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
+from epochal.cli.arguments import RUN_HELP, add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
 from epochal.errors import ConfigError, Problem, RecordError, suggest
@@ -31,7 +31,7 @@ _SHORT_ID = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    text = "folder of a run, its id or part of the id, or `last`; with --plot also several runs"
+    text = f"{RUN_HELP}; with --plot also several runs"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     add_runs_dir_option(parser)
     text = "plot metrics, such as val/loss or 'train/*' (default: the monitored metric)"

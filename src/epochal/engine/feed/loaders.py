@@ -31,6 +31,7 @@ from epochal.engine.feed.seeded_dataset import (
     WorkerInit,
     identity_collate,
 )
+from epochal.engine.feed.worker_data import find_repeated_samples, refuse_captured_run
 from epochal.engine.process.signals import protect_workers_from_signals
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class IndexedLoader:
         self._needs_traits = self._reader.may_draw
         self._plan = _PassSampler()
         self._loader: DataLoader[Any] | None = None
+        refuse_captured_run(loader)
         if loader.num_workers or loader.pin_memory:
             self._loader = _build_loader(loader, self._reader, self._plan)
 
@@ -195,6 +197,7 @@ class IterableLoaders:
     def __init__(self) -> None:
         self._generators = HostGenerators()
         self._has_warned = False
+        self._has_warned_of_workers = False
 
     def open(
         self, loader: Loader, one_pass: DataPass, state: dict[str, Any] | None = None
@@ -206,6 +209,7 @@ class IterableLoaders:
         start = one_pass.start
         if isinstance(loader, list | tuple) and type(loader) in (list, tuple):
             return islice(loader, start, None)
+        self._check_workers(loader)
         protect_workers_from_signals(loader)
         owner = find_stateful_owner(loader)
         if owner is None:
@@ -219,6 +223,12 @@ class IterableLoaders:
         first = state.get("position", start)
         source = iter(()) if state["is_over"] else self._read(loader, one_pass, first)
         return StatefulBatches(owner, source)
+
+    def _check_workers(self, loader: Loader) -> None:
+        refuse_captured_run(loader)
+        if not self._has_warned_of_workers and (repeated := find_repeated_samples(loader)):
+            self._has_warned_of_workers = True
+            _logger.warning("data: %s", repeated)
 
     def _warn_of_skipped(self, loader: Loader, start: int) -> None:
         if start and not self._has_warned:

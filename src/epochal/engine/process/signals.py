@@ -153,15 +153,15 @@ class SignalTolerantWorker:
     """
 
     def __init__(self, init: Callable[[int], None] | None) -> None:
-        self._init = init
+        self.init = init
         self._was_terminated = False
 
     def __call__(self, worker: int) -> None:
         """Set the signal handlers of a worker, then call the original function."""
         for number in PREEMPTION_SIGNALS:
             signal.signal(number, self._handle_signal)
-        if self._init is not None:
-            self._init(worker)
+        if self.init is not None:
+            self.init(worker)
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM and self._was_terminated:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from epochal.registry import Registry
 
 ALL_VARIANTS = "all"
+BASE_VARIANT = "base"
 _TITLES = ("tag", "project")
 
 
@@ -43,22 +44,29 @@ def check_config(
     user_dir: Path | None = None,
     runner: str | None = None,
     given: Collection[str] = (),
+    steps: Collection[str] | None = None,
     like: Registry | None = None,
 ) -> CheckedConfig:
-    """The config with every mistake in it; see ``check`` for ``runner`` and ``given``.
+    """The config with every mistake in it; see ``check`` for ``runner``, ``given`` and ``steps``.
 
     ``like`` is the registry of a similar config, used again if it serves for this one.
     """
     registry = build_registry(config, user_dir=user_dir, like=like)
-    return CheckedConfig(config, check(config, registry, runner=runner, given=given), registry)
+    report = check(config, registry, runner=runner, given=given, steps=steps)
+    return CheckedConfig(config, report, registry)
 
 
 def drop_sections(
-    config: Config, gone: Collection[str] = (), loaders: Mapping[str, object] | None = None
+    config: Config,
+    gone: Collection[str] = (),
+    loaders: Mapping[str, object] | None = None,
+    *,
+    has_task: bool = False,
 ) -> Config:
     """The config without the sections ``gone`` and the splits that have ``loaders``.
 
-    An empty ``tag:`` or ``project:`` counts as missing, and a model with data needs no task.
+    An empty ``tag:`` or ``project:`` counts as missing, and a model with data needs no task,
+    unless the experiment's class ``has_task``.
     """
     root = config.root
     entries = {name: node for name, node in root.mapping.items() if name not in gone}
@@ -68,7 +76,7 @@ def drop_sections(
     if loaders is not None and "data" in entries:
         entries["data"] = _without_splits(entries["data"], loaders)
     available = {*entries, *gone, *(() if loaders is None else ("data",))}
-    if "task" not in available and available >= {"model", "data"}:
+    if not has_task and "task" not in available and available >= {"model", "data"}:
         entries["task"] = from_plain("module", place=Place("default"), layer="default")
     return replace(config, root=replace(root, value=MappingProxyType(entries)))
 
@@ -137,22 +145,53 @@ def find_blocking_problems(choices: Choices, problems: Collection[Problem]) -> t
     return tuple(one for one in problems if one.key not in ignored and one.key[:7] != "notify.")
 
 
+def names_several(chosen: str | None) -> bool:
+    """Whether a choice of variants may mean several runs."""
+    return chosen is not None and (chosen == ALL_VARIANTS or "," in chosen)
+
+
+def needs_expansion(chosen: str) -> bool:
+    """Whether a choice is more than the name of one variant."""
+    return chosen == BASE_VARIANT or names_several(chosen)
+
+
+def expand_variants(chosen: str, known: Collection[str]) -> list[str | None]:
+    """The variants that a choice such as ``base,all`` or ``wide,deep`` means, in that order.
+
+    ``base`` is the config without a variant, which is None, unless a variant has that name.
+    """
+    names: list[str | None] = []
+    for name in [chosen] if chosen in known else map(str.strip, chosen.split(",")):
+        if name == ALL_VARIANTS:
+            names += [*known] or [None]
+        else:
+            names.append(None if name == BASE_VARIANT and name not in known else name)
+    return list(dict.fromkeys(names))
+
+
 def _check(
     path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
 ) -> Iterator[CheckedConfig]:
     allow_python, chosen = choices.get("allow_python", False), choices.get("variant")
     configs: Iterable[Config]
-    if chosen == ALL_VARIANTS:
-        found = load_variants(path, overrides=changes, allow_python=allow_python)
-        configs = (
-            one for one in found if is_plain_too or not one.variants or one.variant is not None
-        )
+    if chosen is not None and needs_expansion(chosen):
+        found = {
+            one.variant: one
+            for one in load_variants(path, overrides=changes, allow_python=allow_python)
+        }
+        names = expand_variants(chosen, [name for name in found if name is not None])
+        configs = [
+            found[name] if name in found else load(path, variant=name, overrides=changes)
+            for name in dict.fromkeys([*([None] if is_plain_too else []), *names])
+        ]
     else:
         configs = [load(path, variant=chosen, overrides=changes, allow_python=allow_python)]
     folder = choices.get("user_dir")
     user_dir = None if folder is None else Path(folder)
     registry: Registry | None = None
     for config in configs:
-        checked = check_config(drop_sections(config), user_dir=user_dir, like=registry)
+        named = config.root.get("experiment").value  # the check reads which steps it overrides
+        config = drop_sections(config, has_task=named is not None)
+        checked = check_config(config, user_dir=user_dir, like=registry)
         registry = checked.registry
         yield checked

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from epochal.errors import EpochalError
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
-from epochal.text.command import epochal_command, name_run
+from epochal.registry.project_file import name_run
+from epochal.text.command import epochal_command
 from epochal.text.error_output import cut_quotes, print_error
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
@@ -161,7 +162,7 @@ def _format_panel(title: str, text: str) -> str:
         for line in cut_quotes(text.splitlines(), width - _FRAME_WIDTH)
     ]
     colours: Literal["standard"] | None = "standard" if supports_colours(sys.stderr) else None
-    console = Console(file=sys.stderr, width=width, color_system=colours)
+    console = Console(file=sys.stderr, width=width, color_system=colours, force_jupyter=False)
     with console.capture() as printed:
         heading = Text(title, "bold red")
         console.print(Panel(Group(*lines), title=heading, title_align="left", border_style="red"))

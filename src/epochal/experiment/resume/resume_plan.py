@@ -136,7 +136,11 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     is_allowed = bool(choices.get("allow_changed"))
     first, latest = _read_configs(record, checked)
     values = redact_config(report.expanded).to_public()  # as in the record
-    changes = [*find_config_changes(latest, values), *_code_changes(record, report.project)]
+    changes = [
+        *find_config_changes(latest, values),
+        *_class_changes(record, checked),
+        *_code_changes(record, report.project),
+    ]
     if not is_allowed:
         refuse_changes(record.path, changes)
     _refuse_ended(record, changes)
@@ -204,16 +208,13 @@ def split_checkpoint_name(named: Path | str) -> tuple[Path | str, str]:
 
 
 def get_training_record(named: Path | str, root: Path) -> RunRecord:
-    """The record of a run that can be resumed; ``last`` is the newest training.
+    """The record of a run that can be resumed.
 
     Raises:
         RecordError: There is no such run.
         ConfigError: It is not a training.
         CheckpointError: It has neither a checkpoint nor a config to start again.
     """
-    if str(named) == LAST:
-        trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
-        named = [named, *trainings][-1]
     record = read_run(named, root)
     runner = record.summary.runner
     if runner in _EVALUATIONS:
@@ -300,6 +301,27 @@ def _read_configs(
     if not overrides:
         return first, first
     return first, checked.expand(load(path, overrides=overrides), folder).to_public()
+
+
+def _class_changes(record: RunRecord, checked: CheckedInputs) -> list[Change]:
+    """Whether the class of the experiment has changed, or the build steps that it overrides."""
+    recorded, kind = record.run.get("experiment"), checked.inputs.kind
+    before = recorded if isinstance(recorded, dict) else {}
+    after = {} if kind is None else kind.to_json()
+    if "experiment" not in record.run:  # recorded by an earlier version
+        return []
+    if _named_class(before) != _named_class(after):  # the config shows that
+        return []
+    return [
+        Change(f"experiment, {name}", before.get(name), after.get(name))
+        for name in ("class", "steps")
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _named_class(facts: Mapping[str, Any]) -> object:
+    """The class, if the config names it."""
+    return None if facts.get("obstacle") else facts.get("class")
 
 
 def _code_changes(record: RunRecord, project: Project) -> list[Change]:

@@ -100,6 +100,18 @@ def apply_attempt_overrides(
     return found
 
 
+def apply_task_values(provenance: Mapping[str, object], values: object) -> Mapping[str, object]:
+    """The provenance with the values that ``${task:NAME}`` had, by key."""
+    if not isinstance(values, Mapping):  # most runs have none
+        return provenance
+    found = dict(provenance)
+    for key, value in values.items():
+        origins = found.get(key)
+        if isinstance(origins, list) and origins and isinstance(origins[0], Mapping):
+            found[key] = [{**origins[0], "value": value}, *origins[1:]]
+    return found
+
+
 def _find_changing_attempt(override: str, attempts: Sequence[Attempt]) -> int:
     """The first attempt with an override that holds since then."""
     since = list(takewhile(lambda one: override in one.overrides, reversed(attempts)))
