@@ -25,6 +25,7 @@ from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, open_record
 from epochal.experiment.record.success import show_success
+from epochal.experiment.record.system_sampler import sampling_system
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import plan_resume
 from epochal.records import NullWriter
@@ -219,9 +220,10 @@ def _build_and_execute(
     try:
         run, runner = build_run(steps, assembly, record)
         record.add_meta(run.meta)
-        result = execute(
-            run, runner, raise_errors=raise_errors, find_place=assembly.config.find_place
-        )
+        with sampling_system(run):
+            result = execute(
+                run, runner, raise_errors=raise_errors, find_place=assembly.config.find_place
+            )
         leave_preemption_to_next_run()
         return result
     except ChangedError:  # nothing has begun, and the record is put back
