@@ -126,7 +126,7 @@ class SystemSampler:
     def _measure_processes(self) -> tuple[float, int]:
         """CPU seconds of this process and its children since the last call, and their memory."""
         used, memory, seconds = 0.0, 0, {}
-        for process in (self._process, *self._find_children()):
+        for process in (self._process, *find_children(self._process)):
             with suppress(psutil.Error):  # it has ended
                 times, resident = process.cpu_times(), process.memory_info().rss
                 seconds[process] = times.user + times.system
@@ -135,20 +135,19 @@ class SystemSampler:
         self._cpu_seconds = seconds
         return used, memory
 
-    def _find_children(self) -> list[psutil.Process]:
-        """The processes below this one; Linux lists them, elsewhere all processes are read."""
-        children, parents = [], [self._process.pid]
-        try:
-            while parents:
-                tasks = Path(f"/proc/{parents.pop()}/task").iterdir()
-                found = [
-                    int(pid) for one in tasks for pid in (one / "children").read_text().split()
-                ]
-                parents += found
-                children += [psutil.Process(pid) for pid in found]
-        except (OSError, psutil.Error):  # not Linux, or a thread ended in between
-            return self._process.children(recursive=True)
-        return children
+
+def find_children(process: psutil.Process, proc: Path = Path("/proc")) -> list[psutil.Process]:
+    """All processes below ``process``; Linux lists them, elsewhere every process is looked at."""
+    children, parents = [], [process.pid]
+    try:
+        while parents:
+            tasks = (proc / str(parents.pop()) / "task").iterdir()
+            found = [int(pid) for one in tasks for pid in (one / "children").read_text().split()]
+            parents += found
+            children += [psutil.Process(pid) for pid in found]
+    except (OSError, psutil.Error):  # not Linux, or a process or thread ended in between
+        return process.children(recursive=True)
+    return children
 
 
 @final
