@@ -183,7 +183,8 @@ class GpuSampler:
         }
         for number, gpu in enumerate(self._gpus):
             for name, measure in measures.items():
-                with suppress(nvml.NVMLError):  # not every GPU measures everything
+                # Not every GPU measures everything, nor does every version have all functions.
+                with suppress(nvml.NVMLError, AttributeError):
                     found[f"system/gpu{number}/{name}"] = measure(gpu)
         return found
 
