@@ -19,6 +19,7 @@ from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
 from epochal.experiment.record.success import FINAL_WEIGHTS
 from epochal.experiment.resume.resume_plan import (
+    died_before_checkpoint,
     get_expanded_config,
     get_training_record,
     last_overrides,
@@ -133,6 +134,8 @@ def resume(
 ) -> RunResult:
     """Resume a run from its newest checkpoint, in its own folder.
 
+    A run that died before its first checkpoint starts again at step 0.
+
     Args:
         run_name: Its folder, its id or a part of it, or ``last`` for the newest training; or the
             folder of a checkpoint.
@@ -143,7 +146,7 @@ def resume(
 
     Raises:
         RecordError: There is no such run.
-        CheckpointError: It has no checkpoint, its config is missing, or Python gave some parts.
+        CheckpointError: Its checkpoints or its config are missing, or Python gave some parts.
     """
     check_choices(choices, sections=SECTIONS)
     run_name, checkpoint = split_checkpoint_name(run_name)
@@ -154,7 +157,9 @@ def resume(
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_project_dir(record)
     choices["resume"] = record.path
-    has_weights = record.expanded.get("init_from") is not None  # that file may be gone by now
+    has_weights = record.expanded.get("init_from") is not None
+    if died_before_checkpoint(record):
+        has_weights = False  # the run starts with them again; otherwise the file may be gone by now
     changes = {"init_from": None} if has_weights else {}
     return _run_recorded(record, get_expanded_config(record), changes, overrides, choices)
 

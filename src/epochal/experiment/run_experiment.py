@@ -11,6 +11,7 @@ import torch
 
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
 from epochal.experiment.build.build_run import build_monitor, build_run
@@ -81,7 +82,8 @@ def _run(
             raise ConfigError(*problems)
         with raising_on_preemption(), Notifier(report, is_part=is_part) as notifier:
             plan = plan_resume(checked)
-            if plan is None and report.problems:  # those that matter only to a new run
+            is_resumed = plan is not None and not plan.starts_again
+            if report.problems and not is_resumed:  # those that matter only to a new run
                 raise ConfigError(*report.problems)
             if count_folds(report.expanded) is None:
                 return _run_checked(steps, checked, plan, notifier, times)
@@ -125,7 +127,8 @@ def _run_checked(
     notifier: Notifier,
     times: PhaseTimer,
 ) -> RunResult:
-    assembly = replace(_build_assembly(checked, is_resumed=plan is not None), times=times)
+    is_resumed = plan is not None and not plan.starts_again
+    assembly = replace(_build_assembly(checked, is_resumed=is_resumed), times=times)
     times.switch(RECORD)
     with _open_record(checked, plan) as opened:
         record = notifier.begin(opened)
@@ -240,7 +243,7 @@ def _build_and_execute(
                 result,
                 steps=run.step,
                 epochs=run.epoch,
-                metrics=dict(run.latest),
+                metrics=select_result_metrics(run.latest),
                 **read_spent(run).to_fields(),
             )
         if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):

@@ -311,8 +311,6 @@ def describe_metrics(scores: Sequence[MetricComparison], view: DiffView) -> Iter
     for line in view.table(header, rows):
         yield _paint_verdict(line, view)
     yield from view.more(len(differing) - len(shown), "metric", "metrics")
-    if any(one.name.startswith(TRAIN_PREFIX) for one in shown):
-        yield "  last of training: the mean of the last epoch"
 
 
 def _pair_row(one: MetricComparison) -> list[str]:

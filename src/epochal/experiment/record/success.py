@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
-from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_count, format_value
 from epochal.text.terminal import wrap
@@ -36,10 +35,10 @@ def describe_success(result: RunResult) -> list[str]:
     folds = result.value if result.spread else []
     length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_progress(result)
     lines = [f"{result.status} ({result.reason}): {length}"]
-    shown = {name: value for name, value in result.metrics.items() if not is_epoch_mean(name)}
-    if shown:
+    if result.metrics:
         figures = "  ".join(
-            f"{name} {format_value(value)}{_spread(result, name)}" for name, value in shown.items()
+            f"{name} {format_value(value)}{_spread(result, name)}"
+            for name, value in result.metrics.items()
         )
         lines.append(f"  results  {figures}")
     if result.best is not None:

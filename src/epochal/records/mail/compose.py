@@ -18,7 +18,7 @@ from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.alive import HEARTBEAT_FILE
 from epochal.records.layout.process import utc_now
 from epochal.records.mail.mailbox import Kind, Mail, make_id
-from epochal.records.metrics.points import TRAIN_PREFIX, is_epoch_mean
+from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.secrets import redact, redact_tree
 from epochal.text.formatting import format_seconds, format_value
 
@@ -147,9 +147,9 @@ def _lines(content: MailContent) -> Iterator[str]:
     yield f"  length   {', '.join(one for one in length if one)}"
     if content.best is not None:
         yield f"  best     {_best(content).removeprefix('best ')}"
-    shown = [item for item in content.metrics.items() if not is_epoch_mean(item[0])]
+    shown = [*content.metrics.items()][:_MAX_METRICS]
     if shown:
-        figures = (f"{name} {format_value(value)}" for name, value in shown[:_MAX_METRICS])
+        figures = (f"{name} {format_value(value)}" for name, value in shown)
         yield f"  results  {'  '.join(figures)}"
     for index, line in enumerate(content.why.splitlines()):
         yield f"  {'why' if not index else '':<9}{line}"

@@ -39,14 +39,14 @@ def test_success_shows_results_record_and_next_commands() -> None:
         epochs=1,
         steps=12,
         seconds=75.0,
-        metrics={"train/epoch/loss": 1.0, "train/loss": 1.0, "val/acc": 0.5},
+        metrics={"train/epoch/loss": 1.0, "val/acc": 0.5},
         best=0.5,
         config={"monitor": "+val/acc"},
         dir=make_record(Path("runs/p/t/20260101-000000-abcd")),
     )
     assert describe_success(result) == [
         "finished (max_epochs): 1 epoch, 12 steps, 1 min 15 s",
-        "  results  train/loss 1  val/acc 0.5",
+        "  results  train/epoch/loss 1  val/acc 0.5",
         "  best     0.5 (+val/acc)",
         "  record   runs/p/t/20260101-000000-abcd",
         "  next     epochal show 20260101-000000-abcd",

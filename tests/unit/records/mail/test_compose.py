@@ -38,13 +38,15 @@ def test_a_subject_has_outcome_run_duration_and_best_value() -> None:
 
 
 def test_the_subject_of_a_test_has_its_metrics() -> None:
-    metrics = {"test/acc": 0.97123, "test/loss": 0.1, "train/loss": 0.2, "train/epoch/loss": 0.2}
+    metrics = {"test/acc": 0.97123, "test/loss": 0.1, "train/epoch/loss": 0.2}
     content = replace(CONTENT, best=None, metrics=metrics)
     assert (
         compose(content).subject
         == "finished: digits a3f9, 2 h 5 min, test/acc 0.9712, test/loss 0.1"
     )
-    assert "  results  test/acc 0.9712  test/loss 0.1  train/loss 0.2\n" in compose(content).text
+    assert (
+        "  results  test/acc 0.9712  test/loss 0.1  train/epoch/loss 0.2\n" in compose(content).text
+    )
     metrics = {f"test/{name}": 1.0 for name in "abcd"}
     assert compose(replace(content, metrics=metrics)).subject.endswith(
         "test/a 1, test/b 1, test/c 1"
@@ -93,7 +95,7 @@ def test_the_text_has_results_reason_traceback_and_log() -> None:
         "\n"
         "  length   epoch 3, step 1200, 2 h 5 min\n"
         "  best     val/acc 0.9712\n"
-        "  results  val/acc 0.97\n"
+        "  results  val/acc 0.97  train/epoch/loss 0.1\n"
         "  why      ValueError: torn\n"
         "           row 3\n"
         "  machine  box7\n"
