@@ -23,6 +23,7 @@ pytestmark = [
 
 
 def test_a_run_records_the_use_of_its_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("pynvml")
     parts = {"task": TinyTask(), "model": TinyModel(), "optim": {"type": "AdamW"}}
     choices = {"device": "cuda", "raise_errors": True}
     result = ep.Experiment(choices=choices, **parts, record={"log_dir": tmp_path}).fit(epochs=1)

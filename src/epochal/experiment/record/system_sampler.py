@@ -190,14 +190,16 @@ class GpuSampler:
 
 
 def import_nvml() -> Any:  # noqa: ANN401 - a module
-    """The module ``pynvml``; None if there is no NVIDIA driver, or the package is broken."""
+    """The module ``pynvml``; None if there is no NVIDIA driver, or it is not installed."""
     if not any(Path(device).exists() for device in _DRIVERS):
         return None
-    with suppress(ImportError), fork_safe_import():
-        import pynvml
-
-        return pynvml
-    return None
+    try:
+        with fork_safe_import():
+            import pynvml
+    except ImportError:
+        logger.info("GPU use is not recorded: `pip install 'epochal[nvml]'`")
+        return None
+    return pynvml
 
 
 def find_visible_gpus(names: list[str], visible: str | None) -> list[int]:

@@ -177,11 +177,16 @@ def test_nothing_is_measured_without_gpu_or_driver(monkeypatch: pytest.MonkeyPat
     assert GpuSampler(import_nvml()).sample() == {}
 
 
-def test_a_missing_library_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_command_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setattr(system_sampler, "_DRIVERS", (str(tmp_path),))
     assert import_nvml() is not None
+    assert caplog.messages == []
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert import_nvml() is None
+    assert caplog.messages == ["GPU use is not recorded: `pip install 'epochal[nvml]'`"]
 
 
 def test_visible_gpus_are_read_as_cuda_does() -> None:
