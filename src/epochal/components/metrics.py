@@ -8,7 +8,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from epochal.engine.interfaces.metric import Metric
-from epochal.engine.loss.loss_inputs import find_by_path, find_missing_name
+from epochal.engine.loss.loss import find_by_path, find_missing_name
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 
