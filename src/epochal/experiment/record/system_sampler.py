@@ -117,9 +117,12 @@ class SystemSampler:
 
     def _count_bytes(self) -> Sample:
         """The bytes that all disks have read and written."""
-        # Without `nowrap`, which holds a lock: a process forked then could never get it.
-        total = psutil.disk_io_counters(nowrap=False)
-        if total is None:  # a container without disks
+        try:
+            # Without `nowrap`, which holds a lock: a process forked then could never get it.
+            total = psutil.disk_io_counters(nowrap=False)
+        except (OSError, RuntimeError):  # a container may hide the disks
+            total = None
+        if total is None:
             return {}
         return {"system/disk/read": total.read_bytes, "system/disk/write": total.write_bytes}
 
