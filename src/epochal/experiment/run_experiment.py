@@ -27,6 +27,7 @@ from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, open_record
 from epochal.experiment.record.success import show_success
+from epochal.experiment.record.system_sampler import sampling_system
 from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import find_weights_to_evaluate, plan_resume
@@ -267,7 +268,8 @@ def _build_and_execute(
         run, runner = build_run(steps, assembly, record)
         record.add_meta(run.meta)
         find_place = assembly.config.find_place
-        result, ended_by = execute_and_catch(run, runner, find_place=find_place)
+        with sampling_system(run):
+            result, ended_by = execute_and_catch(run, runner, find_place=find_place)
         if ended_by is not None and not is_expected(ended_by):
             raise ended_by
         leave_preemption_to_next_run()
