@@ -240,6 +240,7 @@ def _measure_loader(
 ) -> dict[str, float]:
     meter = Meter(run.device)
     window = meter.window()
+    before, run.pass_means = run.pass_means, window
     metrics = _own_metrics(run, split)
     has_loss = bool(run.options.train.eval_loss)
     for metric in metrics.values():
@@ -258,6 +259,7 @@ def _measure_loader(
         _run_pass(run, loader, measure, events=events, limit=limit)
         means = join_metrics(window.read(), metrics)
     finally:
+        run.pass_means = before
         meter.forget()  # else its sums keep device memory until garbage collection
     for metric in metrics.values():
         metric.reset()

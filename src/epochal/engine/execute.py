@@ -69,6 +69,20 @@ def execute(
     ``error`` if something was raised, ``run_end``, ``teardown``. ``find_place`` returns where a key
     of the config was written.
     """
+    result, error = execute_and_catch(run, runner, find_place=find_place)
+    try:
+        if error is not None and (raise_errors or not is_expected(error)):
+            raise error
+        return result
+    finally:
+        # The traceback refers to this frame: break the reference cycle.
+        error = None
+
+
+def execute_and_catch(
+    run: EngineRun, runner: Runner, *, find_place: Callable[[str], Place | None] = lambda key: None
+) -> tuple[RunResult, BaseException | None]:
+    """Execute a run; returns its result, and the error that ended it if there was one."""
     value: object = None
     error: BaseException | None = None
     try:
@@ -83,10 +97,7 @@ def execute(
                     caught.locate(find_place)
             preemption.is_ending = True
             error = _end(run, error)
-        result = _build_result(run, value, error)
-        if error is not None and (raise_errors or not _is_expected(error)):
-            raise error
-        return result
+        return _build_result(run, value, error), error
     finally:
         run.release()
         # The traceback refers to this frame: break the reference cycle.
@@ -230,7 +241,7 @@ def _code_of_exit(error: SystemExit) -> int:
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
-def _is_expected(error: BaseException) -> bool:
+def is_expected(error: BaseException) -> bool:
     """Whether a result can describe the error; SystemExit must propagate."""
     return isinstance(error, Exception | KeyboardInterrupt)
 

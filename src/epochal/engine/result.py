@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
+from epochal.errors import CheckpointError
 from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, TRAIN_PREFIX, is_epoch_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from torch import nn
 
 
 def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
@@ -61,6 +64,9 @@ class RunResult:
     best: float | None = None
     """The best value of the monitored metric."""
 
+    weights: str = ""
+    """After ``test`` and ``predict`` of a run, the weights used: ``best (step 800, ...)``."""
+
     steps: int = 0
     epochs: int = 0
     """Completed epochs."""
@@ -92,6 +98,25 @@ class RunResult:
     def ok(self) -> bool:
         """Whether the run finished or was stopped, without an error or interruption."""
         return self.status in ("finished", "stopped")
+
+    def load_best(self, model: nn.Module) -> nn.Module:
+        """Load the best weights of the run into ``model``, and return it.
+
+        After ``fit()`` the model itself holds the final weights.
+
+        Raises:
+            CheckpointError: The run kept no best weights, or they do not fit the model.
+        """
+        from epochal.checkpoint.run_weights import BEST, choose_run_weights
+        from epochal.records.folder.reader import read_folder
+
+        if self.dir is None:
+            raise CheckpointError(
+                "load_best: this run has no record, and so no best weights\n"
+                "  leave out no_file; the model holds the final weights"
+            )
+        choose_run_weights(read_folder(self.dir), BEST).load_into(model)
+        return model
 
     @override
     def __repr__(self) -> str:

@@ -52,6 +52,7 @@ class Banner(Hook):
             environment are shown as they were written, since they may be secrets.
         num_defaults: How many values of the config are defaults.
         source: The config file, for the hint how to list those values.
+        variant: The variant of the config, if one was chosen.
     """
 
     priority = LOG_PRIORITY
@@ -63,15 +64,18 @@ class Banner(Hook):
         config: Node | Mapping[str, object] | None = None,
         num_defaults: int = 0,
         source: str = "",
+        variant: str | None = None,
     ) -> None:
         self._machine = machine or {}
         self._config = config
         self._num_defaults = num_defaults
         self._source = source
+        self._variant = variant
 
     @override
     def run_start(self, run: Run) -> None:
         title = run.tag or "untitled run"
+        title += f", variant {self._variant}" * (self._variant is not None)
         purpose = str(run.config.get("desc") or "")
         splits = evaluated_splits(run)
         facts = self._facts(run, splits)

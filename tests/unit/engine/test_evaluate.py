@@ -455,3 +455,25 @@ def test_an_evaluation_counts_as_user_code() -> None:
     run.events.has_run_user_code = False
     run.evaluate("val")
     assert run.events.has_run_user_code
+
+
+def test_averages_are_those_of_the_epoch_or_the_evaluation_so_far() -> None:
+    class Averages(Hook):
+        def __init__(self) -> None:
+            self.seen: dict[str, dict[str, float]] = {}
+            self.rates: list[float] = []
+
+        def batch_end(self, run: Run, split: str, index: int, batch: Any, out: Any) -> None:
+            self.seen[split] = run.averages
+
+        def step_end(self, run: Run) -> None:
+            self.rates.append(run.learning_rates["lr"])
+
+    hook = Averages()
+    run = make_run(hooks=(hook,), for_="1ep")
+    assert run.averages == {}
+    result = execute(run, Train(), raise_errors=True)
+    for name in ("loss", "mae"):
+        assert hook.seen["train"][name] == result.metrics[f"train/epoch/{name}"], name
+    assert hook.seen["val"]["mae"] == result.metrics["val/mae"]
+    assert len(hook.rates) == result.steps

@@ -37,6 +37,8 @@ def parse_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
     if name not in DTYPES:
         text = str(name).removeprefix("torch.")
         hint = suggest(text, DTYPES)
+        if text in ("float16", "half", "fp16", "bfloat16", "bf16"):
+            hint = "half precision is engine.precision: bf16 or fp16; the weights stay float32"
         raise ConfigError(Problem("model.dtype", f"unknown dtype {text!r}", hint=hint))
     return DTYPES[str(name)]
 
@@ -64,15 +66,21 @@ def move_module(
 def choose_mover(
     device: torch.device, dtype: torch.dtype | None, *, channels_last: bool = False
 ) -> MoveBatch:
-    """A function that moves a batch to the device and dtype; the identity if possible."""
+    """A function that moves a batch to the device and dtype; it does next to nothing on the CPU."""
     if device.type == "cpu" and dtype is None and not channels_last:
         return keep_batch
     return BatchMover(device, dtype, channels_last=channels_last)
 
 
+_CPU = torch.device("cpu")
+_PLAIN = frozenset({Tensor, dict, list, tuple})
+
+
 def keep_batch(batch: Batch) -> Batch:
-    """The batch as it is."""
-    return batch
+    """The batch as it is; the method ``to`` of an own class is called, as on any device."""
+    if type(batch) in _PLAIN or not hasattr(batch, "to"):
+        return batch
+    return batch.to(_CPU)
 
 
 @final

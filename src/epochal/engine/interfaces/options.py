@@ -158,11 +158,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         every = _every("engine.empty_cache_every", self.empty_cache_every)
         _set(self, "empty_cache_every", every)
-        hang_after = _every("engine.hang_after", self.hang_after)
-        if not hang_after.is_never and hang_after.unit != "s":
-            what = f"must be a time, got {str(hang_after)!r}"
-            _refuse("engine.hang_after", what, "write for example 30min, or 0")
-        _set(self, "hang_after", hang_after)
+        _set(self, "hang_after", _every_time("engine.hang_after", self.hang_after, "30min"))
         guard(self, "engine")
 
 
@@ -226,6 +222,9 @@ class LogOptions:
     record_every: Every = "10st"  # type: ignore[assignment]  # the schema shows what users type
     """How often points are written to the record; 0 is never."""
 
+    system_every: Every = "10s"  # type: ignore[assignment]  # the schema shows what users type
+    """How often the use of CPU, memory, disk and GPUs is recorded; 0 is never."""
+
     grad_norm: bool = False
     """Measure the norm of the gradient at every step."""
 
@@ -244,6 +243,7 @@ class LogOptions:
     def __post_init__(self) -> None:
         _set(self, "console_every", _every("log.console_every", self.console_every))
         _set(self, "record_every", _every("log.record_every", self.record_every))
+        _set(self, "system_every", _every_time("log.system_every", self.system_every, "10s"))
 
 
 @final
@@ -354,6 +354,13 @@ def _every(key: str, value: object) -> Every:
 
 def _every_or_auto(key: str, value: object) -> Every | Literal["auto"]:
     return "auto" if value == "auto" else _every(key, value)
+
+
+def _every_time(key: str, value: object, example: str) -> Every:
+    every = _every(key, value)
+    if not every.is_never and every.unit != "s":
+        _refuse(key, f"must be a time, got {str(every)!r}", f"write for example {example}, or 0")
+    return every
 
 
 def _refuse(key: str, what: str, hint: str) -> None:

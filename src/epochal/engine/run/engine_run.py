@@ -238,6 +238,9 @@ class EngineRun(Run):
             limit=options.train.limit_batches,
             move=choose_mover(self.device, self.dtype, channels_last=options.engine.channels_last),
         )
+        self.pass_means: Window | None = None
+        """The means of the current epoch or evaluation, for ``averages``."""
+
         self._parts: dict[type, Any] = {}
 
     def bind(self) -> None:
@@ -326,6 +329,11 @@ class EngineRun(Run):
     @override
     def learning_rates(self) -> dict[str, float]:
         return read_rates(self.optimizer, self.rate.values)
+
+    @property
+    @override
+    def averages(self) -> dict[str, float]:
+        return {} if self.pass_means is None else self.pass_means.peek()
 
     @property
     @override
@@ -450,8 +458,8 @@ def read_meta(task: object) -> dict[str, Any]:
 
 _RELEASED = (
     *("task", "model", "optimizer", "schedule", "metrics", "train_metrics", "average", "loss"),
-    *("feed", "meter", "rate", "take_step", "choose_step", "make_optimizer", "course"),
-    *("eval_steps", "caches", "variables", "trackers", "console", "registry", "meta", "resume"),
-    *("train_function", "finish_function"),
+    *("feed", "meter", "pass_means", "rate", "take_step", "choose_step", "make_optimizer"),
+    *("course", "eval_steps", "caches", "variables", "trackers", "console", "registry", "meta"),
+    *("resume", "train_function", "finish_function"),
 )
 """What holds memory, or refers to what does."""

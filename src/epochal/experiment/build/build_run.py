@@ -22,6 +22,8 @@ from epochal.engine.tracking.tracker import is_installed
 from epochal.experiment.build.build_parts import (
     build_loss,
     model_dtype,
+    read_caches,
+    refuse_half_weights,
     require_loss_parameters,
     set_fold_loaders,
 )
@@ -104,6 +106,7 @@ def build_run(
         assembly = replace(assembly, loss=step("loss", build_loss))
     optimizer, schedule = None, None
     if _is_training(assembly, runner):
+        refuse_half_weights(model)
         optimizer, schedule = step("optim", steps.build_optimizer, model)
         require_loss_parameters(assembly.loss, optimizer)
     hooks = step("hooks", steps.build_hooks)
@@ -124,7 +127,11 @@ def build_run(
     record.add_given(_record_given(assembly, parts))
     if record.resume_point is None:
         record.writer.write_observed(assembly.builder.observed)
-    return create_run(parts, options, _build_environment(assembly, record, task)), runner
+    run = create_run(parts, options, _build_environment(assembly, record, task))
+    if isinstance(runner, Test | Predict):
+        run.register_caches(read_caches(assembly))
+    run.register_caches(assembly.given.caches)
+    return run, runner
 
 
 def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
@@ -228,6 +235,7 @@ def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -
             config=assembly.written,
             num_defaults=assembly.num_defaults,
             source=assembly.source,
+            variant=assembly.variant,
         ),
         Console(
             every=log.console_every,

@@ -10,7 +10,8 @@ from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
 from epochal.records.folder.experiment_facts import find_unnamed_class
-from epochal.text.command import epochal_command, name_run
+from epochal.registry.project_file import name_run
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_count, format_rate, format_value
 from epochal.text.terminal import wrap
 
@@ -43,6 +44,8 @@ def describe_success(result: RunResult) -> list[str]:
             for name, value in result.metrics.items()
         )
         lines.append(f"  results  {figures}")
+    if result.weights:
+        lines.append(f"  weights  {result.weights}")
     if result.best is not None:
         monitor = result.config.get("monitor")
         name = monitor.get("metric") if isinstance(monitor, Mapping) else monitor

@@ -21,6 +21,7 @@ from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.step.updater import Updater
 from epochal.engine.tracking.tracker import describe_trackers
+from epochal.experiment.config.check_file import expand_variants, needs_expansion
 from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer, describe_periods
@@ -109,13 +110,15 @@ def plan_file(
     is_drawn: bool = False,
     **choices: Unpack[Choices],
 ) -> Iterator[RunPlan]:
-    """The plan of a file, or of each of its variants with ``variant="all"``.
+    """The plan of a file, or of each of its variants with ``variant="all"`` or ``"base,all"``.
 
     ``is_drawn`` adds the learning rates of all steps.
     """
-    variants: list[str | None] = [choices.get("variant")]
-    if variants == ["all"]:
-        variants = [*load(path, allow_python=choices.get("allow_python", False)).variants]
+    chosen = choices.get("variant")
+    variants: list[str | None] = [chosen]
+    if chosen is not None and needs_expansion(chosen):
+        found = load(path, allow_python=choices.get("allow_python", False)).variants
+        variants = expand_variants(chosen, found)
     for variant in variants:
         choices["variant"] = variant
         experiment = load_experiment(path, overrides=overrides, choices=choices)

@@ -28,6 +28,7 @@ from epochal.records.metrics.points import (
     read_series_names,
     to_dataframe,
 )
+from epochal.records.metrics.system_figures import read_system
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.text.formatting import format_count
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from epochal.records.metrics.points import Points
+    from epochal.records.metrics.system_figures import SystemFigures
     from epochal.records.metrics.time_spent import TimeSpent
 
 
@@ -136,6 +138,11 @@ class RunRecord:
     def events(self) -> list[dict[str, Any]]:
         """The events, in order, without damaged lines."""
         return read_json_lines(self.path / "events.jsonl")[0]
+
+    @cached_property
+    def system(self) -> SystemFigures:
+        """The use of CPU, memory, disk and GPUs over time."""
+        return read_system(self.path)
 
     @property
     def times(self) -> dict[str, float]:

@@ -76,7 +76,11 @@ class Words(UserDict[str, Tensor]):
 
 def test_on_the_cpu_without_a_dtype_the_batch_is_unchanged() -> None:
     assert choose_mover(CPU, None) is keep_batch
-    assert keep_batch("batch") == "batch"
+    for batch in ("batch", torch.zeros(2), {"x": torch.zeros(2)}):
+        assert keep_batch(batch) is batch
+    graph = Graph()
+    assert keep_batch(graph) is graph
+    assert graph.calls == [CPU], "the class expects it on every device"
 
 
 def test_every_container_is_moved_and_keeps_its_kind() -> None:

@@ -69,6 +69,12 @@ def test_invalid_values_are_refused() -> None:
         (OptimOptions, {"noise": 0}, "optim.noise: must be"),
         (OptimOptions, {"noise_decay": -1}, "optim.noise_decay: must be"),
         (LogOptions, {"record_every": "often"}, r"log\.record_every"),
+        (LogOptions, {"system_every": 10}, r"log\.system_every: a period needs a unit, got 10"),
+        (
+            LogOptions,
+            {"system_every": "5st"},
+            r"system_every: must be a time, got '5st'\n  .* 10s,",
+        ),
         (EngineOptions, {"num_threads": 0}, r"engine\.num_threads"),
         (EngineOptions, {"empty_cache_every": 100}, r"engine\.empty_cache_every"),
         (EngineOptions, {"hang_after": "5st"}, r"engine\.hang_after: must be a time, got '5st'"),
