@@ -174,7 +174,8 @@ def find_newest_checkpoint(
 def find_best_checkpoint(folder: Path) -> tuple[CheckpointManifest | None, list[CheckpointDamage]]:
     """The undamaged checkpoint with the best monitored value, and the damage of better ones."""
     found, damage = _read_all(folder)
-    return _first_undamaged(rank_by_score(found), damage)
+    # Not each step once: a damaged manifest may name the step of a good one.
+    return _first_undamaged(_rank(found), damage)
 
 
 def rank_by_score(manifests: Iterable[CheckpointManifest]) -> list[CheckpointManifest]:
@@ -182,7 +183,12 @@ def rank_by_score(manifests: Iterable[CheckpointManifest]) -> list[CheckpointMan
 
     A step that was repeated after a resume counts once.
     """
-    scored = newest_of_each_step(one for one in manifests if one.score is not None)
+    return _rank(newest_of_each_step(one for one in manifests if one.score is not None))
+
+
+def _rank(manifests: Iterable[CheckpointManifest]) -> list[CheckpointManifest]:
+    newest_first = sorted(manifests, key=lambda one: one.order, reverse=True)
+    scored = [one for one in newest_first if one.score is not None]
     return sorted(scored, key=lambda one: (-(one.score or 0.0), one.step))
 
 
