@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.check.sections.losses import check_batch_loss_conflict, check_loss_section
-from epochal.check.sections.methods import find_misspelt_methods, has_method
+from epochal.check.sections.methods import find_uncalled_methods, has_method
 from epochal.check.sections.monitor import check_monitor, check_watched_metrics
 from epochal.check.sections.notify import check_notify
 from epochal.check.sections.optim import check_optim, check_optimizer_losses
@@ -240,7 +240,7 @@ def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> N
             definition = checker.find_definition(path)
             if definition is not None:
                 checker.problems.extend(
-                    find_misspelt_methods(path, factory.kind, definition, checker.finder)
+                    find_uncalled_methods(path, factory.kind, definition, checker.finder)
                 )
     task = checker.find_definition("task") if "task" not in given else None
     if task is not None:

@@ -29,6 +29,8 @@ class BatchMixer(Hook, ABC):
     resumed run draws the same numbers. Metrics of the task see the class with the larger share.
     """
 
+    runners = ("train",)
+
     def _configure(
         self,
         *,

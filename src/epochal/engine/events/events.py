@@ -36,6 +36,7 @@ class Events:
 
         self._listeners = [listener for hook in self.hooks for listener in hook_listeners(hook)]
         self._task_listeners: list[Listener] = []
+        self._runner = ""
         self._table: dict[tuple[str, str], tuple[Listener, ...]] = {}
 
         self.has_run_user_code = False
@@ -46,6 +47,11 @@ class Events:
     def set_task(self, task: object) -> None:
         """Listen with the event methods of another task instead."""
         self._task_listeners = [] if task is None else task_listeners(task)
+        self._compile()
+
+    def set_runner(self, kind: str) -> None:
+        """Call only the hooks that act under this kind of runner."""
+        self._runner = kind
         self._compile()
 
     def add_hook(self, hook: object) -> None:
@@ -105,7 +111,8 @@ class Events:
 
     def _compile(self) -> None:
         unordered = [*self._task_listeners, *self._listeners]
-        ordered = sorted(unordered, key=lambda listener: listener.priority)
+        acting = [one for one in unordered if one.accepts_runner(self._runner)]
+        ordered = sorted(acting, key=lambda listener: listener.priority)
         for event in EVENTS:
             called = [listener for listener in ordered if listener.event == event]
             if event == "teardown":

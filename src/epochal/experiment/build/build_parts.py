@@ -168,7 +168,7 @@ def build_hooks(assembly: Assembly) -> list[object]:
     for spec in _specs(assembly, "hooks"):
         hook = assembly.builder.build(spec)
         options = HookOptions(**assembly.builder.options(spec))
-        for name in ("on", "priority", "every"):
+        for name in ("on", "priority", "every", "runners"):
             if getattr(options, name) is not None:
                 setattr(hook, name, getattr(options, name))
         hooks.append(hook)
