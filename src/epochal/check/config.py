@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.check.sections.losses import check_batch_loss_conflict, check_loss_section
-from epochal.check.sections.methods import find_uncalled_methods, has_method
+from epochal.check.sections.methods import (
+    find_missing_return,
+    find_uncalled_methods,
+    has_method,
+)
 from epochal.check.sections.monitor import check_monitor, check_watched_metrics
 from epochal.check.sections.notify import check_notify
 from epochal.check.sections.optim import check_optim, check_optimizer_losses
@@ -269,6 +273,7 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
             checker.report("task.type", what, place, hint)
+        checker.problems.extend(find_missing_return("task.type", name, task, checker.finder))
 
 
 def _check_imports(checker: ConfigChecker, written: Mapping[str, Node]) -> None:

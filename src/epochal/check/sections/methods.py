@@ -6,7 +6,12 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.sections.sections import read_table
-from epochal.check.signatures.classes import binds_name, class_definitions
+from epochal.check.signatures.classes import (
+    binds_name,
+    class_definitions,
+    find_method_node,
+    returned_values,
+)
 from epochal.errors import Problem, misspelling_of, nearest
 from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 
@@ -17,6 +22,12 @@ _REQUIRED = "epochal.engine.interfaces.task:REQUIRED_METHODS"
 _OPTIONAL = "epochal.engine.interfaces.task:OPTIONAL_METHODS"
 _EVENTS = "epochal.engine.interfaces.hook:EVENTS"
 _ALIASES = "epochal.engine.interfaces.hook:ALIASES"
+_RETURNS = {
+    "batch_forward": 'end it with return {"logits": ...}',
+    "batch_loss": 'end it with return {"loss": (tensor, count)}',
+}
+"""What a task's method must return, for messages."""
+
 _HOOK = "epochal.engine.interfaces.hook.Hook"
 _STATE = "epochal.engine.interfaces.hook:STATE_METHODS"
 
@@ -88,6 +99,28 @@ def _is_library(item: Definition) -> bool:
 def _inherits(chain: list[Definition], name: str) -> bool:
     """Whether a class of a library has the method too, and so may call it."""
     return any(binds_name(item.node, name) for item in chain if _is_library(item))
+
+
+def find_missing_return(
+    path: str, name: str, definition: Definition, finder: ModuleFinder
+) -> list[Problem]:
+    """A problem if a method of the user's class ends without a value in every case."""
+    chain, _ = class_definitions(definition, finder)
+    for item in chain:
+        node = find_method_node(item.node, name)
+        if node is None:
+            if binds_name(item.node, name):
+                break
+            continue
+        is_stub = all(isinstance(getattr(one, "value", None), ast.Constant) for one in node.body)
+        is_open = node.decorator_list or any(
+            isinstance(one, ast.Raise | ast.Yield | ast.YieldFrom) for one in ast.walk(node)
+        )
+        if not is_stub and not is_open and not any(returned_values(node)):
+            what = f"{item.dotted}.{name} returns nothing: a `return` is missing"
+            return [Problem(path, what, item.module.place(node, word=name), _RETURNS[name])]
+        break
+    return []
 
 
 def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool | None:

@@ -19,10 +19,22 @@ _MAPPINGS = (dict, Mapping)
 _NUMBERS = (int, float, numbers.Real)
 
 Fail = Callable[[str, str], NoReturn]  # takes what is wrong and a hint
+SayCount = Callable[[str, int], None]
+
+NO_RETURN = "returned None: a `return` is missing"
 
 
-def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
-    """The losses of a batch, each with a count; a bare value gets the batch size."""
+def _say_nothing(name: str, size: int) -> None:
+    """Leave it unsaid that the batch size is the count of a loss."""
+
+
+def check_losses(
+    losses: object, batch: Batch, fail: Fail, say_count: SayCount = _say_nothing
+) -> dict[str, Weighted]:
+    """The losses of a batch, each with a count; a bare value gets the batch size.
+
+    ``say_count`` is called with the name of a bare value and that size.
+    """
     # Fast path at each step: exact types, no function calls.
     if type(losses) is dict and "loss" in losses:
         for entry in losses.values():
@@ -38,7 +50,7 @@ def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted
                 break
         else:
             return losses
-    return _check_all(losses, batch, fail)
+    return _check_all(losses, batch, fail, say_count)
 
 
 def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
@@ -65,27 +77,34 @@ def check_number(name: str, value: object, fail: Fail) -> float:
         fail(f"{name!r} is {value!r}, not a number", "return a number or a tensor of one number")
 
 
-def _check_all(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
+def _check_all(
+    losses: object, batch: Batch, fail: Fail, say_count: SayCount
+) -> dict[str, Weighted]:
     """The losses from any supported structure, or an error with a hint."""
     if isinstance(losses, Tensor):
         losses = {"loss": losses}
+    if losses is None:
+        fail(NO_RETURN, 'end it with return {"loss": (tensor, count)}')
     if not isinstance(losses, _MAPPINGS):
         fail(f"returned {losses!r}", 'return {"loss": (tensor, count)}')
     if "loss" not in losses:
         fail(f"returned no 'loss', only {sorted(losses)}", 'return {"loss": (tensor, count), ...}')
-    checked = {name: _loss_pair(name, entry, batch, fail) for name, entry in losses.items()}
+    checked = {
+        name: _loss_pair(name, entry, batch, fail, say_count) for name, entry in losses.items()
+    }
     loss = checked["loss"][0]
     if not isinstance(loss, Tensor):
         fail(f"'loss' is {loss!r}, not a tensor", "return the tensor itself, not item() or float()")
     return checked
 
 
-def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail) -> Weighted:
+def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail, say_count: SayCount) -> Weighted:
     if not isinstance(entry, tuple | list):
         size = batch_size(batch)
         if size is None:
             what = f"{name!r} has no count, and the batch has no known size"
             fail(what, f'return {{"{name}": (value, count)}}')
+        say_count(name, size)
         entry = (entry, size)
     value, count = _pair(name, entry, fail)
     if not isinstance(count, Tensor) and count <= 0:

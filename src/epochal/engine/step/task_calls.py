@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
@@ -11,8 +12,14 @@ import torch
 from epochal.engine.device.move import choose_mover, keep_batch
 from epochal.engine.interfaces.binding import bind_by_name, parameter_names
 from epochal.engine.interfaces.outcome import Outcome
+from epochal.engine.interfaces.task import ModuleTask
 from epochal.engine.optim.multi_optimizer import Optimizers, add_total_loss
-from epochal.engine.step.batch_outcome import check_losses, check_metrics, check_number
+from epochal.engine.step.batch_outcome import (
+    NO_RETURN,
+    check_losses,
+    check_metrics,
+    check_number,
+)
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
 
     _Computed = tuple[Batch, Output, Any, Any]  # the last two are unchecked values of the task
     Compute = Callable[[Batch], _Computed]
+
+_logger = logging.getLogger(__name__)
 
 
 class _Compute(Protocol):
@@ -55,6 +64,7 @@ class TaskCalls:
         self._fail = partial(_fail, run)
         self._fail_metric = partial(_fail, run, "batch_metric")
         self._fail_loss = partial(_fail, run, "batch_loss" if self._find("batch_loss") else "")
+        self._say_count = _CountNote(_loss_owner(run))
         self._fail_extra = partial(_fail, run, "extra_batch_metrics")
         self._loss = self._bind_loss()
         if isinstance(run.optimizer, Optimizers):
@@ -95,7 +105,7 @@ class TaskCalls:
         """Compute the task's losses of a batch."""
         with self._precision.context():
             losses = self._loss(outcome.out, outcome.batch)
-        outcome.losses = check_losses(losses, outcome.batch, self._fail_loss)
+        outcome.losses = check_losses(losses, outcome.batch, self._fail_loss, self._say_count)
 
     def train(self, batch: Batch) -> Outcome:
         """Everything in training before the backward pass."""
@@ -103,7 +113,7 @@ class TaskCalls:
             batch = self._move(batch)
         batch, out, values, losses = self.compute(batch)
         metrics = {} if values is None else check_metrics(values, self._fail_metric)
-        checked = check_losses(losses, batch, self._fail_loss)
+        checked = check_losses(losses, batch, self._fail_loss, self._say_count)
         loss: Any = checked["loss"][0]  # a tensor
         if not loss.requires_grad:
             what = "the loss does not depend on any trained parameter"
@@ -154,15 +164,15 @@ class TaskCalls:
             if pre is not None:
                 batch = pre(batch)
                 if batch is None:
-                    fail("pre_batch_forward", "returned None", "return the batch")
+                    fail("pre_batch_forward", NO_RETURN, "return the batch")
             out = forward(model, batch)
             if out is None:
                 hint = 'return the output of the model, such as {"logits": ...}'
-                fail("batch_forward", "returned None", hint)
+                fail("batch_forward", NO_RETURN, hint)
             if post is not None:
                 out = post(out, batch)
                 if out is None:
-                    fail("post_batch_forward", "returned None", "return the output")
+                    fail("post_batch_forward", NO_RETURN, "return the output")
             if not is_training:
                 return batch, out, None, None
             values = None
@@ -195,6 +205,33 @@ class TaskCalls:
             hint = "remove one of them, or write def batch_loss(self, out, batch, loss_fn)"
             raise ConfigError(Problem("loss", what, hint=hint))
         return method
+
+
+@final
+class _CountNote:
+    """Says once that the batch size is taken as the count of a loss."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._has_spoken = False
+
+    def __call__(self, name: str, size: int) -> None:
+        if not self._has_spoken:
+            self._has_spoken = True
+            _logger.info(
+                "%s: %r has no count, so the batch size, now %d, is its weight in averages; "
+                "return {%r: (value, count)} for another one",
+                self._owner,
+                name,
+                size,
+                name,
+            )
+
+
+def _loss_owner(run: EngineRun) -> str:
+    """The user's class that computes the loss."""
+    is_model = isinstance(run.task, ModuleTask)
+    return type(run.model).__name__ if is_model else f"{type(run.task).__name__}.batch_loss"
 
 
 def _missing(run: EngineRun, name: str) -> Callable[..., NoReturn]:

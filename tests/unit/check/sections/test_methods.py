@@ -4,7 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.check.sections.methods import find_uncalled_methods, has_method, known_methods
+from epochal.check.sections.methods import (
+    find_missing_return,
+    find_uncalled_methods,
+    has_method,
+    known_methods,
+)
 from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
@@ -152,6 +157,38 @@ def test_methods_are_found_in_bases_and_may_be_in_unknown_bases(class_of) -> Non
     assert has_method(*_ask(class_of(text, "B"), "batch_metric")) is True
     assert has_method(*_ask(class_of(text, "B"), "epoch_metric")) is False
     assert has_method(*_ask(class_of(text, "C"), "batch_loss")) is None
+
+
+def test_a_method_without_a_return_is_shown_in_its_file(class_of) -> None:
+    for body, is_problem in (
+        ("\n        loss = out.mean()", True),
+        ("cross_entropy(out, batch)", True),
+        ("\n        if out: return\n        print(out)", True),
+        ("\n        def inner(): return 1\n        inner()", True),
+        ("\n        if out: return out", False),
+        ("return None", False),
+        ("...", False),
+        ("'Later.'", False),
+        ("raise NotImplementedError", False),
+        ("yield out", False),
+    ):
+        head = "import epochal as ep\nclass T(ep.Task):\n    def batch_loss(self, out, batch):"
+        found = class_of(f"{head} {body}\n", "T")
+        problems = find_missing_return("task.type", "batch_loss", *found)
+        assert bool(problems) is is_problem, body
+        for problem in problems:
+            assert problem.what == "m.T.batch_loss returns nothing: a `return` is missing"
+            assert problem.hint == 'end it with return {"loss": (tensor, count)}'
+            assert (problem.place.line, problem.place.column) == (3, 9)
+    text = """
+        import epochal as ep
+        class A(ep.Task):
+            def batch_loss(self, out, batch): out.mean()
+        class B(A):
+            batch_loss = staticmethod(len)
+    """
+    assert find_missing_return("task.type", "batch_loss", *class_of(text, "A")) != []
+    assert find_missing_return("task.type", "batch_loss", *class_of(text, "B")) == []
 
 
 def _ask(found: tuple[Definition, ModuleFinder], name: str) -> tuple[Definition, str, ModuleFinder]:
