@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from epochal.check.sections.losses import check_batch_loss_conflict, check_loss_section
+from epochal.check.sections.losses import (
+    check_batch_loss_conflict,
+    check_loss_section,
+    check_metric_inputs,
+)
 from epochal.check.sections.methods import (
     find_missing_return,
     find_uncalled_methods,
@@ -142,6 +146,7 @@ def check(
     check_splits(checker, root)
     check_rules(checker, root)
     check_loss_section(checker, root)
+    check_metric_inputs(checker, root)
     check_optim(checker, root)
     check_notify(checker, root)
     _check_code(checker, root, given)

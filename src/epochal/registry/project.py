@@ -12,7 +12,7 @@ from epochal.registry.module_finder import is_reserved
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "epochal")
+FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "torchmetrics", "epochal")
 _KEYS = ("name", "roots")
 _MAX_FILES = 500
 

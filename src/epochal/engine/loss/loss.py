@@ -8,24 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 from torch import Tensor, nn
 from typing_extensions import override
 
-from epochal.engine.device.move import batch_size
-from epochal.engine.loss.loss_inputs import (
-    Function,
-    Route,
-    example_route,
-    find_by_path,
-    find_count_argument,
-    find_missing_name,
-    guess_route,
-    list_names,
-    read_parameters,
-)
+from epochal.engine.loss.argument_routes import ArgumentRoutes, function_name
 from epochal.errors import ConfigError, Place, Problem, TaskError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from epochal.engine.interfaces.task import Batch, Output
+    from epochal.engine.loss.loss_inputs import Function
     from epochal.engine.measure.sums import Number, Weighted
 
 TOTAL_LOSS = "loss"
@@ -58,25 +48,19 @@ class LossTerm:
     ) -> None:
         self.function = function
         self.name, self.weight = name, weight
-        self._key, self._place = key, place
-        self._needed, self._known = read_parameters(function)
-        self._routes = {
-            argument: self._parse(argument, path) for argument, path in (inputs or {}).items()
-        }
-        self.is_complete = all(argument in self._routes for argument in self._needed)
-        self._sized = find_count_argument(self._routes)
+        self._key = key
+        self._routes = ArgumentRoutes(
+            function, inputs, owner=function_name(function), key=key, place=place
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all inputs are known; true after the first batch."""
+        return self._routes.is_complete
 
     def compute(self, out: Output, batch: Batch) -> tuple[Tensor, Number]:
         """The value for a batch, and the number of items over which it is a mean."""
-        if not self.is_complete:
-            self._complete(out, batch)
-        arguments = {
-            argument: find_by_path(out if is_out else batch, path)
-            for argument, (is_out, path) in self._routes.items()
-        }
-        for value in arguments.values():
-            if value is None:
-                self._fail_to_find(out, batch)
+        arguments = self._routes.read(out, batch)
         result = self.function(**arguments)
         if type(result) is Tensor and result.numel() == 1:
             return result, self._count(arguments, batch)
@@ -85,13 +69,10 @@ class LossTerm:
     @property
     def kind(self) -> str:
         """The name of its function."""
-        return _function_name(self.function)
+        return function_name(self.function)
 
     def _count(self, arguments: Mapping[str, Any], batch: Batch) -> int:
-        sized = arguments.get(self._sized)
-        if isinstance(sized, Tensor) and sized.dim():
-            return len(sized)
-        size = batch_size(batch)
+        size = self._routes.count(arguments, batch)
         if size is None:
             what = "returned no count, and the batch has no known size"
             self._fail(what, "return (value, count)")
@@ -112,50 +93,8 @@ class LossTerm:
             self._fail(what, "reduce it, for example with .mean() or `reduction: mean`")
         return value, self._count(arguments, batch) if count is None else count
 
-    def _parse(self, argument: str, path: str) -> Route:
-        source, *names = path.split(".")
-        if source not in ("out", "batch") or not all(names):
-            what = f"must be out, batch, or a path into one of them, got {path!r}"
-            self._refuse(f"inputs.{argument}", what, "write for example out.logits or batch.label")
-        if argument not in self._known and None not in self._known:
-            what = f"{_function_name(self.function)} has no argument {argument!r}"
-            known = [name for name in self._known if name is not None]
-            self._refuse(f"inputs.{argument}", what, suggest(argument, known))
-        return source == "out", tuple(names)
-
-    def _complete(self, out: Output, batch: Batch) -> None:
-        """Find the inputs that the config does not give, by the names in the first batch."""
-        for position, argument in enumerate(self._needed):
-            if argument not in self._routes:
-                route = guess_route(argument, position, len(self._needed), out, batch)
-                if route is None:
-                    self._refuse_to_guess(argument, out, batch)
-                self._routes[argument] = route
-        self.is_complete = True
-        self._sized = find_count_argument(self._routes)
-
-    def _refuse_to_guess(self, argument: str, out: Output, batch: Batch) -> NoReturn:
-        sources = {"out": out, "batch": batch}
-        shown = "; ".join(f"{name} has {list_names(one)}" for name, one in sources.items())
-        hint = ", ".join(f"{name}: {example_route(name, sources)}" for name in self._needed)
-        what = f"cannot tell which part is {argument!r} of {_function_name(self.function)}: {shown}"
-        self._refuse("inputs", what, f"write for example inputs: {{{hint}}}")
-
-    def _fail_to_find(self, out: Output, batch: Batch) -> NoReturn:
-        for argument, (is_out, path) in self._routes.items():
-            name, source = ("out", out) if is_out else ("batch", batch)
-            missing, known = find_missing_name(source, path)
-            if missing:
-                full = ".".join((name, *path))
-                what = f"there is no {full!r}; {name} is a {type(source).__name__}"
-                self._refuse(f"inputs.{argument}", what, suggest(missing, known))
-        raise AssertionError("every argument was found")
-
-    def _refuse(self, key: str, what: str, hint: str) -> NoReturn:
-        raise ConfigError(Problem(f"{self._key}.{key}", what, self._place, hint))
-
     def _fail(self, what: str, hint: str) -> NoReturn:
-        raise TaskError(f"{self._key}: {_function_name(self.function)} {what}\n  {hint}")
+        raise TaskError(f"{self._key}: {function_name(self.function)} {what}\n  {hint}")
 
 
 @final
@@ -257,8 +196,3 @@ def _module_of(term: LossTerm) -> nn.Module | None:
     function = term.function
     function = function.func if isinstance(function, partial) else function
     return function if isinstance(function, nn.Module) else None
-
-
-def _function_name(function: Function) -> str:
-    function = function.func if isinstance(function, partial) else function
-    return str(getattr(function, "__qualname__", type(function).__qualname__))

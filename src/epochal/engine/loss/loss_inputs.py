@@ -1,4 +1,4 @@
-"""Finds the parts of output and batch that the arguments of a loss function refer to."""
+"""Finds the parts of output and batch that arguments of losses and metrics refer to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch, Output
 
+
+_TARGETS = ("target", "targets", "label", "labels", "y")
+"""Names of what a model should have answered; a batch has usually one of them."""
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -56,6 +59,10 @@ def guess_route(
     named = [is_out for is_out, source in sources if argument in known_names(source)]
     if named:
         return (named[0], (argument,)) if len(named) == 1 else None
+    if argument in _TARGETS:
+        targets = [name for name in _TARGETS if name in known_names(batch)]
+        if targets:
+            return (False, (targets[0],)) if len(targets) == 1 else None
     if position == 0:
         return _only_tensor(out)
     is_pair = isinstance(batch, list | tuple) and len(batch) == 2 and count == 2
@@ -79,7 +86,7 @@ def example_route(argument: str, sources: Mapping[str, object]) -> str:
     """An example of a path for an argument, for messages."""
     if argument in sources:
         return argument
-    order = ("batch", "out") if argument in ("target", "label", "y") else ("out", "batch")
+    order = ("batch", "out") if argument in _TARGETS else ("out", "batch")
     first = order[0]
     names = known_names(sources[first])
     return ".".join((first, *(names[-1:] if first == "batch" else names[:1])))

@@ -130,14 +130,14 @@ def test_first_weights_of_another_model_are_refused(weights: Path) -> None:
 
 
 def test_metrics_take_name_and_splits_from_their_section(shop: Path) -> None:
-    metrics = "metrics=[{type: mean, of: out.logits, name: height, on: [dev]}]"
+    metrics = "metrics=[{type: mean, inputs: {value: out.logits}, name: height, on: [dev]}]"
     assert look(lambda run: {n: m.on for n, m in run.metrics.items()}, metrics) == {
         "height": ("val",)
     }
 
 
 def test_two_metrics_of_one_name_are_refused(shop: Path) -> None:
-    two = "metrics=[{type: mean, of: out.logits}, {type: mean, of: batch.x}]"
+    two = "metrics=[{type: mean}, {type: mean, inputs: {value: batch.x}}]"
     result = ep.run("config.yaml", overrides=[two], no_file=True)
     assert result.exit_code == 78
     assert "two metrics are called 'mean'" in result.message
