@@ -110,7 +110,7 @@ def test_reset_forgets_and_nothing_gives_not_a_number() -> None:
 
 
 def test_a_value_that_is_no_tensor_is_refused() -> None:
-    with pytest.raises(TaskError, match="mean: value is a str, not a tensor\n.*`inputs:`"):
+    with pytest.raises(TaskError, match=r"mean: value is a str, not a tensor\n.*`inputs:`"):
         Mean().update("text")
     with pytest.raises(TaskError, match="accuracy: target is a list, not a tensor"):
         Accuracy().update(SCORES, [1, 2])

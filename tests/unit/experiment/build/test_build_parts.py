@@ -136,6 +136,37 @@ def test_metrics_take_name_and_splits_from_their_section(shop: Path) -> None:
     }
 
 
+def test_metrics_may_be_of_torchmetrics_functions_and_classes(shop: Path) -> None:
+    write(
+        shop / "shop" / "measures.py",
+        """
+        import epochal as ep
+
+        def spread(logits, *, scale: float = 1.0):
+            return scale * logits.std()
+
+        class Largest(ep.Metric):
+            def reset(self): self.value = 0.0
+            def update(self, logits): self.value = max(self.value, float(logits.max()))
+            def compute(self): return self.value
+        """,
+    )
+    entries = [
+        {"type": "torchmetrics.Accuracy", "task": "multiclass", "num_classes": 3, "name": "tm"},
+        {"type": "accuracy", "inputs": {"logits": "out.logits", "target": "batch.label"}},
+        {"type": "shop.measures.spread", "scale": 0.0, "on": ["val", "train"]},
+        {"type": "shop.measures.Largest"},
+        {"type": "torch.nn.CrossEntropyLoss", "name": "ce"},
+    ]
+    overrides = [f"metrics={json.dumps(entries)}", "train.eval_loss=true"]
+    values = ep.run("config.yaml", overrides=overrides, no_file=True, raise_errors=True).metrics
+    assert values["val/tm"] == pytest.approx(values["val/accuracy"])
+    assert values["val/tm"] == pytest.approx(values["val/acc"])
+    assert values["val/spread"] == values["train/spread"] == 0.0
+    assert values["val/ce"] == pytest.approx(values["val/loss"])
+    assert "val/largest" in values
+
+
 def test_two_metrics_of_one_name_are_refused(shop: Path) -> None:
     two = "metrics=[{type: mean}, {type: mean, inputs: {value: batch.x}}]"
     result = ep.run("config.yaml", overrides=[two], no_file=True)
