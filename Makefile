@@ -6,8 +6,9 @@ PIP := pip install --quiet --disable-pip-version-check --constraint constraints.
 INSTALL := $(BIN)/$(PIP)
 PEERS := .venv-bench
 TRACKERS := .venv-logging
+INSTALLED := .venv-wheel
 
-.PHONY: help demo test torture check format features bench clean
+.PHONY: help demo test wheel torture check format features bench clean
 
 help:                ## Show this list.
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -31,6 +32,15 @@ demo: $(VENV)/.demo  ## Train the digits example on the CPU and print the path o
 test: check          ## Run the gates and every test.
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
 	$(BIN)/python -m pytest --numprocesses 2
+
+wheel:               ## Build the wheel, install it into a clean environment, create and train a project there.
+	rm -rf dist $(INSTALLED)
+	$(PYTHON) -m venv $(INSTALLED)
+	$(INSTALLED)/bin/$(PIP:install=wheel) --no-deps --wheel-dir dist .
+	$(INSTALLED)/bin/$(PIP) dist/*.whl
+	cd $(INSTALLED) && bin/epochal new demo && cd demo && ../bin/epochal run config.yaml --device cpu
+	$(INSTALLED)/bin/$(PIP) --editable "$(INSTALLED)/demo[dev]" # also after a run
+	cd $(INSTALLED)/demo && ../bin/python -m pytest --quiet
 
 torture: $(VENV)/.dev ## Break checkpoints and kill runs by the thousand; print the counts.
 	$(BIN)/python -m pytest -m torture
@@ -73,4 +83,4 @@ bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, index
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
 clean:               ## Remove the environments and caches.
-	rm -rf $(VENV) $(PEERS) $(TRACKERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(INSTALLED) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

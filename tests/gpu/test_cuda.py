@@ -37,7 +37,7 @@ def test_evaluating_often_does_not_change_dropout_on_cuda() -> None:
     rare = train("cuda", model=TinyModel(dropout=0.5), train={"for": "3ep", "eval_every": 0})
     often = train("cuda", model=TinyModel(dropout=0.5), train={"for": "3ep", "eval_every": "1st"})
     assert rare.ok, rare.traceback
-    assert often.metrics["train/loss"] == rare.metrics["train/loss"]
+    assert often.metrics["train/epoch/loss"] == rare.metrics["train/epoch/loss"]
 
 
 def test_deterministic_runs_repeat_bit_for_bit_on_cuda() -> None:

@@ -103,5 +103,5 @@ def test_a_model_with_an_attention_mask_is_captured(make: Any, full: int) -> Non
     eager, _ = train("eager", make, full=full)
     captured, choices = train("graph", make, full=full)
     assert choices["step"] == "graph", choices
-    loss = captured.metrics["train/loss"]
-    assert loss == pytest.approx(eager.metrics["train/loss"], rel=0.02)
+    loss = captured.metrics["train/epoch/loss"]
+    assert loss == pytest.approx(eager.metrics["train/epoch/loss"], rel=0.02)

@@ -112,7 +112,7 @@ def train_with_epochal(task: TinyTask) -> None:
         choices={"device": "cpu", "raise_errors": True},
     ).fit()
     assert result.steps == STEPS
-    assert "train/grad_norm" in result.metrics
+    assert "train/epoch/grad_norm" in result.metrics
     assert console.screen.file.getvalue()
 
 

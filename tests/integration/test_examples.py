@@ -59,7 +59,7 @@ def test_digits_runs_a_few_steps(examples: Path, variant: str | None) -> None:
     result = ep.run(examples / "digits" / "digits.yaml", variant=variant, fast=True)
     assert result.ok, result.traceback
     assert result.steps == 3
-    assert {"train/loss", "val/acc"} <= result.metrics.keys()
+    assert {"train/epoch/loss", "val/acc"} <= result.metrics.keys()
 
 
 def test_digits_reaches_its_accuracy(examples: Path) -> None:

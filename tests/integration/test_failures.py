@@ -125,8 +125,8 @@ def test_nan_loss_is_recorded(shop: Path, epochal: Command) -> None:
     (folder,) = run_folders(shop)
     assert status_of(folder) == "finished"
     result = json.loads((folder / "result.json").read_text())
-    assert result["metrics"]["train/loss"] == "$nan"
-    assert json.loads(epochal("runs", "--json").out)[0]["metrics"]["train/loss"] == "$nan"
+    assert result["metrics"]["train/epoch/loss"] == "$nan"
+    assert json.loads(epochal("runs", "--json").out)[0]["metrics"]["train/epoch/loss"] == "$nan"
 
 
 def test_hook_that_raises_is_named(shop: Path, epochal: Command) -> None:

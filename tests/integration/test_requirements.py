@@ -327,7 +327,7 @@ def test_only_the_entry_loss_is_trained() -> None:
     plain, _ = trained(TinyTask())
     both, result = trained(Two())
     assert torch.equal(plain, both)
-    assert "train/size" in result.metrics
+    assert "train/epoch/size" in result.metrics
 
 
 def test_period_of_a_hook_can_be_written_in_the_config(shop: Path) -> None:

@@ -53,6 +53,7 @@ def test_restored_run_has_the_same_curves_bit_for_bit(
 ) -> None:
     words = ("run", "config.yaml", "optim.lr=0.07", "--variant", "long", "--device", "cpu")
     monkeypatch.setattr(sys, "argv", ["epochal", *words])
+    (project / "verses.txt").write_bytes(b"by this token: rise\r\n")
     with forgetting(project):
         assert epochal(*words).code == 0
     first = run_folders(project)[0]
@@ -66,6 +67,8 @@ def test_restored_run_has_the_same_curves_bit_for_bit(
     assert done.code == 0, done.err
     restored = json.loads(done.out)
     cd, again = restored["command"]
+    assert restored["is_complete"]
+    assert (target / "verses.txt").read_bytes() == b"by this token: rise\r\n"
     assert cd == f"cd {target}"
     assert again.endswith("epochal run restored.yaml --device cpu")
     monkeypatch.chdir(target)

@@ -169,6 +169,29 @@ def test_run_resumes_from_best_and_named_checkpoints(dying: Path) -> None:
     assert "shop-5: no such checkpoint" in missing.message
 
 
+def test_steps_that_a_resumed_run_repeats_are_kept_once(dying: Path) -> None:
+    write(
+        dying / "config.yaml",
+        CONFIG.replace("keep_last: null", "keep_last: 1, keep_best: 3").replace(
+            "hooks: [", "hooks: [{type: SafetensorsExport, keep: 2}, "
+        ),
+    )
+    whole = start()
+    folder = start("train.for=2ep").path
+    best = min(find_checkpoints(folder / "checkpoints"), key=lambda one: one.step)
+    ep.resume(folder, overrides=["train.for=3ep"], resume_from=best.name, raise_errors=True)
+    assert kept_steps(folder) == kept_steps(whole.path)
+    exported = [
+        sorted(path.name for path in (one / "safetensors").iterdir())
+        for one in (folder, whole.path)
+    ]
+    assert exported[0] == exported[1] == ["shop-12.safetensors", "shop-18.safetensors"]
+
+
+def kept_steps(folder: Path) -> list[int]:
+    return sorted(one.step for one in find_checkpoints(folder / "checkpoints"))
+
+
 def test_changed_data_is_refused(dying: Path) -> None:
     first = start("train.for=2ep")
     (dying / "size.txt").write_text("28")
@@ -242,37 +265,64 @@ def unframed(text: str) -> str:
     return " ".join(text.replace("│", " ").split())
 
 
-NOTHING = "there is nothing to resume: it ended before its first checkpoint"
+@pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
+def test_run_that_died_before_its_first_checkpoint_starts_again_in_its_folder(
+    dying: Path, epochal: Command, words: tuple[str, ...]
+) -> None:
+    weights = start("train.for=1ep", "tag=first").path / "checkpoints" / "final.safetensors"
+    write(dying / "config.yaml", f"{CONFIG}init_from: {weights}\n")
+    folder = kill(step=3)
+    done = epochal(*words, folder, "--device", "cpu")
+    assert done.code == 0, done.err
+    assert "it died before its first checkpoint, and starts again at step 0" in done.out + done.err
+    again = read_run(folder)
+    assert again.summary.status == "finished"
+    assert [(one.attempt, one.step, one.cause) for one in again.attempts] == [
+        (0, 0, "started"),
+        (1, 0, "resumed"),
+    ]
+    assert "attempt  1: resumed from the start, step 0" in epochal("show", folder).out
+    assert results_of(again) == results_of(start())
+    assert len(run_folders(dying)) == 3
+
+
+def test_run_that_died_before_it_was_described_starts_again(dying: Path, epochal: Command) -> None:
+    folder = kill(step=3)
+    (folder / "run.json").unlink()
+    done = epochal("resume", folder)
+    assert done.code == 74
+    assert f"epochal run FILE --resume {folder}" in unframed(done.err)
+    done = epochal("run", "config.yaml", "--resume", folder, "--device", "cpu")
+    assert done.code == 0, done.err
+    record = read_run(folder)
+    assert record.summary.status == "finished"
+    assert (record.summary.tag, record.run["config_path"]) == ("shop", "config.yaml")
 
 
 @pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
-def test_run_without_checkpoints_must_be_started_again(
+def test_run_that_died_before_its_config_was_written_is_refused(
     dying: Path, epochal: Command, words: tuple[str, ...]
 ) -> None:
     folder = kill(step=2)
-    before = tree(folder)
+    for name in ("run.json", "status.json"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "config")
     done = epochal(*words, folder)
     assert done.code == 74
-    assert f"{folder}: {NOTHING}" in unframed(done.err)
-    assert "start it again: epochal run config.yaml" in unframed(done.err)
-    assert tree(folder) == before
-    assert read_run(folder).summary.status == "lost"
-
-
-@pytest.mark.parametrize("words", [("resume",), ("run", "config.yaml", "--resume")])
-@pytest.mark.parametrize("lost", [(), ("status.json",), ("status.json", "config")])
-def test_run_killed_at_its_start_must_be_started_again(
-    dying: Path, epochal: Command, words: tuple[str, ...], lost: tuple[str, ...]
-) -> None:
-    folder = kill(step=2)
-    for name in ("run.json", *lost):
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    done = epochal(*words, folder)
-    assert done.code == 74
-    assert NOTHING in unframed(done.err)
+    assert "there is nothing to resume: it ended before its config was written" in unframed(
+        done.err
+    )
     assert "start it again with its config" in unframed(done.err)
     assert [*folder.parent.iterdir()] == [folder]
+
+
+def test_deleted_checkpoints_are_no_reason_to_start_again(dying: Path, epochal: Command) -> None:
+    folder = kill(step=11)
+    shutil.rmtree(folder / "checkpoints")
+    done = epochal("resume", folder)
+    assert done.code == 74
+    assert "has no checkpoint to resume from" in unframed(done.err)
+    assert len(read_run(folder).attempts) == 1
 
 
 def test_run_without_run_json_resumes_with_its_config(dying: Path, epochal: Command) -> None:

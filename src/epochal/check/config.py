@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,11 +24,12 @@ from epochal.check.sections.monitor import check_monitor, check_watched_metrics
 from epochal.check.sections.notify import check_notify
 from epochal.check.sections.optim import check_optim, check_optimizer_losses
 from epochal.check.sections.section_shapes import expand_section
-from epochal.check.sections.sections import SECTIONS
+from epochal.check.sections.sections import SECTIONS, section_signature
 from epochal.check.sections.stages import expand_stages
 from epochal.check.sections.value_rules import check_rules, check_splits
 from epochal.check.signatures.classes import binds_name, class_definitions
 from epochal.check.signatures.parameters import MISSING
+from epochal.check.signatures.signature import read_signature
 from epochal.check.values.checker import (
     BASE,
     ConfigChecker,
@@ -36,7 +38,7 @@ from epochal.check.values.checker import (
     section_hint,
 )
 from epochal.config.node import Node, from_plain
-from epochal.errors import COMMAND_LINE, Place, nearest
+from epochal.errors import COMMAND_LINE, ConfigError, Place, nearest
 from epochal.registry.project import find_project
 from epochal.registry.registry import Registry
 
@@ -171,7 +173,7 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
     for name, node in written.items():
         if name in SECTIONS:
             continue
-        hint = section_hint(name, node)
+        hint = section_hint(name, node) or _owner_hint(checker, name, written)
         close = None if hint else meant_section(name) or nearest(name, SECTIONS)
         hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
         checker.report(name, f"unknown section {name!r}", node.key_place, hint)
@@ -179,6 +181,24 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
     if BASE in meant:  # the files that it names may contain any section
         checker.broken |= {""}
     return meant
+
+
+def _owner_hint(checker: ConfigChecker, name: str, written: Mapping[str, Node]) -> str:
+    """Where to write a top-level key that is an option of a section, or of its component."""
+    for section in SECTIONS.values():
+        own = section_signature(section, checker.registry.finder)
+        if section.shape in ("options", "spec") and own.get(name) is not None:
+            return f"did you mean '{section.name}.{name}'?"
+    for section in SECTIONS.values():
+        node = written.get(section.name, _default(None))
+        chosen = node.get("type").value
+        if section.shape != "spec" or not isinstance(chosen, str):
+            continue
+        with suppress(ConfigError):  # it is reported with its section
+            factory = checker.registry.find(section.kind, chosen)
+            if read_signature(factory, checker.registry.finder).get(name) is not None:
+                return f"did you mean '{section.name}.{name}'?"
+    return ""
 
 
 def _fill_sections(checker: ConfigChecker, entries: dict[str, Node], config: Config) -> None:

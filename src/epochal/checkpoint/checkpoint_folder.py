@@ -26,6 +26,7 @@ from epochal.records.folder.checkpoint_manifests import (
     StoredFile,
     encode_manifest,
     find_checkpoints,
+    newest_of_each_step,
     rank_by_score,
     read_manifest,
     verify_checkpoint,
@@ -196,6 +197,8 @@ def choose_deletions(
 ) -> list[CheckpointManifest]:
     """The checkpoints that may be deleted, oldest first; the newest always stays.
 
+    A step that was saved again after a resume counts once, so that it displaces no other.
+
     Args:
         manifests: All committed checkpoints, including the one just written.
         keep_last: How many of the newest stay; None for all.
@@ -205,7 +208,7 @@ def choose_deletions(
     ordered = sorted(manifests, key=lambda manifest: manifest.order)
     if keep_last is None:
         return []
-    kept = {manifest.path for manifest in ordered[-max(1, keep_last) :]}
+    kept = {one.path for one in newest_of_each_step(ordered)[-max(1, keep_last) :]}
     kept |= {manifest.path for manifest in rank_by_score(ordered)[:keep_best]}
     if keep_regular:
         kept |= set([manifest.path for manifest in ordered if manifest.is_regular][-1:])

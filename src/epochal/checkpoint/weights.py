@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, final
 
@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from epochal import durable
 from epochal.checkpoint.checkpoint_folder import read_checkpoint
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
+from epochal.checkpoint.torch_file import is_torch_file, load_torch_file
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FILE, find_newest_checkpoint
 from epochal.records.layout.os_errors import raising_record_errors
@@ -38,6 +39,9 @@ class WeightMismatch:
     unexpected: tuple[str, ...] = ()
     """In the file only; they were not used."""
 
+    num_loaded: int = field(default=0, compare=False)
+    """How many names both have."""
+
 
 def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | None = None) -> str:
     """Write every parameter and persistent buffer to ``path``; returns the file's SHA-256.
@@ -58,7 +62,12 @@ def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | 
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of ``path`` on the CPU, by name; aliased names share one tensor."""
+    """The tensors of a safetensors file, or of ``torch.save``, on the CPU, by name.
+
+    Names of tied weights share one tensor.
+    """
+    if is_torch_file(path):
+        return load_torch_file(path)
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -108,14 +117,17 @@ def apply_tensors(
     shared = {name: found[name] for name in wanted if name in found}
     missing = [name for name in _missing(wanted, shared) if not _is_excluded(name, exclude)]
     mismatch = WeightMismatch(
-        missing=tuple(missing), unexpected=tuple(name for name in found if name not in wanted)
+        missing=tuple(missing),
+        unexpected=tuple(name for name in found if name not in wanted),
+        num_loaded=len(shared),
     )
-    problems = _conflicts(wanted, shared)
+    conflicts = _conflicts(wanted, shared)
+    problems = _list("differs", conflicts)
     if strict or (wanted and not shared):
         problems += _list("missing in the file", mismatch.missing)
         problems += _list("not in the model", mismatch.unexpected)
     if problems:
-        problems.append("name the file of this model, or load what fits with strict=False")
+        problems.append(_hint_to_load([name.partition(" ")[0] for name in conflicts]))
         raise CheckpointError("\n  ".join([f"{source}: does not fit the model", *problems]))
     try:
         model.load_state_dict(shared, strict=False)
@@ -153,6 +165,14 @@ def _named_tensors(path: Path, model: nn.Module) -> dict[str, Tensor]:
         if not is_lazy(value):
             tensors[_strip_compile_prefix(name)] = value
     return tensors
+
+
+def replace_tensors(
+    tensors: Mapping[str, Tensor], others: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """``tensors`` with those that ``others`` has, under every name of tied ones."""
+    known = {_memory_key(tensors[name]): one for name, one in others.items() if name in tensors}
+    return {name: known.get(_memory_key(one), one) for name, one in tensors.items()}
 
 
 def _find_aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -197,18 +217,7 @@ def _explain_unreadable(path: Path, error: Exception) -> CheckpointError:
     reason = str(error).lower()
     if path.is_dir():
         reason, hint = "it is a folder", "name a .safetensors file in it"
-    elif path.is_file() and _starts_like_pickle(path):
-        reason = "it was made by torch.save, which can run code when it is opened"
-        hint = "if you trust it: safetensors.torch.save_file(torch.load(OLD), NEW)"
     return CheckpointError(f"{path}: not a readable safetensors file: {reason}\n  {hint}")
-
-
-def _starts_like_pickle(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(2) in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-    except OSError:
-        return False
 
 
 def _strip_compile_prefix(name: str) -> str:
@@ -223,7 +232,7 @@ def _match_names(wanted: Iterable[str], found: Mapping[str, Tensor]) -> dict[str
             own.get(added + _strip_compile_prefix(name).removeprefix(dropped), name): found[name]
             for name in found
         }
-        for dropped, added in (("", ""), ("module.", ""), ("", "module."))
+        for dropped, added in (("", ""), ("module.", ""), ("", "module."), ("model.", ""))
     ]
     return max(candidates, key=lambda renamed: len(renamed.keys() & set(own.values())))
 
@@ -238,7 +247,15 @@ def _missing(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list
     ]
 
 
-def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> list[str]:
+def _hint_to_load(conflicts: Sequence[str]) -> str:
+    if not conflicts:
+        return "name the file of this model, or load what fits with strict: false"
+    modules = [f"{name.rpartition('.')[0]}.*" if "." in name else name for name in conflicts]
+    patterns = [*dict.fromkeys(modules)][:_MAX_LISTED]
+    return f"name the file of this model, or leave these out: exclude: {patterns}"
+
+
+def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> tuple[str, ...]:
     names = []
     for name, tensor in shared.items():
         if is_lazy(wanted[name]):  # it takes the shape of the loaded tensor
@@ -252,7 +269,7 @@ def _conflicts(wanted: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> li
         for name, stored in tied.items()
         if not names and not torch.equal(shared[name], shared[stored])
     ]
-    return _list("differs", tuple(names))
+    return tuple(names)
 
 
 def _describe(tensor: Tensor) -> str:
@@ -289,17 +306,18 @@ def init_weights(
 
     Args:
         model: The model.
-        path: A safetensors file, a checkpoint folder, or a run folder.
+        path: A safetensors file, a file of ``torch.save``, a checkpoint folder, or a run folder.
         exclude: Patterns of names to skip, such as ``head.*``.
         strict: Whether all other names must match.
         try_ema: Use averaged weights if there are any; ``required`` fails without them.
     """
     tensors, source = load_weights_from(path, try_ema=try_ema)
     mismatch = apply_tensors(model, tensors, source, strict=strict, exclude=exclude)
-    logger.info("init_from: weights of %s", source)
+    total = len(model.state_dict())
+    logger.info("init_from: %d of %d tensors from %s", mismatch.num_loaded, total, source)
     for what, names in (("kept as built", mismatch.missing), ("not used", mismatch.unexpected)):
-        if names:
-            logger.warning("init_from: %s: %s", what, ", ".join(names))
+        for line in _list(what, names):
+            logger.warning("init_from: %s", line)
     return mismatch
 
 
@@ -318,7 +336,7 @@ def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Te
     if found is None:
         raise CheckpointError(
             f"{path}: neither a run that has weights nor a checkpoint\n"
-            "  name the folder of a run, one of its checkpoints, or a .safetensors file"
+            "  name the folder of a run, one of its checkpoints, or a .safetensors or .pt file"
         )
     return _read_checkpoint(found.path, try_ema)
 
@@ -337,7 +355,7 @@ def _read_checkpoint(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]
     weights: dict[str, Tensor] = state["model"]["weights"]
     average = state.get("average")
     if try_ema and average:
-        weights = weights | {name: one for name, one in average.items() if name in weights}
+        weights = replace_tensors(weights, average)
     elif try_ema:
         _report_missing_average(path, try_ema)
     return weights, path

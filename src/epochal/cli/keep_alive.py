@@ -85,7 +85,7 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
     config = load(file, variant=args.variant, overrides=changes, allow_python=args.allow_python)
     root = check(config).expanded
     record = root.mapping["record"].to_plain()
-    folder = Path(record["log_dir"])
+    folder = Path(record["log_dir"]).expanduser()
     return MailSettings(
         root=folder.parent if record["exact"] else folder,
         tag=str(root.mapping["tag"].value),

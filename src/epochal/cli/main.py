@@ -75,9 +75,9 @@ def _explain(error: OSError) -> str:
 def _print_error(text: str) -> None:
     """Print an error message with secrets and control characters removed."""
     from epochal.records.secrets import redact
-    from epochal.text.escape import escape_control
+    from epochal.text.error_output import print_error
 
-    print(escape_control(redact(text, is_code=True)), file=sys.stderr)
+    print_error(redact(text, is_code=True))
 
 
 def _replace_unencodable_characters() -> None:
@@ -96,6 +96,7 @@ def notify_of_mail(args: argparse.Namespace) -> None:
         return
     # Commands without a mailbox must not wait for this import.
     from epochal.records.mail.mailbox import Mailbox
+    from epochal.text.terminal import wrap
 
     with suppress(OSError):
         box = Mailbox(args.runs_dir)
@@ -107,4 +108,4 @@ def notify_of_mail(args: argparse.Namespace) -> None:
             if count
         ]
         if lines:
-            print("; ".join(lines), file=sys.stderr)
+            print("\n".join(wrap("; ".join(lines))), file=sys.stderr)

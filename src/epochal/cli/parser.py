@@ -33,6 +33,7 @@ VERBS = {
     "index": "update, rebuild or verify the index that lists of runs use",
     "doctor": "test that kills and full disks lose no checkpoint, and check the machine",
     "schema": "print the JSON Schema of configs, or the options of one component",
+    "completion": "print the script that completes commands in bash, zsh or fish",
 }
 
 

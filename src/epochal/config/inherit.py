@@ -101,7 +101,7 @@ class Inheritance:
             findings.broken.add(path)
 
     def _include(self, entry: Node, folder: Path, path: str, findings: Findings) -> Node | None:
-        target = folder / str(entry.value)
+        target = folder / Path(str(entry.value)).expanduser()
         try:
             node, own = self._compose_file(target)
         except ConfigError as error:

@@ -63,17 +63,12 @@ def _report_shape(findings: Findings, path: str, node: Node) -> None:
 
 
 def apply_overrides(root: Node, overrides: Sequence[str], findings: Findings) -> Node:
-    """The config with all overrides applied in order; mistakes are reported."""
-    seen: set[str] = set()
+    """The config with all overrides applied in order, so that the last of a key wins."""
     for written in overrides:
         change = parse_override(written, findings)
         if change is None:
             continue
         path, node = change
-        if path in seen:
-            findings.report(path, "is set twice", node.key_place, "keep one of the two")
-            continue
-        seen.add(path)
         try:
             root = assign(root, path, node)
         except PathError as error:

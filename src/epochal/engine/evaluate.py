@@ -353,8 +353,10 @@ def _require_monitored_metrics(run: EngineRun, split: str, metrics: dict[str, fl
             continue
         produced = ", ".join(metrics) or "nothing"
         hint = suggest(owner.metric, metrics)
+        several = any(named_loaders(run.task, split))
+        cause = "; each loader has metrics of its own" if several else ""
         raise TaskError(
             f"{key}: no metric is named {owner.metric!r}\n"
-            f"  evaluating {split} produced: {produced}"
+            f"  evaluating {split} produced: {produced}{cause}"
             + (f"\n  {hint}" if hint.startswith("did") else "")
         )

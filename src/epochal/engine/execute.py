@@ -32,7 +32,7 @@ from epochal.engine.process.signals import (
     handling_preemption,
 )
 from epochal.engine.process.watchdog import watching_for_hangs
-from epochal.engine.result import RunResult
+from epochal.engine.result import RunResult, select_result_metrics
 from epochal.engine.run.progress import read_device_time, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.temporary_changes import keeping_training_modes
@@ -180,7 +180,7 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
         exit_code=_exit_code(status, error),
         dir=run.dir,
         config=run.config,
-        metrics=dict(run.latest),
+        metrics=select_result_metrics(run.latest),
         best=None if run.monitor is None else run.monitor.best,
         steps=run.step,
         epochs=run.epoch,

@@ -101,6 +101,7 @@ def finish_epoch(run: EngineRun, epoch_means: Window) -> None:
     An epoch that was cut short fires its events too, but does not count as completed.
     """
     run.meter.deliver()
+    run.rate.keep_used(run.step)
     run.fire("loop_end", "train")
     means = epoch_means.read()
     if means:  # empty if the run stopped before the first step of the epoch

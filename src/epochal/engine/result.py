@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
+from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, TRAIN_PREFIX, is_epoch_mean
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+
+def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
+    """The latest values of metrics, with means over an epoch under that name only."""
+    means = {name.removeprefix(EPOCH_MEAN_PREFIX) for name in latest if is_epoch_mean(name)}
+    repeated = {f"{TRAIN_PREFIX}{name}" for name in means}
+    return {name: value for name, value in latest.items() if name not in repeated}
 
 
 @final
@@ -37,7 +46,8 @@ class RunResult:
 
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The latest value of every metric, such as ``val/acc``."""
+    """The latest value of every metric, such as ``val/acc``; of training, the mean over the last
+    epoch, as ``train/epoch/loss``."""
 
     spread: Mapping[str, float] = field(default_factory=dict)
     """After a cross validation, in which metrics are means over the folds: their standard

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
-from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
@@ -17,7 +17,9 @@ from epochal.experiment.config.choices import check_choices, to_override
 from epochal.experiment.experiment import Experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
+from epochal.experiment.record.success import FINAL_WEIGHTS
 from epochal.experiment.resume.resume_plan import (
+    died_before_checkpoint,
     get_expanded_config,
     get_training_record,
     last_overrides,
@@ -26,6 +28,7 @@ from epochal.experiment.resume.resume_plan import (
     split_checkpoint_name,
 )
 from epochal.records import RunRecord, find_runs, read_run
+from epochal.records.layout.coerce import iter_leaves
 from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
@@ -34,7 +37,10 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
     from epochal.experiment.config.choices import Choices
 
-FINAL_WEIGHTS = f"checkpoints/{FINAL_WEIGHTS_FILE}"
+logger = logging.getLogger(__name__)
+
+_MAX_PATH = 250  # characters; a longer text is no path
+_BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
 
 
@@ -128,6 +134,8 @@ def resume(
 ) -> RunResult:
     """Resume a run from its newest checkpoint, in its own folder.
 
+    A run that died before its first checkpoint starts again at step 0.
+
     Args:
         run_name: Its folder, its id or a part of it, or ``last`` for the newest training; or the
             folder of a checkpoint.
@@ -138,7 +146,7 @@ def resume(
 
     Raises:
         RecordError: There is no such run.
-        CheckpointError: It has no checkpoint, its config is missing, or Python gave some parts.
+        CheckpointError: Its checkpoints or its config are missing, or Python gave some parts.
     """
     check_choices(choices, sections=SECTIONS)
     run_name, checkpoint = split_checkpoint_name(run_name)
@@ -149,7 +157,9 @@ def resume(
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_project_dir(record)
     choices["resume"] = record.path
-    has_weights = record.expanded.get("init_from") is not None  # that file may be gone by now
+    has_weights = record.expanded.get("init_from") is not None
+    if died_before_checkpoint(record):
+        has_weights = False  # the run starts with them again; otherwise the file may be gone by now
     changes = {"init_from": None} if has_weights else {}
     return _run_recorded(record, get_expanded_config(record), changes, overrides, choices)
 
@@ -162,6 +172,7 @@ def _run_recorded(
     choices: Choices,
 ) -> RunResult:
     """Run a recorded config with the changes of its last attempt, ``changes`` and ``overrides``."""
+    _warn_about_paths(record)
     typed = [decode_typed(one) for one in overrides]
     keys = {one.partition("=")[0].strip() for one in typed}
     keys |= {"train.for"} if choices.get("epochs") is not None else set()
@@ -169,6 +180,19 @@ def _run_recorded(
     changed += [to_override(key, value) for key, value in changes.items() if key not in keys]
     changed += typed
     return _run_one(config, [*changed, *find_withheld_secrets(record, config, changed)], choices)
+
+
+def _warn_about_paths(record: RunRecord) -> None:
+    """Warn if relative paths of a config led to files where the run was started, but not here."""
+    begun_in, here = record.run.get("cwd"), Path.cwd()
+    if not isinstance(begun_in, str) or Path(begun_in) == here:
+        return
+    for key, value in iter_leaves({name: record.expanded.get(name) for name in _BUILT}):
+        if not isinstance(value, str) or not 0 < len(value) < _MAX_PATH:
+            continue
+        if (Path(begun_in) / value).exists() and not (here / value).exists():
+            text = "%s: %r is relative to %s, where the run was started, and is not in %s"
+            logger.warning(f"{text}\n  run `cd %s` first", key, value, begun_in, here, begun_in)
 
 
 def _refuse_given(record: RunRecord) -> None:

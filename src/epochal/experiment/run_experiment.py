@@ -11,6 +11,7 @@ import torch
 
 from epochal.engine.execute import execute, result_of_error
 from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
 from epochal.experiment.build.build_run import build_monitor, build_run
@@ -24,6 +25,7 @@ from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, open_record
+from epochal.experiment.record.success import show_success
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import plan_resume
 from epochal.records import NullWriter
@@ -54,12 +56,13 @@ logger = logging.getLogger(__name__)
 def run_experiment(steps: BuildSteps, inputs: ExperimentInputs, runner: str | None) -> RunResult:
     """Run an experiment; the result says how it ended, also when it failed.
 
-    A failure is described on standard error, too.
+    A success is summarized on standard output, a failure described on standard error.
 
     ``runner`` replaces the config's.
     """
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
         result = _run(steps, inputs, runner)
+        show_success(result)
         show_failure(result)
     return result
 
@@ -78,7 +81,8 @@ def _run(
             raise ConfigError(*problems)
         with raising_on_preemption(), Notifier(report, is_part=is_part) as notifier:
             plan = plan_resume(checked)
-            if plan is None and report.problems:  # those that matter only to a new run
+            is_resumed = plan is not None and not plan.starts_again
+            if report.problems and not is_resumed:  # those that matter only to a new run
                 raise ConfigError(*report.problems)
             if count_folds(report.expanded) is None:
                 return _run_checked(steps, checked, plan, notifier, times)
@@ -122,7 +126,8 @@ def _run_checked(
     notifier: Notifier,
     times: PhaseTimer,
 ) -> RunResult:
-    assembly = replace(_build_assembly(checked, is_resumed=plan is not None), times=times)
+    is_resumed = plan is not None and not plan.starts_again
+    assembly = replace(_build_assembly(checked, is_resumed=is_resumed), times=times)
     times.switch(RECORD)
     with _open_record(checked, plan) as opened:
         record = notifier.begin(opened)
@@ -193,8 +198,14 @@ def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Asse
         is_resumed=is_resumed,
         written=inputs.config.root,
         num_defaults=len(report.defaults),
-        source="" if inputs.config.path is None else decode_typed(str(inputs.config.path)),
+        source=_find_source(inputs),
     )
+
+
+def _find_source(inputs: ExperimentInputs) -> str:
+    """The config file, if ``epochal plan`` can read the experiment from it."""
+    path = inputs.config.path
+    return "" if path is None or inputs.given.sections else decode_typed(str(path))
 
 
 def _build_and_execute(
@@ -230,7 +241,7 @@ def _build_and_execute(
                 result,
                 steps=run.step,
                 epochs=run.epoch,
-                metrics=dict(run.latest),
+                metrics=select_result_metrics(run.latest),
                 **read_spent(run).to_fields(),
             )
         if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):

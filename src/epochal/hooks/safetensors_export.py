@@ -61,7 +61,7 @@ class SafetensorsExport(Hook):
         self._name = name
         self._keep = keep
         self._is_averaged = averaged
-        self._written: list[Path] = []
+        self._written: list[str] = []
 
     @override
     def setup(self, run: Run) -> None:
@@ -82,9 +82,17 @@ class SafetensorsExport(Hook):
         self._delete_old(path)
 
     def _delete_old(self, path: Path) -> None:
-        self._written = [one for one in self._written if one != path] + [path]
+        self._written = [one for one in self._written if one != path.name] + [path.name]
         while self._keep is not None and len(self._written) > self._keep:
-            self._written.pop(0).unlink(missing_ok=True)
+            path.with_name(self._written.pop(0)).unlink(missing_ok=True)
+
+    def state_dict(self) -> dict[str, list[str]]:
+        """The files that were written, so that a resumed run deletes old ones."""
+        return {"written": self._written}
+
+    def load_state_dict(self, state: dict[str, list[str]]) -> None:
+        """Continue with the files of the run so far."""
+        self._written = list(state["written"])
 
 
 @final

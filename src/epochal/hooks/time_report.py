@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BAR_WIDTH = 24
+_MIN_COLUMNS = 70  # of a terminal, to show bars beside names, numbers and notes
 
 
 @final
@@ -48,7 +49,9 @@ class TimeReport(Hook):
         shares, advice = compute_time_shares(spent.times), suggest_speedup(spent.times, device_time)
         title = f"{_describe_length(run, spent)}; {advice}"
         device = describe_device_time(device_time)
-        renderable: Table | None = draw(title, shares, device)
+        columns = 0 if run.console is None else run.console.width
+        bar_width = _BAR_WIDTH if columns >= _MIN_COLUMNS else 0
+        renderable: Table | None = draw(title, shares, device, bar_width=bar_width)
         # On a terminal the first record shows the whole report, the others nothing.
         for line in plain_lines(title, shares, device):
             logger.info(line, extra={"screen": renderable})
@@ -75,7 +78,9 @@ def plain_lines(title: str, shares: Sequence[TimeShare], device: str) -> list[st
     return [f"time: {title}", *rows, *ending]
 
 
-def draw(title: str, shares: Sequence[TimeShare], device: str) -> Table:
+def draw(
+    title: str, shares: Sequence[TimeShare], device: str, *, bar_width: int = _BAR_WIDTH
+) -> Table:
     """The report for a terminal."""
     from rich.table import Table
     from rich.text import Text
@@ -84,10 +89,10 @@ def draw(title: str, shares: Sequence[TimeShare], device: str) -> Table:
     parts.add_column(no_wrap=True)
     parts.add_column(justify="right", no_wrap=True)
     parts.add_column(justify="right", no_wrap=True, style="dim")
-    parts.add_column(no_wrap=True)
+    parts.add_column()
     for one in shares:
-        bar = Text("━" * round(one.share * _BAR_WIDTH), style="cyan")
-        bar.append(f"  {one.note}" * bool(one.note), style="dim")
+        bar = Text("━" * round(one.share * bar_width), style="cyan")
+        bar.append(("  " * bool(bar) + one.note) * bool(one.note), style="dim")
         parts.add_row(Text(one.name), f"{one.share:.0%}", format_precise_time(one.seconds), bar)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)

@@ -56,17 +56,17 @@ class Project:
         return tuple(sorted(found))
 
 
-def registering_modules(project: Project) -> tuple[str, ...]:
-    """The project's own modules whose source contains ``register``, to list names."""
-    found = []
+def project_modules(project: Project) -> dict[str, Path]:
+    """The files of the project's own modules, by dotted name."""
+    found = {}
     for folder in project.code_dirs:
         for top in project.own_modules():
             files = sorted((folder / top).rglob("*.py"))[:_MAX_FILES]
             for file in (folder / f"{top}.py", *files):
-                if file.is_file() and b"register" in file.read_bytes():
+                if file.is_file():
                     parts = file.relative_to(folder).with_suffix("").parts
-                    found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return tuple(found)
+                    found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
 
 
 def find_project(

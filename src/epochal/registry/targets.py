@@ -199,8 +199,11 @@ def _without_source(dotted: str, project: Project, finder: ModuleFinder) -> Targ
     while known < len(parts) - 1 and _exists(".".join(parts[: known + 1]), finder):
         known += 1
     module = finder.find_module(".".join(parts[:known])) if known else None
-    if module is not None and parts[known] in module.bindings:
-        raise Refused(f"{parts[known]!r} is not a module; attributes of attributes cannot be built")
+    # Modules have lower-case names: of a lazy package, `Model` in `Model.method` is a class.
+    is_class = module is not None and parts[known][:1].isupper()
+    if module is not None and (is_class or parts[known] in module.bindings):
+        what = f"{parts[known]!r} is not a module; attributes of attributes cannot be built"
+        raise Refused(what, f"write a function of your own that calls {'.'.join(parts[known:])}")
     if is_listed(dotted, project) and (known == 0 or module is None or module.is_dynamic):
         if known == 0 and not finder.find_folders(parts[0]):
             raise Refused(f"the package {parts[0]!r} is not installed")

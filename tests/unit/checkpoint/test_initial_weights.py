@@ -61,6 +61,25 @@ def test_a_checkpoint_gives_its_weights_or_averaged_weights(tmp_path: Path) -> N
     assert load_weights_from(path)[1] == path
 
 
+def test_averages_replace_tied_weights_under_all_their_names(tmp_path: Path) -> None:
+    def make_tied(fill: float) -> nn.Sequential:
+        model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+        model[1].weight = model[0].weight
+        nn.init.constant_(model[0].weight, fill)
+        return model
+
+    state = {
+        "model": {"weights": dict(make_tied(1).state_dict())},
+        "average": dict(make_tied(7).named_parameters()),
+    }
+    path = write_checkpoint(tmp_path, "a", state, {"step": 1}).path
+    for try_ema, value in ((False, 1), (True, 7)):
+        model = make_tied(0)
+        init_weights(model, path, try_ema=try_ema)
+        assert float(model.get_parameter("1.weight").detach()[0, 0]) == value, try_ema
+        model.load_state_dict(load_weights_from(path, try_ema=try_ema)[0], strict=True)
+
+
 def test_a_run_gives_its_final_weights_or_its_newest_undamaged_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,5 +152,6 @@ def test_unused_and_missing_names_are_logged(
     save_weights(tmp_path / "a.safetensors", small)
     mismatch = init_weights(model, tmp_path / "a.safetensors", strict=False)
     assert mismatch.unexpected == ("old.bias", "old.weight")
+    assert f"init_from: 2 of 6 tensors from {tmp_path / 'a.safetensors'}" in caplog.text
     assert "init_from: kept as built: head.weight, head.bias, extra.weight" in caplog.text
     assert "init_from: not used: old.bias, old.weight" in caplog.text

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epochal.checkpoint.checkpoint_folder import choose_deletions
-from epochal.records.folder.checkpoint_manifests import CheckpointManifest
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest, rank_by_score
 
 Mode = Literal["min", "max"]
 
@@ -54,6 +54,19 @@ def test_nan_is_never_best_and_of_equal_values_the_older_is() -> None:
     assert names(choose_deletions(found, keep_last=1, keep_best=1)) == [1, 3]
     found = [manifest(1, 0.5), manifest(2, 0.5), manifest(3, 0.1)]
     assert names(choose_deletions(found, keep_last=1, keep_best=1)) == [2]
+
+
+def test_a_step_that_was_repeated_after_a_resume_counts_once() -> None:
+    before = [manifest(step, value) for step, value in [(1, 0.7), (2, 0.9), (3, 0.8), (4, 0.5)]]
+    again = [manifest(step, value, attempt=1) for step, value in [(2, 0.9), (3, 0.8)]]
+    gone = choose_deletions([*before, *again], keep_last=1, keep_best=3)
+    assert [(one.step, one.attempt) for one in gone] == [(2, 0), (3, 0), (4, 0)]
+    assert [one.step for one in rank_by_score([*before, *again])] == [2, 3, 1, 4]
+    unscored = manifest(2, attempt=1)  # preempted before its evaluation
+    gone = choose_deletions([*before[:3], unscored], keep_last=2, keep_best=2)
+    assert names(gone) == [1]
+    gone = choose_deletions([manifest(1), manifest(2), unscored], keep_last=2)
+    assert [(one.step, one.attempt) for one in gone] == [(2, 0)]
 
 
 @given(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, load_model, save_file
 from torch import Tensor, nn
 
 from epochal import durable
@@ -157,6 +157,8 @@ def test_tied_weights_are_stored_once_and_stay_tied(path: Path) -> None:
     assert apply_weights(other, path) == WeightMismatch()
     assert_equal(model, other)
     assert other.decoder.weight is other.encoder.weight
+    Tied().load_state_dict(load_weights(path), strict=True)
+    load_model(Tied(), path, strict=True)
 
 
 def test_a_tied_model_accepts_one_name_and_refuses_different_tensors(path: Path) -> None:
@@ -239,7 +241,7 @@ def test_missing_and_unexpected_names_are_listed(path: Path) -> None:
         f"{path}: does not fit the model",
         "  missing in the file: 1.bias",
         "  not in the model: 0.bias",
-        "  name the file of this model, or load what fits with strict=False",
+        "  name the file of this model, or load what fits with strict: false",
     ]
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), "a refused file changed the model"
@@ -268,7 +270,8 @@ def test_different_shapes_are_refused(path: Path, strict: bool) -> None:
     save_weights(path, nn.Linear(2, 3))
     with pytest.raises(
         CheckpointError,
-        match=r"differs: weight \(float \(3, 2\) in the file, float \(4, 2\) in the model\), bias",
+        match=r"differs: weight \(float \(3, 2\) in the file, float \(4, 2\) in the model\), bias"
+        r".*\n  name the file of this model, or leave these out: exclude: \['weight', 'bias'\]",
     ):
         apply_weights(nn.Linear(2, 4), path, strict=strict)
 
@@ -287,16 +290,13 @@ def test_model_without_weights_is_saved_and_loaded(path: Path) -> None:
     assert apply_weights(nn.ReLU(), path) == WeightMismatch()
 
 
-def test_a_missing_file_a_folder_and_a_pickle_are_refused(path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_refused(path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"weights\.safetensors: no such file\n  `ls "):
         load_weights(path)
     with pytest.raises(CheckpointError, match="no such file"):
         apply_weights(nn.Linear(2, 2), path, strict=False)
     with pytest.raises(CheckpointError, match=r"it is a folder\n  name a \.safetensors file in it"):
         load_weights(path.parent)
-    torch.save(nn.Linear(2, 2).state_dict(), path)
-    with pytest.raises(CheckpointError, match=r"made by torch\.save, which can run code"):
-        load_weights(path)
 
 
 def test_truncated_file_is_an_error_at_every_length(path: Path) -> None:

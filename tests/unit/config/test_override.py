@@ -122,11 +122,10 @@ def test_a_mistake_is_underlined() -> None:
     )
 
 
-def test_the_same_key_twice_is_reported() -> None:
+def test_the_last_override_of_a_key_wins() -> None:
     config = load(CONFIG, overrides=["optim.lr=2", "optim.lr=3"])
-    (problem,) = config.problems
-    assert (problem.key, problem.what) == ("optim.lr", "is set twice")
-    assert config.root.to_plain()["optim"]["lr"] == 2
+    assert not config.problems
+    assert config.root.to_plain()["optim"]["lr"] == 3
 
 
 def test_every_mistake_is_reported_at_once() -> None:

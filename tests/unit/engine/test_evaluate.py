@@ -203,6 +203,14 @@ def test_a_monitored_metric_that_does_not_exist_is_found_before_the_first_step()
         fit(make_run(parts={"monitor": Monitor.parse("+val/mea")}, sanity_batches=0))
 
 
+def test_a_monitor_of_several_loaders_must_name_one() -> None:
+    task = Sums()
+    task.val_loader = {"a": task.val_loader, "b": task.test_loader}
+    text = "produced: val/a/mae, val/b/mae; each loader has metrics of its own\n  did you mean"
+    with pytest.raises(TaskError, match=text):
+        fit(make_run(task, parts={"monitor": Monitor.parse("-val/mae")}))
+
+
 def test_a_monitor_of_validation_needs_a_validation_loader() -> None:
     parts = {"monitor": Monitor.parse("+val/acc")}
     with pytest.raises(TaskError, match=r"monitor: '\+val/acc' needs a validation loader"):

@@ -253,7 +253,7 @@ def test_epoch_end_gets_the_means_of_the_epoch() -> None:
     run.on("onEpochEnd", lambda metrics: given.append(metrics))
     result = fit(run)
     assert set(given[0]) == {"train/loss", "train/mae"}
-    assert result.metrics["train/loss"] == given[0]["train/loss"]
+    assert result.metrics["train/epoch/loss"] == given[0]["train/loss"]
 
 
 def test_the_order_of_samples_differs_between_epochs_defect_24() -> None:

@@ -220,7 +220,7 @@ def test_parts_from_python_are_trained_as_copies(tmp_path: Path) -> None:
         choices={"no_file": True, "raise_errors": True},
     ).fit()
     assert len(result.value) == 4
-    assert len({fold.metrics["train/loss"] for fold in result.value}) == 4
+    assert len({fold.metrics["train/epoch/loss"] for fold in result.value}) == 4
     assert all(map(torch.equal, before, model.parameters()))
     assert len(task.train_loader.dataset) == 24
 

@@ -76,7 +76,7 @@ def test_objects_are_enough_for_an_experiment() -> None:
         2,
         12,
     )
-    assert {"train/loss", "val/acc"} <= result.metrics.keys()
+    assert {"train/epoch/loss", "val/acc"} <= result.metrics.keys()
 
 
 def test_objects_prepare_methods_and_config_train_bit_for_bit_alike(shop: Path) -> None:

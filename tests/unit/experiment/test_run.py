@@ -228,3 +228,31 @@ def test_raised_errors_are_not_printed(shop: Path, capsys: pytest.CaptureFixture
         with pytest.raises((ConfigError, KeyError)):
             ep.run("config.yaml", overrides=[change], no_file=True, raise_errors=True)
     assert capsys.readouterr().err == ""
+
+
+READS = """
+from shop.parts import Points
+from pathlib import Path
+
+class Reads(Points):
+    def __init__(self, *, path: str) -> None:
+        super().__init__()
+        Path(path).read_text()
+"""
+
+
+def test_paths_of_a_run_that_is_tested_elsewhere_are_explained(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(shop / "shop" / "reads.py", READS)
+    (shop / "points.txt").write_text("data")
+    task = "task={type: shop.reads.Reads, path: points.txt}"
+    result = ep.run("config.yaml", overrides=[task], fast=True)
+    assert result.ok
+    evaluate_run("last", "test", RUNS)
+    assert "is relative to" not in caplog.text
+    (shop / "elsewhere").mkdir()
+    monkeypatch.chdir(shop / "elsewhere")
+    evaluate_run("last", "test", Path("../runs"))
+    assert f"task.path: 'points.txt' is relative to {shop}, where the run" in caplog.text
+    assert f"run `cd {shop}` first" in caplog.text

@@ -216,7 +216,7 @@ def test_a_loss_of_the_config_works(smoothing: float) -> None:
     )
     result = carry_out(create_run(parts, Options()))
     assert result.ok
-    assert result.metrics["train/loss"] > 0
+    assert result.metrics["train/epoch/loss"] > 0
 
 
 def test_a_rectangle_of_the_previous_sample_is_pasted_and_shares_are_areas() -> None:

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.optim.lr_scheduler import ExponentialLR
 
+from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
-from epochal.engine.interfaces.hook import Hook
+from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.interfaces.options import LogOptions
+from epochal.engine.interfaces.schedule import TorchSchedule
 from epochal.engine.measure.meter import Meter
+from epochal.engine.parts import Parts
 from epochal.engine.run.environment import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
@@ -20,7 +24,15 @@ from epochal.hooks.recording import Recording
 from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import RunWriter
 from epochal.records.metrics.points import read_series
-from epochal.testing import Ledger, SabotageError, TinyTask, carry_out, short_options, tiny_run
+from epochal.testing import (
+    Ledger,
+    SabotageError,
+    TinyModel,
+    TinyTask,
+    carry_out,
+    short_options,
+    tiny_run,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +84,48 @@ def test_learning_rates_are_recorded_with_the_losses() -> None:
     ledger, _ = record(Recording(every="3st"), for_="6st")
     assert ledger.series("lr") == {3: 0.1, 6: 0.1}
     assert set(ledger.series("train/loss")) == {3, 6}
+
+
+def test_the_recorded_rate_of_a_step_is_that_of_its_update() -> None:
+    class Watching(Hook):
+        """Notes the rate that each update uses, and halves it after step 2."""
+
+        def __init__(self) -> None:
+            self.used: dict[int, float] = {}
+
+        def run_start(self, run: EngineRun) -> None:
+            assert run.optimizer is not None
+            run.optimizer.register_step_pre_hook(
+                lambda one, *_: self.used.update({run.step + 1: one.param_groups[0]["lr"]})
+            )
+
+        def step_end(self, run: EngineRun) -> None:
+            assert run.optimizer is not None
+            if run.step == 2:
+                run.optimizer.param_groups[0]["lr"] /= 2
+            if run.step == 4 and run.schedule is None:
+                run.change_optim(lr=0.125)
+
+    for every in ("1st", "2st", "4st"):
+        for kind in ("step", "epoch", "eval", ""):
+            watching = Watching()
+            watching.priority = LOG_PRIORITY - 1
+            model = TinyModel()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            ledger = Ledger()
+            parts = Parts(
+                task=TinyTask(num_samples=12),
+                model=model,
+                optimizer=optimizer,
+                schedule=TorchSchedule(ExponentialLR(optimizer, 0.5), unit=kind) if kind else None,
+                hooks=(Recording(every=every), watching),
+            )
+            options = short_options(for_="9st", eval_every="1st", sanity_batches=0)
+            carry_out(create_run(parts, options, Environment(writer=ledger)))
+            recorded = ledger.series("lr")
+            assert len(set(recorded.values())) > 1, (every, kind)
+            wanted = {step: watching.used[step] for step in recorded}
+            assert recorded == pytest.approx(wanted), (every, kind)
 
 
 def test_every_parameter_group_has_its_own_rate() -> None:

@@ -100,3 +100,19 @@ def test_terminals_get_bars() -> None:
         "        start-up  25%  25.0 s  ━━━━━━  mostly imports, 20.0 s",
         "device  waits for the host",
     ]
+
+
+def test_names_and_numbers_stay_whole_on_a_narrow_terminal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    screen = Screen(file=io.StringIO(), width=40)
+
+    class OnScreen(Hook):
+        def setup(self, run: Run) -> None:
+            run.console = screen
+
+    screen.print(report(caplog, OnScreen())[0].screen)  # type: ignore[attr-defined]
+    shown = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "\n      steps " in shown
+    assert "…" not in shown
+    assert "━" not in shown

@@ -6,7 +6,7 @@ import pytest
 
 from epochal.errors import ConfigError
 from epochal.registry import Project, find_project
-from epochal.registry.project import registering_modules
+from epochal.registry.project import project_modules
 
 
 def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path) -> None:
@@ -119,11 +119,15 @@ def test_a_module_named_like_one_of_python_is_not_the_projects(write_files) -> N
     assert not any(project.owns(name) for name in ("os", "torch", "epochal"))
 
 
-def test_modules_that_register_are_listed_by_their_dotted_names(write_files) -> None:
-    text = "@ep.register('model')\nclass A: ..."
-    files = {"a.py": text, "b.py": "", "p/__init__.py": text, "p/q/r.py": text, "src/s/t.py": text}
-    found = registering_modules(Project(write_files(files)))
-    assert set(found) == {"a", "p", "p.q.r", "s.t"}
+def test_modules_are_listed_by_their_dotted_names(write_files) -> None:
+    files = dict.fromkeys(("a.py", "p/__init__.py", "p/q/r.py", "src/s/t.py", "docs/x.md"), "")
+    found = project_modules(Project(folder := write_files(files)))
+    assert {name: file.relative_to(folder).as_posix() for name, file in found.items()} == {
+        "a": "a.py",
+        "p": "p/__init__.py",
+        "p.q.r": "p/q/r.py",
+        "s.t": "src/s/t.py",
+    }
 
 
 def test_a_hidden_module_is_found_last(write_files, monkeypatch) -> None:

@@ -162,6 +162,10 @@ def test_a_listed_root_may_be_used_and_may_be_dynamic(write_project) -> None:
     assert (lazy.module, lazy.qualname, lazy.file) == ("lib", "Lazy", None)
     with pytest.raises(UnknownComponentError, match=r"did you mean 'lib\.plain\.Known'"):
         registry.find("model", "lib.plain.Knwon")
+    with pytest.raises(
+        UnknownComponentError, match=r"'Lazy' is not a module.*\n.*function of your"
+    ):
+        registry.find("model", "lib.Lazy.from_pretrained")
 
 
 def test_a_listed_root_that_is_not_installed_says_so(write_project) -> None:

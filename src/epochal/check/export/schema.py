@@ -1,29 +1,56 @@
-"""JSON Schema (draft-07) of configs, for editors."""
+"""JSON Schema (draft-07) of configs, for editors.
+
+Conditions (``if``) choose between the forms of a section, not ``anyOf``: editors then explain a
+mistake of the chosen form. ``pattern`` compares texts, not ``enum``, which editors also match by
+prefix while one types: ``cosine`` would offer the options of ``CosineAnnealingLR`` too.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from epochal.check.export.own_classes import own_classes
 from epochal.check.sections.section_shapes import SHARED_KEYS
-from epochal.check.sections.sections import SECTIONS, Section, section_signature, split_names
+from epochal.check.sections.sections import (
+    SECTIONS,
+    Section,
+    section_signature,
+    split_names,
+)
 from epochal.check.signatures.parameters import Opaque, Parameter, Plain, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.types import Type, parse_type
 from epochal.errors import ConfigError
-from epochal.registry.factories import KINDS
-from epochal.registry.project import Project, registering_modules
+from epochal.registry.factories import ANY_KIND, KINDS
+from epochal.registry.project import Project, project_modules
 from epochal.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from epochal.check.export.own_classes import OwnClass
 
 Schema = dict[str, Plain]
 
 _DURATION = r"^\s*\d[\d_]*(\.\d+)?([eE][-+]?\d+)?\s*(ep|st|sa|s|min|h|d)\s*$"
 _CONDITION = r"^\s*[-+]?\s*[^\s<>=+-][^\s<>=]*\s*(>=|<=)\s*\S+\s*$"
-_REFERENCE: Schema = {"$ref": "#/definitions/reference"}
-_SPEC: Schema = {"$ref": "#/definitions/spec"}
+_REFERENCE = r"\$\{|^-?\$(null|inf|nan|delete)$"
+_IS_SPEC: Schema = {"type": "object", "required": ["type"]}
+_IS_SPECS_BY_NAME: Schema = {
+    "type": "object",
+    "minProperties": 1,
+    "not": {"required": ["type"]},
+    "additionalProperties": {"type": "object"},
+}
+_HAS_SPEC_BY_NAME: Schema = {
+    "type": "object",
+    "not": {"anyOf": [{"required": ["type"]}, {"additionalProperties": {"not": _IS_SPEC}}]},
+}
+# Any value: editors write a colon after a key only if its schema has a type.
+_ANY_VALUE: Schema = {"type": ["string", "number", "boolean", "array", "object", "null"]}
+_NOT_DELETED: Schema = {"not": {"type": "string", "pattern": r"^\$delete$"}}
 _SCALARS: dict[str, Schema] = {
     "int": {"type": "integer"},
     "float": {"type": "number"},
@@ -37,21 +64,7 @@ _SCALARS: dict[str, Schema] = {
     "every": {"anyOf": [{"type": "string", "pattern": _DURATION}, {"enum": [0, "0"]}]},
 }
 _DEFINITIONS: Schema = {
-    "reference": {
-        "description": "A ${...} reference, or one of the spelled-out values.",
-        "type": "string",
-        "pattern": r"\$\{|^-?\$(null|inf|nan|delete)$",
-    },
-    "dotted": {
-        "description": "A class or function of this project: package.module.Class.",
-        "type": "string",
-        "pattern": r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$|\$\{",
-    },
-    "spec": {
-        "description": "A component: its type and its arguments.",
-        "type": "object",
-        "required": ["type"],
-    },
+    "special": {"anyOf": [{"type": "string", "pattern": _REFERENCE}, _IS_SPEC]},
     "base": {
         "description": "Files to inherit from: a path, a list, or a mapping of section to path.",
         "type": ["string", "array", "object"],
@@ -70,16 +83,16 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
         UnknownComponentError: ``name`` is neither.
     """
     registry = registry_with_project(source)
-    kinds = {section.kind: section for section in SECTIONS.values() if section.kind}
-    definitions = dict(_DEFINITIONS)
-    for kind, section in kinds.items():
-        definitions[kind] = _spec_schema(section, registry)
+    own = own_classes(registry)
+    definitions = _DEFINITIONS | {"spec": _nested_spec(own, registry)}
+    for section in SECTIONS.values():
+        if section.kind:
+            definitions[section.kind] = _spec_schema(section, own, registry)
     head: Schema = {"$schema": "http://json-schema.org/draft-07/schema#"}
     if name:
-        head |= {"title": name} | _named_schema(name, registry)
+        head |= _named_schema(name, own, registry)
     else:
-        head |= {"title": "Epochal config", "type": "object"}
-        head["properties"] = _sections(registry)
+        head |= {"type": "object", "properties": _sections(own, registry)}
         head["additionalProperties"] = False
     return head | {"definitions": definitions}
 
@@ -104,13 +117,13 @@ def registry_with_project(source: Registry | Project | None) -> Registry:
         return source
     project = source.project if isinstance(source, Registry) else source
     project = project if project is not None else Project(Path.cwd())
-    return Registry(project, registering_modules(project))
+    files = project_modules(project).items()
+    return Registry(project, [name for name, file in files if b"register" in file.read_bytes()])
 
 
-def _named_schema(name: str, registry: Registry) -> Schema:
+def _named_schema(name: str, own: tuple[OwnClass, ...], registry: Registry) -> Schema:
     if name in SECTIONS:
-        found: Schema = _section_schema(SECTIONS[name], registry)
-        return found
+        return _section_schema(SECTIONS[name], own, registry)
     signature = find_component(name, registry)
     return {
         "description": signature.summary,
@@ -122,9 +135,15 @@ def _named_schema(name: str, registry: Registry) -> Schema:
     }
 
 
-def _sections(registry: Registry) -> Schema:
-    properties = {name: _section_schema(section, registry) for name, section in SECTIONS.items()}
-    variant = {"type": "object", "description": "Changes: dotted keys or nested mappings."}
+def _sections(own: tuple[OwnClass, ...], registry: Registry) -> Schema:
+    properties = {
+        name: _section_schema(section, own, registry) for name, section in SECTIONS.items()
+    }
+    variant: Schema = {
+        "type": "object",
+        "description": "Changes: dotted keys or nested mappings.",
+        "properties": {name: {"$ref": f"#/properties/{name}"} for name in properties},
+    }
     properties["$BASE"] = {"$ref": "#/definitions/base"}
     properties["variants"] = {
         "description": "Several experiments in one file, by name.",
@@ -135,61 +154,66 @@ def _sections(registry: Registry) -> Schema:
     return properties
 
 
-def _section_schema(section: Section, registry: Registry) -> Schema:
+def _section_schema(section: Section, own: tuple[OwnClass, ...], registry: Registry) -> Schema:
+    about: Schema = {"description": section.doc}
     spec: Schema = {"$ref": f"#/definitions/{section.kind}"}
+    if section.shape == "value":
+        return _value(section)
     if section.shape == "free":
-        return {"description": section.doc, "type": "object"}
+        return about | {"type": "object"}
     if section.shape == "options":
-        own = section_signature(section, registry.finder)
-        return {
-            "description": section.doc,
-            "type": "object",
-            "properties": _properties(own.parameters, own.owner),
-            "additionalProperties": own.open,
-        }
-    if section.shape == "spec":
-        several = [_several(section, registry)] if section.members else []
-        return {"description": section.doc, "anyOf": [spec, *several, {"type": "null"}]}
-    if section.shape in ("specs", "terms"):
-        entries: Schema = {"type": "array", "items": spec}
-        named: Schema = {"type": "object", "additionalProperties": spec, "not": _SPEC}
-        others = [spec, named] if section.shape == "terms" else []
-        kinds = [entries, *others, {"type": "null"}, _REFERENCE]
-        return {"description": section.doc, "anyOf": kinds}
-    make = {"splits": _splits, "stages": _stages}.get(section.shape)
-    return _value(section) if make is None else make(section, spec, registry)
+        keys = section_signature(section, registry.finder)
+        return about | _closed(_properties(keys.parameters, keys.owner), is_open=keys.open)
+    if section.shape == "splits":
+        return about | _splits(spec, registry)
+    if section.shape == "stages":
+        return about | _list(_closed(_properties(section.keys, "a stage")))
+    if section.shape == "specs":
+        return about | _list(spec)
+    about["type"] = ["object", "string", "array", "null"]
+    if section.shape == "terms":
+        several = _choice(_IS_SPECS_BY_NAME, {"additionalProperties": spec}, spec)
+        return about | _choice({"type": "array"}, _list(spec), several)
+    if section.members:
+        return about | _choice(_HAS_SPEC_BY_NAME, _several(section, own, registry), spec)
+    return spec
 
 
-def _splits(section: Section, spec: Schema, registry: Registry) -> Schema:
-    several: Schema = {"type": "object", "additionalProperties": spec, "not": _SPEC}
+def _choice(condition: Schema, then: Schema, otherwise: Schema) -> Schema:
+    return {"if": condition, "then": then, "else": otherwise}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": ["array", "string", "null"], "pattern": _REFERENCE, "items": items}
+
+
+def _closed(properties: Schema, *, is_open: bool = False) -> Schema:
+    return {"type": "object", "properties": properties, "additionalProperties": is_open}
+
+
+def _splits(spec: Schema, registry: Registry) -> Schema:
+    about = "The dataset of this split, or several by name."
+    split: Schema = {"description": about, "type": ["object", "string"]}
+    split |= _choice(_IS_SPECS_BY_NAME, {"additionalProperties": spec}, spec)
+    names = split_names(registry.finder)
+    offered = [name for name, split_name in names.items() if name == split_name]
+    others = "|".join(name for name in names if name not in offered)
     return {
-        "description": section.doc,
         "type": "object",
-        "propertyNames": {"enum": [*sorted(split_names(registry.finder)), "$BASE"]},
-        "additionalProperties": {"anyOf": [spec, several]},
-    }
-
-
-def _stages(section: Section, spec: Schema, registry: Registry) -> Schema:
-    stage: Schema = {
-        "type": "object",
-        "properties": _properties(section.keys, "a stage"),
+        "properties": dict.fromkeys(offered, split) | {"$BASE": {"$ref": "#/definitions/base"}},
+        "patternProperties": {f"^({others})$": split},
         "additionalProperties": False,
     }
-    kinds = [{"type": "array", "items": stage}, {"type": "null"}, _REFERENCE]
-    return {"description": section.doc, "anyOf": kinds}
 
 
-def _several(section: Section, registry: Registry) -> Schema:
+def _several(section: Section, own: tuple[OwnClass, ...], registry: Registry) -> Schema:
     """Several specs by name, and the keys that apply to all of them."""
-    own = section_signature(section, registry.finder)
-    shared = [item for item in own.parameters if item.name in SHARED_KEYS]
-    members = _spec_schema(replace(section, options=section.members, keys=()), registry)
+    keys = section_signature(section, registry.finder)
+    shared = [item for item in keys.parameters if item.name in SHARED_KEYS]
+    member = replace(section, options=section.members, keys=())
     return {
-        "type": "object",
-        "properties": _properties(shared, own.owner),
-        "additionalProperties": members,
-        "not": _SPEC,
+        "properties": _properties(shared, keys.owner),
+        "additionalProperties": _spec_schema(member, own, registry),
     }
 
 
@@ -197,51 +221,97 @@ def _value(section: Section) -> Schema:
     parameter = Parameter(section.name, section.annotation, section.default, section.doc)
     schema = _property(parameter, f"section {section.name!r}")
     if section.keys:
-        mapping: Schema = {
-            "type": "object",
-            "properties": _properties(section.keys, section.name),
-            "additionalProperties": False,
-        }
-        schema["anyOf"] = [{"type": ["string", "null"]}, mapping]
+        mapping = _closed(_properties(section.keys, section.name))
+        schema |= _choice({"type": "object"}, mapping, {"type": ["string", "null"]})
     return schema
 
 
-def _spec_schema(section: Section, registry: Registry) -> Schema:
-    own = section_signature(section, registry.finder)
-    names = registry.names(section.kind, entry_points=True)
-    cases = [_case(name, own, section.kind, registry) for name in names]
-    dotted: Schema = {"$ref": "#/definitions/dotted"}
+def _spec_schema(section: Section, own: tuple[OwnClass, ...], registry: Registry) -> Schema:
+    """A component of one kind: its name, or a mapping with its type and arguments."""
+    kind = section.kind
+    keys = section_signature(section, registry.finder)
+    cases = dict(_known_cases(kind, registry))
+    cases |= dict(_own_cases([one for one in own if kind in one.kinds], kind, registry))
     chosen: Schema = {
-        "description": f"Which {section.kind}: a known name, or package.module.Class.",
-        "anyOf": [*([{"enum": _spellings(names, section.kind)}] if names else []), dotted],
+        "description": f"Which {kind}: a known name, or package.module.Class.",
+        "anyOf": [*_offered(cases), {"type": "string", "pattern": _type_pattern(cases)}],
     }
     mapping: Schema = {
-        "type": "object",
-        "properties": {"type": chosen} | _properties(own.parameters, own.owner),
+        "properties": {"type": chosen} | _properties(keys.parameters, keys.owner),
+        "allOf": _conditions(cases, keys),
     }
-    if cases:
-        mapping["allOf"] = cases
-    return {"description": section.doc, "anyOf": [mapping, chosen]}
+    about: Schema = {"description": section.doc, "type": ["object", "string", "null"]}
+    return about | _choice({"type": "string"}, chosen, mapping)
 
 
-def _case(name: str, own: Signature, kind: str, registry: Registry) -> Schema:
-    """The schema of the arguments if the type is ``name``."""
-    signature = read_signature(registry.find(kind, name), registry.finder)
+def _nested_spec(own: tuple[OwnClass, ...], registry: Registry) -> Schema:
+    """A component inside another one: it may be of any kind."""
+    cases = dict(_own_cases(own, ANY_KIND, registry))
+    return {
+        "properties": {
+            "type": {
+                "description": "Which component: a known name, or package.module.Class.",
+                "anyOf": [*_offered(cases), {"type": "string"}],
+            }
+        },
+        "allOf": _conditions(cases, Signature("")),
+    }
+
+
+_Case = tuple[tuple[str, ...], Signature]
+
+
+def _known_cases(kind: str, registry: Registry) -> Iterator[tuple[str, _Case]]:
+    any_case = kind in ("optimizer", "schedule", "loss")  # their names are not case-sensitive
+    for name in registry.names(kind, entry_points=True):
+        signature = read_signature(registry.find(kind, name), registry.finder)
+        yield name, ((name, name.lower()) if any_case else (name,), signature)
+
+
+def _own_cases(
+    own: Iterable[OwnClass], kind: str, registry: Registry
+) -> Iterator[tuple[str, _Case]]:
+    for one in own:
+        try:
+            factory = registry.find(kind, one.dotted)
+        except ConfigError:  # such as a module that another one hides
+            continue
+        yield one.dotted, (one.spellings, read_signature(factory, registry.finder))
+
+
+def _offered(cases: dict[str, _Case]) -> list[Schema]:
+    """The names that an editor offers, each with its documentation."""
+    summaries = [signature.summary for _, signature in cases.values()]
+    return [{"enum": [*cases], "enumDescriptions": summaries}] if cases else []
+
+
+def _type_pattern(cases: dict[str, _Case]) -> str:
+    names = {name for spellings, _ in cases.values() for name in spellings if "." not in name}
+    dotted = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
+    return "|".join([dotted, _REFERENCE, *(f"^{re.escape(name)}$" for name in sorted(names))])
+
+
+def _conditions(cases: dict[str, _Case], keys: Signature) -> list[Schema]:
+    found = [_case(names, signature, keys) for names, signature in cases.values()]
+    return found or [{}]  # an empty list would not be valid
+
+
+def _case(names: Iterable[str], signature: Signature, keys: Signature) -> Schema:
+    """The schema of the arguments if the type is one of ``names``."""
+    pattern = "|".join(re.escape(name) for name in sorted(set(names)))
+    wanted: Schema = {
+        "type": "object",
+        "required": ["type"],
+        "properties": {"type": {"type": "string", "pattern": f"^({pattern})$"}},
+        "additionalProperties": _NOT_DELETED,  # other types may have the deleted argument
+    }
     properties: Schema = {"type": {"description": signature.summary}}
     properties |= _properties(signature.parameters, signature.owner)
-    properties |= _properties(own.parameters, own.owner)
+    properties |= _properties(keys.parameters, keys.owner)
     then: Schema = {"properties": properties}
     if not signature.open:
         then["additionalProperties"] = False
-    wanted: Schema = {"type": {"enum": _spellings([name], kind)}}
-    return {"if": {"properties": wanted, "required": ["type"]}, "then": then}
-
-
-def _spellings(names: Iterable[str], kind: str) -> list[str]:
-    found = set(names)
-    if kind in ("optimizer", "schedule", "loss"):  # their names are not case-sensitive
-        found |= {name.lower() for name in found}
-    return sorted(found)
+    return {"if": wanted, "then": then}
 
 
 def _properties(parameters: Iterable[Parameter], owner: str) -> Schema:
@@ -250,16 +320,29 @@ def _properties(parameters: Iterable[Parameter], owner: str) -> Schema:
 
 
 def _property(item: Parameter, owner: str) -> Schema:
-    schema: Schema = {"description": item.doc or f"An argument of {owner}."}
+    schema: Schema = _ANY_VALUE | {"description": item.doc or f"An argument of {owner}."}
     if not item.is_required and not isinstance(item.default, Opaque):
         schema["default"] = item.default
     wanted = type_schema(parse_type(item.annotation))
-    if wanted:
+    if wanted and item.default is None:
         options = [*wanted["anyOf"]] if set(wanted) == {"anyOf"} else [wanted]
-        if item.default is None and {"type": "null"} not in options:
-            options.append({"type": "null"})
-        schema["anyOf"] = [*options, _REFERENCE, _SPEC]
-    return schema
+        null: Schema = {"type": "null"}
+        wanted = {"anyOf": options if null in options else [*options, null]}
+    choices = [*_choices(parse_type(item.annotation))]
+    return schema | ({"examples": choices} if choices else {}) | _or_spec(wanted)
+
+
+def _choices(wanted: Type) -> Iterator[Plain]:
+    """The values that an editor offers."""
+    yield from (True, False) if wanted.name == "bool" else wanted.choices
+    for part in wanted.args if wanted.name == "union" else ():
+        yield from _choices(part)
+
+
+def _or_spec(wanted: Schema) -> Schema:
+    """A value of a type, a reference, or the component that is to be built in its place."""
+    special: Schema = {"$ref": "#/definitions/special"}
+    return _choice(special, {"$ref": "#/definitions/spec"}, wanted)
 
 
 def type_schema(wanted: Type) -> Schema:
@@ -279,14 +362,9 @@ def type_schema(wanted: Type) -> Schema:
 
 
 def _collection_schema(wanted: Type) -> Schema:
-    inner = [_element(part) for part in wanted.args]
+    inner = [_or_spec(type_schema(part)) for part in wanted.args]
     if wanted.name == "dict":
         return {"type": "object", "additionalProperties": inner[0]}
     if wanted.name == "tuple":
         return {"type": "array", "items": inner, "minItems": len(inner), "maxItems": len(inner)}
     return {"type": "array", "items": inner[0]}
-
-
-def _element(wanted: Type) -> Schema:
-    schema = type_schema(wanted)
-    return {"anyOf": [schema, _REFERENCE, _SPEC]} if schema else {}

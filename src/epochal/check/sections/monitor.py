@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.check.sections.losses import TOTAL_LOSS, loss_term_names
 from epochal.check.sections.methods import find_attribute_names, has_method, is_set_on_self
-from epochal.check.sections.section_shapes import has_members
+from epochal.check.sections.section_shapes import has_members, is_mapping_of_specs
 from epochal.check.sections.sections import SECTIONS, split_names
 from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
 from epochal.config.condition import Condition, parse_condition
@@ -299,10 +299,24 @@ def _check_split(
     elif split == "predict" or not _is_evaluated(checker, root, split):
         what = f"nothing evaluates {split!r} while training"
         hint = _cadence(split)
+    elif loader_hint := _find_loader_hint(root, watched, split):
+        what, hint = loader_hint
     elif split == "val" and _lacks_val(root, task):
         what, hint = "there is no data.val to evaluate", "add data.val, or write -train/loss"
     if what:
         checker.report(watched.key, what, watched.place, hint)
+
+
+def _find_loader_hint(root: Node, watched: WatchedMetric, split: str) -> tuple[str, str] | None:
+    """What is wrong with a metric that names none of the loaders of its split; None if nothing."""
+    node = root.get(f"data.{split}")
+    rest = watched.metric.partition("/")[2]
+    if not is_mapping_of_specs(node) or rest.partition("/")[0] in node.mapping:
+        return None
+    names = list(node.mapping)
+    what = f"the loaders of {split} have metrics of their own: {', '.join(names)}"
+    prefix = watched.metric.partition("/")[0]
+    return what, f"write {watched.spell(f'{prefix}/{names[0]}/{rest}')}"
 
 
 def _cadence(split: str) -> str:

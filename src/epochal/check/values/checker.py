@@ -50,6 +50,19 @@ _SECTIONS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("net", "network"), "model"),
     }
 )
+_ARGUMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("learning_rate", "base_lr", "max_lr"), "lr"),
+        **dict.fromkeys(("wd", "l2", "l2_reg"), "weight_decay"),
+        **dict.fromkeys(("max_grad_norm", "grad_clip", "gradient_clip_val", "clip_grad"), "clip"),
+        **dict.fromkeys(
+            ("accumulate_grad_batches", "gradient_accumulation_steps", "grad_accum"), "accumulate"
+        ),
+        **dict.fromkeys(("bs", "batchsize", "train_batch_size"), "batch_size"),
+        "num_workers": "workers",
+    }
+)
+_DEVICES = ("device", "devices", "gpu", "gpus", "gpu_ids", "cuda", "accelerator")
 _EPOCHS = ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs")
 _STEPS = ("steps", "max_steps", "num_steps", "iterations", "max_iters", "num_iters", "total_steps")
 _FOLDERS = ("work_dir", "log_dir", "output_dir", "save_dir", "default_root_dir")
@@ -194,10 +207,11 @@ class ConfigChecker:
     def _unknown(self, path: str, key: str, child: Node, signatures: tuple[Signature, ...]) -> str:
         """Report an unknown key; returns the known key that was probably meant."""
         known = [item.name for signature in signatures for item in signature.parameters]
-        close = nearest(key, known)
+        meant = meant_argument(key)
+        close = meant if meant in known else nearest(key, known)
         owner = signatures[-1].owner
         word = "argument" if len(signatures) > 1 else "key"
-        hint = suggest_known(key, known)
+        hint = f"did you mean {meant!r}?" if close == meant else suggest_known(key, known)
         if path == f"train.{key}":
             hint = length_hint(key, child) or hint
         self.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
@@ -260,7 +274,7 @@ class ConfigChecker:
             self._check_instances(path, node, parameter, owner)
             return self.nested(path, node)
         what, _, accepted = wrong.partition("; ")
-        hint = accepted or hint_for(node, parameter.annotation)
+        hint = accepted or hint_for(node, parameter.annotation, parameter.default)
         if owner and not owner.startswith("section"):
             what = f"{what} (argument {parameter.name!r} of {owner})"
         place = find_problem_place(node, parameter.annotation)
@@ -270,9 +284,10 @@ class ConfigChecker:
     def _check_instances(self, path: str, node: Node, parameter: Parameter, owner: str) -> None:
         """Report plain values where the signature requires an object."""
         for below, value, wanted in find_misfits(node, parameter, self.finder):
-            what = f"expected an object of {wanted}, got {show(value.value)}"
+            got = "a mapping without type" if value.is_mapping else show(value.value)
+            what = f"expected an object of {wanted}, got {got}"
             what = f"{what} (argument {parameter.name!r} of {owner})"
-            hint = spec_hint(value.value, wanted, self.finder)
+            hint = spec_hint(value, wanted, self.finder)
             self.report(f"{path}{below}", what, value.place, hint)
 
     def nested(self, path: str, node: Node) -> Node:
@@ -316,6 +331,11 @@ def meant_section(name: str) -> str:
     return _SECTIONS.get(name.lower(), "")
 
 
+def meant_argument(name: str) -> str:
+    """The argument or key that other frameworks call ``name``; empty if there is none."""
+    return _ARGUMENTS.get(name.lower(), "")
+
+
 def section_hint(name: str, node: Node) -> str:
     """What to write for a top-level key that belongs into a section; else empty."""
     length = length_hint(name, node)
@@ -323,6 +343,8 @@ def section_hint(name: str, node: Node) -> str:
         return length.replace("write for: ", "write train.for: ")
     if name.lower() in _FOLDERS:
         return f"write record: {{log_dir: {node.value}}}"
+    if name.lower() in _DEVICES:
+        return "choose it for each run: --device cuda:0, or device='cuda:0' in Python"
     return "write optim: {lr: ...}" if name in ("lr", "learning_rate") else ""
 
 

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.signatures.classes import find_mro
-from epochal.check.values.types import ANY, LISTS, last_name, parse_type
+from epochal.check.values.types import ANY, LISTS, is_spec, last_name, parse_type
 from epochal.registry.module_finder import ModuleFinder, cached_by_finder, is_standard
 from epochal.registry.parsed_module import full_name
 
@@ -25,7 +25,8 @@ def find_misfits(
 ) -> Iterator[tuple[str, Node, str]]:
     """Each plain value whose annotation names only classes that no plain value belongs to.
 
-    Yields the path below the parameter, the value, and the class. Unclear cases are accepted.
+    Mappings without ``type`` are plain values too, unless they contain specs. Yields the path
+    below the parameter, the value, and the class. Unclear cases are accepted.
     """
     if not parameter.annotation or not parameter.home or _is_lax(parameter.default):
         return
@@ -35,8 +36,11 @@ def find_misfits(
         yield from _misfits("", node, written, module, finder)
 
 
-def spec_hint(value: object, wanted: str, finder: ModuleFinder) -> str:
+def spec_hint(node: Node, wanted: str, finder: ModuleFinder) -> str:
     """A hint with the spec to write instead of a plain value, with its class if found."""
+    if node.is_mapping:
+        return "add type: package.module.Class"
+    value = node.value
     if wanted == _DTYPE:
         return "annotate it as str and use getattr(torch, dtype): configs have plain values only"
     package = wanted.rpartition(".")[0]
@@ -62,16 +66,21 @@ def _parsed(annotation: str) -> ast.expr | None:
 def _misfits(
     path: str, node: Node, written: ast.expr, module: Module, finder: ModuleFinder
 ) -> Iterator[tuple[str, Node, str]]:
-    if node.is_list and isinstance(written, ast.Subscript):
-        if last_name(written.value) in LISTS:
+    if node.is_list:
+        members = [member for member in _members(written) if isinstance(member, ast.Subscript)]
+        if len(members) == 1 and last_name(members[0].value) in LISTS:
             for index, child in enumerate(node.elements):
-                yield from _misfits(f"{path}.{index}", child, written.slice, module, finder)
+                yield from _misfits(f"{path}.{index}", child, members[0].slice, module, finder)
         return
-    if isinstance(node.value, bool | int | float | str):
+    if isinstance(node.value, bool | int | float | str) or _is_plain_mapping(node):
         names = [_object_class(member, module, finder) for member in _members(written)]
         found = [name for name in names if name]
         if found and len(found) == len(names):
             yield path, node, found[0]
+
+
+def _is_plain_mapping(node: Node) -> bool:
+    return node.is_mapping and not any(map(is_spec, (node, *node.mapping.values())))
 
 
 def _members(written: ast.expr) -> Iterator[ast.expr]:

@@ -76,7 +76,8 @@ def find_type_problem(node: Node, annotation: str) -> str | None:
         return None
     for part in wanted.args if wanted.name == "union" else (wanted,):
         if part.name in _PARSERS and isinstance(node.value, str):
-            return str(_text_error(node.value, part.name))
+            never = ", or 0 for never" if part.name == "every" else ""
+            return f"{_text_error(node.value, part.name)}{never}"
     broken = _broken_bound(node, wanted)
     if broken is not None:
         return explain(node.value, broken)[0]
@@ -92,14 +93,19 @@ def find_problem_place(node: Node, annotation: str) -> Place:
     return node.place
 
 
-def hint_for(node: Node, annotation: str) -> str:
-    """What to type instead of a value that does not fit; often empty."""
+def hint_for(node: Node, annotation: str, default: object = None) -> str:
+    """What to type instead of a value that does not fit; often empty.
+
+    The ``default`` of the parameter is an example of a list with a fixed length.
+    """
     wanted = parse_type(annotation)
     parts = _flat(wanted)
     value = node.value
     broken = _broken_bound(node, wanted)
     if broken is not None:
-        return explain(value, broken)[1]
+        return explain(value, broken)[1] + ", or null" * (Type("none") in parts)
+    if any(part.name == "tuple" for part in parts) and isinstance(default, list):
+        return f"write for example {show(default)}"
     choices = [str(choice) for part in parts for choice in part.choices]
     if choices and isinstance(value, str):
         close = nearest(value, choices)
@@ -133,6 +139,8 @@ def _unquoted(text: str) -> str:
 def _respelled_number(value: float, names: set[str]) -> str:
     if "int" in names and float(value).is_integer():
         return f"write {int(value)}"
+    if names & {"duration", "every"} and value < 0:
+        return "write 0 for never" if "every" in names else "write for example 10ep"
     if names & {"duration", "every"}:
         return f"write {value}ep for epochs or {value}st for steps"
     return f"quote it: '{value}'" if names & {"str", "path"} else _in_list(value, names)

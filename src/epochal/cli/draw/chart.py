@@ -7,8 +7,9 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.draw.table import can_encode, shorten, supports_colours, wrap
+from epochal.cli.draw.table import shorten
 from epochal.text.escape import escape_control
+from epochal.text.terminal import can_encode, supports_colours, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

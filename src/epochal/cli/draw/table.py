@@ -1,16 +1,14 @@
-"""Tables and wrapped lines in plain text that fit the terminal, and what it can show."""
+"""Tables in plain text that fit the terminal."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import sys
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 
 from epochal.text.escape import escape_control
+from epochal.text.terminal import display_width, terminal_width, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,13 +20,10 @@ if TYPE_CHECKING:
 
 _GAP = 2
 _MIN_NAME_WIDTH = 12
+_MIN_KEY_WIDTH = 26  # of the first column, whose names tell the rows apart
 _MAX_NUMBER_WIDTH = 24
 _MIN_PROSE_WIDTH = 20
-_MAX_LABEL_WIDTH = 14
-_MIN_WRAP_WIDTH = 16
 _NUMBER = re.compile(r"[+-]?(\d|inf|nan)")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LABEL = re.compile(r" *\S+ {2,}(?=\S)")
 _WORDS = re.compile(r"\s*\S+")
 _ELLIPSIS = "…"
 
@@ -54,11 +49,11 @@ def format_table(
     return "\n\n".join(blocks)
 
 
-def _min_width(cell: str) -> int:
+def _min_width(cell: str, least: int = _MIN_NAME_WIDTH) -> int:
     """How far a cell may be shortened: numbers and ids stay whole."""
     width = display_width(cell)
     is_number = width <= _MAX_NUMBER_WIDTH and _NUMBER.match(cell.lstrip())
-    return width if is_number else min(width, _MIN_NAME_WIDTH)
+    return width if is_number else min(width, least)
 
 
 def _column_widths(table: Sequence[Row], limit: int) -> list[int]:
@@ -66,9 +61,12 @@ def _column_widths(table: Sequence[Row], limit: int) -> list[int]:
     columns = list(zip(*table, strict=True))
     widths = [max(map(display_width, column)) for column in columns]
     least = [max(map(_min_width, column)) for column in columns]
+    room = limit - _GAP - max(least[1:], default=0)
+    key_width = max(_min_width(cell, _MIN_KEY_WIDTH) for cell in columns[0])
+    least[0] = max(least[0], min(key_width, room))
     gaps = _GAP * (len(widths) - 1)
     if sum(least) + gaps > limit:  # several blocks: each column only shares a line with the first
-        first = min(widths[0], max(least[0], limit - _GAP - max(least[1:], default=0)))
+        first = min(widths[0], max(least[0], room))
         rooms = [first, *(limit - first - _GAP for _ in widths[1:])]
         return [min(w, max(m, room)) for w, m, room in zip(widths, least, rooms, strict=True)]
     for _ in range(sum(widths) + gaps - limit):
@@ -112,11 +110,6 @@ def _lines_with_prose(table: Sequence[Row], limit: int) -> Iterator[str]:
         yield from lines
 
 
-def display_width(text: str) -> int:
-    """How many columns a text takes; colours take none."""
-    return cell_len(_COLOUR.sub("", text))
-
-
 def shorten(text: str, width: int) -> str:
     """A text in at most ``width`` columns: a name loses its middle, a sentence its last words."""
     if display_width(text) <= width:
@@ -136,55 +129,3 @@ def _first_words(text: str, width: int) -> str:
             break
         start += word
     return f"{start} {_ELLIPSIS}" if start else _ELLIPSIS[:width]
-
-
-def wrap(line: str, width: int | None = None) -> Iterator[str]:
-    """Lines that fit; all but the first are indented, below the text after a label if there is one.
-
-    Words are never broken: a word longer than a line may be a path to copy.
-    """
-    limit = terminal_width() if width is None else width
-    if display_width(line) <= limit:
-        yield line
-        return
-    label, indent = _LABEL.match(line), len(line) - len(line.lstrip())
-    hang = len(label[0]) if label and len(label[0]) <= _MAX_LABEL_WIDTH else indent + 2
-    hang = hang if limit - hang >= _MIN_WRAP_WIDTH else min(indent + 2, limit // 4)
-    start = ""
-    for word in _WORDS.findall(line):
-        # A word right after the label would have no more room in the next line.
-        if display_width(start + word) <= limit or len(start) < hang:
-            start += word
-        else:
-            yield start
-            start = " " * hang + word.lstrip()
-    yield start
-
-
-def print_wrapped(lines: Iterable[str]) -> None:
-    """Print lines wrapped to the terminal, with control characters escaped."""
-    for text in lines:
-        for line in escape_control(text).split("\n"):
-            for part in wrap(line):
-                print(part)
-
-
-def terminal_width() -> int:
-    """How many columns a line may have."""
-    # Files and pipes have no edge: their readers need the whole line.
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize
-
-
-def supports_colours() -> bool:
-    """Whether standard output is a terminal whose user has not turned colours off."""
-    is_allowed = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return sys.stdout.isatty() and is_allowed
-
-
-def can_encode(text: str) -> bool:
-    """Whether the encoding of standard output has every character of ``text``."""
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, final
 
-from epochal.cli.draw.table import format_table, supports_colours, wrap
+from epochal.cli.draw.table import format_table
 from epochal.records.compare import SECTIONS, describe_differences
 from epochal.records.compare.metrics import deltas
 from epochal.records.compare.replicate_groups import BEST, SEED, are_replicates
@@ -18,6 +18,7 @@ from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds, format_value
+from epochal.text.terminal import supports_colours, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -310,8 +311,6 @@ def describe_metrics(scores: Sequence[MetricComparison], view: DiffView) -> Iter
     for line in view.table(header, rows):
         yield _paint_verdict(line, view)
     yield from view.more(len(differing) - len(shown), "metric", "metrics")
-    if any(one.name.startswith(TRAIN_PREFIX) for one in shown):
-        yield "  last of training: the mean of the last epoch"
 
 
 def _pair_row(one: MetricComparison) -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
-from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
+from epochal.cli.draw.table import format_table, shorten
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.result_table import join_values
 from epochal.records.query.values import read_time
 from epochal.text.formatting import format_seconds, format_value
+from epochal.text.terminal import display_width, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.draw.chart import format_sparkline
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import display_width, format_table, shorten, terminal_width
+from epochal.cli.draw.table import format_table, shorten
 from epochal.errors import RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
 from epochal.records.folder.disk_usage import measure_disk_usage
@@ -25,7 +25,7 @@ from epochal.records.folder.record import (
 )
 from epochal.records.index.replicates import estimate_mean
 from epochal.records.layout.attempts import ROLLBACK
-from epochal.records.metrics.points import SMALL_FILE_BYTES, is_epoch_mean
+from epochal.records.metrics.points import SMALL_FILE_BYTES
 from epochal.records.metrics.summary import SeriesSummary, summarise_series
 from epochal.records.metrics.time_spent import (
     compute_time_shares,
@@ -37,6 +37,7 @@ from epochal.records.metrics.time_spent import (
 from epochal.records.query.values import read_time
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
+from epochal.text.terminal import display_width, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -153,6 +154,7 @@ def _describe_attempts(record: RunRecord) -> Iterator[str]:
         if one.attempt:
             verb = "went back to" if one.cause == ROLLBACK else f"{one.cause} from".strip()
             place = f"{verb} {one.checkpoint}, step {one.step}" if one.checkpoint else one.cause
+            place += " from the start, step 0" if one.kept_points == 0 else ""
             when = _format_moment(one.started)
             yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, when]))}"
             yield from (f"           {text}" for text in one.changed)
@@ -211,10 +213,9 @@ def _describe_folds(record: RunRecord) -> Iterator[str]:
 
 
 def _numbers(record: RunRecord, name: str) -> dict[str, float]:
-    """Values of a result without epoch means; empty if the record is damaged."""
+    """Values of a result; empty if the record is damaged."""
     found = record.result.get(name)
-    values = found if isinstance(found, dict) else {}
-    return {key: value for key, value in values.items() if not is_epoch_mean(key)}
+    return found if isinstance(found, dict) else {}
 
 
 def _describe_settings(record: RunRecord) -> Iterator[str]:
@@ -272,8 +273,6 @@ def _describe_metrics(record: RunRecord) -> Iterator[str]:
     lines = [(*row, curve) for row, curve in zip(table, curves, strict=True)]
     yield ""
     yield format_table(lines[0], lines[1:])
-    if any(map(is_epoch_mean, names)):
-        yield "  last of training: the mean of the last epoch"
 
 
 def _figures(one: SeriesSummary) -> tuple[str, ...]:

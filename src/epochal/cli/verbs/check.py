@@ -12,7 +12,10 @@ from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import ALL_VARIANTS, FileCheck, check_file
 from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error
+from epochal.records.secrets import redact
+from epochal.text.error_output import print_error
 from epochal.text.formatting import format_count
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -78,7 +81,7 @@ def _build(checked: FileCheck, overrides: Sequence[str], choices: Choices) -> Fi
         return replace(checked, problems=error.problems)
     except Exception as error:
         code = show_error(error, what="build")
-        what = f"cannot be built: {type(error).__name__}: {error}"
+        what = redact(f"cannot be built: {type(error).__name__}: {error}")
         return replace(checked, problems=(Problem(_BUILD, what),), exit_code=code)
     return checked
 
@@ -92,7 +95,8 @@ def _print_comparison(path: Path, compared: ReproResult | None) -> None:
         return
     if compared.is_same:
         steps = format_count(compared.steps, "step")
-        print(f"{path}: {steps} trained twice; losses, weights and optimizer are bitwise equal")
+        same = "losses, weights and optimizer are bitwise equal"
+        print_wrapped([f"{path}: {steps} trained twice; {same}"])
     elif compared.first_difference is None:
         print(f"{path}: the training failed", file=sys.stderr)
     else:
@@ -106,20 +110,21 @@ def _print_comparison(path: Path, compared: ReproResult | None) -> None:
 
 def _print_report(checked: FileCheck, *, show_defaults: bool) -> None:
     if any(problem.key == _BUILD for problem in checked.problems):
-        print(f"{checked.path}: cannot be built", file=sys.stderr)  # a panel shows why
+        print_error(f"{checked.path}: cannot be built")  # a panel shows why
         return
     for problem in checked.problems:
-        print(f"{problem}\n", file=sys.stderr)
+        print_error(f"{problem}\n")
     if checked.problems:
         count = format_count(len(checked.problems), "mistake")
-        print(f"{checked.path}: {count}", file=sys.stderr)
+        print_error(f"{checked.path}: {count}")
         return
     if show_defaults:
-        for one in checked.defaults:
-            print(f"  {one.key} = {one.value!r}  (default of {one.owner})")
+        print_wrapped(
+            f"  {one.key} = {one.value!r}  (default of {one.owner})" for one in checked.defaults
+        )
     hint = "" if show_defaults or not checked.defaults else "; --defaults lists them"
     filled = format_count(len(checked.defaults), "default")
-    print(f"{checked.path}: no mistakes, {filled} filled in{hint}")
+    print_wrapped([f"{checked.path}: no mistakes, {filled} filled in{hint}"])
 
 
 def _to_json(checked: FileCheck) -> dict[str, object]:

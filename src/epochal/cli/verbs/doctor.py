@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from epochal.inspect import Diagnostic
 from epochal.inspect.crash_tests import KILLS, check_full_disk, check_kills
 from epochal.inspect.host import check_devices, check_host
 from epochal.inspect.storage import check_storage
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -38,11 +40,12 @@ def execute(args: argparse.Namespace) -> int:
     findings: list[Diagnostic] = []
     with _scratch(args.dir) as (folder, scratch):
         if not args.json:
-            print(f"checking {folder} and this machine; this takes less than a minute")
+            print_wrapped([f"checking {folder} and this machine; this takes less than a minute"])
         for finding in _run_checks(scratch, args.kills):
             findings.append(finding)
             if not args.json:
-                print(_format(finding), flush=True)
+                print_wrapped([_format(finding)])
+                sys.stdout.flush()
     has_failed = any(finding.level == "fail" for finding in findings)
     if args.json:
         print_json([finding.to_json() for finding in findings])

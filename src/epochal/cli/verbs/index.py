@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import print_wrapped
 from epochal.errors import RecordError
 from epochal.records.index import Index
 from epochal.records.index.index import find_index_errors
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse

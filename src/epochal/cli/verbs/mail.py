@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
-from epochal.cli.draw.table import format_table, print_wrapped, terminal_width
+from epochal.cli.draw.table import format_table
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
@@ -18,6 +18,7 @@ from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, 
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
+from epochal.text.terminal import print_wrapped, terminal_width
 
 if TYPE_CHECKING:
     import argparse

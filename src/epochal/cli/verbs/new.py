@@ -62,7 +62,8 @@ def write_project(target: Path) -> list[Path]:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         hint = "choose another name, or empty the folder first"
         raise ConfigError(Problem(str(target), "exists already and is not empty", hint=hint))
-    values = {"{{name}}": name, "{{package}}": package}
+    distribution = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-") or "project"  # what pip accepts
+    values = {"{{name}}": name, "{{package}}": package, "{{distribution}}": distribution}
     written = []
     for source in sorted(path for path in TEMPLATE.rglob("*") if path.is_file()):
         if "__pycache__" in source.parts:

@@ -13,6 +13,7 @@ from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count, format_seconds, format_value
 from epochal.text.interrupts import deferring_interrupts
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -56,8 +57,12 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         print_json([planned.to_json() for planned in plans])
     else:
-        describe = _draw if args.plot else _describe
-        print("\n\n".join("\n".join(describe(planned)) for planned in plans))
+        for number, planned in enumerate(plans):
+            print("\n" * bool(number), end="")
+            if args.plot:
+                print("\n".join(_draw(planned)))
+            else:
+                print_wrapped(_describe(planned))
         if args.png:
             print(f"\nwritten to {args.png}")
     return 0

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.cli.arguments import add_json_option, add_run_argument, print_json
-from epochal.cli.draw.table import print_wrapped
 from epochal.errors import RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, read_run
 from epochal.records.code.restore import FRAMEWORK_DIR, RestoreResult, restore_code
 from epochal.records.folder.machine import package_versions
-from epochal.records.secrets import REDACTED
 from epochal.registry.project import find_project
 from epochal.text.command import absolute_command
 from epochal.text.escape import escape_control, to_openable_path
 from epochal.text.formatting import format_count
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -59,11 +58,12 @@ def _to_json(record: RunRecord, done: RestoreResult, typed: list[str]) -> dict[s
         "files": len(done.manifest.files) - len(done.lost),
         "config": done.config,
         "lost": done.lost,
-        "redacted": [file.path for file in done.manifest.files if file.is_redacted],
+        "altered": done.altered,
         "not_kept": [{"path": one.path, "kind": one.kind, "text": one.text} for one in done.others],
         "ignored": done.ignored,
         "epochal": done.framework_dir,
         "packages": {name: list(pair) for name, pair in _other_packages(record).items()},
+        "is_complete": _is_complete(record, done),
         "command": typed,
     }
 
@@ -71,23 +71,34 @@ def _to_json(record: RunRecord, done: RestoreResult, typed: list[str]) -> dict[s
 def _describe(record: RunRecord, done: RestoreResult) -> Iterator[str]:
     count = format_count(len(done.manifest.files) - len(done.lost), "file")
     yield f"restored {count} of {record.summary.tag} ({record.summary.id}) to {done.dir}"
-    yield from _listed("missing  ", done.lost)
+    yield from _listed("missing", done.lost)
     yield from _listed(
-        "not saved ", [_describe_skipped(one) for one in done.others], done.manifest.left_out
+        "not saved", [_describe_skipped(one) for one in done.others], done.manifest.left_out
     )
-    yield from _listed("ignored  ", done.ignored)
-    redacted = [file.path for file in done.manifest.files if file.is_redacted]
-    if done.config is not None and REDACTED in done.config.read_text("utf-8", "replace"):
-        redacted.append(done.config.name)
-    yield from _listed("secrets removed from ", redacted)
+    yield from _listed("ignored", done.ignored)
+    yield from _listed(
+        "not as they were", [f"{path} ({why})" for path, why in done.altered.items()]
+    )
     packages = _other_packages(record)
     yield from _listed(
-        "other package versions here ",
+        "other package versions here",
         [f"{name} {then or 'none'} -> {now or 'none'}" for name, (then, now) in packages.items()],
     )
     if done.framework_dir is not None:
-        yield f"  epochal  another version than here; it is in {done.framework_dir}"
+        yield f"  epochal: another version than here; it is in {done.framework_dir}"
     yield from _warnings(record)
+    if _is_complete(record, done):
+        yield (
+            "  all files are as they were: on the same machine the run repeats bit for bit, unless"
+            " it reads hidden files or data elsewhere"
+        )
+
+
+def _is_complete(record: RunRecord, done: RestoreResult) -> bool:
+    """Whether everything that the record could have is here as the run used it."""
+    is_here = done.config is not None and not (done.lost or done.altered)
+    is_all = not (done.others or done.ignored or done.manifest.left_out)
+    return is_here and is_all and not (_other_packages(record) or any(_warnings(record)))
 
 
 def _warnings(record: RunRecord) -> Iterator[str]:
@@ -95,19 +106,25 @@ def _warnings(record: RunRecord) -> Iterator[str]:
     if isinstance(given, list) and given:
         parts = ", ".join(map(str, given))
         yield f"  {parts} were passed in Python; start its script: {record.run.get('command')}"
+    if record.expanded.get("init_from") is not None:
+        yield f"  its first weights are not restored: init_from: {record.expanded['init_from']}"
     if any(one.overrides for one in record.attempts):
         yield "  it was resumed with another config; this is the config it started with"
+    elif any(one.changed for one in record.attempts):
+        yield "  it was resumed with other code; --attempt N restores that code"
 
 
 def _listed(title: str, names: list[str] | tuple[str, ...], num_unlisted: int = 0) -> Iterator[str]:
     if names:
         rest = len(names[_SHOWN:]) + num_unlisted
-        yield f"  {title}{', '.join(names[:_SHOWN])}" + (f" and {rest} more" if rest else "")
+        yield f"  {title}: {', '.join(names[:_SHOWN])}" + (f" and {rest} more" if rest else "")
 
 
 def _describe_skipped(one: SkippedEntry) -> str:
     if one.kind == "link":
         return f"{one.path} -> {one.text}"
+    if one.kind == "secret":
+        return f"{one.path} ({one.text or 'secret'})"
     return f"{one.path} ({one.kind}, {one.text})" if one.text else f"{one.path} ({one.kind})"
 
 

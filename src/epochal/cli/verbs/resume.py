@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_run_argument
-from epochal.cli.pages.result import print_result
 from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Continue the run, and print the result."""
+    """Continue the run; gives its exit code."""
     with raising_on_preemption():
         with deferring_interrupts():
             from epochal.experiment.run import resume
@@ -31,5 +30,4 @@ def execute(args: argparse.Namespace) -> int:
         result = resume(
             args.run, overrides=args.words, runs_dir=args.runs_dir, **read_choices(args)
         )
-        print_result(result)
         return result.exit_code

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
 from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
-from epochal.cli.pages.result import print_result
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
+from epochal.text.error_output import print_error
 from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
@@ -55,7 +55,6 @@ def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> 
     results: list[RunResult] = []
     configs = [checked for file in files for checked in file.checked]
     for result in run_series(configs, overrides=overrides, **choices):
-        print_result(result)
         results.append(result)
     if len(results) > 1:
         failed = sum(not result.ok for result in results)
@@ -73,8 +72,8 @@ def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:
 def _print_mistakes(wrong: list[FileCheck], num_files: int) -> None:
     """Print every mistake once, even if several files share it."""
     for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
-        print(f"{problem}\n", file=sys.stderr)
+        print_error(f"{problem}\n")
     for one in wrong:
-        print(f"{one.path}: {format_count(len(one.problems), 'mistake')}", file=sys.stderr)
+        print_error(f"{one.path}: {format_count(len(one.problems), 'mistake')}")
     if num_files > 1:
         print("nothing was started", file=sys.stderr)

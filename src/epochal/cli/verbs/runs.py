@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.cli.arguments import add_json_option, add_runs_dir_option
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import wrap
 from epochal.cli.pages.run_list import (
     format_columns,
     format_group_columns,
@@ -43,6 +42,7 @@ from epochal.records.query.result_table import (
 from epochal.records.query.values import QueryText
 from epochal.text.command import epochal_command, name_run
 from epochal.text.escape import escape_control, escape_control_json
+from epochal.text.terminal import wrap
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from epochal.cli.arguments import print_json
-from epochal.cli.draw.table import format_table, print_wrapped
+from epochal.cli.draw.table import format_table
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records.folder.disk_usage import FreedSpace, measure_freed_bytes
@@ -30,6 +30,7 @@ from epochal.records.query.values import ACCEPTED_TIMES, read_quantity
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse

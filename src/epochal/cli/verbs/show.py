@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
-from epochal.cli.draw.table import print_wrapped
 from epochal.errors import ConfigError, Problem, RecordError, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, explain, read_run
@@ -18,6 +17,7 @@ from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse

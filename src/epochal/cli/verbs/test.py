@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_run_argument
-from epochal.cli.pages.result import print_result
 from epochal.experiment.config.choices import add_choices, read_choices
 from epochal.text.interrupts import deferring_interrupts
 
@@ -28,11 +27,9 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def evaluate(args: argparse.Namespace, runner: str) -> RunResult:
-    """Evaluate with a runner and print the result."""
+    """Evaluate with a runner."""
     with deferring_interrupts():
         from epochal.experiment.run import evaluate_run
 
     choices = read_choices(args)
-    result = evaluate_run(args.run, runner, args.runs_dir, overrides=args.words, **choices)
-    print_result(result)
-    return result
+    return evaluate_run(args.run, runner, args.runs_dir, overrides=args.words, **choices)

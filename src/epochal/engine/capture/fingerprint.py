@@ -118,7 +118,7 @@ def _add_module(
 
 _MOVING = (
     *("step", "epoch", "samples", "batch_index", "epoch_number", "latest"),
-    *("learning_rates", "feed", "clock", "monitor", "updater"),
+    *("learning_rates", "used_learning_rates", "feed", "clock", "monitor", "updater"),
 )
 
 

@@ -187,7 +187,12 @@ class Run(ABC):
     @property
     @abstractmethod
     def learning_rates(self) -> dict[str, float]:
-        """The rate as ``lr``; with several groups ``lr/<name or index>`` for each."""
+        """The rate of the next update as ``lr``; several groups have ``lr/<name or index>``."""
+
+    @property
+    @abstractmethod
+    def used_learning_rates(self) -> dict[str, float]:
+        """The rates of the latest update, which are recorded; named as ``learning_rates``."""
 
     @property
     @abstractmethod

@@ -220,6 +220,24 @@ class MultiOptimizerRate(Rate):
             member.adopt()
 
     @override
+    def keep_used(self, step: int) -> None:
+        for member in self._members.values():
+            member.keep_used(step)
+
+    @override
+    def get_used(self, step: int) -> list[float]:
+        return [rate for member in self._members.values() for rate in member.get_used(step)]
+
+    @override
+    def used_state(self) -> list[Any]:
+        return [one for member in self._members.values() for one in member.used_state()]
+
+    @override
+    def load_used_state(self, state: Sequence[Any]) -> None:
+        for member, one in zip(self._members.values(), state, strict=False):
+            member.load_used_state([one])
+
+    @override
     def load_values(self, values: Sequence[float]) -> None:
         for member in self._members.values():
             count = len(member.rates.groups)

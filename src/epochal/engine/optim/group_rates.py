@@ -30,6 +30,9 @@ class GroupRates:
         self.values: list[float] = []
         """The rate of each group."""
 
+        self.used_at: tuple[int, list[float]] = (-1, [])
+        """The last update after which rates may have moved, and the rates that it used."""
+
         self.adopt()
 
     @property
@@ -52,6 +55,15 @@ class GroupRates:
             elif tensor._version != self._versions[index]:
                 self.set_rate(index, read_rate(tensor, self.values[index]))
 
+    def keep_used(self, step: int) -> None:
+        """Keep the rates of the update ``step``, before they move; called once or more after it."""
+        if step != self.used_at[0]:
+            self.used_at = step, list(self.values)
+
+    def get_used(self, step: int) -> list[float]:
+        """The rates of the update ``step``, the latest one."""
+        return self.used_at[1] if step == self.used_at[0] else self.values
+
     def set_rate(self, index: int, value: float) -> None:
         """Set the rate of a group, in its tensor if it has one."""
         group, tensor = self.groups[index], self._tensors[index]
@@ -71,6 +83,7 @@ class GroupRates:
         ]
         self._versions = [0 if one is None else one._version for one in self._tensors]
         self.values = list(values)
+        self.used_at = (-1, [])
 
     def step_scheduler(self, advance: Callable[[], object]) -> None:
         """Let a scheduler of torch compute with plain floats, which reads no device."""
@@ -83,6 +96,19 @@ class GroupRates:
             self.adopt()
 
 
+def name_rates(optimizer: Optimizer | None, rates: Sequence[float]) -> dict[str, float]:
+    """Rates by the names of their groups, as in ``read_rates``."""
+    groups = [] if optimizer is None else optimizer.param_groups
+    return {
+        _name(group, index, len(groups)): rate
+        for index, (group, rate) in enumerate(zip(groups, rates, strict=False))
+    }
+
+
+def _name(group: ParamGroup, index: int, count: int) -> str:
+    return "lr" if count == 1 else f"lr/{group.get('name', index)}"
+
+
 def read_rates(optimizer: Optimizer | None, known: Sequence[float] = ()) -> dict[str, float]:
     """The rate as ``lr``; with several groups ``lr/<name or index>`` for each.
 
@@ -93,7 +119,7 @@ def read_rates(optimizer: Optimizer | None, known: Sequence[float] = ()) -> dict
     groups = [] if optimizer is None else optimizer.param_groups
     rates = {}
     for index, group in enumerate(groups):
-        name = "lr" if len(groups) == 1 else f"lr/{group.get('name', index)}"
+        name = _name(group, index, len(groups))
         is_known = isinstance(group["lr"], Tensor) and index < len(known)
         rates[name] = known[index] if is_known else read_rate(group["lr"])
     return rates

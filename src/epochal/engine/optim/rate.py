@@ -29,6 +29,14 @@ class Rate(ABC):
         """Take over rates that users wrote into groups; called after code of users ran."""
         self.rates.adopt()
 
+    def keep_used(self, step: int) -> None:
+        """Keep the rates of the update ``step``; called before anything may move them."""
+        self.rates.keep_used(step)
+
+    def get_used(self, step: int) -> list[float]:
+        """The rate of each group in the update ``step``, the latest one."""
+        return self.rates.get_used(step)
+
     def after_step(self, step: int) -> None:  # noqa: B027 - most do nothing then
         """Called after each update; ``step`` counts it."""
 
@@ -47,12 +55,23 @@ class Rate(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps; the groups of the optimizer are kept with it."""
-        return {"values": list(self.values), "own": self.own_state()}
+        return {"values": list(self.values), "used": self.used_state(), "own": self.own_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint whose optimizer was restored before."""
         self.load_values(state["values"])
+        self.load_used_state(state.get("used", []))
         self.load_own_state(state["own"])
+
+    def used_state(self) -> list[Any]:
+        """What ``get_used`` needs after a resume."""
+        return [list(self.rates.used_at)]
+
+    def load_used_state(self, state: Sequence[Any]) -> None:
+        """Restore what ``used_state`` returned."""
+        for step, values in state:
+            if len(values) == len(self.values):
+                self.rates.used_at = step, list(values)
 
     def load_values(self, values: Sequence[float]) -> None:
         """Set the rates of a checkpoint."""

@@ -22,7 +22,7 @@ from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.build_rate import FixedRate, Rate
-from epochal.engine.optim.group_rates import read_rates
+from epochal.engine.optim.group_rates import name_rates, read_rates
 from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
 from epochal.engine.run.plan import Plan
 from epochal.engine.run.stage_progress import StageProgress, TrainingLimits
@@ -273,6 +273,11 @@ class EngineRun(Run):
     @override
     def learning_rates(self) -> dict[str, float]:
         return read_rates(self.optimizer, self.rate.values)
+
+    @property
+    @override
+    def used_learning_rates(self) -> dict[str, float]:
+        return name_rates(self.optimizer, self.rate.get_used(self.step))
 
     @property
     @override

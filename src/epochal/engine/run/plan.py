@@ -123,6 +123,8 @@ class Plan:
             run.events.has_run_user_code = True
         if self._has_new:
             self.start(run)
+        run.rate.adopt()  # a listener may have set the rates of this step
+        run.rate.keep_used(run.step)
         self._run_due_calls(run, _WITHIN_EPOCHS)
         if self._has_new:
             self.start(run)

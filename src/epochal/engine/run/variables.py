@@ -35,7 +35,7 @@ def request_variables(run: EngineRun) -> Callable[[], dict[str, float]]:
     Raises:
         TaskError: A variable is not a number.
     """
-    known: dict[str, float] = dict(run.learning_rates)
+    known: dict[str, float] = run.used_learning_rates
     copies: dict[str, AsyncCopy] = {}
     for name, value in _call_variables(run).items():
         if isinstance(value, Tensor) and value.numel() == 1 and value.device.type != "cpu":

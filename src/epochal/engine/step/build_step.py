@@ -38,6 +38,7 @@ def build_step(run: EngineRun, take_step: TakeStep) -> TakeStep:
 
     def take_step_and_move_rate(microbatches: Microbatches) -> None:
         take_step(microbatches)
+        rate.keep_used(run.step + 1)
         rate.after_step(run.step + 1)
 
     return take_step_and_move_rate

@@ -82,7 +82,9 @@ class Updater:
         self.optimizer = run.optimizer
         self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
         self._read_parameters()
-        self.rate = run.rate = run.course.find_rate(run)
+        used, self.rate = run.rate.used_state(), run.course.find_rate(run)
+        self.rate.load_used_state(used)  # a change of the optimizer is for the next update
+        run.rate = self.rate
         self._bind_guard(run)
         self._model = run.model
         if run.average is not None and self.average is not run.average:

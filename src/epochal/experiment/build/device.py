@@ -61,7 +61,18 @@ def _from_count(gpus: int) -> torch.device:
     return accelerator
 
 
-def _from_name(name: str) -> torch.device:
+def _from_name(name: str | int | list[int] | list[str]) -> torch.device:
+    if isinstance(name, list | tuple):
+        if len(name) != 1:
+            what = f"one run trains on one device for now, got {name!r}"
+            raise _device_error("--device", what, "use for example --device cuda:0")
+        name = name[0]
+    if str(name).isdecimal():  # 0 is the first accelerator of any type
+        accelerator = _first_accelerator()
+        if accelerator is None:
+            what = f"this machine has no accelerator, got {name!r}"
+            raise _device_error("--device", what, "use --device cpu, or leave it out")
+        name = f"{accelerator.type}:{name}"
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -23,6 +23,7 @@ from epochal.experiment.config.choices import (
     to_override,
     to_overrides,
 )
+from epochal.text.error_output import print_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -151,7 +152,7 @@ def parse_args(
     try:
         return _parse(sys.argv[1:] if argv is None else list(argv), extend or updateParser)
     except EpochalError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - this is the user interface of a script
+        print_error(str(error))
         raise SystemExit(error.exit_code) from None
 
 

@@ -106,8 +106,10 @@ def check_file(
         checked = tuple(_check(path, changes, choices, is_plain_too=is_plain_too))
     except ConfigError as error:  # a file that cannot be read at all
         return FileCheck(path, tuple(map(_redact, error.problems)), exit_code=error.exit_code)
-    found = dict.fromkeys(problem for one in checked for problem in one.report.problems)
-    problems = find_blocking_problems(choices, found)
+    found: dict[tuple[object, ...], Problem] = {}  # variants may differ in their hints
+    for problem in (problem for one in checked for problem in one.report.problems):
+        found.setdefault((problem.key, problem.what, problem.place), problem)
+    problems = find_blocking_problems(choices, found.values())
     if problems:
         with hiding_secrets(
             secret for one in checked for secret in iter_config_secrets(one.config.root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 FAST_BATCHES = 3
 
+logger = logging.getLogger(__name__)
+
 _TYPES: Mapping[str, Callable[[str], Any]] = {
     "N": int,
     "LR": float,
@@ -26,7 +29,7 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 
 _OPTIONS = {
     "--variant NAME": "a variant of the config, or `all`",
-    "--device D": "cpu, cuda, cuda:1, ... (default: the best one)",
+    "--device D": "cpu, cuda, cuda:1 or just 1, ... (default: the best one)",
     "--gpus N": "number of accelerators; 0 is the CPU",
     "--name TAG": "tag of the run, instead of that in the config",
     "--desc TEXT": "description, written to the README of the record",
@@ -45,8 +48,9 @@ class Choices(TypedDict, total=False):
     variant: str | None
     """One of the file's variants; ``all`` runs each of them in turn."""
 
-    device: str | None
-    """Such as ``cpu`` or ``cuda:1``; by default the first accelerator, else the CPU."""
+    device: str | int | list[int] | list[str] | None
+    """Such as ``cpu``, ``cuda:1``, or the number of an accelerator; by default the first
+    accelerator, else the CPU."""
 
     gpus: int | None
     """How many accelerators to use: 0 means the CPU."""
@@ -113,6 +117,8 @@ def check_choices(choices: Mapping[str, object], *, sections: Iterable[str] = ()
 def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:
     """The choices that change config keys, as overrides, before those that were typed.
 
+    Of several typed overrides of a key the last remains, which is logged.
+
     Raises:
         ConfigError: A choice and a typed override set the same key.
     """
@@ -127,10 +133,16 @@ def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:
         wanted["desc"] = desc
     if choices.get("debug"):
         wanted["log.level"] = "debug"
-    typed_keys = {override.partition("=")[0].strip() for override in typed}
-    _refuse_conflicts(choices, wanted, typed_keys)
-    kept = {key: value for key, value in wanted.items() if key not in typed_keys}
-    return [to_override(key, value) for key, value in kept.items()] + list(typed)
+    keys = [override.partition("=")[0].strip() for override in typed]
+    last = {key: index for index, key in enumerate(keys)}
+    _refuse_conflicts(choices, wanted, {*last})
+    for key in last:
+        if keys.count(key) > 1:
+            text = "%s is set %d times; the last one counts: %s"
+            logger.warning(text, key, keys.count(key), typed[last[key]])
+    kept = {key: value for key, value in wanted.items() if key not in last}
+    overrides = [to_override(key, value) for key, value in kept.items()]
+    return overrides + [typed[index] for index in sorted(last.values())]
 
 
 def to_override(key: str, value: object) -> str:

@@ -6,13 +6,16 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from epochal.errors import EpochalError
+from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
 from epochal.text.command import epochal_command, name_run
+from epochal.text.error_output import cut_quotes, print_error
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
+from epochal.text.terminal import supports_colours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 _FRAME = re.compile(r'^ +File "(.+?)", line (\d+)(?:, in (.+))?\n(?: +(.+))?', re.MULTILINE)
 _LIBRARIES = (str(Path(__file__).parents[2]), str(Path(re.__file__).parents[1]), "<frozen")
 _MAX_FRAMES = 3
-_MIN_WIDTH, _MAX_WIDTH = 60, 100
+_MIN_WIDTH, _MAX_WIDTH = 30, 100
+_FRAME_WIDTH = 4
 _IN_WORKER = "Original Traceback (most recent call last):"
 
 
@@ -32,12 +36,12 @@ def show_failure(result: RunResult, *, what: str = "run") -> None:
         return
     sys.stdout.flush()
     if result.reason == "config" and result.dir is None:
-        text = _redacted(result.message, result)  # mistakes, as `epochal check` lists them
+        print_error(_redacted(result.message, result))  # mistakes, as `epochal check` lists them
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
         lines = _redacted("\n".join(describe_failure(result)), result)
         text = _format_panel(f"{what} {result.status}{kind}", lines)
-    print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
+        print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
 
 
 def _redacted(text: str, result: RunResult) -> str:
@@ -66,7 +70,8 @@ def describe_failure(result: RunResult) -> list[str]:
     if result.status == "interrupted":
         lines = [f"stopped by Ctrl-C after {describe_progress(result)}"]
     elif result.status == "preempted":
-        lines = list(_describe_preemption(result))
+        when = f"after {describe_progress(result)}" if result.steps else "before the first step"
+        lines = [f"preempted {when}"]
     else:
         lines = [*_message(result), *(f"  {note}" for note in _notes(result))]
         if not _is_epochal_error(result):
@@ -75,16 +80,11 @@ def describe_failure(result: RunResult) -> list[str]:
         lines += ["", f"record: {result.dir}"]
         if result.status == "failed":
             lines.append(f"full traceback: {epochal_command()} show {name_run(result.dir)} --log")
+        if result.status != "failed" and (
+            command := find_resume_command(result.dir, epochal_command())
+        ):
+            lines.append(f"resume: {command}")
     return lines
-
-
-def _describe_preemption(result: RunResult) -> Iterator[str]:
-    if not result.steps:
-        yield "preempted before the first step"
-        return
-    yield f"preempted after {describe_progress(result)}"
-    if result.dir is not None:
-        yield f"resume: {epochal_command()} resume {name_run(result.dir)}"
 
 
 def describe_progress(result: RunResult) -> str:
@@ -153,9 +153,11 @@ def _format_panel(title: str, text: str) -> str:
     width = min(max(shutil.get_terminal_size((80, 24)).columns, _MIN_WIDTH), _MAX_WIDTH)
     lines = [  # padding, not spaces: wrapped lines keep the indentation
         Padding(Text(line.strip()), (0, 0, 0, len(line) - len(line.lstrip())))
-        for line in text.splitlines()
+        for line in cut_quotes(text.splitlines(), width - _FRAME_WIDTH)
     ]
-    console = Console(file=sys.stderr, width=width, color_system=None)
+    colours: Literal["standard"] | None = "standard" if supports_colours(sys.stderr) else None
+    console = Console(file=sys.stderr, width=width, color_system=colours)
     with console.capture() as printed:
-        console.print(Panel(Group(*lines), title=Text(title), title_align="left"))
+        heading = Text(title, "bold red")
+        console.print(Panel(Group(*lines), title=heading, title_align="left", border_style="red"))
     return printed.get().rstrip()

@@ -15,7 +15,7 @@ from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
 from epochal.records.folder.folder import RUN_FILE_VARIABLE
 from epochal.records.folder.record import describe_error
-from epochal.records.layout.process import host_name, utc_now
+from epochal.records.layout.process import host_name, is_in_foreground, utc_now
 from epochal.records.mail.compose import END, MailContent, compose, last_lines, mail_kind
 from epochal.records.mail.lost_run_mail import (
     ExpectedMail,
@@ -133,7 +133,7 @@ class Notifier:
                 cancel_expected(self._box, self._run)
 
     def _post(self, content: MailContent) -> None:
-        mail = compose(content)
+        mail = replace(compose(content), is_read=is_in_foreground())
         self._sender.start(queue_mail(mail, self._specs, self._box))
         if self._box is not None:
             self._box.post(mail)

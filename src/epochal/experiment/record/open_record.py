@@ -16,6 +16,7 @@ from epochal.config import Duration, dump, load
 from epochal.config.scalar import REDACTED
 from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.run.environment import ignore_stall
 from epochal.errors import EpochalError, Preempted, RecordError
 from epochal.experiment.config.choices import to_override
@@ -113,6 +114,8 @@ class OpenRecord:
             names = ("command", "cwd", "epochal", "torch", "device")
             known = start | info
             self.facts["attempts"][-1] |= {name: known[name] for name in names}
+            for name, value in known.items():  # the process may have died before it wrote them
+                self.facts.setdefault(name, value)
         self.writer.write_run(self.facts)
         for note in self.notes:
             logger.warning("%s", note)
@@ -134,10 +137,10 @@ class OpenRecord:
         attempt = self.facts["attempts"][-1]
         code = digest_code(project)
         data = {"train": fingerprint_data(read_task_attribute(task, "train_loader"))}
-        if self.resume_point is not None and self.resume_plan is not None:
-            changes = find_data_changes(
-                self.resume_point.manifest.data.get("train", {}), data["train"]
-            )
+        if self.resume_plan is not None:
+            point = self.resume_point
+            known = self.facts.get("data", {}) if point is None else point.manifest.data
+            changes = find_data_changes(known.get("train", {}), data["train"])
             if not self.resume_plan.allows_changes:
                 refuse_changes(self.dir, changes)
             attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
@@ -147,6 +150,9 @@ class OpenRecord:
             if self.resume_plan is None:
                 self.facts["code"] = self.code.digest
         self.facts["data"] = data
+        self.facts["splits"] = [
+            split for split in SPLITS if read_task_attribute(task, f"{split}_loader") is not None
+        ]
         self.writer.write_run(self.facts)
         return {
             "run": self.dir.name,
@@ -304,6 +310,8 @@ def _reopened(
 ) -> Iterator[OpenRecord]:
     """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
+    if plan.starts_again:
+        notes = ["it died before its first checkpoint, and starts again at step 0"]
     attempt = plan.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])
     folder = RunFolder(plan.record.path, options.log_file)
@@ -317,7 +325,9 @@ def _reopened(
         _closing(RunWriter(folder, attempt=number)) as writer,
         reserving_disk_space(folder.path),
     ):
-        at = {} if point is None else {"step": point.manifest.step, "epoch": point.manifest.epoch}
+        at = {"step": 0, "epoch": 0} if plan.starts_again else {}
+        if point is not None:
+            at = {"step": point.manifest.step, "epoch": point.manifest.epoch}
         spent = read_spent_before(plan.record, point)
         writer.write_status("starting", **at, **spent.to_fields())
         folder.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -356,7 +366,7 @@ def _write_configs(writer: RunWriter, config: Config, report: CheckReport) -> No
 
 
 def _record_options(values: dict[str, Any]) -> RecordOptions:
-    paths = {"log_dir": Path(values["log_dir"])}
+    paths = {"log_dir": Path(values["log_dir"]).expanduser()}
     tuples = {name: tuple(values[name]) for name in ("subdirs", "ignore")}
     return RecordOptions(**values | paths | tuples)
 

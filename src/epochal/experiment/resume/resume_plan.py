@@ -23,7 +23,7 @@ from epochal.records.folder.checkpoint_manifests import (
     find_checkpoints,
     find_newest_checkpoint,
 )
-from epochal.records.folder.record import read_time_spent
+from epochal.records.folder.record import find_expanded_config, read_time_spent
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact_config
@@ -69,6 +69,9 @@ class ResumePlan:
     has_state: bool = True
     """Whether it resumes from a checkpoint; a cross validation resumes its folds."""
 
+    starts_again: bool = False
+    """Whether it starts at step 0, since the run died before its first checkpoint."""
+
     @property
     def checkpoint_dir(self) -> Path:
         """The folder of its checkpoints."""
@@ -84,6 +87,8 @@ class ResumePlan:
             overrides=self.overrides,
             changed=tuple(map(str, self.changes)),
         )
+        if self.starts_again:
+            return replace(attempt, kept_points=0)
         if point is None:
             return attempt
         points = point.state.get("log", {}).get("points")
@@ -135,13 +140,16 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     if not is_allowed:
         refuse_changes(record.path, changes)
     _refuse_ended(record, changes)
+    chosen = choices.get("resume_from") or checkpoint or LAST
+    starts_again = chosen == LAST and died_before_checkpoint(record)
     return ResumePlan(
         record=record,
-        chosen=choices.get("resume_from") or checkpoint or LAST,
+        chosen=chosen,
         overrides=changes_to_overrides(find_config_changes(first, values)),
         changes=tuple(changes),
         allows_changes=is_allowed,
-        has_state=not _has_folds(record),
+        has_state=not (_has_folds(record) or starts_again),
+        starts_again=starts_again,
     )
 
 
@@ -167,7 +175,7 @@ def get_training_record(named: Path | str, root: Path) -> RunRecord:
     Raises:
         RecordError: There is no such run.
         ConfigError: It is not a training.
-        CheckpointError: It has no checkpoint, not even a damaged one, and is not active.
+        CheckpointError: It has neither a checkpoint nor a config to start again.
     """
     if str(named) == LAST:
         trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
@@ -177,25 +185,22 @@ def get_training_record(named: Path | str, root: Path) -> RunRecord:
     if runner in _EVALUATIONS:
         what = f"only a training can be resumed, and this is a {runner}"
         raise ConfigError(Problem(str(record.path), what, hint="`epochal runs` lists the others"))
-    _require_begun(record)
+    if died_before_checkpoint(record) and find_expanded_config(record.path) is None:
+        raise CheckpointError(
+            f"{record.path}: there is nothing to resume: it ended before its config was written\n"
+            "  start it again with its config: epochal run FILE"
+        )
     return record
 
 
-def _require_begun(record: RunRecord) -> None:
-    """Refuse a run that ended before its first checkpoint."""
+def died_before_checkpoint(record: RunRecord) -> bool:
+    """Whether a training ended early and never had a checkpoint, not even one that was deleted."""
     folder = record.path / "checkpoints"
-    if record.summary.status in _ACTIVE or _has_folds(record):
-        return
+    if _has_folds(record) or has_run_ended(record):
+        return False
     if find_checkpoints(folder) or find_newest_checkpoint(folder)[1]:
-        return
-    command, config = record.run.get("command"), record.run.get("config_path")
-    again = " with its config: epochal run FILE"
-    if isinstance(command, str) and isinstance(config, str):
-        again = f": {command}" if command.startswith("epochal ") else f": epochal run {config}"
-    raise CheckpointError(
-        f"{record.path}: there is nothing to resume: it ended before its first checkpoint\n"
-        f"  start it again{again}"
-    )
+        return False
+    return not any(event.get("kind") == "checkpoint_saved" for event in record.events)
 
 
 def _require_resumable(choices: Choices, report: CheckReport) -> None:
@@ -210,7 +215,7 @@ def _require_resumable(choices: Choices, report: CheckReport) -> None:
 
 def _runs_dir(report: CheckReport) -> Path:
     node = report.expanded.find("record.log_dir")
-    return Path("runs") if node is None else Path(str(node.value))
+    return Path("runs") if node is None else Path(str(node.value)).expanduser()
 
 
 def get_expanded_config(record: RunRecord, instead: str = "") -> Path:

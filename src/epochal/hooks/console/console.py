@@ -207,7 +207,7 @@ class Console(Hook):
 
 
 def _format_lr(run: Run) -> str:
-    rate = next(iter(run.learning_rates.values()), None)
+    rate = next(iter(run.used_learning_rates.values()), None)
     return "" if rate is None else f"{rate:.1e}"
 
 

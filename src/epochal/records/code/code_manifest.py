@@ -24,7 +24,9 @@ RESTORED_FILE = ".epochal-restored"
 """Lists the files that ``epochal restore`` added to a project, as lines of ``.gitignore``."""
 
 _ATTEMPT = "attempt-"
-_MAX_BYTES = 1 << 32
+MAX_COPY_BYTES = 1 << 32
+"""The largest file that can be copied, since it is read into memory."""
+
 _NUMBERS = ("size", "mode", "is_redacted")
 _ALWAYS = ("size", "mode", "version", "digest")
 
@@ -204,7 +206,7 @@ def read_file(run_dir: Path, path: str, attempt: int = 0) -> bytes | None:
 def read_snapshot_file(folder: Path, file: CodeFile) -> bytes | None:
     """The content of a file in the manifest of ``folder``; None if it is damaged."""
     try:
-        content = read_content(folder / file.place, max_bytes=_MAX_BYTES)
+        content = read_content(folder / file.place, max_bytes=MAX_COPY_BYTES)
     except OSError:
         return None
     if content is None or hashlib.sha256(content.data).hexdigest() != file.sha256:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.records.code.code_manifest import SkippedEntry, SkipReason
+from epochal.records.code.file_kind import get_file_kind
 from epochal.text.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -13,13 +14,6 @@ if TYPE_CHECKING:
 
     from epochal.records.code.file_content import FileStamp
 
-_CODE_SUFFIXES = frozenset((
-    "py", "pyi", "pyx", "pxd", "ipynb", "sh", "bash", "zsh", "fish", "ps1", "bat", "c", "cc",
-    "cpp", "cxx", "cu", "cuh", "h", "hh", "hpp", "rs", "go", "java", "js", "jsx", "ts", "tsx",
-    "rb", "jl", "lua", "r", "scala", "swift", "kt", "m", "mm", "cs", "php", "pl", "sql", "proto",
-    "cmake", "mk", "tex",
-))  # fmt: skip
-_CONFIG_SUFFIXES = ("yaml", "yml", "toml", "ini", "cfg")
 _DATA_SHARE = 4
 
 
@@ -61,13 +55,16 @@ class CandidateFile:
     group: str = ""
     """The pattern of similar files in its folder; empty for code."""
 
+    is_wanted: bool = False
+    """Whether the config includes it, so that no limit applies."""
+
 
 def get_data_group(path: str) -> str:
     """The pattern of similar files in a folder, such as ``a/*.json``; empty for code."""
+    if get_file_kind(path) in ("code", "script"):
+        return ""
     folder, slash, name = path.rpartition("/")
     _, dot, suffix = name.rpartition(".")
-    if dot and suffix.lower() in _CODE_SUFFIXES:
-        return ""
     # A number is a counter and no suffix.
     return f"{folder}{slash}*" + (f".{suffix}" if dot and not suffix.isdecimal() else "")
 
@@ -83,7 +80,7 @@ def select_files(
     chosen: list[CandidateFile] = []
     others: list[SkippedEntry] = []
     size = 0
-    code = (file for file in found if not file.group)
+    code = (file for file in found if not (file.group or file.is_wanted))
     for file in sorted(code, key=lambda f: (not f.path.endswith(".py"), f.path.count("/"))):
         if len(chosen) < limits.max_files and size + file.stamp.size <= limits.max_bytes:
             chosen.append(file)
@@ -98,7 +95,7 @@ def select_files(
             files_left, bytes_left = files_left - len(group.files), bytes_left - group.size
         else:
             others.append(group.left_out(limits))
-    return chosen, others
+    return [*chosen, *(file for file in found if file.is_wanted)], others
 
 
 @final
@@ -110,7 +107,7 @@ class _DataGroup:
 
     @property
     def is_config(self) -> bool:
-        return self.name.rpartition(".")[2] in _CONFIG_SUFFIXES
+        return get_file_kind(self.files[0].path) == "config"
 
     def left_out(self, limits: SnapshotLimits) -> SkippedEntry:
         count, size = len(self.files), format_bytes(self.size)

@@ -11,14 +11,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
-from epochal.records.code.code_manifest import RESTORED_FILE, SkippedEntry, SkipReason
+from epochal.records.code.code_manifest import (
+    MAX_COPY_BYTES,
+    RESTORED_FILE,
+    SkippedEntry,
+    SkipReason,
+)
 from epochal.records.code.file_content import FileStamp, read_content
 from epochal.records.code.file_selection import CandidateFile, SnapshotLimits, get_data_group
 from epochal.records.code.ignore import IgnoreRules, is_rarely_code
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.run_folders import EPOCHAL_DIR
 from epochal.records.secrets import is_secret_file
-from epochal.text.formatting import format_count
+from epochal.text.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +44,8 @@ _KINDS: tuple[tuple[int, SkipReason], ...] = (
 
 
 _Files: TypeAlias = "list[tuple[str, os.DirEntry[str]]]"
-_Groups: TypeAlias = dict[str, _Files]
-"""The files of one folder by their data group; empty for code."""
+_Groups: TypeAlias = dict[str | None, _Files]
+"""The files of one folder by their data group: empty for code, None if the config includes them."""
 
 
 @final
@@ -48,7 +53,7 @@ class _QueuedFolder(NamedTuple):
     path: str
     depth: int
     is_wanted: bool
-    """Whether the config includes its content."""
+    """Whether the config includes its content, so that no limit applies."""
 
     @property
     def parent(self) -> str:
@@ -98,7 +103,7 @@ class ProjectScanner:
             folder = queue.popleft()
             if queue is self._queue and folder.parent in self._data_folders:
                 self._data_queue.append(folder)  # scan code in deeper folders before data
-            elif self._num_entries > self.limits.max_entries:
+            elif self._num_entries > self.limits.max_entries and not folder.is_wanted:
                 self._skip(folder.path, "many", f"after {self.limits.max_entries} other names")
             else:
                 self._scan_folder(folder)
@@ -107,15 +112,17 @@ class ProjectScanner:
         folder = place.path
         try:
             with os.scandir(self.root / folder) as scan:
-                entries = list(islice(scan, self.limits.max_in_folder + 1))
+                most = None if place.is_wanted else self.limits.max_in_folder + 1
+                entries = list(islice(scan, most))
         except OSError as error:
             self._skip(folder or ".", "unreadable", describe_os_error(error))
             return
-        self._num_entries += len(entries)
+        if not place.is_wanted:
+            self._num_entries += len(entries)
         names = {entry.name for entry in entries}
         if folder and self._skip_special_folder(folder, names):
             return
-        if len(entries) > self.limits.max_in_folder:
+        if len(entries) > self.limits.max_in_folder and not place.is_wanted:
             self._skip(folder or ".", "many", f"more than {self.limits.max_in_folder} names")
             if folder:
                 return
@@ -129,7 +136,7 @@ class ProjectScanner:
             self._add_entry(entry, f"{prefix}{entry.name}", place, groups)
         for group, files in groups.items():
             self._add_files(group, files)
-        if folder and "" not in groups and sum(map(len, groups.values())) >= _MANY:
+        if folder and all(groups) and sum(map(len, groups.values())) >= _MANY:
             self._data_folders |= {folder, place.parent} - {""}
 
     def _skip_special_folder(self, folder: str, names: set[str]) -> bool:
@@ -167,7 +174,8 @@ class ProjectScanner:
         elif is_folder:
             self._enter(_QueuedFolder(path, place.depth + 1, is_wanted=is_wanted))
         else:
-            groups.setdefault("" if is_wanted else get_data_group(path), []).append((path, entry))
+            group = None if is_wanted else get_data_group(path)
+            groups.setdefault(group, []).append((path, entry))
 
     def _find_rule(self, path: str, *, is_folder: bool) -> bool | None:
         """False for what is skipped, True for what the config includes, None otherwise."""
@@ -183,9 +191,14 @@ class ProjectScanner:
         if is_ignored is None:
             is_ignored = is_rarely_code(path, is_folder=is_folder)
         if is_ignored:
-            self._skip(path, "ignored")
+            has_records = is_folder and self._has_records(path)
+            self._skip(path, "records" if has_records else "ignored")
             return False
         return None
+
+    def _has_records(self, folder: str) -> bool:
+        is_above = f"{self._run_dir}/".startswith(f"{self._real_root}/{folder}/")
+        return is_above or (self.root / folder / EPOCHAL_DIR).is_dir()
 
     def _enter(self, folder: _QueuedFolder) -> None:
         if f"{self._real_root}/{folder.path}" == self._run_dir:
@@ -195,7 +208,7 @@ class ProjectScanner:
         else:
             self._queue.append(folder)
 
-    def _add_files(self, group: str, files: _Files) -> None:
+    def _add_files(self, group: str | None, files: _Files) -> None:
         """Add the files of a group, unless there are too many."""
         if group and len(files) > self.limits.max_data_files:
             self._skip(group, "data", format_count(len(files), "file"))
@@ -206,16 +219,19 @@ class ProjectScanner:
             except OSError as error:
                 self._skip(path, "unreadable", describe_os_error(error))
 
-    def _add_file(self, path: str, group: str, status: os.stat_result) -> None:
+    def _add_file(self, path: str, group: str | None, status: os.stat_result) -> None:
         kind = next((k for bits, k in _KINDS if stat.S_IFMT(status.st_mode) == bits), None)
         if kind is not None:
             self._skip(path, kind)
-        elif status.st_size > self.limits.max_file_bytes:
-            self._skip(path, "large", f"{status.st_size} bytes")
+        elif status.st_size > self._max_bytes(group):
+            self._skip(path, "large", format_bytes(status.st_size))
         else:
-            self.found.append(
-                CandidateFile(path, FileStamp.of(status), stat.S_IMODE(status.st_mode), group)
-            )
+            mode = stat.S_IMODE(status.st_mode)
+            stamp = FileStamp.of(status)
+            self.found.append(CandidateFile(path, stamp, mode, group or "", group is None))
+
+    def _max_bytes(self, group: str | None) -> int:
+        return MAX_COPY_BYTES if group is None else self.limits.max_file_bytes
 
     def _skip(self, path: str, kind: SkipReason, text: str = "") -> None:
         self.others.append(SkippedEntry(path, kind, text))

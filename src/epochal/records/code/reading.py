@@ -8,7 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
-from epochal.records.code.code_manifest import ASIDE_DIR, CodeFile, CodeManifest, SkippedEntry
+from epochal.records.code.code_manifest import (
+    ASIDE_DIR,
+    MAX_COPY_BYTES,
+    CodeFile,
+    CodeManifest,
+    SkippedEntry,
+)
 from epochal.records.code.content_store import (
     CachedFile,
     ContentStore,
@@ -16,8 +22,8 @@ from epochal.records.code.content_store import (
     is_missing_file_error,
 )
 from epochal.records.code.file_content import FileContent, read_content
+from epochal.records.code.file_kind import remove_secrets
 from epochal.records.layout.os_errors import describe_os_error
-from epochal.records.secrets import redact_bytes
 from epochal.records.secrets.process_secrets import get_secret_patterns
 
 if TYPE_CHECKING:
@@ -56,21 +62,22 @@ class CodeReader:
     def read(self, found: CandidateFile) -> None:
         """Add a file that a walk found."""
         known = self.seen.find(found.path, found.stamp)
-        if known is not None and self._is_still_good(found.path, known):
+        max_bytes = MAX_COPY_BYTES if found.is_wanted else self.max_bytes
+        if known is not None and self._is_still_good(found.path, known, max_bytes):
             self.files.append(
                 CodeFile(found.path, known.sha256, known.size, found.mode, known.is_redacted)
             )
             return
-        self._read(found.path, found.mode, self.max_bytes)
+        self._read(found.path, found.mode, max_bytes)
 
-    def _is_still_good(self, path: str, known: CachedFile) -> bool:
+    def _is_still_good(self, path: str, known: CachedFile, max_bytes: int) -> bool:
         """Whether the stored content of an unchanged file can be used: it may hold a new secret."""
         if self.store is None or not self.store.has(known.sha256, known.size):
             return False
         if not self._secrets:
             return True
         try:
-            content = read_content(self.root / path, max_bytes=self.max_bytes)
+            content = read_content(self.root / path, max_bytes=max_bytes)
         except OSError:
             return False
         text = "" if content is None else content.data.decode("utf-8", "surrogateescape")
@@ -95,8 +102,8 @@ class CodeReader:
         """
         if file.sha256 in self.new:
             return self.new[file.sha256]
-        content = read_content(self.root / file.path, max_bytes=_MAX_IMPORTED_BYTES)
-        data = b"" if content is None else redact_bytes(content.data, name=file.path)
+        content = read_content(self.root / file.path, max_bytes=MAX_COPY_BYTES)
+        data = (b"" if content is None else remove_secrets(content.data, file.path)) or b""
         if hashlib.sha256(data).hexdigest() != file.sha256:
             raise OSError("it changed while it was kept")
         return data
@@ -113,7 +120,10 @@ class CodeReader:
         self._take(path, mode, content)
 
     def _take(self, path: str, mode: int, content: FileContent) -> None:
-        data = redact_bytes(content.data, name=path)
+        data = remove_secrets(content.data, path)
+        if data is None:
+            self.others.append(SkippedEntry(path, "secret", "it contains a secret"))
+            return
         sha256 = hashlib.sha256(data).hexdigest()
         is_redacted = data != content.data
         note = "" if content.is_stable else "it changed while it was read"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import posixpath
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.code.code_manifest import (
     RESTORED_FILE,
+    CodeFile,
     CodeManifest,
     SkippedEntry,
     find_code_dir,
@@ -19,13 +20,16 @@ from epochal.records.code.code_manifest import (
 )
 from epochal.records.code.framework import digest_package, get_package_dir, unpack_framework
 from epochal.records.folder.record import find_expanded_config
+from epochal.records.secrets import REDACTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 FRAMEWORK_DIR = ".epochal-code"
 """The folder for another version of Epochal; hidden, so that snapshots skip it."""
+
+_REDACTED = "secrets removed"
 
 
 @final
@@ -49,6 +53,9 @@ class RestoreResult:
 
     ignored: tuple[str, ...] = ()
     """Entries that the record does not have because of ignore rules, without generated files."""
+
+    altered: Mapping[str, str] = field(default_factory=dict)
+    """Files that are not as the run used them, and why."""
 
 
 def restore_code(run_dir: Path, target: Path, *, attempt: int = 0) -> RestoreResult:
@@ -87,25 +94,34 @@ def restore_code(run_dir: Path, target: Path, *, attempt: int = 0) -> RestoreRes
     )
     config = _restore_config(run_dir, target)
     added = () if config is None else (config.name,)
+    altered = {file.path: why for file in manifest.files if (why := _why_altered(file))}
+    if config is not None and REDACTED in config.read_text("utf-8", "replace"):
+        altered[config.name] = _REDACTED
     return RestoreResult(
         dir=target,
         manifest=manifest,
         config=config,
         framework_dir=_restore_framework(folder, target, manifest, lost),
         lost=tuple(lost),
+        altered={path: why for path, why in altered.items() if path not in lost},
         others=others,
         ignored=tuple(
             other.path
             for other in manifest.others
-            if other.kind == "ignored" and not _is_generated(other.path) and other.path not in added
+            if other.kind == "ignored" and not _is_generated(other) and other.path not in added
         ),
     )
 
 
-def _is_generated(path: str) -> bool:
-    """Whether a path is hidden or a cache."""
-    name = path.rpartition("/")[2]
-    return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
+def _why_altered(file: CodeFile) -> str:
+    return _REDACTED if file.is_redacted else file.note
+
+
+def _is_generated(other: SkippedEntry) -> bool:
+    """Whether an entry is hidden, a cache, or made by an installer."""
+    name = other.path.rpartition("/")[2]
+    is_installed = bool(other.text) or name.endswith(".egg-info")  # the text says: an environment
+    return is_installed or name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
 
 
 def _require_empty(target: Path) -> None:

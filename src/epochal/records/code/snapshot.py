@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _MAX_OTHERS = 2_000
 _SHOWN = 3
 _TROUBLE = ("unreadable", "unwritten")
-_BEYOND = ("data", "large", "many")
+_BEYOND = ("data", "large", "many", "secret")
+_CHANGED = "it changed while the run started"
 _INCOMPLETE = "the record's copy of the code is not complete"
-_KEEP_MORE = "to keep more: record.ignore: ['!NAME'], or a larger record.max_file_bytes"
 
 
 @final
@@ -173,11 +173,22 @@ class CodeSnapshot:
             and not (file.is_redacted or file.sha256.startswith(digest))
         ]
         missing = [name for name in imported if name not in manifest.by_path]
-        notes = [f"it changed while the run started: {_list(changed)}"] if changed else []
+        notes = [f"{_CHANGED}: {_list(changed)}"] if changed else []
+        if changed:
+            files = [
+                replace(file, note=_CHANGED) if file.path in changed else file
+                for file in manifest.files
+            ]
+            manifest = replace(manifest, files=tuple(files))
+            self._rewrite(manifest)
         if missing:
             manifest, more = self._add(manifest, missing)
             notes += more
         return SnapshotResult(manifest.digest, tuple(f"{_INCOMPLETE}: {note}" for note in notes))
+
+    def _rewrite(self, manifest: CodeManifest) -> None:
+        folder = find_code_dir(self.run_dir, self.attempt)
+        durable.write_bytes(folder / CODE_MANIFEST_FILE, manifest.to_json())
 
     def _add(self, manifest: CodeManifest, missing: list[str]) -> tuple[CodeManifest, list[str]]:
         folder = find_code_dir(self.run_dir, self.attempt)
@@ -196,7 +207,7 @@ class CodeSnapshot:
             added = {file.path for file in files}
             rest = tuple(other for other in manifest.others if other.path not in added)
             manifest = replace(manifest, files=_sorted([*manifest.files, *files]), others=rest)
-            durable.write_bytes(folder / CODE_MANIFEST_FILE, manifest.to_json())
+            self._rewrite(manifest)
         return manifest, [f"imported, but not kept: {_list(lost)}"] if lost else []
 
 
@@ -222,14 +233,19 @@ def _is_behind_link(path: str, others: Iterable[SkippedEntry]) -> bool:
 
 
 def _notes(others: Sequence[SkippedEntry], seen: FileCache) -> tuple[str, ...]:
-    """Report failures every time, and what is skipped for its size once."""
+    """Report failures every time, and what is skipped for its size or its content once."""
     failed = [f"{one.path} ({one.text})" for one in others if one.kind in _TROUBLE]
     notes = [f"{_INCOMPLETE}: {_list(failed)}"] if failed else []
-    beyond = [one for one in others if one.kind in _BEYOND]
+    beyond = [one for one in others if one.kind in _BEYOND and one.text]
     if seen.update_reported(frozenset(one.path for one in beyond[:_MAX_OTHERS])):
         names = _list([f"{one.path} ({one.text})" for one in beyond])
-        notes.append(f"not in the record's copy of the code: {names}; {_KEEP_MORE}")
+        notes.append(f"not in the record's copy of the code: {names}{_hint_to_keep(beyond)}")
     return tuple(notes)
+
+
+def _hint_to_keep(beyond: Sequence[SkippedEntry]) -> str:
+    large = [f"!{one.path}" for one in beyond if one.kind != "secret" and one.path != "."]
+    return f"; to keep more: record.ignore: {large[:_SHOWN]}" if large else ""
 
 
 def _list(names: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ class MetricComparison:
     """Which way is better; None if unknown."""
 
     last: Values
-    """The last value of each run; in training, the mean of its last epoch."""
+    """The last value of each run."""
 
     best: Values
     """The best value of each run; None if it is unknown which way is better."""

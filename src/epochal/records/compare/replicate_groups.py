@@ -16,7 +16,6 @@ from epochal.records.index.replicates import (
     latest_per_seed,
     replicate_key,
 )
-from epochal.records.metrics.points import is_epoch_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -107,9 +106,7 @@ def _final_values(record: RunRecord) -> dict[str, float]:
     metrics = record.result.get("metrics")
     found = {**(metrics if isinstance(metrics, dict) else {}), BEST: record.result.get(BEST)}
     return {
-        str(name): float(value)
-        for name, value in found.items()
-        if isinstance(value, int | float) and not is_epoch_mean(str(name))
+        str(name): float(value) for name, value in found.items() if isinstance(value, int | float)
     }
 
 

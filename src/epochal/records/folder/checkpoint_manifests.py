@@ -178,10 +178,19 @@ def find_best_checkpoint(folder: Path) -> tuple[CheckpointManifest | None, list[
 
 
 def rank_by_score(manifests: Iterable[CheckpointManifest]) -> list[CheckpointManifest]:
-    """The checkpoints with a score, best first; of equal ones, the older first."""
-    scored = [(one.score, one) for one in manifests if one.score is not None]
-    scored.sort(key=lambda pair: pair[1].order)
-    return [one for _, one in sorted(scored, key=lambda pair: -pair[0])]
+    """The checkpoints with a score, best first; of equal ones, the earlier step first.
+
+    A step that was repeated after a resume counts once.
+    """
+    scored = newest_of_each_step(one for one in manifests if one.score is not None)
+    return sorted(scored, key=lambda one: (-(one.score or 0.0), one.step))
+
+
+def newest_of_each_step(manifests: Iterable[CheckpointManifest]) -> list[CheckpointManifest]:
+    """The checkpoints from oldest to newest, without those whose step was saved again later."""
+    ordered = sorted(manifests, key=lambda manifest: manifest.order)
+    newest = {one.step: one.path for one in ordered}
+    return [one for one in ordered if newest[one.step] == one.path]
 
 
 def _first_undamaged(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,3 +70,11 @@ def read_text(path: Path) -> str:
         return path.read_text("utf-8", "replace")
     except OSError:
         return ""
+
+
+def is_in_foreground() -> bool:
+    """Whether this process is in the foreground of a terminal and writes to it."""
+    try:
+        return sys.stdout.isatty() and os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
+    except (OSError, ValueError):  # another terminal than its own, or a closed file
+        return False

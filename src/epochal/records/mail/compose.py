@@ -8,21 +8,22 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import RecordError
 from epochal.records.folder.record import describe_error, seconds_of, step_of
+from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.alive import HEARTBEAT_FILE
 from epochal.records.layout.process import utc_now
 from epochal.records.mail.mailbox import Kind, Mail, make_id
-from epochal.records.metrics.points import TRAIN_PREFIX, is_epoch_mean
+from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.secrets import redact, redact_tree
 from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from epochal.records.folder.record import RunRecord
 
@@ -146,9 +147,9 @@ def _lines(content: MailContent) -> Iterator[str]:
     yield f"  length   {', '.join(one for one in length if one)}"
     if content.best is not None:
         yield f"  best     {_best(content).removeprefix('best ')}"
-    shown = [item for item in content.metrics.items() if not is_epoch_mean(item[0])]
+    shown = [*content.metrics.items()][:_MAX_METRICS]
     if shown:
-        figures = (f"{name} {format_value(value)}" for name, value in shown[:_MAX_METRICS])
+        figures = (f"{name} {format_value(value)}" for name, value in shown)
         yield f"  results  {'  '.join(figures)}"
     for index, line in enumerate(content.why.splitlines()):
         yield f"  {'why' if not index else '':<9}{line}"
@@ -156,11 +157,15 @@ def _lines(content: MailContent) -> Iterator[str]:
     if run_id:
         yield f"  folder   {content.folder}"
         yield f"  next     epochal show {run_id}"
-        if content.step and content.kind in ("lost", "failed", "gave_up", "out_of_disk"):
-            yield f"           epochal resume {run_id}"
+        if content.kind in ("lost", "failed", "gave_up", "out_of_disk"):
+            yield from (f"           {one}" for one in [_resume_command(content)] if one)
     for title, text in (("traceback", content.traceback), ("last log lines", content.log)):
         if text.strip():
             yield f"\n{title}:\n\n{text.rstrip()}"
+
+
+def _resume_command(content: MailContent) -> str:
+    return find_resume_command(Path(content.folder)) if content.folder else ""
 
 
 def mail_kind(status: str, reason: str) -> Kind | None:

@@ -121,7 +121,7 @@ _pack_crc = struct.Struct("<I").pack
 
 
 def is_epoch_mean(name: str) -> bool:
-    """Whether a series holds means over epochs; results show the last one as ``train/...``."""
+    """Whether a series holds means over epochs, as results do."""
     return name.startswith(EPOCH_MEAN_PREFIX)
 
 

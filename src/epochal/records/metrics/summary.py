@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.records.metrics.points import (
-    EPOCH_MEAN_PREFIX,
-    SMALL_FILE_BYTES,
-    TRAIN_PREFIX,
-    is_epoch_mean,
-    read_metric_points,
-)
+from epochal.records.metrics.points import SMALL_FILE_BYTES, read_metric_points
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,8 +25,7 @@ class SeriesSummary:
     """One metric as a list of runs shows it, without replaced points."""
 
     last: float
-    """The value at the last step, which may be NaN; in training, the mean of the last epoch if
-    there is one, as in results."""
+    """The value at the last step, which may be NaN."""
 
     low: float
     """The lowest value; NaN only if all are."""
@@ -49,19 +42,8 @@ def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
         if (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
             from epochal.records.metrics.curve_cache import query_curves
 
-            found = query_curves(folder, lambda curves: dict(_summarise(curves)))
-            return _use_last_epoch_means(found)
-    return _use_last_epoch_means(summarise_points(read_metric_points(folder)))
-
-
-def _use_last_epoch_means(found: dict[str, SeriesSummary]) -> dict[str, SeriesSummary]:
-    """Replace the last value of training by the mean of the last epoch."""
-    epochs = filter(is_epoch_mean, found)
-    means = {f"{TRAIN_PREFIX}{name.removeprefix(EPOCH_MEAN_PREFIX)}": name for name in epochs}
-    return {
-        name: replace(one, last=found[means[name]].last) if name in means else one
-        for name, one in found.items()
-    }
+            return query_curves(folder, lambda curves: dict(_summarise(curves)))
+    return summarise_points(read_metric_points(folder))
 
 
 def _summarise(curves: RunCurves) -> Iterator[tuple[str, SeriesSummary]]:

@@ -8,7 +8,6 @@ from epochal.records.secrets.tree_redaction import (
     is_secret_file,
     iter_config_secrets,
     iter_tree_secrets,
-    redact_bytes,
     redact_config,
     redact_tree,
 )
@@ -21,7 +20,6 @@ __all__ = [
     "iter_config_secrets",
     "iter_tree_secrets",
     "redact",
-    "redact_bytes",
     "redact_config",
     "redact_tree",
 ]

@@ -1,23 +1,23 @@
-"""Redacts secrets in JSON trees, configs and files."""
+"""Redacts secrets in JSON trees and configs, and knows the names of secret files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from epochal.config.interpolate import ENV_OPENING
 from epochal.config.scalar import REDACTED
 from epochal.durable.encoding import to_plain
-from epochal.records.secrets.process_secrets import get_secret_values, hiding_secrets
+from epochal.records.secrets.process_secrets import hiding_secrets
 from epochal.records.secrets.secret_names import is_login_name, is_secret_name, is_token_name
-from epochal.records.secrets.text_redaction import is_placeholder, make_redactor, redact
+from epochal.records.secrets.text_redaction import is_placeholder, make_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import PurePath
 
     from epochal.config.node import Node
 
@@ -178,13 +178,6 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 _FOLDERS = frozenset((".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"))
-_CODE = re.compile(
-    r"\.(?:py[iwx]?|[cm]?jsx?|[cm]?tsx?|c|cc|cpp|cuh?|cl|h|hpp|metal|rs|go|java|rb|jl|lua|r|scala"
-    r"|swift|kt|m|cs|php|pl|ps1|sql|hs|ml|dart|vue|zig|nim|f90|proto|html?|cmake|ipynb)",
-    re.IGNORECASE,
-)
-_SCRIPT = re.compile(rb"#!.*(?:python|perl|ruby|node|julia|Rscript)")
-_PAGE = re.compile(r"\.(?:md|rst)", re.IGNORECASE)
 
 
 def is_secret_file(path: PurePath | str) -> bool:
@@ -192,20 +185,3 @@ def is_secret_file(path: PurePath | str) -> bool:
     *folders, name = (path if isinstance(path, str) else path.as_posix()).split("/")
     is_inside = any(folder.lower() in _FOLDERS for folder in folders)
     return is_inside or _NAMES.fullmatch(name) is not None
-
-
-def redact_bytes(data: bytes, *, name: str = "") -> bytes:
-    """The content of a file without secrets; the same object if it has none.
-
-    By its name, source code follows stricter rules than other text.
-    """
-    if b"\0" in data:
-        for value in get_secret_values():
-            found = value.encode(errors="surrogateescape")
-            data = data.replace(found, b"*" * len(found))
-        return data
-    text = data.decode("utf-8", "surrogateescape")
-    suffix = PurePath(name).suffix
-    is_code = _CODE.fullmatch(suffix) is not None or _SCRIPT.match(data) is not None
-    clean = redact(text, is_code=is_code, is_page=_PAGE.fullmatch(suffix) is not None)
-    return data if clean == text else clean.encode("utf-8", "surrogateescape")

@@ -123,6 +123,80 @@ def test_the_schema_includes_registered_components(write_files) -> None:
         assert list(validator.iter_errors({"model": {"type": "Net", "b": 1}})) != []
 
 
+PARTS = """
+from __future__ import annotations
+from torch import nn
+from torch.utils.data import Dataset
+import epochal as ep
+
+class Net(nn.Module):
+    '''A small network.
+
+    Args:
+        width: Units of each layer.
+    '''
+    def __init__(self, width: int, *, act: nn.Module | None = None) -> None: ...
+
+class Rows(Dataset):
+    def __init__(self, path: str = "x") -> None: ...
+
+class Shout(ep.Hook):
+    def __init__(self, loud: bool = True) -> None: ...
+
+class _Hidden(nn.Module): ...
+
+def make(width: int = 3): ...
+def main() -> None: ...
+"""
+
+
+def offered(schema: dict[str, Any], kind: str) -> dict[str, str]:
+    chosen = schema["definitions"][kind]["else"]["properties"]["type"]["anyOf"][0]
+    return dict(zip(chosen["enum"], chosen["enumDescriptions"], strict=True))
+
+
+def own_schema(write_files) -> dict[str, Any]:
+    files = {"shop/__init__.py": "from shop.parts import Net", "shop/parts.py": PARTS}
+    return json_schema(Project(write_files(files | {"tests/fakes.py": "class Fake: ..."})))
+
+
+def test_classes_of_the_project_are_offered_where_their_bases_fit(write_files) -> None:
+    schema = own_schema(write_files)
+    jsonschema.Draft7Validator.check_schema(schema)
+    assert offered(schema, "model") == {
+        "shop.parts.Net": "A small network.",
+        "shop.parts.make": "",
+    }
+    assert {"shop.parts.Rows", "shop.parts.make"} == {*offered(schema, "data")}
+    assert {name for name in offered(schema, "hook") if "." in name} == {"shop.parts.Shout"}
+    assert not [name for name in offered(schema, "optimizer") if "." in name]
+
+
+def test_arguments_of_the_projects_classes_are_checked(write_files) -> None:
+    validator = jsonschema.Draft7Validator(own_schema(write_files))
+    rows: list[tuple[dict[str, Any], str]] = [
+        ({"model": {"type": "shop.parts.Net", "width": 3, "dtype": "float64"}}, ""),
+        ({"model": {"type": "shop.Net", "width": "${extra.width}"}}, ""),
+        ({"model": {"type": "shop.parts.Net", "depth": "$delete"}}, ""),
+        ({"model": {"type": "shop.parts.Net", "act": {"type": "torch.nn.ReLU"}}}, ""),
+        ({"model": {"type": "shop.elsewhere.Net", "anything": 3}}, ""),
+        ({"model": {"type": "shop.parts.Net", "widht": 3}}, "'widht' was unexpected"),
+        ({"model": {"type": "shop.Net", "widht": 3}}, "'widht' was unexpected"),
+        ({"model": {"type": "shop.parts.Net", "width": "wide"}}, "not of type 'integer'"),
+        (
+            {"model": {"type": "shop.parts.Net", "act": {"type": "shop.parts.Net", "widht": 1}}},
+            "'widht' was unexpected",
+        ),
+        ({"data": {"train": {"type": "shop.parts.Rows", "pth": "x"}}}, "'pth' was unexpected"),
+        ({"hooks": [{"type": "shop.parts.Shout", "lod": True}]}, "'lod' was unexpected"),
+        ({"variants": {"a": {"model": {"type": "shop.Net", "widht": 3}}}}, "'widht'"),
+    ]
+    for config, wanted in rows:
+        messages = [error.message for error in validator.iter_errors(config)]
+        assert bool(messages) == bool(wanted), (config, messages)
+        assert wanted in "".join(messages), (config, messages)
+
+
 def test_one_component_or_section_has_a_schema() -> None:
     hook = json_schema(None, "EarlyStopping")
     assert hook["required"] == ["patience"]

@@ -8,6 +8,7 @@ from epochal.check import check
 from epochal.check.sections.monitor import AVERAGED_SPLIT
 from epochal.config import load
 from epochal.engine.interfaces.average import AVERAGED_SPLIT as ENGINE_AVERAGED_SPLIT
+from epochal.registry import Project, Registry
 
 ACC = 'def batch_metric(self, out, batch): return {"acc": (1, 1)}'
 
@@ -303,3 +304,26 @@ def test_a_condition_that_can_never_be_met_is_reported(check_task) -> None:
 def test_a_condition_on_a_measured_metric_is_accepted(check_task) -> None:
     for until in ("+val/acc >= 0.9", "train/acc >= 0.1", None):
         assert problems_of(check_task(ACC, train={"until": until})) == []
+
+
+def test_a_monitor_names_one_of_several_loaders(write_files) -> None:
+    text = "from torch import nn\nclass Net(nn.Module): ...\nclass Rows: ..."
+    project = Project(write_files({"m.py": text}))
+    rows = {"type": "m.Rows"}
+    base = {
+        "model": {"type": "m.Net"},
+        "data": {"train": rows, "val": {"clean": rows, "noisy": rows}},
+        "optim": {"type": "SGD"},
+        "loss": {"type": "mse"},
+        "train": {"eval_loss": True},
+    }
+    for monitor, hint in (
+        ("-val/loss", "write -val/clean/loss"),
+        ("-val/clean/loss", ""),
+        ("-val/noisy/loss", ""),
+        ("-train/loss", ""),
+    ):
+        report = check(load(base | {"monitor": monitor}), Registry(project))
+        assert [one.hint for one in report.problems] == [hint] * bool(hint), monitor
+        for problem in report.problems:
+            assert problem.what == "the loaders of val have metrics of their own: clean, noisy"

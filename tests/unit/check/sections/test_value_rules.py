@@ -124,7 +124,16 @@ def test_clip_needs_one_positive_limit(check_dict) -> None:
         (1.0, []),
         ({"norm": 1}, []),
         ({"value": 0.5}, []),
-        (-1.0, [("optim.clip", "must be above 0, got -1.0", "write a number that is above 0")]),
+        (
+            -1.0,
+            [
+                (
+                    "optim.clip",
+                    "must be above 0, got -1.0",
+                    "write a number that is above 0, or null",
+                )
+            ],
+        ),
         (
             {"value": -1},
             [("optim.clip.value", "must be above 0, got -1", "write a number that is above 0")],

@@ -92,6 +92,18 @@ def test_a_plain_value_cannot_be_an_object(write_files) -> None:
         assert given.startswith(hint)
 
 
+def test_a_mapping_without_type_cannot_be_an_object(write_files) -> None:
+    what = "expected an object of {}, got a mapping without type (argument 'x' of m.A)"
+    for annotation, value, key, wanted in (
+        ("nn.Module | None", {"width": 3}, "model.x", "torch.nn.Module"),
+        ("nn.Module", {}, "model.x", "torch.nn.Module"),
+        ("Options", {"a": 1}, "model.x", "m.Options"),
+        ("list[nn.Module] | None", [{"width": 3}], "model.x.0", "torch.nn.Module"),
+    ):
+        found = problems(write_files, annotation, value)
+        assert found == [(key, what.format(wanted), "add type: package.module.Class")], annotation
+
+
 def test_plain_values_that_may_fit_are_accepted(write_files) -> None:
     for annotation, value in (
         ("nn.Module", {"type": "torch.nn.Tanh"}),
@@ -127,6 +139,9 @@ def test_plain_values_that_may_fit_are_accepted(write_files) -> None:
         ("'not a type ('", 3),
         ("list[nn.Module]", []),
         ("dict[str, nn.Module]", {}),
+        ("nn.Module | dict[str, int]", {"a": 3}),
+        ("Table", {"x": 3}),
+        ("nn.Module", {"first": {"type": "torch.nn.Tanh"}}),
     ):
         assert problems(write_files, annotation, value) == []
 

@@ -31,6 +31,11 @@ def test_top_level_keys_that_belong_into_a_section_are_reported(check_dict) -> N
         ("work_dir", "out", "write record: {log_dir: out}"),
         ("log_dir", "out", "write record: {log_dir: out}"),
         ("lr", 0.1, "write optim: {lr: ...}"),
+        ("betas", [0.9, 0.99], "did you mean 'optim.betas'?"),
+        ("width", 3, "did you mean 'model.width'?"),
+        ("console_every", -1, "did you mean 'log.console_every'?"),
+        ("clip", 1.0, "did you mean 'optim.clip'?"),
+        ("device", [0], "choose it for each run: --device cuda:0, or device='cuda:0' in Python"),
     ):
         assert shown(check_dict(**{name: value})) == [(name, hint)]
 
@@ -46,6 +51,17 @@ def test_other_names_for_the_length_of_a_training_are_recognised(check_dict) -> 
         ("eval_evry", "1ep", "did you mean 'eval_every'?"),
     ):
         assert shown(check_dict(train={key: value})) == [(f"train.{key}", hint)]
+
+
+def test_arguments_of_other_frameworks_are_recognised(check_dict) -> None:
+    for key, value, meant in (
+        ("learning_rate", 0.1, "lr"),
+        ("wd", 0.1, "weight_decay"),
+        ("gradient_clip_val", 1.0, "clip"),
+        ("gradient_accumulation_steps", 2, "accumulate"),
+    ):
+        report = check_dict(optim={"type": "AdamW", key: value})
+        assert shown(report) == [(f"optim.{key}", f"did you mean {meant!r}?")]
 
 
 def test_names_of_other_frameworks_are_allowed_in_components(check_dict) -> None:

@@ -118,8 +118,15 @@ def test_hints_can_be_typed() -> None:
         ("tuple[str, ...]", "val", "write [val]"),
         ("dict[str, int]", 3, ""),
         ("int", None, ""),
+        ("Every", -1, "write 0 for never"),
+        ("Duration", -1, "write for example 10ep"),
+        ("Annotated[float, Above(0)] | None", -1, "write a number that is above 0, or null"),
+        ("Annotated[float, Above(0)]", -1, "write a number that is above 0"),
     ):
-        assert hint_for(from_plain(value), annotation) == hint
+        assert hint_for(from_plain(value), annotation) == hint, (annotation, value)
+    assert find_type_problem(from_plain("-1st"), "Every").endswith(", or 0 for never")
+    pair = hint_for(from_plain(0.9), "tuple[float, float]", [0.9, 0.999])
+    assert pair == "write for example [0.9, 0.999]"
 
 
 def test_long_values_are_shortened_in_messages() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from epochal.cli.draw.chart import Chart, draw_chart, render_chart
 from epochal.cli.draw.png import save_png
-from epochal.cli.draw.table import display_width
 from epochal.errors import ConfigError
+from epochal.text.terminal import display_width
 
 if TYPE_CHECKING:
     from pathlib import Path

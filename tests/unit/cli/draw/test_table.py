@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.draw.table import (
-    display_width,
-    format_table,
-    print_wrapped,
-    shorten,
-    terminal_width,
-    wrap,
-)
+from epochal.cli.draw.table import format_table, shorten
+from epochal.text.terminal import display_width, print_wrapped, terminal_width, wrap
 
 if TYPE_CHECKING:
     import pytest

@@ -70,7 +70,7 @@ def test_list_has_a_line_per_mail_and_marks_unread_ones(box: Mailbox, epochal: C
 def test_a_mail_that_is_shown_is_read(box: Mailbox, epochal: Command) -> None:
     done = epochal("mail", "aaa")
     assert done.out.startswith("failed: digits a3f9, 3 min 20 s, ValueError: torn\nNov 15 ")
-    assert "epochal resume 20261115-031200-a3f9" in done.out
+    assert "epochal show 20261115-031200-a3f9" in done.out
     assert [mail.is_read for mail in box.mails()] == [True, False]
     assert "ccc333" in epochal("mail", "--unread").out
     assert "aaa111" not in epochal("mail", "--unread").out

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
 
 from small_project import Command, forgetting, tree
 
@@ -50,6 +53,23 @@ def test_names_that_cannot_name_a_package_are_refused(tmp_path: Path, epochal: C
 def test_names_in_other_languages_are_fine(tmp_path: Path, epochal: Command) -> None:
     assert epochal("new", tmp_path / "größe").code == 0
     assert (tmp_path / "größe" / "größe" / "model.py").is_file()
+
+
+def test_new_project_can_be_installed_by_pip(tmp_path: Path, epochal: Command) -> None:
+    for name, distribution in [
+        ("my-idea", "my-idea"),
+        ("größe", "gr-e"),
+        ("a b", "a-b"),
+        ("ß", "project"),
+    ]:
+        assert epochal("new", tmp_path / name).code == 0, name
+        found = tomllib.loads((tmp_path / name / "pyproject.toml").read_text(encoding="utf-8"))
+        assert found["build-system"]["build-backend"] == "hatchling.build", name
+        assert Requirement(found["project"]["name"]).name == distribution, name
+        # Only named packages: runs/ and tests/ beside them would stop the discovery of packages.
+        (package,) = found["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+        assert (tmp_path / name / package / "__init__.py").is_file(), name
+        assert "pytest" in found["project"]["optional-dependencies"]["dev"], name
 
 
 def test_folder_that_is_not_empty_is_refused(tmp_path: Path, epochal: Command) -> None:

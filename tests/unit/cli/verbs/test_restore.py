@@ -28,7 +28,9 @@ def test_next_commands_are_printed(trained: Path, epochal: Command, tmp_path: Pa
     done = epochal("restore", "last", tmp_path / "back")
     assert done.code == 0
     assert done.out == (
-        f"restored 5 files of shop ({trained.name}) to {tmp_path / 'back'}\n\n"
+        f"restored 5 files of shop ({trained.name}) to {tmp_path / 'back'}\n"
+        "  all files are as they were: on the same machine the run repeats bit for bit, unless it"
+        " reads hidden files or data elsewhere\n\n"
         f"next\n\n  cd {tmp_path / 'back'}\n  epochal run restored.yaml\n"
     )
 
@@ -48,9 +50,9 @@ def test_missing_and_skipped_files_are_listed(shop: Path, epochal: Command, tmp_
     kept.write_text("other: 1\n")
     done = epochal("restore", folder, tmp_path / "back")
     assert done.code == 74
-    assert "  missing  base.yaml\n" in done.out
-    told = ".env (secret), big.txt (large, 2000000 bytes), data/*.csv (data, 5 files, 5.0 MB)"
-    assert f"  not saved {told}, home -> /root\n  ignored  weights.pt\n" in done.out
+    assert "  missing: base.yaml\n" in done.out
+    told = ".env (secret), big.txt (large, 2.0 MB), data/*.csv (data, 5 files, 5.0 MB)"
+    assert f"  not saved: {told}, home -> /root\n  ignored: weights.pt\n" in done.out
 
 
 def test_other_package_versions_are_listed(trained: Path, epochal: Command, tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_other_package_versions_are_listed(trained: Path, epochal: Command, tmp_
     facts["machine"]["packages"] |= {"numpy": "0.1", "gone": "2.0"}
     rewrite(trained / "run.json", machine=facts["machine"])
     out = epochal("restore", "last", tmp_path / "back").out
-    assert "  other package versions here " in out
+    assert "  other package versions here: " in out
     assert "numpy 0.1 -> " in out
     assert "gone 2.0 -> none" in out
 
@@ -67,6 +69,24 @@ def test_parts_from_python_are_mentioned(trained: Path, epochal: Command, tmp_pa
     rewrite(trained / "run.json", given=["task"], command="train.py --x")
     out = epochal("restore", "last", tmp_path / "back").out
     assert "task were passed in Python; start its script: train.py --x" in out
+
+
+def test_what_keeps_a_run_from_repeating_is_mentioned(
+    trained: Path, epochal: Command, tmp_path: Path
+) -> None:
+    expanded = trained / "config" / "expanded.yaml"
+    text = expanded.read_text()
+    assert "init_from: null" in text
+    expanded.write_text(text.replace("init_from: null", "init_from: old.pt"))
+    out = epochal("restore", "last", tmp_path / "weights").out
+    assert "  its first weights are not restored: init_from: old.pt\n" in out
+    assert "bit for bit" not in out
+    expanded.write_text(text)
+    attempts = [{"attempt": 0}, {"attempt": 1, "changed": ["code: 1 -> 2"]}]
+    rewrite(trained / "run.json", attempts=attempts)
+    out = epochal("restore", "last", tmp_path / "code").out
+    assert "  it was resumed with other code; --attempt N restores that code\n" in out
+    assert "bit for bit" not in out
 
 
 def test_command_starts_where_the_run_was_started(
@@ -127,4 +147,4 @@ def test_files_with_removed_secrets_are_listed(
     (shop / "hub.py").write_text('hub = "ghp_' + "a1B2" * 10 + '"\n')
     assert epochal("run", "config.yaml", "--fast").code == 0
     out = epochal("restore", "last", tmp_path / "back").out
-    assert "  secrets removed from hub.py\n" in out
+    assert "  not as they were: hub.py (secrets removed)\n" in out

@@ -39,13 +39,13 @@ def test_the_interface_cannot_be_instantiated() -> None:
 def test_a_metric_is_computed_on_val_and_test_by_default() -> None:
     result = fit(make_run(parts={"metrics": {"top": Largest()}}, for_="1ep"))
     assert "val/top" in result.metrics
-    assert "train/top" not in result.metrics
+    assert "train/epoch/top" not in result.metrics
 
 
 def test_keys_of_several_values_are_appended_to_the_name() -> None:
     metrics = fit(make_run(parts={"metrics": {"top": Both()}}, for_="1ep")).metrics
     assert metrics["val/top/double"] == 2 * metrics["val/top/max"]
-    assert metrics["train/top/double"] == 2 * metrics["train/top/max"]
+    assert metrics["train/epoch/top/double"] == 2 * metrics["train/epoch/top/max"]
 
 
 def test_an_evaluation_inside_an_epoch_does_not_reset_training_metrics() -> None:
@@ -53,4 +53,4 @@ def test_an_evaluation_inside_an_epoch_does_not_reset_training_metrics() -> None
         fit(make_run(parts={"metrics": {"top": Both()}}, for_="1ep", eval_every=every)).metrics
         for every in (0, "1st")
     ]
-    assert values[0]["train/top/max"] == values[1]["train/top/max"]
+    assert values[0]["train/epoch/top/max"] == values[1]["train/epoch/top/max"]

@@ -72,7 +72,7 @@ def test_each_task_has_its_own_meta() -> None:
 @pytest.mark.parametrize("named", [False, True])
 def test_a_model_with_its_own_loss_needs_no_code(shape: str, named: bool) -> None:
     result = fit(make_run(module_task(named=named), Knowing(shape), for_="2ep"))
-    assert result.metrics["train/loss"] > 0
+    assert result.metrics["train/epoch/loss"] > 0
 
 
 def test_other_scalar_losses_are_logged_and_tensors_are_not() -> None:
@@ -116,7 +116,7 @@ def test_a_configured_loss_needs_no_task_code() -> None:
             nn.functional.mse_loss(other(features), sums).backward()
             optimizer.step()
     assert torch.equal(weights(model), weights(other))
-    assert result.metrics["train/loss"] >= 0
+    assert result.metrics["train/epoch/loss"] >= 0
 
 
 def test_a_model_gets_the_parts_of_the_batch_that_forward_names() -> None:

@@ -148,7 +148,7 @@ def test_a_configured_loss_trains_bitwise_like_batch_loss() -> None:
 def test_each_term_is_logged_by_its_name() -> None:
     loss = Loss([LossTerm(nn.MSELoss(), name="mse"), LossTerm(nn.L1Loss(), name="l1", weight=0.5)])
     metrics = fit(make_run(Bare(), parts={"loss": loss}, eval_loss=True)).metrics
-    for split in ("train", "val"):
+    for split in ("train/epoch", "val"):
         total = metrics[f"{split}/mse"] + 0.5 * metrics[f"{split}/l1"]
         assert metrics[f"{split}/loss"] == pytest.approx(total, rel=1e-6)
 
@@ -160,7 +160,7 @@ def test_a_batch_loss_that_takes_loss_fn_receives_the_loss_of_the_config() -> No
             return {"loss": (value * 2, count), "plain": (value, count)}
 
     metrics = fit(make_run(Scaled(), parts={"loss": Loss([LossTerm(nn.MSELoss())])})).metrics
-    assert metrics["train/loss"] == pytest.approx(2 * metrics["train/plain"])
+    assert metrics["train/epoch/loss"] == pytest.approx(2 * metrics["train/epoch/plain"])
 
 
 def test_a_loss_beside_batch_loss_is_an_error() -> None:

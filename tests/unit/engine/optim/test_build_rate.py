@@ -13,7 +13,13 @@ from engine.parts import Sums, adder, fit, make_run
 from epochal.components.schedules import Constant, Linear, MultiStep, Noam
 from epochal.engine import Monitor, Run, Schedule, TorchSchedule, Warmup
 from epochal.engine.interfaces.schedule import OptimizerSchedules
-from epochal.engine.optim.build_rate import FactorRate, FixedRate, MultiOptimizerRate, build_rate
+from epochal.engine.optim.build_rate import (
+    FactorRate,
+    FixedRate,
+    MultiOptimizerRate,
+    Rate,
+    build_rate,
+)
 from epochal.engine.optim.group_rates import read_rates
 from epochal.errors import ConfigError
 
@@ -148,7 +154,21 @@ def test_a_checkpoint_keeps_the_rates() -> None:
     rate.adopt()
     assert rate.values == [0.3]
     rate.load_state_dict(state)
-    assert (state, rate.values) == ({"values": [0.1], "own": {}}, [0.1])
+    assert (state, rate.values) == ({"values": [0.1], "used": [[-1, []]], "own": {}}, [0.1])
+
+
+def test_a_checkpoint_keeps_the_rates_of_the_latest_update() -> None:
+    def falling() -> Rate:
+        return build_rate(Falling(), two_groups(), step=0, total_steps=None)
+
+    for make in (falling, joined):
+        rate, again = make(), make()
+        used = list(rate.values)
+        rate.keep_used(1)
+        rate.after_step(1)
+        again.load_state_dict(rate.state_dict())
+        assert again.get_used(1) == rate.get_used(1) == used != rate.values
+        assert again.get_used(2) == rate.values
 
 
 def tensor_groups(*rates: float) -> torch.optim.Optimizer:

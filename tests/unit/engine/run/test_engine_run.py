@@ -183,7 +183,7 @@ def test_a_metric_that_is_added_at_setup_measures_training_too() -> None:
     run = make_run(for_="1ep")
     run.on("setup", lambda run: run.metrics.update(count=Count()))
     metrics = fit(run).metrics
-    assert (metrics["train/count"], metrics["val/count"]) == (5, 2)
+    assert (metrics["train/epoch/count"], metrics["val/count"]) == (5, 2)
 
 
 def test_errors_in_the_meta_of_a_task_are_raised() -> None:

@@ -133,7 +133,7 @@ def test_means_metrics_and_attributes_do_not_count_the_failed_step() -> None:
         results.append(fit(run).metrics)
         draws.append(task.draws)
     assert results[0] == results[1]
-    assert results[0]["train/rows"] == 16
+    assert results[0]["train/epoch/rows"] == 16
     assert draws == [4, 4]
 
 

@@ -192,8 +192,8 @@ def test_losses_are_reported_by_name_and_as_a_sum() -> None:
     model = Gan()
     run = make_run(Faking(), model, parts={"optimizer": joined(model)}, for_="1ep")
     metrics = fit(run).metrics
-    total = metrics["train/g_loss"] + metrics["train/d_loss"]
-    assert metrics["train/loss"] == pytest.approx(total, rel=1e-6)
+    total = metrics["train/epoch/g_loss"] + metrics["train/epoch/d_loss"]
+    assert metrics["train/epoch/loss"] == pytest.approx(total, rel=1e-6)
 
 
 def test_average_and_gradient_norm_cover_all_parameters() -> None:

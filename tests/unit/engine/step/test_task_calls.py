@@ -116,7 +116,7 @@ def test_batch_loss_may_take_the_loss_function() -> None:
         def batch_loss(self, out: Any, batch: Any, loss_fn: nn.Module) -> Any:
             return {"loss": (loss_fn(out["sum"], batch[1]), len(batch[1]))}
 
-    assert fit(make_run(Asking(), for_="1ep")).metrics["train/loss"] > 0
+    assert fit(make_run(Asking(), for_="1ep")).metrics["train/epoch/loss"] > 0
 
 
 def test_extra_metrics_take_any_argument_by_name() -> None:
@@ -129,7 +129,7 @@ def test_extra_metrics_take_any_argument_by_name() -> None:
             return {"twice": (2 * losses["loss"][0].detach(), len(batch[1]))} if losses else {}
 
     metrics = fit(make_run(Asking(), for_="1ep")).metrics
-    assert metrics["train/twice"] == pytest.approx(2 * metrics["train/loss"])
+    assert metrics["train/epoch/twice"] == pytest.approx(2 * metrics["train/epoch/loss"])
 
 
 def failing(method: str, value: Any) -> type[Sums]:

@@ -230,7 +230,7 @@ def test_logging_the_gradient_norm_does_not_change_training() -> None:
     model = adder()
     run = make_run(Sums(), model, for_="2ep", log={"grad_norm": True})
     result = fit(run)
-    assert result.metrics["train/grad_norm"] > 0
+    assert result.metrics["train/epoch/grad_norm"] > 0
     assert torch.equal(weights(model), plain)
     assert "train/grad_norm" not in fit(make_run(for_="1ep", optim={"clip": 1.0})).metrics
 
@@ -370,7 +370,7 @@ def test_a_custom_updater_can_use_the_methods_of_the_usual_one() -> None:
     parts = {"updater": Twice(), "average": Ema(decay=0.5)}
     engine = {"on_nonfinite": "skip"}
     result = fit(make_run(Sums(), model, parts=parts, engine=engine, lr=1e-3, for_="2ep"))
-    assert result.metrics["train/skipped"] == 0
+    assert result.metrics["train/epoch/skipped"] == 0
     assert result.metrics["val/mae"] != result.metrics["val_ema/mae"]
 
 

@@ -90,7 +90,7 @@ def test_with_a_section_no_batch_loss_is_needed_and_the_run_is_the_same(own: Pat
     with_method, _ = run()
     without, _ = run(BARE, f"loss={CE}")
     assert with_method.ok, with_method.traceback
-    assert without.metrics["train/loss"] == with_method.metrics["train/loss"]
+    assert without.metrics["train/epoch/loss"] == with_method.metrics["train/epoch/loss"]
     assert without.metrics["val/acc"] == with_method.metrics["val/acc"]
 
 
@@ -102,8 +102,8 @@ def test_several_terms_are_logged_by_name(own: Path) -> None:
         result, look = run(BARE, f"loss={loss}")
         assert result.ok, result.traceback
         metrics = result.metrics
-        total = metrics["train/ce"] + 0.5 * metrics["train/size"]
-        assert metrics["train/loss"] == pytest.approx(total, rel=1e-6)
+        total = metrics["train/epoch/ce"] + 0.5 * metrics["train/epoch/size"]
+        assert metrics["train/epoch/loss"] == pytest.approx(total, rel=1e-6)
         assert look.loss.weights == {"ce": 1.0, "size": 0.5}
 
 
@@ -111,7 +111,7 @@ def test_functions_are_fed_by_the_names_of_their_arguments(own: Path) -> None:
     result, _ = run(BARE, "loss={type: shop.own.scaled, scale: 2.0}")
     plain, _ = run(BARE, "loss=shop.own.scaled")
     assert result.ok, result.traceback
-    assert result.metrics["train/loss"] != plain.metrics["train/loss"]
+    assert result.metrics["train/epoch/loss"] != plain.metrics["train/epoch/loss"]
 
 
 def test_torchs_losses_work_by_name(own: Path) -> None:
@@ -119,14 +119,14 @@ def test_torchs_losses_work_by_name(own: Path) -> None:
     torchs, _ = run(BARE, f"loss={{type: CrossEntropyLoss, label_smoothing: 0.1, {inputs}}}")
     ours, _ = run(BARE, f"loss={{type: cross_entropy, label_smoothing: 0.1, {inputs}}}")
     assert torchs.ok, torchs.traceback
-    assert torchs.metrics["train/loss"] == ours.metrics["train/loss"]
+    assert torchs.metrics["train/epoch/loss"] == ours.metrics["train/epoch/loss"]
 
 
 def test_a_task_that_asks_for_it_receives_the_loss(own: Path) -> None:
     asking, _ = run("task={type: shop.own.Asking}", f"loss={CE}")
     bare, _ = run(BARE, f"loss={CE}")
     assert asking.ok, asking.traceback
-    assert asking.metrics["train/loss"] == bare.metrics["train/loss"]
+    assert asking.metrics["train/epoch/loss"] == bare.metrics["train/epoch/loss"]
 
 
 def test_inference_builds_no_loss_unless_it_is_asked_for(own: Path) -> None:
@@ -154,7 +154,7 @@ def test_python_may_give_a_module_or_a_function(own: Path) -> None:
     for loss in (own_loss, Wrapped()):
         result, _ = run(BARE, loss=loss)
         assert result.ok, result.traceback
-        assert result.metrics["train/loss"] == wanted.metrics["train/loss"]
+        assert result.metrics["train/epoch/loss"] == wanted.metrics["train/epoch/loss"]
 
 
 def test_unknown_inputs_of_a_loss_end_the_run_with_the_known_ones(own: Path) -> None:
@@ -230,7 +230,7 @@ def test_model_data_and_loss_are_a_whole_experiment(own: Path) -> None:
     }
     result = ep.Experiment(sections, choices={"no_file": True}).fit()
     assert result.ok, result.traceback
-    assert result.metrics["train/loss"] > 0
+    assert result.metrics["train/epoch/loss"] > 0
 
 
 def test_a_given_loss_must_be_callable(own: Path) -> None:

@@ -31,6 +31,13 @@ def test_only_the_chosen_variants_are_checked(odd: Path) -> None:
     assert len(check_file(odd, [], {"variant": "all"}).problems) == 1
 
 
+def test_a_mistake_is_reported_once_though_variants_have_other_hints(shop: Path) -> None:
+    text = "$BASE: config.yaml\nvariants: {other: {optim: {type: Adam, momentum: $delete}}}\n"
+    file = write(Path("other.yaml"), f"{text}momentum: 0.5\n")
+    (problem,) = check_file(file, [], {"variant": "all"}, is_plain_too=True).problems
+    assert problem.hint == "did you mean 'optim.momentum'?"
+
+
 def test_the_file_itself_is_checked_besides_its_variants_on_request(odd: Path) -> None:
     write(odd, "$BASE: config.yaml\noptim: {lr: fast}\nvariants: $delete\n")
     write(Path("mended.yaml"), "$BASE: odd.yaml\nvariants: {good: {optim.lr: 1.0}}\n")

@@ -33,6 +33,13 @@ def test_typed_overrides_win_over_those_that_a_flag_implies() -> None:
     assert to_overrides({"debug": True}, ["log.level=warning"]) == ["log.level=warning"]
 
 
+def test_the_last_of_several_overrides_of_a_key_remains_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert to_overrides({}, ["a=1", "b=1", "a=2", "c=1", "a=3"]) == ["b=1", "c=1", "a=3"]
+    assert caplog.messages == ["a is set 3 times; the last one counts: a=3"]
+
+
 def test_setting_a_key_twice_is_refused() -> None:
     table: dict[str, Any] = {
         "train.for=2ep": {"epochs": 1},

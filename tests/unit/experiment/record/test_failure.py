@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import epochal as ep
 from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
-from epochal.errors import ConfigError, DataError, Problem, TaskError
+from epochal.errors import ConfigError, DataError, Place, Problem, TaskError
 from epochal.experiment.record.failure import describe_failure, show_error, show_failure
 from epochal.text.formatting import format_seconds
 
@@ -108,6 +112,28 @@ def test_interrupted_run_shows_its_progress() -> None:
     assert describe_failure(result) == ["stopped by Ctrl-C after 0 epochs, 3 steps, 0.0 s"]
 
 
+def test_interrupted_run_says_how_to_resume_if_it_can_be(shop: Path) -> None:
+    class Interrupting(ep.Hook):
+        def __init__(self, step: int) -> None:
+            self.step = step
+
+        def step_end(self, run: ep.Run) -> None:
+            if run.step == self.step:
+                raise KeyboardInterrupt
+
+    result = ep.Experiment("config.yaml", hooks=[Interrupting(8)]).fit()
+    assert result.dir is not None
+    script = f"run the script again, with choices={{'resume': {str(result.dir)!r}}}"
+    assert describe_failure(result)[-1] == f"resume: {script}"
+    record = result.dir / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"given": []}))
+    assert describe_failure(result)[-1] == f"resume: epochal resume {result.dir.name}"
+    preempted = replace(result, status="preempted")
+    assert describe_failure(preempted)[-1] == f"resume: epochal resume {result.dir.name}"
+    shutil.rmtree(result.dir / "checkpoints")
+    assert "resume" not in "\n".join(describe_failure(result))
+
+
 def test_failure_is_framed_on_standard_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,10 +152,23 @@ def test_failure_is_framed_on_standard_error(
     ]
 
 
-def test_frame_is_drawn_in_ascii_and_between_60_and_100_columns(
+def test_carets_stay_below_their_word_in_the_frame(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    line = "model: {type: shop.Net, width: 3, config: {depth: 4, n_emd: 64}}"
+    place = Place("a.yaml", 1, line.index("n_emd") + 1, line, len("n_emd"))
+    show_failure(result_of_error(ConfigError(Problem("model", "b", place)), dir=Path("runs/a")))
+    rows = capsys.readouterr().err.splitlines()
+    (carets,) = [row for row in rows if "^" in row]
+    quoted = rows[rows.index(carets) - 1]
+    assert quoted[carets.index("^") :][:5] == "n_emd"
+
+
+def test_frame_is_drawn_in_ascii_and_between_30_and_100_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for columns, width in ((10, 60), (80, 80), (500, 100)):
+    for columns, width in ((10, 30), (40, 40), (80, 80), (500, 100)):
         stream = io.BytesIO()
         monkeypatch.setattr("sys.stderr", io.TextIOWrapper(stream, encoding="ascii"))
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -178,11 +217,10 @@ def test_mistakes_of_a_config_are_listed_as_check_lists_them(
     assert capsys.readouterr().err == "a: b\n\nc: d\n"
 
 
-def test_a_preempted_run_says_how_to_resume_it() -> None:
+def test_a_preempted_run_says_when() -> None:
     result = RunResult(status="preempted", reason="preempted", steps=3, dir=Path("runs/a"))
     assert describe_failure(result) == [
         "preempted after 0 epochs, 3 steps, 0.0 s",
-        "resume: epochal resume a",
         "",
         "record: runs/a",
     ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import forked
 from epochal import durable
 from epochal.check import check
 from epochal.config import load
@@ -20,6 +21,7 @@ from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.mail.outbox import read_outbox
 from mail_servers import PASSWORD, Hook, http_server, smtp_server
 from small_project import Command, run_folders, tree, write
+from terminal import run_on_terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -293,3 +295,15 @@ def test_a_stall_is_sent_at_once() -> None:
     assert body["subject"].endswith("nothing for 1800 s in train at step 7")
     assert body["level"] == "warning"
     assert body["facts"]["step"] == 7
+
+
+def test_mail_is_unread_only_if_the_run_was_not_in_the_foreground(box: Mailbox) -> None:
+    for task, kind in (("Points", "finished"), ("FloatLoss", "failed")):
+        words = (*RUN, f"task.type=shop.parts.{task}", "--fast")
+        done = run_on_terminal(*words, cwd=box.root.parent)
+        assert kind in done.stdout, done.stdout
+        assert only(box).kind == kind
+        assert box.count_unread() == 0, kind
+        box.delete(box.mails())
+    forked.run("-m", "epochal", *RUN, "--fast", cwd=box.root.parent)
+    assert box.count_unread() == 1

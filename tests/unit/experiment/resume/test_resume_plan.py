@@ -209,14 +209,20 @@ def test_damaged_checkpoints_are_reported_and_renamed(trained: Path) -> None:
     assert (trained / "checkpoints" / "new.damaged").is_dir()
 
 
-def test_a_run_without_checkpoints_is_refused_unless_it_is_active(trained: Path) -> None:
-    with pytest.raises(CheckpointError, match="there is nothing to resume"):
-        plan(resume=trained)
+def test_only_a_run_that_never_had_a_checkpoint_starts_again(trained: Path) -> None:
+    def starts_again(**choices: str) -> bool:
+        found = plan(resume=trained, **choices)
+        return found is not None and found.starts_again
+
+    assert not starts_again()  # its checkpoints were deleted
+    (trained / "events.jsonl").unlink()
+    assert starts_again()
+    assert not starts_again(resume_from="best")
     set_status(trained, "running", pid=os.getpid(), process=process_token(os.getpid()))
-    assert plan(resume=trained) is not None  # the lease refuses it later
-    (write(trained, "only", 1) / "manifest.json").unlink()
+    assert starts_again()  # the lease refuses it later
     set_status(trained, "failed")
-    assert plan(resume=trained) is not None  # the damage is reported later
+    (write(trained, "only", 1) / "manifest.json").unlink()
+    assert not starts_again()  # the damage is reported later
 
 
 def test_missing_and_damaged_checkpoints_are_refused(trained: Path) -> None:

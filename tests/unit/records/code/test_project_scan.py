@@ -87,6 +87,21 @@ def test_environments_records_and_submodules_are_skipped(tmp_path: Path) -> None
     assert {path: entry.kind for path, entry in left(scanner).items()} == folders
 
 
+def test_ignored_folders_of_runs_are_records(tmp_path: Path) -> None:
+    fill(tmp_path, "runs/.epochal/index.db", "out/now/run.json", "data/a.csv")
+    (tmp_path / ".gitignore").write_text("runs/\nout/\ndata/\n")
+    run_dir = tmp_path / "out" / "now"
+    scanner = ProjectScanner(tmp_path, limits=SnapshotLimits(), run_dir=run_dir)
+    scanner.scan()
+    kinds = {path: entry.kind for path, entry in left(scanner).items()}
+    assert kinds == {
+        "runs": "records",
+        "out": "records",
+        "data": "ignored",
+        ".gitignore": "ignored",
+    }
+
+
 def test_a_submodule_has_its_commit(tmp_path: Path) -> None:
     fill(tmp_path, "sub/a.py")
     (tmp_path / "sub" / ".git").write_text("gitdir: ../.git/modules/sub\n")

@@ -98,6 +98,22 @@ def test_damaged_files_are_named_and_the_rest_is_restored(run_dir: Path, tmp_pat
     assert not (done.dir / "a.py").exists()
 
 
+def test_files_that_are_not_as_they_were_are_named(
+    run_dir: Path, project: Path, tmp_path: Path
+) -> None:
+    assert restore_code(run_dir, tmp_path / "first").altered == {}
+    (project / "hub.py").write_text('hub = "ghp_' + "a1B2" * 10 + '"\n')
+    (run_dir / "config" / "expanded.toml").write_text('password = "<redacted>"\n')
+    shot = CodeSnapshot(project=project, run_dir=run_dir)
+    shot.take()
+    shot.add_imported({"a.py": "00"})
+    assert restore_code(run_dir, tmp_path / "out").altered == {
+        "a.py": "it changed while the run started",
+        "hub.py": "secrets removed",
+        "restored.toml": "secrets removed",
+    }
+
+
 def test_only_links_inside_of_the_folder_are_restored(project: Path, tmp_path: Path) -> None:
     (project / "pack" / "same.py").symlink_to("../a.py")
     (project / "out").symlink_to("../elsewhere")

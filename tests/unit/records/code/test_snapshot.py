@@ -187,7 +187,7 @@ def test_skipped_data_is_reported_once(project: Path, home: Path) -> None:
     shot = snapshot(project, home, limits=limits)
     assert shot.take().notes == (
         "not in the record's copy of the code: *.json (3 files); "
-        "to keep more: record.ignore: ['!NAME'], or a larger record.max_file_bytes",
+        "to keep more: record.ignore: ['!*.json']",
     )
     assert [other.path for other in manifest_of(shot.run_dir).others] == ["*.json"]
     assert snapshot(project, home, "two", limits=limits).take().notes == ()
@@ -195,7 +195,7 @@ def test_skipped_data_is_reported_once(project: Path, home: Path) -> None:
     (project / "conf.yaml").write_text("a: 1  # and more, so that it is another one\n")
     limits = SnapshotLimits(max_data_files=2, max_file_bytes=50)
     assert (
-        "*.json (3 files), big.csv (100 bytes)"
+        "*.json (3 files), big.csv (100 B)"
         in (snapshot(project, home, "three", limits=limits).take().notes[0])
     )
 
@@ -275,6 +275,7 @@ def test_imports_that_differ_or_cannot_be_copied_are_reported(
         f"{incomplete}it changed while the run started: a.py",
         f"{incomplete}imported, but not kept: linked/c.py",
     )
+    assert manifest_of(shot.run_dir).by_path["a.py"].note == "it changed while the run started"
     assert read_file(shot.run_dir, "linked/c.py") is None
 
 
@@ -303,3 +304,34 @@ def test_an_attempt_with_other_code_or_another_epochal_has_its_copy(
     (small_framework / "__init__.py").write_text("2 + 2\n")
     snapshot(project, home, attempt=2).take()
     assert manifest_of(shot.run_dir, 1).framework != manifest_of(shot.run_dir, 2).framework
+
+
+def test_data_is_copied_byte_for_byte_or_named(project: Path, home: Path) -> None:
+    verses = b"by this token: rise\r\nand by that secret: fall\xff\n"
+    (project / "verses.txt").write_bytes(verses)
+    (project / "notes.txt").write_text(f"by this token: {TOKEN}\n")
+    shot = snapshot(project, home)
+    assert shot.take().notes == (
+        "not in the record's copy of the code: notes.txt (it contains a secret)",
+    )
+    assert read_file(shot.run_dir, "verses.txt") == verses
+    assert read_file(shot.run_dir, "notes.txt") is None
+
+
+def test_what_the_config_includes_has_no_limit(project: Path, home: Path) -> None:
+    names = ["big.txt", *(f"many/{number}.csv" for number in range(9))]
+    for name in names:
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_bytes(b" " * 100)
+    small = SnapshotLimits(
+        max_file_bytes=50, max_bytes=200, max_files=5, max_entries=9, max_in_folder=7
+    )
+    shot = snapshot(project, home, limits=small)
+    hint = "; to keep more: record.ignore: "
+    note, _, ignore = shot.take().notes[0].partition(hint)
+    assert note.endswith("big.txt (100 B), many (more than 7 names), pack (after 9 other names)")
+    assert ignore == "['!big.txt', '!many', '!pack']"
+    again = snapshot(project, home, "two", limits=small, ignore=["!big.txt", "!many"])
+    assert again.take().notes == ()
+    assert {read_file(again.run_dir, name) for name in names} == {b" " * 100}
+    assert read_file(again.run_dir, "pack/b.py") == b"y = 2\n"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.records import read_run
+from epochal.records.folder.checkpoint_manifests import CheckpointManifest, encode_manifest
 from epochal.records.mail.compose import MailContent, compose, describe_run, last_lines, mail_kind
 from past_runs import RUN, gone, leave_run
 
@@ -37,13 +38,15 @@ def test_a_subject_has_outcome_run_duration_and_best_value() -> None:
 
 
 def test_the_subject_of_a_test_has_its_metrics() -> None:
-    metrics = {"test/acc": 0.97123, "test/loss": 0.1, "train/loss": 0.2, "train/epoch/loss": 0.2}
+    metrics = {"test/acc": 0.97123, "test/loss": 0.1, "train/epoch/loss": 0.2}
     content = replace(CONTENT, best=None, metrics=metrics)
     assert (
         compose(content).subject
         == "finished: digits a3f9, 2 h 5 min, test/acc 0.9712, test/loss 0.1"
     )
-    assert "  results  test/acc 0.9712  test/loss 0.1  train/loss 0.2\n" in compose(content).text
+    assert (
+        "  results  test/acc 0.9712  test/loss 0.1  train/epoch/loss 0.2\n" in compose(content).text
+    )
     metrics = {f"test/{name}": 1.0 for name in "abcd"}
     assert compose(replace(content, metrics=metrics)).subject.endswith(
         "test/a 1, test/b 1, test/c 1"
@@ -92,20 +95,28 @@ def test_the_text_has_results_reason_traceback_and_log() -> None:
         "\n"
         "  length   epoch 3, step 1200, 2 h 5 min\n"
         "  best     val/acc 0.9712\n"
-        "  results  val/acc 0.97\n"
+        "  results  val/acc 0.97  train/epoch/loss 0.1\n"
         "  why      ValueError: torn\n"
         "           row 3\n"
         "  machine  box7\n"
         "  folder   /data/runs/shop/digits/20261115-031200-a3f9\n"
         "  next     epochal show 20261115-031200-a3f9\n"
-        "           epochal resume 20261115-031200-a3f9\n"
         "\ntraceback:\n\nTraceback ...\nValueError: torn\n"
         "\nlast log lines:\n\n12:00 all is well\n"
     )
 
 
-def test_a_run_without_steps_gets_no_resume_command() -> None:
-    assert "resume" not in compose(replace(CONTENT, kind="failed", step=0)).text
+def test_resuming_is_suggested_only_if_it_can_work(tmp_path: Path) -> None:
+    content = replace(CONTENT, kind="failed", folder=str(tmp_path))
+    assert "resume" not in compose(content).text
+    checkpoint = tmp_path / "checkpoints" / "step-7"
+    checkpoint.mkdir(parents=True)
+    manifest = CheckpointManifest(path=checkpoint, files={}, step=7)
+    (checkpoint / "manifest.json").write_bytes(encode_manifest(manifest))
+    assert f"           epochal resume {tmp_path}\n" in compose(content).text
+    assert "resume" not in compose(replace(content, kind="finished")).text
+    (tmp_path / "run.json").write_text('{"given": ["model"]}')
+    assert "run the script again, with choices={'resume': " in compose(content).text
 
 
 def test_mails_contain_no_secrets() -> None:

@@ -30,14 +30,14 @@ def test_each_metric_has_five_numbers(tmp_path: Path) -> None:
     }
 
 
-def test_the_last_value_of_training_is_the_mean_of_the_last_epoch(tmp_path: Path) -> None:
+def test_means_over_steps_and_over_epochs_are_separate_metrics(tmp_path: Path) -> None:
     writer = MetricWriter(tmp_path)
     writer.log({"train/loss": 2.0, "train/acc": 0.5, "lr": 0.1}, 10)
     assert summarise_series(tmp_path)["train/loss"].last == 2.0
     writer.log({"train/loss": 1.0}, 20)
     writer.log({"train/epoch/loss": 1.5}, 20)
     found = summarise_series(tmp_path)
-    assert found["train/loss"] == SeriesSummary(last=1.5, low=1.0, high=2.0, last_step=20, count=2)
+    assert found["train/loss"] == SeriesSummary(last=1.0, low=1.0, high=2.0, last_step=20, count=2)
     assert (found["train/epoch/loss"].last, found["train/acc"].last, found["lr"].last) == (
         1.5,
         0.5,

@@ -14,7 +14,6 @@ from epochal.records.secrets import (
     REDACTED,
     is_secret_file,
     iter_config_secrets,
-    redact_bytes,
     redact_config,
     redact_tree,
 )
@@ -179,41 +178,3 @@ secrets.py secretary.yaml credentials.py train.py vocab.json special_tokens_map.
 def test_files_with_secrets_are_recognised_by_name() -> None:
     assert [path for path in SECRET_FILES.split() if not is_secret_file(path)] == []
     assert [path for path in PLAIN_FILES.split() if is_secret_file(path)] == []
-
-
-def test_bytes_without_secrets_are_unchanged() -> None:
-    data = b"\xff\xfe caf\xe9 token = word\r\n"
-    assert redact_bytes(data, name="x.py") is data
-
-
-def test_secrets_in_code_and_configs_are_redacted() -> None:
-    token = TOKENS["hugging_face"].encode()
-    mark = REDACTED.encode()
-    assert redact_bytes(b"x = '%s'\xff" % token, name="x.py") == b"x = '%s'\xff" % mark
-    assert redact_bytes(b"password: abcdef", name="x.yaml") == b"password: %s" % mark
-    assert redact_bytes(b"password: abcdef", name="x.py") == b"password: abcdef"
-
-
-def test_unquoted_secrets_in_scripts_and_settings_are_redacted() -> None:
-    mark = REDACTED.encode()
-    for name in ("x.sh", "x.ini", "x.cfg", "x.toml", "Makefile"):
-        assert redact_bytes(b"export TOKEN=abcdefgh\n", name=name) == b"export TOKEN=%s\n" % mark
-        assert redact_bytes(b"password = hunter2\n", name=name) == b"password = %s\n" % mark
-    assert redact_bytes(b"# api_key: abcd1234\n", name="x.py") == b"# api_key: %s\n" % mark
-    assert redact_bytes(b"api_key: abcd1234\n", name="x.md") == b"api_key: %s\n" % mark
-
-
-def test_code_is_recognised_by_its_name() -> None:
-    for name in ["x.py", "x.ipynb", "x.sql", "README.md"]:
-        code = b"token = tokenizer.next\npassword = getpass\n"
-        assert redact_bytes(code, name=name) is code
-
-
-def test_a_script_is_recognised_by_its_first_line() -> None:
-    code = b"#!/usr/bin/env python3\ntoken = tokens\n"
-    assert redact_bytes(code, name="train") is code
-
-
-def test_known_secrets_in_a_binary_file_are_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_PASSWORD", "correct-horse")
-    assert redact_bytes(b"\0correct-horse\0") == b"\0*************\0"

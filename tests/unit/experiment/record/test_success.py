@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from epochal.cli.pages.result import describe_success, print_result
+import pytest
+
+import epochal as ep
 from epochal.engine import RunResult
 from epochal.engine.execute import result_of_error
 from epochal.errors import TaskError
+from epochal.experiment.record.success import describe_success, show_success
+from epochal.testing import TinyModel, TinyTask
 
-if TYPE_CHECKING:
-    import pytest
+pytestmark = pytest.mark.usefixtures("command_on_path")
+
+
+def make_record(folder: Path, *, weights: bool = True, **facts: list[str]) -> Path:
+    """A record that ``epochal test`` can evaluate, unless ``facts`` say otherwise."""
+    (folder / "checkpoints").mkdir(parents=True)
+    facts = {"given": [], "splits": ["train", "test"], **facts}
+    (folder / "run.json").write_text(json.dumps(facts))
+    if weights:
+        (folder / "checkpoints" / "final.safetensors").touch()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def test_success_shows_results_record_and_next_commands() -> None:
@@ -21,14 +39,14 @@ def test_success_shows_results_record_and_next_commands() -> None:
         epochs=1,
         steps=12,
         seconds=75.0,
-        metrics={"train/epoch/loss": 1.0, "train/loss": 1.0, "val/acc": 0.5},
+        metrics={"train/epoch/loss": 1.0, "val/acc": 0.5},
         best=0.5,
         config={"monitor": "+val/acc"},
-        dir=Path("runs/p/t/20260101-000000-abcd"),
+        dir=make_record(Path("runs/p/t/20260101-000000-abcd")),
     )
     assert describe_success(result) == [
         "finished (max_epochs): 1 epoch, 12 steps, 1 min 15 s",
-        "  results  train/loss 1  val/acc 0.5",
+        "  results  train/epoch/loss 1  val/acc 0.5",
         "  best     0.5 (+val/acc)",
         "  record   runs/p/t/20260101-000000-abcd",
         "  next     epochal show 20260101-000000-abcd",
@@ -41,6 +59,7 @@ def test_folds_are_shown_with_their_spread() -> None:
         RunResult(status="finished", reason="max_epochs", best=best, metrics={"val/acc": best})
         for best in (0.25, 0.75)
     ]
+    make_record(Path("runs/p/t/20260101-000000-abcd/folds/1"))
     result = RunResult(
         status="finished",
         reason="completed",
@@ -73,19 +92,49 @@ def test_evaluation_has_no_steps_and_suggests_no_test() -> None:
 
 
 def test_run_outside_the_usual_folder_is_named_by_its_path() -> None:
-    result = RunResult(status="finished", reason="max_epochs", steps=1, dir=Path("my run"))
+    folder = make_record(Path("my run"))
+    result = RunResult(status="finished", reason="max_epochs", steps=1, dir=folder)
     assert describe_success(result)[-2:] == [
         "  next     epochal show 'my run'",
         "           epochal test 'my run'",
     ]
 
 
+def test_a_test_is_offered_only_if_it_can_work() -> None:
+    for number, (is_offered, facts) in enumerate(
+        [
+            (True, {}),
+            (True, {"given": ["hooks"]}),
+            (False, {"given": ["model"]}),
+            (False, {"splits": ["train", "val"]}),
+            (False, {"weights": False}),
+        ]
+    ):
+        folder = make_record(Path(f"runs/{number}"), **facts)
+        result = RunResult(status="finished", reason="max_epochs", steps=1, dir=folder)
+        offers = [line for line in describe_success(result) if " epochal test " in line]
+        assert bool(offers) == is_offered, facts
+
+
+def test_fit_in_a_script_ends_with_the_lines_of_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parts = {"task": TinyTask(), "model": TinyModel(), "optim": {"type": "SGD", "lr": 0.1}}
+    result = ep.Experiment(**parts, monitor="+val/acc").fit(epochs=1)
+    out = capsys.readouterr().out
+    assert out.endswith("\n".join(describe_success(result)) + "\n")
+    assert "\n  best     " in out
+    assert f"  next     epochal show {result.dir.name}\n" in out
+    ep.Experiment(**parts, log={"level": "warning"}).fit(epochs=1)
+    assert capsys.readouterr().out == ""
+
+
 def test_only_success_is_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_result(RunResult(status="finished", reason="completed"))
+    show_success(RunResult(status="finished", reason="completed"))
     assert capsys.readouterr() == ("finished (completed): 0.0 s\n", "")
-    print_result(result_of_error(TaskError("a: b")))
+    show_success(result_of_error(TaskError("a: b")))
     assert capsys.readouterr() == ("", "")
 
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochal import durable
+from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
-from epochal.records.metrics.points import is_epoch_mean
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_count, format_value
+from epochal.text.terminal import wrap
 
 if TYPE_CHECKING:
     from epochal.engine import RunResult
 
 
-def print_result(result: RunResult) -> None:
-    """Print the summary of a successful run; failures have been printed already."""
-    if result.ok:
-        print("\n".join(describe_success(result)))
+FINAL_WEIGHTS = Path("checkpoints", FINAL_WEIGHTS_FILE)
+_COPIED = ("  record ", "  next ", "    ")
+_QUIET = ("warning", "error", "critical")
+
+
+def show_success(result: RunResult) -> None:
+    """Print the summary of a successful run, unless ``log.level`` wants warnings only."""
+    if result.ok and result.config.get("log", {}).get("level") not in _QUIET:
+        for line in describe_success(result):
+            is_copied = line.startswith(_COPIED)  # a path or a command stays one line
+            print("\n".join([line] if is_copied else wrap(line)))  # noqa: T201 - the only place
 
 
 def describe_success(result: RunResult) -> list[str]:
@@ -25,10 +35,10 @@ def describe_success(result: RunResult) -> list[str]:
     folds = result.value if result.spread else []
     length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_progress(result)
     lines = [f"{result.status} ({result.reason}): {length}"]
-    shown = {name: value for name, value in result.metrics.items() if not is_epoch_mean(name)}
-    if shown:
+    if result.metrics:
         figures = "  ".join(
-            f"{name} {format_value(value)}{_spread(result, name)}" for name, value in shown.items()
+            f"{name} {format_value(value)}{_spread(result, name)}"
+            for name, value in result.metrics.items()
         )
         lines.append(f"  results  {figures}")
     if result.best is not None:
@@ -43,10 +53,18 @@ def describe_success(result: RunResult) -> list[str]:
         name = name_run(result.dir)
         lines.append(f"  next     {epochal_command()} show {name}")
         if folds:
-            lines.append(f"           {epochal_command()} test {result.dir / 'folds' / '1'}")
-        elif result.steps:
+            name = str(result.dir / "folds" / "1")
+        if _can_be_tested(result.dir / "folds" / "1" if folds else result.dir):
             lines.append(f"           {epochal_command()} test {name}")
     return lines
+
+
+def _can_be_tested(folder: Path) -> bool:
+    """Whether ``epochal test`` finds weights, test data, and every part in the config."""
+    facts = durable.find_object(folder / "run.json")
+    is_described = not {"task", "model", "data"} & {*facts.get("given", ())}
+    has_data = "test" in facts.get("splits", ())
+    return is_described and has_data and (folder / FINAL_WEIGHTS).is_file()
 
 
 def _spread(result: RunResult, name: str) -> str:

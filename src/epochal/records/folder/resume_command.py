@@ -1,0 +1,26 @@
+"""How a run can be resumed, if it can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epochal import durable
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.text.command import name_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
+    """What to type to resume the run in a folder; empty if it has no checkpoint.
+
+    Args:
+        folder: The folder of the run.
+        epochal: How to call the command line.
+    """
+    if not any(find_checkpoints(one / "checkpoints") for one in (folder, *folder.glob("folds/*"))):
+        return ""
+    if durable.find_object(folder / "run.json").get("given"):  # its config has not every part
+        return f"run the script again, with choices={{'resume': {str(folder)!r}}}"
+    return f"{epochal} resume {name_run(folder)}"

@@ -1,0 +1,82 @@
+"""What a terminal can show: its width, colours and characters; lines wrapped to fit."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from epochal.text.escape import escape_control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_MAX_LABEL_WIDTH = 14
+_MIN_WRAP_WIDTH = 16
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LABEL = re.compile(r" *\S+ {2,}(?=\S)")
+_WORDS = re.compile(r"\s*\S+")
+
+
+def terminal_width(stream: TextIO | None = None) -> int:
+    """How many columns a line may have; by default on standard output."""
+    # Files and pipes have no edge: their readers need the whole line.
+    is_terminal = (stream or sys.stdout).isatty()
+    return shutil.get_terminal_size((100, 24)).columns if is_terminal else sys.maxsize
+
+
+def supports_colours(stream: TextIO | None = None) -> bool:
+    """Whether a stream is a terminal whose user has not turned colours off."""
+    is_allowed = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return (stream or sys.stdout).isatty() and is_allowed
+
+
+def can_encode(text: str) -> bool:
+    """Whether the encoding of standard output has every character of ``text``."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def display_width(text: str) -> int:
+    """How many columns a text takes; colours take none."""
+    if text.isascii() and text.isprintable():  # the usual case, which needs no import
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(_COLOUR.sub("", text))
+
+
+def wrap(line: str, width: int | None = None) -> Iterator[str]:
+    """Lines that fit; all but the first are indented, below the text after a label if there is one.
+
+    Words are never broken: a word longer than a line may be a path to copy.
+    """
+    limit = terminal_width() if width is None else width
+    if display_width(line) <= limit:
+        yield line
+        return
+    label, indent = _LABEL.match(line), len(line) - len(line.lstrip())
+    hang = len(label[0]) if label and len(label[0]) <= _MAX_LABEL_WIDTH else indent + 2
+    hang = hang if limit - hang >= _MIN_WRAP_WIDTH else min(indent + 2, limit // 4)
+    start = ""
+    for word in _WORDS.findall(line):
+        # A word right after the label would have no more room in the next line.
+        if display_width(start + word) <= limit or len(start) < hang:
+            start += word
+        else:
+            yield start
+            start = " " * hang + word.lstrip()
+    yield start
+
+
+def print_wrapped(lines: Iterable[str]) -> None:
+    """Print lines wrapped to the terminal, with control characters escaped."""
+    for text in lines:
+        for line in escape_control(text).split("\n"):
+            for part in wrap(line):
+                print(part)  # noqa: T201 - what verbs print
