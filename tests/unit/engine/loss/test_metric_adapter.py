@@ -135,7 +135,9 @@ def test_a_run_measures_torchmetrics_and_functions_in_training_and_evaluation() 
     assert result.metrics["val/mse"] == pytest.approx(result.metrics["val/loss"], rel=1e-5)
     assert result.metrics["val/l1"] == pytest.approx(result.metrics["val/mae"], rel=1e-5)
     assert result.metrics["val/own"] == pytest.approx(result.metrics["val/mae"], rel=1e-5)
-    assert result.metrics["train/mse"] == pytest.approx(result.metrics["train/loss"], rel=1e-5)
+    assert result.metrics["train/epoch/mse"] == pytest.approx(
+        result.metrics["train/epoch/loss"], rel=1e-5
+    )
     tested = execute(make_run(parts={"metrics": {"l1": metrics["l1"]}}), Test(), raise_errors=True)
     assert {"test/l1", "test/mae"} <= tested.metrics.keys()
 

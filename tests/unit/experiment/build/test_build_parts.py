@@ -162,7 +162,7 @@ def test_metrics_may_be_of_torchmetrics_functions_and_classes(shop: Path) -> Non
     values = ep.run("config.yaml", overrides=overrides, no_file=True, raise_errors=True).metrics
     assert values["val/tm"] == pytest.approx(values["val/accuracy"])
     assert values["val/tm"] == pytest.approx(values["val/acc"])
-    assert values["val/spread"] == values["train/spread"] == 0.0
+    assert values["val/spread"] == values["train/epoch/spread"] == 0.0
     assert values["val/ce"] == pytest.approx(values["val/loss"])
     assert "val/largest" in values
 
