@@ -36,7 +36,7 @@ class Logger(NamedTuple):
 def begin_epochal(folder: Path) -> tuple[Any, Callable[[], object]]:
     """``run.log`` of a real run, as hooks and users call it."""
     from epochal.engine.parts import Parts
-    from epochal.engine.run.environment import Environment
+    from epochal.engine.run.engine_run import Environment
     from epochal.records import RunFolder, RunWriter
     from epochal.testing import TinyModel, TinyTask
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 FACTS = {"project": "digits", "runner": "train", "epochal": "1", "torch": "2", "monitor": "val/acc"}
 

@@ -51,6 +51,8 @@ EXTENSION_POINTS = {
     "epochal.engine.interfaces.task.ModuleTask",
     "epochal.engine.interfaces.task.Task",
     "epochal.engine.step.updater.Updater",
+    "epochal.engine.tracking.mirror.Sink",
+    "epochal.engine.tracking.tracker.Tracker",
     "epochal.experiment.experiment.Experiment",
     "epochal.testing.HookConformance",
     "epochal.testing.TaskConformance",
@@ -141,6 +143,7 @@ epochal.parse_args
 from epochal.cli import main
 main(["check", "/nowhere.yaml"])
 main(["runs", "--runs-dir", "/nowhere"])
+epochal.runs(root="/nowhere")
 try:
     main(["--help"])
 except SystemExit:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochal.engine.execute import execute
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import Environment
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
 from epochal.records.folder.folder import RecordOptions, create_run_folder

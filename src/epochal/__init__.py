@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from epochal.cli.pages.run_table import runs
     from epochal.components import data, nn
     from epochal.config import Duration
     from epochal.engine import (
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from epochal.experiment.tools.find_lr import find_lr
     from epochal.records.compare import diff
     from epochal.records.find import read_run as read
-    from epochal.records.query.result_table import runs
     from epochal.registry import register
 
 _HOMES = {
@@ -77,7 +77,7 @@ _HOMES = {
     "register": "epochal.registry",
     "resume": "epochal.experiment.run",
     "run": "epochal.experiment.run",
-    "runs": "epochal.records.query.result_table",
+    "runs": "epochal.cli.pages.run_table",
 }
 
 _SYNONYMS = {"TaskFlow": "ModuleTask", "read": "read_run"}

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.run import Run
     from epochal.engine.result import RunResult
-    from epochal.engine.run.engine_run import EngineRun
-    from epochal.engine.run.environment import Environment
+    from epochal.engine.run.engine_run import EngineRun, Environment
 
     Batch = dict[str, Tensor]
 

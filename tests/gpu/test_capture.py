@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 import epochal as ep
-from epochal.engine.capture import compile_decision as payback
+from epochal.engine.capture import compiled_steps as payback
 from epochal.hooks.mixing import Mixup
 
 if TYPE_CHECKING:

@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
+from epochal.check.sections.experiment_class import (
+    find_built_sections,
+    is_read_by_steps,
+    read_overridden_steps,
+)
 from epochal.check.sections.losses import (
     check_batch_loss_conflict,
     check_loss_section,
@@ -37,7 +42,7 @@ from epochal.check.values.checker import (
     meant_section,
     section_hint,
 )
-from epochal.config.node import Node, from_plain
+from epochal.config.node import TASK_OPENING, Node, from_plain
 from epochal.errors import COMMAND_LINE, ConfigError, Place, nearest
 from epochal.registry.project import find_project
 from epochal.registry.registry import Registry
@@ -104,7 +109,8 @@ def build_registry(
 
 def _dotted_types(root: Node) -> Iterator[str]:
     """The dotted paths that specs name, and those written in place of a whole section."""
-    bare = [root.mapping[name] for name in SECTIONS if SECTIONS[name].kind and name in root.mapping]
+    names = ("experiment", *(name for name in SECTIONS if SECTIONS[name].kind))
+    bare = [root.mapping[name] for name in names if name in root.mapping]
     waiting = [root]
     for node in waiting:
         waiting.extend((*node.elements, *node.mapping.values()))
@@ -120,12 +126,14 @@ def check(
     *,
     runner: str | None = None,
     given: Collection[str] = (),
+    steps: Collection[str] | None = None,
 ) -> CheckReport:
     """Every mistake of a config at once, and the config with all defaults filled in.
 
     Nothing that the config names is imported. ``runner`` replaces the one in the config;
     ``given`` are the sections whose parts exist as objects already, including ``hooks`` and
-    ``metrics`` if there are any.
+    ``metrics`` if there are any; ``steps`` are the build steps that the experiment's class
+    overrides, by default those of the class that the config names.
     """
     registry = registry if registry is not None else build_registry(config)
     reported = frozenset(problem.key for problem in config.problems)
@@ -134,12 +142,17 @@ def check(
     if runner is not None:
         written["runner"] = from_plain(runner, place=Place(COMMAND_LINE), layer=COMMAND_LINE)
     meant = _report_unknown(checker, written)
+    if steps is None:
+        steps = read_overridden_steps(checker, written.get("experiment"))
+    given = {*given, *find_built_sections(steps)}
     entries = {
-        name: expand_section(checker, SECTIONS[name], node)
+        name: node
+        if is_read_by_steps(name, node, steps)
+        else expand_section(checker, SECTIONS[name], node)
         for name, node in written.items()
         if name in SECTIONS and (node.value is not None or SECTIONS[name].shape == "value")
     }
-    _fill_sections(checker, entries, config)
+    _fill_sections(checker, entries, given, config)
     if "stages" in entries:
         expand_stages(checker, entries["stages"], entries, given)
     _check_required(checker, entries, meant.union(given), config)
@@ -201,10 +214,12 @@ def _owner_hint(checker: ConfigChecker, name: str, written: Mapping[str, Node]) 
     return ""
 
 
-def _fill_sections(checker: ConfigChecker, entries: dict[str, Node], config: Config) -> None:
+def _fill_sections(
+    checker: ConfigChecker, entries: dict[str, Node], given: Collection[str], config: Config
+) -> None:
     if "runner" not in entries:
         entries["runner"] = expand_section(checker, SECTIONS["runner"], _default("train"))
-    if "task" not in entries and {"model", "data"} <= entries.keys():
+    if "task" not in {*entries, *given} and {"model", "data"} <= entries.keys():
         entries["task"] = expand_section(checker, SECTIONS["task"], _default("module"))
     fallbacks = {
         "project": checker.registry.project.name,
@@ -273,6 +288,7 @@ def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> N
                 )
     task = checker.find_definition("task") if "task" not in given else None
     if task is not None:
+        _check_task_values(checker, root, task)
         _check_task(checker, root, task, has_loss="loss" in {*root.mapping, *given})
     task = None if checker.is_broken("task") else task
     check_monitor(checker, root, None if {"metrics", "loss"} & {*given} else task)
@@ -299,6 +315,16 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
             checker.report("task.type", what, place, hint)
         checker.problems.extend(find_missing_return("task.type", name, task, checker.finder))
+
+
+def _check_task_values(checker: ConfigChecker, root: Node, task: Definition) -> None:
+    """Report each ``${task:NAME}`` that the task's class does not have."""
+    for key, node in root.iter_leaves():
+        if node.is_deferred:
+            name = str(node.value).removeprefix(TASK_OPENING).rstrip("}").partition(".")[0]
+            if has_method(task, name, checker.finder) is False:
+                hint = f"set self.{name} in class {task.node.name}"
+                checker.report(key, f"{task.dotted} has no attribute {name!r}", node.place, hint)
 
 
 def _check_imports(checker: ConfigChecker, written: Mapping[str, Node]) -> None:

@@ -1,13 +1,13 @@
 """Saves and loads checkpoints and weights."""
 
 from epochal.checkpoint.checkpoint_folder import (
-    choose_deletions,
     mark_as_damaged,
     prune_checkpoints,
     read_checkpoint,
     remove_leftovers,
     write_checkpoint,
 )
+from epochal.checkpoint.retention import choose_deletions
 from epochal.checkpoint.serialize import (
     SerializedState,
     deserialize_state,

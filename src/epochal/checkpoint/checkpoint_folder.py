@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from epochal import durable
+from epochal.checkpoint.retention import choose_deletions
 from epochal.checkpoint.serialize import SerializedState, deserialize_state, serialize_state
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.errors import CheckpointError
@@ -26,7 +27,6 @@ from epochal.records.folder.checkpoint_manifests import (
     StoredFile,
     encode_manifest,
     find_checkpoints,
-    newest_of_each_step,
     rank_by_score,
     read_manifest,
     verify_checkpoint,
@@ -35,7 +35,7 @@ from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import host_name, is_process_gone, process_token
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -186,30 +186,3 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             return {name: file.get_tensor(name).clone() for name in names}
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {str(error).lower()}") from error
-
-
-def choose_deletions(
-    manifests: Sequence[CheckpointManifest],
-    *,
-    keep_last: int | None,
-    keep_best: int = 0,
-    keep_regular: bool = False,
-) -> list[CheckpointManifest]:
-    """The checkpoints that may be deleted, oldest first; the newest always stays.
-
-    A step that was saved again after a resume counts once, so that it displaces no other.
-
-    Args:
-        manifests: All committed checkpoints, including the one just written.
-        keep_last: How many of the newest stay; None for all.
-        keep_best: How many of those with the best monitored values stay.
-        keep_regular: Whether the newest one stays that was not saved because the run ended.
-    """
-    ordered = sorted(manifests, key=lambda manifest: manifest.order)
-    if keep_last is None:
-        return []
-    kept = {one.path for one in newest_of_each_step(ordered)[-max(1, keep_last) :]}
-    kept |= {manifest.path for manifest in rank_by_score(ordered)[:keep_best]}
-    if keep_regular:
-        kept |= set([manifest.path for manifest in ordered if manifest.is_regular][-1:])
-    return [manifest for manifest in ordered if manifest.path not in kept]

@@ -1,4 +1,7 @@
-"""Interpolation of ``${...}``: other keys of the config and declared environment variables."""
+"""Interpolation of ``${...}``: other keys of the config and declared environment variables.
+
+``${task:NAME}`` stays as it is until the task is built.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, final
 
 from epochal.config import scalar
-from epochal.config.node import Node
+from epochal.config.node import TASK_OPENING, Node
 from epochal.config.problems import MAX_BYTES, MAX_DEPTH, MAX_NODES, measure
 from epochal.errors import Place, suggest
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from epochal.config.problems import Findings
 
 ENV = "env:"
+TASK_SECTIONS = ("model", "loss", "metrics")
+"""The sections that may use attributes of the task; they are built after it."""
+
 ENV_OPENING = "${env:"
 """The start of a reference to the environment."""
 
@@ -133,6 +139,8 @@ class _Resolver:
         if not references:
             return replace(node, value=scalar.decode(text, "".join(p.written for p in pieces)))
         template = text
+        if any(piece.target is not None and piece.target.is_deferred for piece in pieces):
+            return self._defer(node, pieces)
         if any(piece.from_environment for piece in references):
             template = "".join(_as_template(piece) for piece in pieces)
         if len(pieces) == 1 and pieces[0].target is not None:
@@ -140,6 +148,16 @@ class _Resolver:
         else:
             value = "".join(self._embed(piece) for piece in pieces)
         return replace(node, value=value, template=template)
+
+    def _defer(self, node: Node, pieces: list[_Piece]) -> Node:
+        target = pieces[0].target
+        if len(pieces) > 1 or target is None:
+            written = next(
+                p.written for p in pieces if p.target is not None and p.target.is_deferred
+            )
+            what = f"{written} is known only when the task is built, and cannot be part of a text"
+            raise _Unresolved(what, "let it be the whole value", written=written)
+        return replace(node, value=target.value, template=target.template)
 
     def _pieces(self, text: str, path: _Path) -> Iterator[_Piece]:
         at = 0
@@ -162,8 +180,10 @@ class _Resolver:
 
     def _target(self, reference: str, written: str, path: _Path) -> Node:
         prefix, colon, name = reference.partition(":")
+        if colon and prefix == "task":
+            return _from_task(name.strip(), written, path)
         if colon and prefix != "env":
-            hint = "write ${section.key} or ${env:NAME}"
+            hint = "write ${section.key}, ${env:NAME} or ${task:NAME}"
             raise _Unresolved(f"unknown kind of reference {written!r}", hint, written=written)
         if colon:
             return self._from_environment(name.strip(), written)
@@ -238,6 +258,18 @@ class _Resolver:
         if self._copied_characters > MAX_BYTES:
             raise _Unresolved("references make the config too big", written=piece.written)
         return text
+
+
+def _from_task(name: str, written: str, path: _Path) -> Node:
+    if not all(part.isidentifier() for part in name.split(".")):
+        hint = "write ${task:NAME}, such as ${task:vocab_size}"
+        raise _Unresolved(f"{written!r} names no attribute of the task", hint, written=written)
+    if path[0] not in TASK_SECTIONS:
+        what = f"{written} cannot be used here: {path[0]!r} is read before the task is built"
+        hint = f"only these sections can use it: {', '.join(TASK_SECTIONS)}"
+        raise _Unresolved(what, hint, written=written)
+    reference = f"{TASK_OPENING}{name}}}"
+    return Node(reference, template=reference)
 
 
 def _declared_names(root: Node, findings: Findings) -> frozenset[str]:

@@ -12,6 +12,8 @@ from epochal.errors import Place
 Scalar = None | bool | int | float | str
 Plain = Any  # nested dicts, lists and scalars: no narrower type is useful
 NOWHERE = Place("")
+TASK_OPENING = "${task:"
+"""The start of a reference to an attribute of the task."""
 
 
 @final
@@ -56,6 +58,11 @@ class Node:
     def is_list(self) -> bool:
         """Whether this is a list, also an empty one."""
         return isinstance(self.value, tuple)
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether this is a ``${task:NAME}`` whose value is known only when the task is built."""
+        return self.value == self.template and str(self.template).startswith(TASK_OPENING)
 
     def find(self, path: str) -> Node | None:
         """The node at a dotted path such as ``hooks.0.patience``, if there is one."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from epochal.config import scalar
 from epochal.config.interpolate import ENV_OPENING
-from epochal.config.node import Node, Plain, Scalar
+from epochal.config.node import TASK_OPENING, Node, Plain, Scalar
 
 FORMATS = ("yaml", "toml", "json")
 _WIDTH = 96
@@ -35,7 +35,7 @@ _TOML_ESCAPED = re.compile(r"[\\\"\x00-\x1f\x7f]")
 def dump(tree: Node | Plain, format: str = "yaml") -> str:
     """The text of a config in the given format.
 
-    Values that came from the environment are written as the ``${env:NAME}`` they came from.
+    Values from the environment or the task are written as the ``${env:NAME}`` they came from.
     """
     plain = _spell(tree, format)
     if format == "json":
@@ -51,8 +51,9 @@ def dump(tree: Node | Plain, format: str = "yaml") -> str:
 def _spell(tree: Node | Plain, format: str) -> Plain:
     """The plain tree with ``$`` words for values that the format lacks."""
     if isinstance(tree, Node):
-        if tree.template is not None and ENV_OPENING in tree.template:
-            return tree.template
+        template = tree.template or ""
+        if ENV_OPENING in template or template.startswith(TASK_OPENING):
+            return template
         tree = tree.value
     if isinstance(tree, Mapping):
         return {str(key): _spell(child, format) for key, child in tree.items()}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
     from epochal.engine.parts import Parts
     from epochal.engine.result import RunResult
-    from epochal.engine.run.environment import Environment
+    from epochal.engine.run.engine_run import Environment
     from epochal.engine.run_context import current_run
     from epochal.engine.runner import Predict, Runner, Test, Train
     from epochal.engine.step.updater import Updater
@@ -40,7 +40,7 @@ _HOMES = {
     "RunResult": "result",
     "Runner": "runner",
     "Schedule": "interfaces.schedule",
-    "Environment": "run.environment",
+    "Environment": "run.engine_run",
     "Task": "interfaces.task",
     "Test": "runner",
     "TorchSchedule": "interfaces.schedule",

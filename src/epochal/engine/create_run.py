@@ -11,15 +11,14 @@ from epochal.engine.interfaces.options import Options
 from epochal.engine.interfaces.stage import Stage
 from epochal.engine.loss.metric_adapter import MetricAdapter, adapt_metric
 from epochal.engine.resume import set_resume_position
-from epochal.engine.run.engine_run import EngineRun, RunMethods, read_meta
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import EngineRun, Environment, RunMethods, read_meta
 from epochal.engine.stages.change_optimizer import change_optim
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.build_step import BatchFunctions, unprepared_step
-from epochal.engine.step.nonfinite_loss import NonfiniteLossWarner
+from epochal.engine.step.debug_losses import NonfiniteLossWarner
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.engine.step.updater import Updater, choose_updater
-from epochal.engine.tracking.save_media import save_media
+from epochal.engine.tracking.tracker import save_media
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
@@ -34,13 +33,7 @@ if TYPE_CHECKING:
 def create_run(
     parts: Parts, options: Options | None = None, environment: Environment | None = None
 ) -> EngineRun:
-    """A run, ready to be executed.
-
-    Args:
-        parts: The objects it is made of.
-        options: The options of the sections that the engine reads.
-        environment: Config, folder, device and writer.
-    """
+    """A run of these parts, ready to be executed."""
     _require_objects(parts)
     options = options or Options()
     run = EngineRun(

@@ -19,15 +19,15 @@ from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
-from epochal.engine.optim.parameter_count import has_uninitialized
+from epochal.engine.optim.parameters import has_uninitialized
 from epochal.engine.process.signals import (
     PREEMPTED,
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
-from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
-from epochal.engine.step.batch_outcome import check_number
-from epochal.engine.step.task_calls import TaskCalls
+from epochal.engine.run.stage_progress import TARGET
+from epochal.engine.snapshot.snapshot import keeping_training_modes, working_on_split
+from epochal.engine.step.task_calls import TaskCalls, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
 
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
 
 _logger = logging.getLogger(__name__)
-
-TARGET = "target"
-"""The reason of a run that ends because ``train.until`` is reached."""
 
 _TO_HOST = BatchMover(torch.device("cpu"), None, is_detached=True)
 
@@ -215,11 +212,7 @@ def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
 
 
 def join_metrics(means: dict[str, float], metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Means over batches together with the values of metric objects.
-
-    Raises:
-        TaskError: Both have the same name.
-    """
+    """Means over batches together with the values of metric objects; refuses equal names."""
     values = compute_metrics(metrics)
     for name in means.keys() & values.keys():
         raise TaskError(

@@ -14,12 +14,12 @@ import torch
 from torch.utils.data import get_worker_info
 
 from epochal.durable import WriteError
-from epochal.engine.device.device_memory import keep_freed_memory
-from epochal.engine.device.out_of_memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
-from epochal.engine.device.out_of_memory import (
+from epochal.engine.device.memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
+from epochal.engine.device.memory import (
     explain_out_of_memory,
     is_disk_full,
     is_out_of_memory,
+    keep_freed_memory,
 )
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
@@ -35,7 +35,7 @@ from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult, select_result_metrics
 from epochal.engine.run.progress import read_device_time, read_spent
 from epochal.engine.run_context import making_current
-from epochal.engine.snapshot.temporary_changes import keeping_training_modes
+from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, EpochalError, Preempted
@@ -65,13 +65,8 @@ def execute(
     """Execute a run and return its result; afterwards the run holds no parts.
 
     Events come in this order: ``setup``, ``assembled``, ``run_start``, those of the runner,
-    ``error`` if something was raised, ``run_end``, ``teardown``.
-
-    Args:
-        run: Its parts must not be in use elsewhere.
-        runner: Trains, tests or predicts.
-        raise_errors: Raise the error that ended the run instead of describing it in the result.
-        find_place: Returns where a key of the config was written.
+    ``error`` if something was raised, ``run_end``, ``teardown``. ``find_place`` returns where a key
+    of the config was written.
     """
     value: object = None
     error: BaseException | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
+from typing_extensions import override
+
 from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, TRAIN_PREFIX, is_epoch_mean
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RunResult:
     """The result of one run; holds no model, no tensors and no exception object."""
 
@@ -83,3 +85,15 @@ class RunResult:
     def ok(self) -> bool:
         """Whether the run finished or was stopped, without an error or interruption."""
         return self.status in ("finished", "stopped")
+
+    @override
+    def __repr__(self) -> str:
+        from epochal.engine.result_page import describe_result
+
+        return describe_result(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table, and curves if the run has a record."""
+        from epochal.engine.result_page import result_to_html
+
+        return result_to_html(self)

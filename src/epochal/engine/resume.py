@@ -30,8 +30,7 @@ def is_inside_epoch(point: ResumePoint) -> bool:
 def resume_from(run: EngineRun, point: ResumePoint) -> None:
     """Restore every part and fire ``checkpoint_loaded``; random numbers drawn there do not count.
 
-    Raises:
-        CheckpointError: The parts of the run are not those of the checkpoint.
+    A run with other parts than the checkpoint is refused.
     """
     state = point.state
     restore_state(run, state, is_strict=point.is_strict)

@@ -40,11 +40,6 @@ def roll_back(
     position: the run continues after the bad batch and skips all batches since that state. On
     disk only the list of attempts changes: a run that is killed before it saves again resumes
     from the same state and computes the same bits.
-
-    Args:
-        run: Between two steps, or at the end of an epoch that is not finished yet.
-        epoch_means: The means of the epoch.
-        start_epoch: Starts an epoch.
     """
     watch = run.find_part(NonfiniteWatch)
     if watch is not None:

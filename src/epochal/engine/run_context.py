@@ -33,11 +33,7 @@ def current_run() -> Run:
 
 @contextmanager
 def making_current(run: Run) -> Iterator[None]:
-    """Let ``current_run`` return this run in a block; runs may be nested.
-
-    Raises:
-        TaskError: A run is in progress in another thread.
-    """
+    """Let ``current_run`` return this run in a block; runs may be nested in one thread."""
     if not _run_lock.acquire(blocking=False):
         raise TaskError(
             "run: another thread has a run in progress, and both would use the same "

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from epochal.engine.capture.choose_step import choose_step
-from epochal.engine.device import device_memory
+from epochal.engine.capture.captured_steps import choose_step
+from epochal.engine.device import memory
 from epochal.engine.evaluate import check_sanity, evaluate, predict
 from epochal.engine.feed.feed import named_loaders, require_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
@@ -23,9 +23,9 @@ from epochal.engine.process.signals import (
     is_interrupted_or_preempted,
 )
 from epochal.engine.run.device_time import choose_device_time
-from epochal.engine.run.due import run_position
+from epochal.engine.run.plan import run_position
 from epochal.engine.stages import transition as enter
-from epochal.engine.stages.training_length import plan_training_end
+from epochal.engine.stages.transition import plan_training_end
 from epochal.engine.state.changed_attributes import ChangedAttributes
 from epochal.engine.step.build_step import build_step
 from epochal.engine.step.microbatch import wrap_microbatching
@@ -117,7 +117,7 @@ class Train(Runner):
         run.set_part(ChangedAttributes, ChangedAttributes(run))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
-        empty_cache = device_memory.find_empty_cache(run.device)
+        empty_cache = memory.find_empty_cache(run.device)
         if empty_cache is not None:
             every = run.options.engine.empty_cache_every
             run.plan.add_period("empty the cache", every, lambda _: empty_cache())

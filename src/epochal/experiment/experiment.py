@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from epochal.errors import ConfigError, Problem, misspelling_of
+from epochal.check import build_registry
+from epochal.errors import ConfigError, EpochalError, Problem, misspelling_of
 from epochal.experiment.build import build_parts, optimizer
-from epochal.experiment.config.inputs import check_inputs, load_inputs
+from epochal.experiment.config.experiment_class import describe_class
+from epochal.experiment.config.inputs import ExperimentInputs, check_inputs, load_inputs
 from epochal.experiment.run_experiment import run_experiment
 
 if TYPE_CHECKING:
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from epochal.experiment.build.builder import Assembly
     from epochal.experiment.config.arguments import Args
     from epochal.experiment.config.choices import Choices
-    from epochal.experiment.config.inputs import ExperimentInputs
 
 Section = Any  # a value of a config, or an object that is a part
 
@@ -51,14 +54,17 @@ class Experiment:
         **sections: Section,
     ) -> None:
         _check_methods(type(self))
-        self.inputs = load_inputs(
-            config,
-            overrides,
-            choices or {},
-            sections,
-            is_test=test,
-            overridden=_find_overridden(type(self)),
-        )
+        is_named = isinstance(config, ExperimentInputs)  # by its own config: see load_experiment
+        inputs = load_inputs(config, overrides, choices or {}, sections, is_test=test)
+        kind = describe_class(type(self), Experiment, is_named=is_named)
+        if kind is None:
+            _refuse_named_class(inputs)
+        else:
+            given = replace(inputs.given, overridden=kind.steps)
+            inputs = replace(inputs, given=given, kind=kind, checked=None)
+        self.inputs = inputs
+        self._is_named = is_named
+        self._known_attributes = frozenset(vars(self))
 
     @staticmethod
     def prepare_task(args: Args) -> Task:
@@ -112,14 +118,16 @@ class Experiment:
         The result says how the run ended, also when it failed; with the choice
         ``raise_errors`` an error is raised instead.
         """
-        return run_experiment(self, self.inputs, runner)
+        return run_experiment(self, self._describe_inputs(), runner)
 
     def fit(self, *, epochs: int | None = None) -> RunResult:
         """Train, for ``epochs`` if given and for ``train.for`` otherwise.
 
         A runner of the user's own replaces the training.
         """
-        inputs = self.inputs if epochs is None else self.inputs.with_choices({"epochs": epochs})
+        inputs = self._describe_inputs()
+        if epochs is not None:
+            inputs = inputs.with_choices({"epochs": epochs})
         return run_experiment(self, inputs, None if _has_own_runner(inputs) else "train")
 
     def test(self) -> RunResult:
@@ -130,15 +138,69 @@ class Experiment:
         """Collect the outputs for the data to predict, as the result's ``value``."""
         return self.run("predict")
 
+    def _describe_inputs(self) -> ExperimentInputs:
+        """The inputs, which also say whether another process could make the same experiment."""
+        kind, known = self.inputs.kind, {*self._known_attributes, "_known_attributes"}
+        own = sorted(name for name in vars(self) if name not in known)
+        if kind is None or self._is_named or not own:
+            return self.inputs
+        kind = kind.with_obstacle(f"the object has attributes that no config has: {', '.join(own)}")
+        return replace(self.inputs, kind=kind)
+
     def _find_prepare(self, section: str) -> Callable[[Args], Any] | None:
         name = f"prepare_{section}"
         return getattr(type(self), name) if name in self.inputs.given.overridden else None
 
 
-def _find_overridden(kind: type[Experiment]) -> frozenset[str]:
-    """The methods of ``Experiment`` that a subclass overrides."""
-    names = (name for name in vars(Experiment) if not name.startswith("_"))
-    return frozenset(name for name in names if getattr(kind, name) is not getattr(Experiment, name))
+def load_experiment(
+    source: object, *, overrides: Sequence[str] = (), choices: Choices | None = None
+) -> Experiment:
+    """The experiment of a config, made with the class that its key ``experiment`` names.
+
+    Raises:
+        ConfigError: The class cannot be imported, or is none of ``Experiment``.
+    """
+    inputs = load_inputs(source, overrides, choices or {}, {})
+    node = inputs.config.root.get("experiment")
+    if not isinstance(node.value, str):
+        return Experiment(inputs)
+    checked = inputs.checked
+    registry = (
+        checked.registry
+        if checked is not None
+        else build_registry(inputs.config, user_dir=inputs.user_dir)
+    )
+    if "." not in node.value:
+        what = f"{node.value!r} is no dotted path"
+        raise ConfigError(Problem("experiment", what, node.place, "write package.module.Class"))
+    factory = registry.find("experiment", node.value, node.place, key="experiment")
+    try:
+        kind = registry.load(factory)
+    except EpochalError:
+        raise
+    except (Exception, SystemExit) as error:  # a script may read its own command line
+        what = f"{factory.dotted} cannot be imported: {type(error).__name__}: {error}"
+        raise ConfigError(Problem("experiment", what, node.place)) from error
+    if not (isinstance(kind, type) and issubclass(kind, Experiment)):
+        what = f"{factory.dotted} is no subclass of epochal.Experiment"
+        raise ConfigError(Problem("experiment", what, node.place))
+    try:
+        inspect.signature(kind).bind(inputs)
+    except TypeError as error:
+        what = f"{factory.dotted} cannot be made from a config alone: {error}"
+        hint = "let its __init__ take the config first, and give all others a default"
+        raise ConfigError(Problem("experiment", what, node.place, hint)) from error
+    return kind(inputs)
+
+
+def _refuse_named_class(inputs: ExperimentInputs) -> None:
+    """Refuse a config that names a class, given to ``Experiment`` itself."""
+    node = inputs.config.root.get("experiment")
+    if node.value is not None:
+        name = str(node.value).rpartition(".")[2]
+        what = f"the config names {node.value!r}, but this is epochal.Experiment itself"
+        hint = f"call {name}(...) instead, or ep.run(...), which does"
+        raise ConfigError(Problem("experiment", what, node.place, hint))
 
 
 def _check_methods(kind: type[Experiment]) -> None:

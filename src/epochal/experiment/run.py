@@ -10,11 +10,12 @@ from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
 from epochal.config import load
+from epochal.config.source_file import display_name
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
 from epochal.experiment.config.check_file import ALL_VARIANTS, CheckedConfig
 from epochal.experiment.config.choices import check_choices, to_override
-from epochal.experiment.experiment import Experiment
+from epochal.experiment.experiment import load_experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
 from epochal.experiment.record.success import FINAL_WEIGHTS
@@ -28,6 +29,7 @@ from epochal.experiment.resume.resume_plan import (
     split_checkpoint_name,
 )
 from epochal.records import RunRecord, find_runs, read_run
+from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.layout.coerce import iter_leaves
 from epochal.text.escape import decode_typed
 
@@ -197,6 +199,7 @@ def _warn_about_paths(record: RunRecord) -> None:
 
 def _refuse_given(record: RunRecord) -> None:
     """Refuse a run if its config does not describe every part."""
+    _refuse_unnamed_class(record, "resume", f"choices={{'resume': {str(record.path)!r}}})")
     given = record.run.get("given")
     if isinstance(given, list) and given:
         raise CheckpointError(
@@ -204,6 +207,19 @@ def _refuse_given(record: RunRecord) -> None:
             "cannot resume it\n"
             "  run the script that made it, with "
             f"Experiment(..., choices={{'resume': {str(record.path)!r}}})"
+        )
+
+
+def _refuse_unnamed_class(record: RunRecord, verb: str, arguments: str) -> None:
+    """Refuse a run whose parts a class builds that its config cannot name."""
+    found = find_unnamed_class(record.run)
+    if found is not None:
+        script = display_name(Path(found.script)) if found.script else "the script that made it"
+        raise CheckpointError(
+            f"{record.path}: its config alone cannot {verb} it\n"
+            f"  its experiment is {found}\n"
+            f"  another process cannot import that class: {found.why}\n"
+            f"  run {script} with {found.name}(..., {arguments}"
         )
 
 
@@ -218,6 +234,8 @@ def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
 
 def _require_configured(record: RunRecord, runner: str) -> None:
     """Refuse a run if its config does not describe task, model and data."""
+    weights = str(record.path / FINAL_WEIGHTS)
+    _refuse_unnamed_class(record, runner, f"init_from={weights!r}).{runner}()")
     given = record.run.get("given")
     known = given if isinstance(given, list) else ()  # the file may be damaged
     missing = [name for name in ("task", "model", "data") if name in known]
@@ -226,7 +244,7 @@ def _require_configured(record: RunRecord, runner: str) -> None:
         raise CheckpointError(
             f"{record.path}: its {parts} came from Python, so its config alone cannot {runner} it\n"
             f"  use experiment.{runner}() in the script that made them, with "
-            f"init_from={str(record.path / FINAL_WEIGHTS)!r}"
+            f"init_from={weights!r}"
         )
 
 
@@ -243,7 +261,7 @@ def _changes(record: RunRecord, runner: str) -> dict[str, object]:
 
 def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult:
     try:
-        return Experiment(source, overrides=overrides, choices=choices).run()
+        return load_experiment(source, overrides=overrides, choices=choices).run()
     except EpochalError as error:
         if choices.get("raise_errors"):
             raise

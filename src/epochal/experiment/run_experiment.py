@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from epochal.engine.execute import execute, result_of_error
-from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError
@@ -276,6 +276,7 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "init_from": assembly.config.mapping["init_from"].to_plain(),
         "monitor": None if monitor is None else monitor.metric,
         "given": inputs.given.sections,
+        "experiment": None if inputs.kind is None else inputs.kind.to_json(),
     }
 
 

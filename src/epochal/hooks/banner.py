@@ -17,7 +17,7 @@ from epochal.engine.feed.feed import count_batches, named_loaders
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.optim.multi_optimizer import Optimizers
-from epochal.engine.optim.parameter_count import count_parameters
+from epochal.engine.optim.parameters import count_parameters
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.records.secrets import redact, redact_config, redact_tree
 from epochal.text.formatting import format_count

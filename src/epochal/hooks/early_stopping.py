@@ -12,8 +12,8 @@ from epochal.config.bounds import AtLeast
 from epochal.config.duration import Duration, parse_duration
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.monitor import Monitor
-from epochal.engine.run.due import run_position
 from epochal.engine.run.engine_run import engine_run
+from epochal.engine.run.plan import run_position
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:

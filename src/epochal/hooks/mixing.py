@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast, AtMost
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.loss.loss_inputs import find_by_path, known_names
+from epochal.engine.loss.argument_routes import find_by_path, known_names
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
-from epochal.engine.interfaces.every import Every
 from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
 from epochal.engine.tracking.tracker import TrackedRun, Tracker
 from epochal.records.layout.coerce import iter_leaves
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from epochal.engine.interfaces.every import Every
     from epochal.records.folder.media import Media
 
 ORIGIN = "epochal.run"
@@ -51,7 +51,7 @@ class MLflow(Tracker):
         every: Every = "100st",  # type: ignore[assignment]  # the schema shows what users type
     ) -> None:
         self._uri, self._experiment = uri, experiment
-        self.every = Every.parse(every)
+        super().__init__(every=every)
 
     @override
     def open(self, source: TrackedRun) -> Sink:

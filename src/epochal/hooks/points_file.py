@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.engine.interfaces.every import Every
-from epochal.engine.tracking.line_file import LineFileSink
+from epochal.engine.tracking.mirror import Entry, Sink
 from epochal.engine.tracking.tracker import TrackedRun, Tracker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-
-    from epochal.engine.tracking.mirror import Entry, Sink
 
 CSV_FILE = "points.csv"
 JSON_FILE = "points.jsonl"
@@ -24,20 +22,9 @@ JSON_FILE = "points.jsonl"
 
 @final
 class CsvLog(Tracker):
-    """Writes ``points.csv`` into the run's folder: a row of step, time, name and value per point.
-
-    Args:
-        every: How often training points are written; 0 writes only those of epochs.
-    """
+    """Writes ``points.csv`` into the run's folder: one row of step, time, name, value per point."""
 
     is_rewritten = True
-
-    def __init__(
-        self,
-        *,
-        every: Every = "100st",  # type: ignore[assignment]  # the schema shows what users type
-    ) -> None:
-        self.every = Every.parse(every)
 
     @override
     def open(self, source: TrackedRun) -> Sink:
@@ -53,19 +40,9 @@ class JsonLines(Tracker):
     """Writes ``points.jsonl`` into the run's folder: step, time, and the points of that step.
 
     Values that JSON lacks are written as the strings ``$nan``, ``$inf`` and ``-$inf``.
-
-    Args:
-        every: How often training points are written; 0 writes only those of epochs.
     """
 
     is_rewritten = True
-
-    def __init__(
-        self,
-        *,
-        every: Every = "100st",  # type: ignore[assignment]  # the schema shows what users type
-    ) -> None:
-        self.every = Every.parse(every)
 
     @override
     def open(self, source: TrackedRun) -> Sink:
@@ -74,6 +51,25 @@ class JsonLines(Tracker):
     @override
     def describe(self, run_dir: Path | None) -> str:
         return JSON_FILE
+
+
+@final
+class LineFileSink(Sink):
+    """Writes a new file that begins with ``head``, and appends the encoded entries to it."""
+
+    def __init__(self, path: Path, encode: Callable[[Entry], bytes], *, head: bytes = b"") -> None:
+        self._encode = encode
+        self._file = durable.Appender(path, keep=0)
+        if head:
+            self._file.append(head)
+
+    @override
+    def write(self, entries: list[Entry]) -> None:
+        self._file.append(b"".join(map(self._encode, entries)))
+
+    @override
+    def close(self, *, has_failed: bool) -> None:
+        self._file.close()
 
 
 def encode_csv(entry: Entry) -> bytes:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.engine.interfaces.every import Every
 from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
 from epochal.engine.tracking.tracker import TrackedRun, Tracker, is_rank_zero
 from epochal.records.folder.media import SEPARATORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import Path
 
     from epochal.engine.interfaces.run import Run
@@ -38,20 +37,10 @@ class TensorBoard(Tracker):
     Every run has it if the package is installed, unless ``log.tensorboard`` is false. TensorBoard
     stores numbers as float32. It shows images, sounds (WAV), texts and small tables that the run
     saves. For everything else, ``run.store.get("summary_writer")`` is a ``SummaryWriter`` of torch.
-
-    Args:
-        every: How often training points are written; 0 writes only those of epochs.
     """
 
     package = "tensorboard"
     is_rewritten = True
-
-    def __init__(
-        self,
-        *,
-        every: Every = "100st",  # type: ignore[assignment]  # the schema shows what users type
-    ) -> None:
-        self.every = Every.parse(every)
 
     @override
     def setup(self, run: Run) -> None:
@@ -127,14 +116,6 @@ class _EventFileSink(Sink):
     def _add(self, step: int, when: float, values: list[Any]) -> None:
         summary = self._summary(value=values)
         self._writer.add_event(self._event(wall_time=when, step=step, summary=summary))
-
-    @override
-    def read_known(self, names: Iterable[str]) -> dict[str, int]:
-        return {}
-
-    @override
-    def has(self, media: Media) -> bool:
-        return False
 
     @override
     def close(self, *, has_failed: bool) -> None:

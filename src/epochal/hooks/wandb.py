@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from typing_extensions import override
 
 from epochal import durable
-from epochal.engine.interfaces.every import Every
 from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
 from epochal.engine.tracking.tracker import CLOSE_SECONDS, TrackedRun, Tracker
 from epochal.records.folder.media import get_media_kind
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from epochal.engine.interfaces.every import Every
     from epochal.records.folder.media import Media
 
 KNOWN_FILE = "known.json"
@@ -52,7 +52,7 @@ class WandB(Tracker):
     ) -> None:
         self._project, self._entity, self._group = project, entity, group
         self._mode: Literal["online", "offline"] = mode
-        self.every = Every.parse(every)
+        super().__init__(every=every)
 
     @override
     def open(self, source: TrackedRun) -> Sink:

@@ -19,7 +19,7 @@ from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.folder import FOLDS_DIR, RUN_FILE_VARIABLE, Parent
-from epochal.records.folder.record import describe_error, step_of
+from epochal.records.folder.reader import describe_error, step_of
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import utc_now
 from epochal.records.mail.compose import MailContent, compose, mail_kind
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from epochal.launch.keep_alive_file import KeepAliveFile
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
     from epochal.records.mail.mailbox import Kind, Mail
     from epochal.records.mail.outbox import Delivery, Spec
 

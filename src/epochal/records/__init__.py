@@ -9,7 +9,7 @@ from epochal.records.folder.folder import RecordOptions, RunFolder, create_run_f
 from epochal.records.folder.machine import describe_machine
 from epochal.records.folder.media import read_media
 from epochal.records.folder.provenance import collect_provenance, explain
-from epochal.records.folder.record import Point, RunRecord, RunSummary
+from epochal.records.folder.reader import Point, RunRecord, RunSummary
 from epochal.records.folder.writer import NullWriter, RunWriter, Status, Writer
 from epochal.records.metrics.points import read_points, read_series
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from epochal.errors import RecordError, suggest
-from epochal.records.folder.record import read_folder
+from epochal.records.folder.reader import read_folder
 from epochal.records.layout.run_folders import (
     EPOCHAL_DIR,
     INDEX_FILE,
@@ -16,7 +16,7 @@ from epochal.records.layout.run_folders import (
 )
 
 if TYPE_CHECKING:
-    from epochal.records.folder.record import RunRecord, RunSummary
+    from epochal.records.folder.reader import RunRecord, RunSummary
 
 _MAX_CANDIDATES = 8
 

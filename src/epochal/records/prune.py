@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import RecordError
-from epochal.records.folder.record import MONITOR_KEYS, get_monitor_mode, read_folder
+from epochal.records.folder.reader import MONITOR_KEYS, get_monitor_mode, read_folder
 from epochal.records.layout.alive import holding_lease
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name, is_process_gone
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from epochal.records.folder.record import Mode
+    from epochal.records.folder.reader import Mode
     from epochal.records.query.ask import Answer
 
 ACTIVE_STATUSES = ("starting", "running")

@@ -10,7 +10,7 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epochal.checkpoint.checkpoint_folder import choose_deletions
+from epochal.checkpoint.retention import choose_deletions
 from epochal.records.folder.checkpoint_manifests import CheckpointManifest, rank_by_score
 
 Mode = Literal["min", "max"]

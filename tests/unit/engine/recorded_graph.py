@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from epochal.engine.capture import capture_trial as trial
 from epochal.engine.capture import captured_steps as captured
-from epochal.engine.capture import choose_step as choose
+from epochal.engine.capture import captured_steps as choose
 from epochal.engine.capture.batch_layout import map_tensors
 from epochal.engine.step.build_step import BatchFunctions
 

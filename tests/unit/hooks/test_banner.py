@@ -17,7 +17,7 @@ from epochal.config import from_plain
 from epochal.config.node import Node
 from epochal.engine import Hook, Run
 from epochal.engine.interfaces.run import ResumePoint
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import Environment
 from epochal.engine.state.run_state import collect_state
 from epochal.errors import Place
 from epochal.hooks.banner import (

@@ -12,7 +12,7 @@ from epochal.checkpoint.weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
 from epochal.components.average import Ema
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.safetensors_export import FinalWeights

@@ -15,7 +15,7 @@ import torch
 
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import Environment
 from epochal.engine.runner import Train
 from epochal.errors import ConfigError
 from epochal.hooks.profiler import Operator, Profile, Profiler, operator_lines, summarise

@@ -17,7 +17,7 @@ from epochal.engine.interfaces.options import LogOptions
 from epochal.engine.interfaces.schedule import TorchSchedule
 from epochal.engine.measure.meter import Meter
 from epochal.engine.parts import Parts
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import Environment
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording

@@ -10,8 +10,7 @@ from rich.console import Console as Screen
 
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.measure.clock import Clock
-from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.measure.clock import Clock, PhaseTimer
 from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.time_report import TimeReport, draw, plain_lines

@@ -172,6 +172,12 @@ _ALL = (
     ),
     _value("env", "list[str]", [], "Environment variables that ${env:NAME} may read."),
     _value("imports", "list[str]", [], "Modules that register components, imported first."),
+    _value(
+        "experiment",
+        "str | None",
+        None,
+        "The subclass of ep.Experiment that builds the parts: package.module.Class.",
+    ),
     Section("extra", "free", "Your own values, available as run.config['extra'].", default={}),
     Section("runner", "spec", "What to do: train, test, predict or a class.", kind="runner"),
     Section("task", "spec", "What a batch means: loaders, forward, loss, metrics.", kind="task"),

@@ -270,8 +270,8 @@ def _flat(wanted: Type) -> tuple[Type, ...]:
 
 
 def fits(node: Node, wanted: Type) -> bool:
-    """Whether a value can be given where ``wanted`` is expected; a spec always can."""
-    if wanted.name == "any" or is_spec(node):
+    """Whether a value can be given where ``wanted`` is expected; a spec or ``${task:...}`` can."""
+    if wanted.name == "any" or is_spec(node) or node.is_deferred:
         return True
     if wanted.name == "union":
         # A member that a config cannot express, such as a tensor, does not admit other values.

@@ -13,7 +13,7 @@ from epochal.cli.draw.table import format_table
 from epochal.records.compare import SECTIONS, describe_differences
 from epochal.records.compare.metrics import deltas
 from epochal.records.compare.replicate_groups import BEST, SEED, are_replicates
-from epochal.records.folder.record import seconds_of, step_of, tag_of
+from epochal.records.folder.reader import seconds_of, step_of, tag_of
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from epochal.records.compare.difference import Difference, RunValue, SectionComparison
     from epochal.records.compare.metrics import MetricComparison
     from epochal.records.compare.replicate_groups import ReplicateGroup
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 _UNEXPLAINED = "no difference explains the curves"
 PLAIN, BOLD, RED, GREEN, CYAN = 0, 1, 31, 32, 36

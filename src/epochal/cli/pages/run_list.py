@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 from epochal import durable
 from epochal.cli.draw.table import format_table, shorten
 from epochal.records.metrics.points import TRAIN_PREFIX
+from epochal.records.query.ask import Question, ask, explain_no_match
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.result_table import join_values
 from epochal.records.query.values import read_time
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_seconds, format_value
 from epochal.text.terminal import display_width, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
+    from epochal.records.index import Index
     from epochal.records.query.ask import Answer
     from epochal.records.query.names import Target
     from epochal.records.query.result_table import RunGroup
@@ -34,6 +38,7 @@ _HEADER = (
     "best",
 )
 _RESULT = "result"
+_ALWAYS_SHOWN = {"run", "status", _RESULT}
 _DROPPABLE = ("reason", "resumed", "variant", "project", "runner", "time", "steps", "tag")
 """Columns to drop on a narrow terminal, in this order; constant columns are dropped first."""
 
@@ -46,19 +51,35 @@ _MAX_LISTED = 3
 
 def format_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = None) -> str:
     """A table with the default columns, those that the query names, and the results."""
+    return fit_columns(list_runs(answer, asked), [target.shown for target in asked], width=width)
+
+
+def list_runs(answer: Answer, asked: Sequence[Target]) -> dict[str, list[str]]:
+    """The default columns that are not empty, those that the query names, and the results."""
     shown = [target for target in asked if target.shown not in (*_HEADER, _RESULT)]
     columns = {name: [_fact(name, row) for row in answer.rows] for name in _HEADER}
     columns |= {target.shown: _cells(answer, target) for target in shown}
     columns[_RESULT] = [_outcome(row) for row in answer.rows]
-    kept = {target.shown for target in asked} | {"run", "status", _RESULT}
-    return _format(_fit(_without_empty(columns, kept), kept, width), width)
+    return _without_empty(columns, {target.shown for target in asked} | _ALWAYS_SHOWN)
+
+
+def fit_columns(
+    columns: dict[str, list[str]], asked: Sequence[str], *, width: int | None = None
+) -> str:
+    """The table of ``list_runs`` with the columns that fit the terminal, ``asked`` in any case."""
+    return _format(_fit(columns, {*asked, *_ALWAYS_SHOWN}, width), width)
 
 
 def format_columns(answer: Answer, targets: Sequence[Target], *, width: int | None = None) -> str:
     """A table with the run and exactly the requested columns."""
+    return _format(list_columns(answer, targets), width)
+
+
+def list_columns(answer: Answer, targets: Sequence[Target]) -> dict[str, list[str]]:
+    """The run and exactly the requested columns."""
     run = Fact("run", "run")
     wanted = targets if run in targets else [run, *targets]
-    return _format({target.shown: _cells(answer, target) for target in wanted}, width)
+    return {target.shown: _cells(answer, target) for target in wanted}
 
 
 def format_groups(
@@ -84,6 +105,15 @@ def format_group_columns(
 ) -> str:
     """A table with the name of the group and exactly the requested columns."""
     return _format({**_group_heads(answer, groups), **_group_columns(answer, groups, asked)}, None)
+
+
+def describe_no_runs(index: Index, question: Question, folder: Path) -> str:
+    """Why a list of the runs below ``folder`` is empty."""
+    total = len(ask(index, Question(below=question.below)).rows)
+    if not total:
+        return f"no runs below {folder}; `{epochal_command()} run FILE` creates one"
+    first = f"none of the {total:,} runs below {folder} matches"
+    return "\n".join([first, *(f"  {line}" for line in explain_no_match(index, question))])
 
 
 def run_to_json(answer: Answer, row: Mapping[str, Any]) -> dict[str, object]:
@@ -227,7 +257,7 @@ def _fit(columns: dict[str, list[str]], kept: set[str], width: int | None) -> di
             break
         del chosen[name]
     if "best" in chosen and not _has_room(chosen, limit, _TINY_RESULT):
-        del chosen[_RESULT]
+        chosen.pop(_RESULT, None)
     return chosen
 
 

@@ -13,9 +13,10 @@ from epochal.cli.draw.table import format_table, shorten
 from epochal.errors import RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
 from epochal.records.folder.disk_usage import measure_disk_usage
+from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import format_origin
-from epochal.records.folder.record import (
+from epochal.records.folder.reader import (
     desc_of,
     find_monitor,
     read_time_spent,
@@ -108,6 +109,10 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
     if isinstance(given := run.get("given"), list) and given:
         yield f"  given    {', '.join(map(str, given))} (passed in Python, not in the config)"
+    if isinstance(own := run.get("experiment"), dict):
+        steps = own.get("steps")
+        steps = ", ".join(map(str, steps)) if isinstance(steps, list) else ""
+        yield f"  class    {own.get('class')}" + (f" (overrides {steps})" if steps else "")
     if run.get("command"):
         yield f"  command  {run['command']}"
 
@@ -127,7 +132,7 @@ def _describe_next(record: RunRecord) -> Iterator[str]:
     """The next command for a run that did not finish."""
     summary, name = record.summary, name_run(record.path)
     if summary.status in _UNFINISHED and any((record.path / "checkpoints").glob("*")):
-        if record.run.get("given"):
+        if record.run.get("given") or find_unnamed_class(record.run) is not None:
             yield f"  next     run its script with choices={{'resume': {str(record.path)!r}}}"
         else:
             yield f"  next     `{epochal_command()} resume {name}` continues it"

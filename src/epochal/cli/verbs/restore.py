@@ -12,6 +12,7 @@ from epochal.errors import RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, read_run
 from epochal.records.code.restore import FRAMEWORK_DIR, RestoreResult, restore_code
+from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.folder.machine import package_versions
 from epochal.registry.project import find_project
 from epochal.text.command import absolute_command
@@ -106,6 +107,8 @@ def _warnings(record: RunRecord) -> Iterator[str]:
     if isinstance(given, list) and given:
         parts = ", ".join(map(str, given))
         yield f"  {parts} were passed in Python; start its script: {record.run.get('command')}"
+    elif (own := find_unnamed_class(record.run)) is not None:
+        yield f"  {own}, builds its parts; start its script: {record.run.get('command')}"
     if record.expanded.get("init_from") is not None:
         yield f"  its first weights are not restored: init_from: {record.expanded['init_from']}"
     if any(one.overrides for one in record.attempts):

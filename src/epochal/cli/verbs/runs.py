@@ -10,6 +10,7 @@ from epochal import durable
 from epochal.cli.arguments import add_json_option, add_runs_dir_option
 from epochal.cli.draw.progress import Progress
 from epochal.cli.pages.run_list import (
+    describe_no_runs,
     format_columns,
     format_group_columns,
     format_groups,
@@ -24,7 +25,6 @@ from epochal.records.query.ask import (
     Question,
     ask,
     columns_of,
-    explain_no_match,
     is_root,
     locate,
     names_in,
@@ -168,16 +168,8 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
         hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest"
         text = "\n".join([text, "", *wrap(hint)])
     elif not answer.rows:
-        text = _describe_nothing(index, question, args.runs_dir)
+        text = describe_no_runs(index, question, args.runs_dir)
     _write(f"{text}\n".encode(), args, form)
-
-
-def _describe_nothing(index: Index, question: Question, folder: Path) -> str:
-    total = len(ask(index, Question(below=question.below)).rows)
-    if not total:
-        return f"no runs below {folder}; `{epochal_command()} run FILE` creates one"
-    first = f"none of the {total:,} runs below {folder} matches"
-    return "\n".join([first, *(f"  {line}" for line in explain_no_match(index, question))])
 
 
 def _encode(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -15,8 +14,6 @@ from epochal.errors import ConfigError, DataError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-logger = logging.getLogger(__name__)
 
 
 @final
@@ -118,14 +115,6 @@ def _check_iterable(dataset: Dataset[Any], options: LoaderOptions, key: str) -> 
         what = f"cannot be {options.repeat}: {name} is iterable, so its samples have no index"
         hint = "remove `repeat`, and repeat samples inside the dataset"
         raise ConfigError(Problem(f"{key}.repeat", what, hint=hint))
-    if options.workers > 1 and not getattr(dataset, "splits_by_worker", False):
-        logger.warning(
-            "%s: each of the %d workers yields every sample of %s unless it asks "
-            "torch.utils.data.get_worker_info(); set `splits_by_worker = True` on it if it does",
-            key,
-            options.workers,
-            name,
-        )
     return False
 
 

@@ -2,19 +2,162 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+import warnings
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.analysis.flops import Flops
-from epochal.engine.optim.parameter_count import is_uninitialized
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.flop_counter import FlopCounterMode
+from typing_extensions import override
+
+from epochal.engine.optim.parameters import is_uninitialized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from torch import nn
 
+# Names of torch operations that multiply; others are too cheap to count.
+_HEAVY = re.compile(r"mm$|mv$|dot$|conv|fft|linalg|cdist|rnn|attention|transformer|trilinear")
+_ATTENTIONS = (
+    "flash_attention_for_cpu",
+    "attention_math_for_mps",
+    "fused_attention_overrideable",
+)
+_OF_TORCH = ("aten.", "prim.", "prims.")
 _MAX_NAME = 32
+_FIGURES = ("parameters", "trained", "tied", "flops", "calls")  # of a layer, which can be summed
+
+
+@final
+@dataclass(frozen=True)
+class Flops:
+    """The FLOPs of a call; a multiplication and an addition count as two."""
+
+    total: int
+    modules: dict[str, int] = field(default_factory=dict)
+    """FLOPs of each called module by name, its submodules included."""
+
+    calls: dict[str, int] = field(default_factory=dict)
+    """How often each module was called."""
+
+    uncounted: tuple[str, ...] = ()
+    """Operations of unknown cost, which count as 0."""
+
+
+def count_flops(call: Callable[[], object], model: nn.Module) -> Flops:
+    """Count the FLOPs of matrix products and convolutions in a call; ignores cheaper operations.
+
+    Fused operations are disabled during the call, because their parts cannot be counted.
+    """
+    registry = _FormulaRegistry()
+    counter = FlopCounterMode(display=False)
+    registry.update(counter.flop_registry)
+    registry.update(_attention_formulas())
+    counter.flop_registry = registry
+    spans = _ModuleFlops(model, counter.get_total_flops)
+    with _unfused(model), spans.watching(), counter:
+        call()
+    uncounted = tuple(sorted(filter(_is_notable, registry.unknown)))
+    return Flops(counter.get_total_flops(), dict(spans.flops), dict(spans.calls), uncounted)
+
+
+@final
+class _ModuleFlops:
+    """Attributes the counted FLOPs to the modules that were called."""
+
+    def __init__(self, model: nn.Module, read: Callable[[], int]) -> None:
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._read = read
+        self._open: dict[str, list[int]] = {}
+        self.flops: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch all modules in a block."""
+        begin = register_module_forward_pre_hook(self._begin)
+        end = register_module_forward_hook(self._end, always_call=True)
+        try:
+            yield
+        finally:
+            begin.remove()
+            end.remove()
+
+    def _begin(self, module: nn.Module, inputs: object) -> None:
+        name = self._names.get(id(module))
+        if name is not None:
+            self._open.setdefault(name, []).append(self._read())
+
+    def _end(self, module: nn.Module, inputs: object, output: object) -> None:
+        name = self._names.get(id(module))
+        if name is None or not self._open.get(name):
+            return
+        begun = self._open[name].pop()
+        self.calls[name] += 1
+        if not self._open[name]:  # the outermost call of a module that calls itself
+            self.flops[name] += self._read() - begun
+
+
+@final
+class _FormulaRegistry(dict[Any, Any]):  # torch has no types for its formulas
+    """The formulas by operation; remembers the operations without a formula."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unknown: set[str] = set()
+
+    @override
+    def __contains__(self, operation: object) -> bool:
+        is_known = super().__contains__(operation)
+        if not is_known and not isinstance(operation, torch._ops.OpOverload):
+            self.unknown.add(str(operation))
+        return is_known
+
+
+def _is_notable(name: str) -> bool:
+    is_of_torch = name.startswith(_OF_TORCH)
+    return bool(_HEAVY.search(name.partition(".")[2])) if is_of_torch else True
+
+
+def _attention_formulas() -> dict[object, Callable[..., int]]:
+    """Formulas for the kinds of attention that torch's counter does not count."""
+    found = (getattr(torch.ops.aten, f"_scaled_dot_product_{name}", None) for name in _ATTENTIONS)
+    return {one: _attention for one in found if one is not None}
+
+
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: object, **__: object
+) -> int:
+    *batch, length, width = query.shape
+    pairs = length * key.shape[-2]
+    for size in batch:
+        pairs *= size
+    return 2 * pairs * (width + value.shape[-1])
+
+
+@contextmanager
+def _unfused(model: nn.Module) -> Iterator[None]:
+    """Run fused layers and compiled modules operation by operation."""
+    is_fast: bool = torch.backends.mha.get_fastpath_enabled()
+    with warnings.catch_warnings(), ExitStack() as stack:
+        # The module hooks of torch's counter cause this warning for compiled modules.
+        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)`")
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.callback(torch.backends.mha.set_fastpath_enabled, is_fast)
+        torch.backends.mha.set_fastpath_enabled(False)
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            # The public flags would change other settings too.
+            stack.callback(torch._C._set_cudnn_enabled, torch._C._get_cudnn_enabled())
+            stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+            torch._C._set_cudnn_enabled(False)
+            torch._C._set_mkldnn_enabled(False)
+        yield
 
 
 @final
@@ -49,12 +192,7 @@ class Layer:
 
 
 def find_layers(model: nn.Module, flops: Flops | None = None) -> Layer:
-    """The model as a tree of layers; a module that occurs twice appears once.
-
-    Args:
-        model: Any model; uninitialized parameters count as 0.
-        flops: The FLOPs of a forward pass.
-    """
+    """The model as a tree of layers; a module that occurs twice appears once."""
     return _find("", model, flops or Flops(0), set(), set())
 
 
@@ -104,12 +242,7 @@ def fold_layers(layer: Layer) -> Layer:
 
 
 def layer_lines(model: Layer, *, rows: int | None = None) -> list[str]:
-    """A table of the layers below a model, in order.
-
-    Args:
-        model: The result of ``find_layers``.
-        rows: Fold the table, and limit its depth so that it has about this many rows.
-    """
+    """A table of the layers below a model; ``rows`` folds it to about this many rows."""
     shown = model if rows is None else fold_layers(model)
     found = [(depth - 1, one) for depth, one in shown.walk() if depth]
     if rows is not None:
@@ -157,42 +290,22 @@ def _rest(layers: Sequence[tuple[int, Layer]]) -> list[tuple[int, Layer]]:
     tops = [one for depth, one in layers if not depth]
     if not tops:
         return []
-    return [
-        (
-            0,
-            Layer(
-                name=f"{len(tops)} more",
-                kind="",
-                parameters=sum(one.parameters for one in tops),
-                trained=sum(one.trained for one in tops),
-                tied=sum(one.tied for one in tops),
-                flops=sum(one.flops for one in tops),
-                calls=sum(one.calls for one in tops),
-            ),
-        )
-    ]
+    sums = {name: sum(getattr(one, name) for one in tops) for name in _FIGURES}
+    return [(0, Layer(f"{len(tops)} more", "", **sums))]
 
 
 def _shape(layer: Layer) -> tuple[object, ...]:
     """The properties that equal layers share: everything but the names, recursively."""
-    figures = layer.parameters, layer.trained, layer.tied, layer.flops, layer.calls
-    return layer.kind, figures, layer.repeats, tuple(map(_shape, layer.children))
+    figures = [getattr(layer, name) for name in _FIGURES]
+    return layer.kind, *figures, layer.repeats, tuple(map(_shape, layer.children))
 
 
 def _join(layers: Sequence[Layer]) -> Layer:
     """Equal layers as one."""
     first, count = layers[0], len(layers)
-    return replace(
-        first,
-        name=_range(first.name, layers[-1].name),
-        parameters=first.parameters * count,
-        trained=first.trained * count,
-        tied=first.tied * count,
-        flops=first.flops * count,
-        calls=first.calls * count,
-        repeats=first.repeats * count,
-        children=tuple(map(_join, zip(*(one.children for one in layers), strict=True))),
-    )
+    totals = {name: getattr(first, name) * count for name in (*_FIGURES, "repeats")}
+    children = tuple(map(_join, zip(*(one.children for one in layers), strict=True)))
+    return replace(first, name=_range(first.name, layers[-1].name), children=children, **totals)
 
 
 def _range(first: str, last: str) -> str:

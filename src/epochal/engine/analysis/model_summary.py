@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from epochal.engine.analysis.flops import Flops, count_flops
-from epochal.engine.analysis.latency import Latency, measure_latency
-from epochal.engine.analysis.layers import Layer, find_layers, format_amount, layer_lines
+from epochal.engine.analysis.layers import (
+    Flops,
+    Layer,
+    count_flops,
+    find_layers,
+    format_amount,
+    layer_lines,
+)
 from epochal.engine.analysis.sample import copy_batch, first_of_columns, first_sample
 from epochal.engine.device.move import choose_mover
 from epochal.engine.device.seeding import generator_states, restore_generators
-from epochal.engine.optim.parameter_count import has_uninitialized
-from epochal.engine.snapshot.temporary_changes import keeping_training_modes, working_on_split
+from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.snapshot.snapshot import keeping_training_modes, working_on_split
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import TaskError
 from epochal.records.metrics.time_spent import format_precise_time
@@ -39,6 +46,10 @@ logger = logging.getLogger(__name__)
 
 _ROWS = 20
 _PASSES_PER_STEP = 3
+_MAX_RUNS = 30  # of a call whose latency is measured
+_MIN_RUNS = 2
+_WARMUP_RUNS = 3
+_MAX_SECONDS = 1.0
 
 
 @final
@@ -125,11 +136,7 @@ def analyze_run(run: EngineRun) -> ModelSummary:
 
 
 def register_flops(run: EngineRun, data: Mapping[str, Any] | None, keys: Sequence[str]) -> int:
-    """Count the FLOPs of one sample, and write them into every checkpoint.
-
-    Raises:
-        TaskError: They cannot be counted, or a key is missing in the data.
-    """
+    """Count the FLOPs of one sample, and write them into every checkpoint."""
     _require_sizes(run.model)
     with _without_side_effects(run):
         prepare = _sample_calls(run) if data is None else _data_calls(run, data, keys)
@@ -273,3 +280,68 @@ def _layer_to_json(layer: Layer) -> dict[str, Any]:
     """A layer as plain values, without its children."""
     names = ("name", "kind", "parameters", "trained", "tied", "flops", "calls")
     return {name: getattr(layer, name) for name in names}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Time from the start of a call until the device has finished it."""
+
+    mean_seconds: float
+    std_seconds: float
+    runs: int
+
+
+def measure_latency(
+    prepare: Callable[[], Call],
+    device: torch.device,
+    *,
+    now: Callable[[], float] = time.perf_counter,
+) -> Latency:
+    """Repeat the calls that ``prepare`` makes for up to a second, at least twice.
+
+    Only the calls are timed, until the device has finished them.
+    """
+    begun = now()
+    for _ in range(_WARMUP_RUNS):
+        prepare()()
+        if now() - begun > _MAX_SECONDS / 2:
+            break
+    time_one = _timer(device, now)
+    seconds: list[float] = []
+    begun = now()
+    while len(seconds) < _MIN_RUNS or (len(seconds) < _MAX_RUNS and now() - begun < _MAX_SECONDS):
+        seconds.append(time_one(prepare()))
+    return Latency(fmean(seconds), stdev(seconds), len(seconds))
+
+
+def _timer(device: torch.device, now: Callable[[], float]) -> Callable[[Call], float]:
+    if device.type == "cuda":
+        return _time_on_cuda
+    synchronize = getattr(getattr(torch, device.type, None), "synchronize", None)
+
+    def time_on_host(call: Call) -> float:
+        if synchronize is not None:
+            synchronize()
+        begun = now()
+        call()
+        if synchronize is not None:
+            synchronize()
+        return now() - begun
+
+    return time_on_host
+
+
+def _time_on_cuda(call: Call) -> float:
+    begin, end = (_event() for _ in range(2))
+    torch.cuda.synchronize()  # earlier work, such as copies of inputs, does not count
+    begin.record()
+    call()
+    end.record()
+    end.synchronize()
+    milliseconds: float = begin.elapsed_time(end)
+    return milliseconds / 1e3
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # by torch

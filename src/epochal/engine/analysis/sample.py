@@ -24,9 +24,6 @@ def first_sample(loader: Loader) -> Batch:
     """The first sample of a loader's data, as a batch of one.
 
     Does not iterate a ``DataLoader``, so that its state does not change.
-
-    Raises:
-        DataError: There is no sample that can be read without using the loader up.
     """
     if isinstance(loader, Iterator):
         raise DataError(
@@ -62,15 +59,7 @@ def first_of_batch(batch: Batch) -> Batch:
 
 
 def first_of_columns(data: Mapping[str, Any], keys: Sequence[str]) -> list[Batch]:
-    """The first sample of some columns, each as a batch of one, in the order of ``keys``.
-
-    Args:
-        data: Tensors or lists by name.
-        keys: The names to use, in this order; empty uses all.
-
-    Raises:
-        TaskError: A key is missing or has no samples.
-    """
+    """The first sample of the columns ``keys``, or of all, each as a batch of one."""
     inputs = []
     for key in keys or data:
         if key not in data:

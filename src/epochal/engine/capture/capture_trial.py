@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from epochal.engine.capture.batch_layout import copy_batch
+from epochal.engine.capture.cuda_graph import noting_host_reads
 from epochal.engine.capture.fingerprint import (
     StepDependencies,
     find_fingerprint_change,
@@ -16,11 +17,10 @@ from epochal.engine.capture.fingerprint import (
     recording_reads,
     take_fingerprint,
 )
-from epochal.engine.capture.host_reads import noting_host_reads
 from epochal.engine.device.seeding import find_used_generator, generator_states
 from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.snapshot.run_objects import find_state_tensors
 from epochal.engine.snapshot.snapshot import Snapshot
-from epochal.engine.snapshot.state_tensors import find_state_tensors
 from epochal.engine.step.build_step import BatchFunctions
 
 if TYPE_CHECKING:
@@ -76,12 +76,8 @@ LEAST_GAP = Gap(weights=1e-3, loss=1e-5)
 class CaptureTrial:
     """A few steps that do not count: first eager ones, then replays to compare with them.
 
-    ``restore`` brings the run back to where the trial began.
-
-    Args:
-        run: Between two steps.
-        eager: Takes an eager step.
-        batches: Of the steps, all with the same layout.
+    The run is between two steps, and all batches have the same layout. ``restore`` brings the run
+    back to where the trial began.
     """
 
     def __init__(self, run: EngineRun, eager: TakeStep, batches: list[Microbatches]) -> None:
@@ -96,11 +92,7 @@ class CaptureTrial:
         """What the eager steps read of task and store."""
 
     def watch_eager(self) -> None:
-        """Take the steps eagerly and look for values that a graph would freeze.
-
-        Raises:
-            CaptureRefusedError: There are some.
-        """
+        """Take the steps eagerly, and refuse them if a graph would freeze what they read."""
         run = self._run
         fingerprint, generators = take_fingerprint(run), generator_states()
         with (
@@ -133,16 +125,10 @@ class CaptureTrial:
     def compare(self, take_step: TakeStep, *, is_exact: bool) -> str:
         """Take the same steps with another function; describes how close the results are.
 
-        A value that eager steps read on the host, and that the capture did without, decided
-        between two ways to compute the same, such as attention with and without a mask. Bits may
-        differ then.
-
-        Args:
-            take_step: Replays or compiled steps.
-            is_exact: Whether bits must be equal if eager steps repeat their bits.
-
-        Raises:
-            CaptureRefusedError: The results differ by more than rounding explains.
+        They are refused if they differ by more than rounding explains; with ``is_exact`` bits must
+        be equal if eager steps repeat their bits. A value that eager steps read on the host, and
+        that the capture did without, decided between two ways to compute the same, such as
+        attention with and without a mask. Bits may differ then.
         """
         assert self._end is not None
         is_exact = is_exact and not self._has_host_reads
@@ -175,9 +161,6 @@ class CaptureTrial:
         """The smallest gap of a few replays, whose bits must vary as those of eager steps do.
 
         One replay that comes close is enough: the others differ by noise.
-
-        Raises:
-            CaptureRefusedError: Replays repeat their bits, and eager steps do not.
         """
         gap, is_noisy = self._gap(reached), self._has_host_reads
         for _ in range(_REPEATS):

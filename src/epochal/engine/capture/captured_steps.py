@@ -1,4 +1,4 @@
-"""Takes steps as CUDA graphs, one for each batch shape, after comparing them with eager steps."""
+"""Chooses how steps are taken; CUDA graphs are compared with eager steps first."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from weakref import WeakMethod
 import torch
 
 from epochal.engine.capture.batch_layout import (
+    CaptureCandidates,
     UnknownLayoutError,
     copy_batch,
     flatten_tensors,
     list_tensors,
 )
-from epochal.engine.capture.candidates import CaptureCandidates
 from epochal.engine.capture.capture_trial import (
     CaptureRefusedError,
     CaptureTrial,
     describe_user_line,
     uncounted_steps,
 )
-from epochal.engine.capture.compile_decision import CompileDecision
-from epochal.engine.capture.compiled_steps import compile_forward_and_loss
-from epochal.engine.capture.cuda_graph import CaptureContext, StepGraph
+from epochal.engine.capture.compiled_steps import (
+    CompileDecision,
+    CompiledSteps,
+    compile_forward_and_loss,
+    require_compile_backend,
+)
+from epochal.engine.capture.cuda_graph import CaptureContext, StepGraph, is_host_read
 from epochal.engine.capture.fingerprint import (
     Fingerprint,
     StepDependencies,
@@ -33,7 +37,6 @@ from epochal.engine.capture.fingerprint import (
     groups_fingerprint,
     take_fingerprint,
 )
-from epochal.engine.capture.host_reads import is_host_read
 from epochal.engine.capture.obstacles import find_capture_obstacle
 from epochal.engine.step.microbatch import without_oom_retry
 from epochal.engine.step.task_calls import TaskCalls
@@ -44,10 +47,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from epochal.engine.capture.candidates import CaptureCandidate
+    from epochal.engine.capture.batch_layout import CaptureCandidate
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.run.engine_run import EngineRun
-    from epochal.engine.step.build_step import Update
+    from epochal.engine.step.build_step import TakeStep, Update
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +68,7 @@ MAX_STEPS_WITHOUT_GRAPH = 64
 
 @final
 class CapturedSteps:
-    """Takes eager steps first, then verified graphs; falls back to eager steps with a reason.
-
-    Args:
-        run: Ready to train.
-        update: Takes an eager step.
-        requested: ``engine.step``: ``auto``, ``graph`` or ``compile``.
-    """
+    """Takes eager steps first, then verified graphs; falls back to eager steps with a reason."""
 
     def __init__(self, run: EngineRun, update: Update, *, requested: str) -> None:
         self._run = run
@@ -320,3 +317,22 @@ def _describe(error: BaseException) -> str:
         return f"{describe_user_line(error)} reads a value from the device"
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{first} ({describe_user_line(error)})"
+
+
+def choose_step(run: EngineRun, update: Update) -> TakeStep:
+    """The function that takes the steps of a run, by ``engine.step`` and what the run allows."""
+    requested = "eager" if run.is_debug else run.options.engine.step
+    obstacle = "" if requested == "eager" else find_capture_obstacle(run)
+    if requested == "compile" or (requested == "auto" and not obstacle):
+        require_compile_backend(run)
+    if requested != "eager" and not obstacle:
+        return CapturedSteps(run, update, requested=requested)
+    run.choices["step"] = "eager"
+    if requested == "compile":
+        run.choices["step"] = "compile"
+        logger.info("step: compiled, not captured: %s", obstacle)
+        return CompiledSteps(run, update)
+    if requested == "graph" or (requested == "auto" and run.device.type == "cuda"):
+        level = logging.WARNING if requested == "graph" else logging.INFO
+        logger.log(level, "step: eager: %s", obstacle)
+    return partial(update, run)

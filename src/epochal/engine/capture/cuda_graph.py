@@ -1,24 +1,23 @@
-"""A whole training step as one CUDA graph over static inputs."""
+"""A whole training step as one CUDA graph over static inputs, and reads that a graph forbids."""
 
 from __future__ import annotations
 
 import warnings
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, final
 
 import torch
 
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
-from epochal.engine.capture.host_reads import refusing_host_reads
 from epochal.engine.device.move import BatchMover, choose_mover
-from epochal.engine.device.streams import capture_stream
+from epochal.engine.feed.static_inputs import capture_stream
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.step.build_step import BatchFunctions
 from epochal.engine.step.updater import Updater
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -30,11 +29,7 @@ if TYPE_CHECKING:
 
 @final
 class CaptureContext:
-    """The stream on which graphs are captured, and the memory pool they share.
-
-    Args:
-        device: The CUDA device of the run.
-    """
+    """The stream on which graphs are captured, and the memory pool they share."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = capture_stream(device)
@@ -90,12 +85,6 @@ class StepGraph:
     """One captured step: batches are copied into its inputs, and it is replayed.
 
     Capturing computes nothing, so the state of the run does not change.
-
-    Args:
-        run: Its updater's step is captured.
-        update: Takes the step.
-        microbatches: An example of the batches of a step.
-        context: The stream and memory pool.
     """
 
     def __init__(
@@ -145,3 +134,45 @@ class StepGraph:
         """Set ``grad`` of the parameters to this graph's gradients, for hooks that read them."""
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
+
+
+@contextmanager
+def noting_host_reads(device: torch.device) -> Iterator[list[str]]:
+    """Note when the host waits for the device in a block; a list that is empty if it never does.
+
+    Warnings of the block are not shown: it repeats steps that showed them.
+    """
+    found: list[str] = []
+    if device.type != "cuda":
+        yield found
+        return
+    with _sync_debug_mode("warn") as caught:
+        yield found
+    found += [str(one.message) for one in caught if is_host_read(one.message)]
+
+
+@contextmanager
+def refusing_host_reads(device: torch.device) -> Iterator[None]:
+    """Raise an error before the host would wait for the device in a block."""
+    if device.type != "cuda":
+        yield
+        return
+    with _sync_debug_mode("error"):
+        yield
+
+
+def is_host_read(message: BaseException | str) -> bool:
+    """Whether torch says with this error or warning that the host waits for the device."""
+    return "synchronizing CUDA operation" in str(message)
+
+
+@contextmanager
+def _sync_debug_mode(mode: str) -> Iterator[list[warnings.WarningMessage]]:
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode(mode)  # warns that it does not find all reads
+        try:
+            yield caught
+        finally:
+            torch.cuda.set_sync_debug_mode(before)

@@ -22,19 +22,18 @@ if TYPE_CHECKING:
 
     from epochal.engine.run.engine_run import EngineRun
 
-
 Fingerprint = dict[str, "Hashable"]
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_OTHER = object()
+_MOVING = (
+    *("step", "epoch", "samples", "batch_index", "epoch_number", "latest"),
+    *("learning_rates", "used_learning_rates", "feed", "clock", "monitor", "updater"),
+)
 
 
 def take_fingerprint(run: EngineRun, reads: StepDependencies | None = None) -> Fingerprint:
-    """Every plain value that Python code of a step may read, by its path.
-
-    Args:
-        run: Has the task, store, model and optimizer.
-        reads: What counts of task and store; everything if None.
-    """
+    """Every plain value that a step may read, by its path; of task and store only ``reads``."""
     found: Fingerprint = {}
     fingerprinter = ValueFingerprinter(run.device)
     _add_task(found, fingerprinter, run.task, None if reads is None else reads.task)
@@ -80,9 +79,6 @@ def find_fingerprint_change(before: Fingerprint, after: Fingerprint) -> str:
     return ""
 
 
-_OTHER = object()
-
-
 def _add_task(
     found: Fingerprint, fingerprinter: ValueFingerprinter, task: object, names: Iterable[str] | None
 ) -> None:
@@ -114,12 +110,6 @@ def _add_module(
     for name, value in vars(module).items():
         if name not in MODULE_ATTRIBUTES:
             found[f"{prefix}.{name}"] = fingerprinter.fingerprint(value)
-
-
-_MOVING = (
-    *("step", "epoch", "samples", "batch_index", "epoch_number", "latest"),
-    *("learning_rates", "used_learning_rates", "feed", "clock", "monitor", "updater"),
-)
 
 
 @final

@@ -99,7 +99,7 @@ class BatchMover:
             moved = [self(item) for item in value]
             return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
         if isinstance(value, Mapping):
-            return _refill_mapping(value, {key: self(item) for key, item in value.items()})
+            return refill_mapping(value, {key: self(item) for key, item in value.items()})
         return self._move_fields(value) if dataclasses.is_dataclass(value) else value
 
     def _move_tensor(self, tensor: Tensor) -> Tensor:
@@ -153,11 +153,7 @@ def _takes_dtype(to: Callable[..., object] | None) -> bool:
 
 
 def _require_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
-    """The batch, unless it holds floats of another dtype.
-
-    Raises:
-        TaskError: It could not be cast.
-    """
+    """The batch; raises an error if it holds floats of another dtype."""
     for other in _float_dtypes(batch) - {dtype}:
         kind = type(batch).__name__
         raise TaskError(
@@ -195,7 +191,8 @@ def _items(batch: Batch) -> list[Batch]:
     return []
 
 
-def _refill_mapping(mapping: Mapping[str, Batch], moved: dict[str, Batch]) -> Batch:
+def refill_mapping(mapping: Mapping[str, Batch], moved: dict[str, Batch]) -> Batch:
+    """A mapping of the same class with other values; a dict if that is not possible."""
     if type(mapping) is dict:
         return moved
     try:

@@ -16,6 +16,7 @@ from epochal.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+logger = logging.getLogger(__name__)
 
 Autocast = Callable[[], AbstractContextManager[Any]]  # torch.autocast gives itself
 
@@ -24,15 +25,9 @@ _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @final
 class Precision:
-    """``engine.precision``: autocast, loss scaling and the dtype of weights.
+    """``engine.precision``, one of fp32, tf32, bf16, fp16 and fp64: autocast, loss scaling, dtype.
 
-    Args:
-        name: One of fp32, tf32, bf16, fp16 and fp64.
-        device: Of the run.
-        dtype: Of weights and of floats in batches, if the config has one.
-
-    Raises:
-        ConfigError: ``dtype`` contradicts it.
+    ``dtype`` is that of weights and of floats in batches, if the config has one.
     """
 
     def __init__(
@@ -61,11 +56,7 @@ class Precision:
 
 
 def resolve_dtype(name: str, dtype: torch.dtype | None) -> torch.dtype | None:
-    """The dtype of the weights under a precision.
-
-    Raises:
-        ConfigError: The config has another one.
-    """
+    """The dtype of the weights under a precision; refuses another one of the config."""
     if name == "fp64":
         if dtype not in (None, torch.float64):
             _refuse(name, dtype, "remove model.dtype, or write float64")
@@ -95,9 +86,6 @@ def allowing_tf32(name: str) -> Iterator[None]:
 def _refuse(name: str, dtype: torch.dtype | None, hint: str) -> None:
     what = f"{name!r} contradicts model.dtype {str(dtype).removeprefix('torch.')!r}"
     raise ConfigError(Problem("engine.precision", what, hint=hint))
-
-
-logger = logging.getLogger(__name__)
 
 
 def sync_batchnorm(model: nn.Module) -> nn.Module:

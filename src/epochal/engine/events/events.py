@@ -1,34 +1,295 @@
-"""The listeners of a run, compiled into one tuple per event and split."""
+"""Finds the event methods of hooks and tasks, and compiles them into one tuple per event."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+import dis
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from inspect import isroutine
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, final
 
-from epochal.engine.events.listeners import (
-    Listener,
-    function_listener,
-    hook_listeners,
-    task_listeners,
+from epochal.engine.interfaces.binding import bind_by_name
+from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.hook import (
+    ALIASES,
+    EVENTS,
+    RUNNERS,
+    STATE_METHODS,
+    TASK_PRIORITY,
+    USER_PRIORITY,
+    Hook,
 )
-from epochal.engine.interfaces.hook import EVENTS
-from epochal.engine.interfaces.splits import SPLITS
+from epochal.engine.interfaces.splits import SPLITS, split_name
+from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
+from epochal.errors import TaskError, misspelling_of, suggest
+from epochal.records.metrics.time_spent import HOOKS_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from epochal.engine.interfaces.run import Run
 
+# Methods for one split come before methods for all splits.
+_NAMES = sorted((*EVENTS, *ALIASES), key=lambda name: ":" not in ALIASES.get(name, ""))
+_LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 SPLIT_EVENTS = frozenset(event for event, names in EVENTS.items() if "split" in names)
 
 
 @final
-class Events:
-    """The listeners of a run, called in order of priority, low first.
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A function that is called at one event."""
 
-    Args:
-        hooks: Objects whose event methods are called.
-        task: Its event methods are called too.
+    event: str
+    call: Callable[..., Any]
+    """Takes all arguments of the event, in order."""
+
+    owner: str
+    """Its name in messages, such as ``EarlyStopping.eval_end``."""
+
+    priority: int = USER_PRIORITY
+    every: Every | None = None
+    on: tuple[str, ...] | None = None
+    """The splits at whose events it is called; None is all."""
+
+    runners: tuple[str, ...] | None = None
+    """The kinds of runner under which it is called; None is all."""
+
+    is_builtin: bool = False
+    """Whether the function is part of Epochal; user code may change parts of the run."""
+
+    part: str = HOOKS_PREFIX
+    """The part of the run's time that it counts as."""
+
+    def accepts_split(self, split: str) -> bool:
+        """Whether it is called at events of this split."""
+        return self.on is None or split in self.on
+
+    def accepts_runner(self, kind: str) -> bool:
+        """Whether it is called under this kind of runner; all are as long as none is known."""
+        return not kind or self.runners is None or kind in self.runners
+
+
+def hook_listeners(hook: object) -> list[Listener]:
+    """The listeners of a hook: its overridden methods, by name or alias; refuses misspelt ones."""
+    owner = type(hook).__name__
+    _refuse_uncalled(hook, (*EVENTS, *ALIASES, *STATE_METHODS), is_strict=True)
+    priority = getattr(hook, "priority", USER_PRIORITY)
+    every = _period(getattr(hook, "every", None), owner)
+    on = _splits(getattr(hook, "on", None), owner)
+    runners = _runners(getattr(hook, "runners", None), owner)
+    found = list(_listeners(hook, priority, every, on, runners))
+    if not found:
+        _refuse_deaf(hook, on)
+    if every is not None and not every.is_never:
+        _refuse_unused_period(found, every, owner)
+    return found
+
+
+def task_listeners(task: object) -> list[Listener]:
+    """The listeners of a task: its methods named like an event or an alias."""
+    known = (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES)
+    _refuse_uncalled(task, known, is_strict=False)
+    # The stage calls on_stage_start of a task itself, with more arguments than the event has.
+    return list(_listeners(task, TASK_PRIORITY, None, None, exclude=("on_stage_start",)))
+
+
+def function_listener(
+    event: str, function: Callable[..., Any], *, priority: int, every: object
+) -> Listener:
+    """The listener of a function, for an event name or alias."""
+    name, split = _resolve(event)
+    owner = getattr(function, "__qualname__", type(function).__name__)
+    call = bind_by_name(function, EVENTS[name], owner=owner)
+    period = _period(every, owner)
+    on = None if split is None else (split,)
+    part = f"{HOOKS_PREFIX}{owner.rpartition('>.')[2]}"
+    builtin = _is_builtin(function)
+    listener = Listener(name, call, owner, priority, period, on, is_builtin=builtin, part=part)
+    if period is not None and not period.is_never:
+        _refuse_unused_period([listener], period, owner)
+    return listener
+
+
+def _period(every: object, owner: str) -> Every | None:
+    try:
+        return None if every is None else Every.parse(every)
+    except ValueError as error:
+        raise TaskError(f"{owner}: every: {error}") from error
+
+
+def _resolve(event: str) -> tuple[str, str | None]:
+    """The event of a name or alias, and the split of an alias."""
+    if event in EVENTS:
+        return event, None
+    if event not in ALIASES:
+        raise TaskError(f"{event}: no such event\n  {_suggest_event(event)}")
+    name, _, split = ALIASES[event].partition(":")
+    return name, split or None
+
+
+def _suggest_event(name: str) -> str:
+    return suggest(name, (*EVENTS, *ALIASES)) or f"events: {', '.join(EVENTS)}"
+
+
+def _listeners(
+    owner: object,
+    priority: int,
+    every: Every | None,
+    on: tuple[str, ...] | None,
+    runners: tuple[str, ...] | None = None,
+    *,
+    exclude: tuple[str, ...] = (),
+) -> Iterator[Listener]:
+    part = getattr(owner, "counts_as", None) or f"{HOOKS_PREFIX}{type(owner).__name__}"
+    for name in _NAMES:
+        method = _event_method(owner, name)
+        if method is None or name in exclude:
+            continue
+        event, split = _resolve(name)
+        full_name = f"{type(owner).__name__}.{name}"
+        splits = on if split is None else (split,)
+        if split is not None and on is not None and split not in on:
+            continue
+        call = bind_by_name(method, EVENTS[event], owner=full_name)
+        yield Listener(
+            event, call, full_name, priority, every, splits, runners, _is_builtin(method), part
+        )
+
+
+def _event_method(owner: object, name: str) -> Callable[..., Any] | None:
+    """A method of the user's class; None for the empty one of ``Hook``."""
+    method = getattr(owner, name, None)
+    return method if _is_function(method) and not _is_inherited(owner, name) else None
+
+
+def _is_function(value: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether it is a function or method; a module named like an event is not."""
+    return isroutine(value) or isinstance(value, partial) or hasattr(value, "__wrapped__")
+
+
+def _is_builtin(function: Callable[..., Any]) -> bool:
+    """Whether the called code is part of Epochal, also behind a method or a partial."""
+    while isinstance(function, partial):
+        function = function.func
+    # Not __module__, which a wrapper copies from the wrapped function.
+    scope = getattr(getattr(function, "__func__", function), "__globals__", {})
+    return str(scope.get("__name__", "")).split(".")[0] == "epochal"
+
+
+def _is_inherited(owner: object, name: str) -> bool:
+    """Whether this is the empty method of ``Hook``."""
+    own = getattr(owner, "__dict__", {})
+    return name not in own and getattr(type(owner), name, None) is getattr(Hook, name, owner)
+
+
+def _splits(on: object, owner: str) -> tuple[str, ...] | None:
+    if on is None:
+        return None
+    names = (on,) if isinstance(on, str) else on
+    if not isinstance(names, Iterable):
+        hint = f"write the names of splits, such as {SPLITS[:2]!r}"
+        raise TaskError(f"{owner}: on: {on!r} is not a list of splits\n  {hint}")
+    wanted = {split_name(str(name)) for name in names}
+    return tuple(split for split in SPLITS if split in wanted)
+
+
+def _runners(runners: object, owner: str) -> tuple[str, ...] | None:
+    if runners is None:
+        return None
+    names = (runners,) if isinstance(runners, str) else runners
+    if not isinstance(names, Iterable) or not (wanted := tuple(names)) or {*wanted} - {*RUNNERS}:
+        hint = f"write some of {', '.join(RUNNERS)}, such as runners = ('train',)"
+        raise TaskError(f"{owner}: runners: {runners!r} is not a list of runners\n  {hint}")
+    return wanted
+
+
+def _refuse_deaf(hook: object, on: tuple[str, ...] | None) -> NoReturn:
+    """Refuse a hook that no event of any run would call."""
+    what, hint = "has no method that an event calls", f"events: {', '.join(EVENTS)}"
+    if on is not None and (named := [name for name in _NAMES if _event_method(hook, name)]):
+        what = f"on: {', '.join(on)} leaves out its only events: {', '.join(named)}"
+        hint = "give on the splits of these methods, or remove it"
+    raise TaskError(f"{type(hook).__name__}: {what}\n  {hint}")
+
+
+def _refuse_uncalled(owner: object, known: tuple[str, ...], *, is_strict: bool) -> None:
+    """Refuse public methods that nothing calls, as ``epochal check`` does for a config.
+
+    A task may have methods for other code, so only misspelt names are refused there.
     """
+    bases = type(owner).__mro__
+    own = [kind for kind in bases if not _is_library(kind)]
+    inherited = {name for kind in bases if kind not in own for name in vars(kind)}
+    for kind in own:
+        for name, method in vars(kind).items():
+            is_plain = isinstance(method, FunctionType) and not hasattr(method, "__wrapped__")
+            if name.startswith("_") or name in known or name in inherited or not is_plain:
+                continue
+            close = misspelling_of(name, known)
+            if (is_strict or close is not None) and name not in find_used_attributes(*own):
+                what = "no event calls" if is_strict else "nothing calls"
+                raise TaskError(
+                    f"{type(owner).__name__}.{name}: {what} a method of this name\n"
+                    f"  {_suggest_event(name) if close is None else f'did you mean {close!r}?'}\n"
+                    f"  if it is a helper method, name it _{name}"
+                )
+
+
+def _is_library(kind: type) -> bool:
+    return kind.__module__.split(".")[0] in ("epochal", "torch", "builtins", "abc")
+
+
+def _refuse_unused_period(listeners: list[Listener], every: Every, owner: str) -> None:
+    events = {listener.event for listener in listeners}
+    if "step_end" in events or ("epoch_end" in events and every.unit == "ep"):
+        return
+    raise TaskError(
+        f"{owner}: every={str(every)!r} has no effect on {', '.join(sorted(events))}\n"
+        "  use it with step_end, or in epochs with epoch_end"
+    )
+
+
+def find_used_attributes(*kinds: type) -> set[str]:
+    """All attributes that are read in these classes and in their modules."""
+    names: set[str] = set()
+    for kind in kinds:
+        module = sys.modules.get(kind.__module__)
+        for value in (kind, *vars(module or kind).values()):
+            if getattr(value, "__module__", None) == kind.__module__:
+                names.update(name for code in _codes(value) for name in _attributes(code))
+    return names
+
+
+def _codes(value: object) -> Iterator[CodeType]:
+    if isinstance(value, FunctionType):
+        yield value.__code__
+    elif isinstance(value, property):
+        for function in (value.fget, value.fset):
+            yield from _codes(function)
+    elif isinstance(value, staticmethod | classmethod):
+        yield from _codes(value.__func__)
+    elif isinstance(value, type):
+        for member in vars(value).values():
+            if not isinstance(member, type):
+                yield from _codes(member)
+
+
+def _attributes(code: CodeType) -> Iterator[str]:
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _LOADS:
+            yield str(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _attributes(constant)
+
+
+@final
+class Events:
+    """The listeners of hooks and task, called in order of priority, low first."""
 
     def __init__(self, hooks: Iterable[object] = (), *, task: object = None) -> None:
         self.hooks = list(hooks)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sized
+from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -14,13 +16,12 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochal.engine.device.move import BatchMover, MoveBatch, batch_size, keep_batch
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.in_memory import InMemoryLoaders
-from epochal.engine.feed.indexed_loader import IndexedLoaders
-from epochal.engine.feed.iterable_loader import (
+from epochal.engine.feed.loaders import (
+    IndexedLoaders,
     IterableLoaders,
     StatefulBatches,
     find_stateful_owner,
 )
-from epochal.engine.feed.loader_errors import explaining_worker_deaths
 from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
+_DEAD_WORKER = re.compile(r"DataLoader worker \(pid")
 
 
 class _ResumePosition(NamedTuple):
@@ -113,11 +115,7 @@ class Feed:
 
     @property
     def loader(self) -> Loader:
-        """The training loader.
-
-        Raises:
-            DataError: The task has none, or several.
-        """
+        """The training loader."""
         loaders = require_loaders(self.task, "train")
         if list(loaders) != [""]:
             raise DataError(
@@ -129,13 +127,10 @@ class Feed:
     def start_at(
         self, epoch: int, position: int, samples: int, *, loader: dict[str, Any] | None = None
     ) -> None:
-        """Continue an epoch at a position; others start with their first batch.
+        """Continue an epoch at a position; other epochs start with their first batch.
 
-        Args:
-            epoch: The one to continue.
-            position: Index of the next batch.
-            samples: Of all steps since the run started.
-            loader: What ``loader_state`` returned there.
+        ``samples`` counts those of all steps since the run started; ``loader`` is what
+        ``loader_state`` returned there.
         """
         self._resume = _ResumePosition(epoch, position, loader)
         self._stateful = None
@@ -231,12 +226,8 @@ class Feed:
     ) -> Iterator[Batch]:
         """A pass over any loader, gathered from memory and prefetched where possible.
 
-        Args:
-            loader: Only its samplers' epoch is changed.
-            limit: Position at which the pass ends.
-            one_pass: Its seed and start.
-            static_inputs: Where batches of data on the device are gathered.
-            state: Of a stateful loader, at the start of this pass.
+        It ends at the position ``limit``; a stateful loader starts with ``state``. Of the loader,
+        only the epoch of its samplers is changed.
         """
         set_sampler_epoch(loader, one_pass.epoch)
         gathered = self._in_memory_loaders.find(loader, one_pass, static_inputs)
@@ -305,11 +296,7 @@ class Feed:
 
 
 def read_task_attribute(task: object, name: str) -> object:
-    """An attribute of a task, or None if it has no such attribute.
-
-    Raises:
-        AttributeError: Its property of that name raised it.
-    """
+    """An attribute of a task, or None if it has none; errors of its property propagate."""
     try:
         return getattr(task, name)
     except AttributeError:
@@ -319,12 +306,7 @@ def read_task_attribute(task: object, name: str) -> object:
 
 
 def named_loaders(task: object, split: str) -> dict[str, Loader]:
-    """The loaders of a split by name; a single one has the empty name.
-
-    Raises:
-        DataError: One of them cannot be a loader.
-        AttributeError: The task's own property of that name raised it.
-    """
+    """The loaders of a split by name; a single one has the empty name."""
     loader: Any = read_task_attribute(task, f"{split}_loader")  # a loader or several of them
     if loader is None:
         return {}
@@ -335,11 +317,7 @@ def named_loaders(task: object, split: str) -> dict[str, Loader]:
 
 
 def require_loaders(task: object, split: str) -> dict[str, Loader]:
-    """The loaders of a split by name; a prediction may use those of ``test``.
-
-    Raises:
-        DataError: The task has none.
-    """
+    """The loaders of a split by name, at least one; a prediction may use those of ``test``."""
     loaders = named_loaders(task, split)
     if not loaders and split == "predict":
         loaders = named_loaders(task, "test")
@@ -367,12 +345,7 @@ def _require_iterable(loader: object, label: str) -> None:
 def iter_batches(
     loader: Loader, label: str, limit: int | None, *, open_loader: OpenLoader = islice
 ) -> Iterator[Batch]:
-    """The batches of a loader.
-
-    Raises:
-        DataError: There is none, or one of the loader's processes died. Exceptions of a
-            dataset itself pass untouched.
-    """
+    """The batches of a loader, at least one; exceptions of a dataset itself pass untouched."""
     read = 0
     with explaining_worker_deaths(loader, label):
         for batch in open_loader(loader, limit):
@@ -412,3 +385,27 @@ def _why_empty(loader: Loader) -> str:
     if isinstance(loader, Iterator):
         return "an iterator can be read only once; give an object that starts again each epoch"
     return "check the dataset's length and the filters in front of it"
+
+
+@contextmanager
+def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
+    """Raise a DataError when a worker of the loader dies in a block."""
+    try:
+        yield
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if not _is_worker_death(error, loader):
+            raise
+        raise DataError(
+            f"{label}: a worker process of the loader died\n"
+            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        ) from error
+
+
+def _is_worker_death(error: Exception, loader: Loader) -> bool:
+    """Whether an error means that a worker died."""
+    if isinstance(error, RuntimeError):
+        return bool(_DEAD_WORKER.search(str(error)))
+    # A worker that dies while it sends a batch breaks the connection. What a dataset raises in a
+    # worker comes with a traceback.
+    is_own = "in DataLoader worker process" in str(error)
+    return isinstance(loader, DataLoader) and loader.num_workers > 0 and not is_own

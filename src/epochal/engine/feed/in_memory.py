@@ -70,9 +70,7 @@ class InMemoryDataset(Dataset[Any], ABC):
 class InMemoryLoaders:
     """Gathers the batches of loaders whose data are in memory; ignores other loaders.
 
-    Args:
-        move: Moves data to the device.
-        is_pinned: Gather into page-locked memory, for asynchronous copies to the device.
+    ``is_pinned`` gathers into page-locked memory, for asynchronous copies to the device.
     """
 
     def __init__(self, move: MoveBatch = keep_batch, *, is_pinned: bool = False) -> None:
@@ -84,13 +82,7 @@ class InMemoryLoaders:
     def find(
         self, loader: Loader, one_pass: DataPass, static_inputs: StaticInputs | None = None
     ) -> InMemoryPass | None:
-        """The batches of a pass over the loader, if they can be gathered.
-
-        Args:
-            loader: Left as it is.
-            one_pass: Its seed gives the same order as the loader's sampler.
-            static_inputs: Where batches of data on the device are gathered.
-        """
+        """The batches of a pass, in the order of the loader's sampler, if they can be gathered."""
         is_training = one_pass.epoch is not None
         if is_training:
             self._release_previous(getattr(loader, "dataset", None), static_inputs)
@@ -125,10 +117,7 @@ class InMemoryLoaders:
     ) -> _DeviceCopy:
         """The tensors of a dataset on the device, as they are now.
 
-        Args:
-            table: Of the dataset.
-            static_inputs: Releases tensors that are replaced.
-            is_kept: Whether tensors whose version did not change are not copied again.
+        If ``is_kept``, tensors whose version did not change are not copied again.
         """
         key, residents = id(table.owner), self._device_copies
         versions = [(id(tensor), _version(tensor)) for tensor in table.tensors]

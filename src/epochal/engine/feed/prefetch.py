@@ -46,9 +46,6 @@ class CudaPrefetcher:
 
     Batches are in memory of that stream, which only later batches reuse. Each copy waits for all
     work queued before it, so no batch is overwritten in use.
-
-    Args:
-        move: Moves batches to the device.
     """
 
     def __init__(self, move: BatchMover) -> None:

@@ -107,14 +107,9 @@ def list_sample_indices(
 def iterate_seeded(
     source: Iterable[Any], seed: int, start: int, generators: HostGenerators, *, first: int = 0
 ) -> Iterator[Any]:
-    """The items of a sampler or loader from a position on, each read with its own seed.
+    """The items of a sampler or loader from ``start`` on, each read with its own seed.
 
-    Args:
-        source: Any iterable.
-        seed: Combined with the position of an item.
-        start: Items before this position are discarded.
-        generators: Restores the global generators after each item.
-        first: The position of the first item of the source.
+    The source begins with the item ``first``; those before ``start`` are discarded.
     """
     items: Iterator[Any] | None = None
     for number in count(first):

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     Collate = Callable[[Any], Batch]
     from collections.abc import Sequence
 
-
 _DETERMINISTIC_TYPES = (list, tuple, range, str, Tensor, TensorDataset)
 _DETERMINISTIC_COLLATES = (default_collate, default_convert)
 _UNKNOWN = object()
@@ -98,11 +97,6 @@ class SeededDataset(Dataset[Any]):
     Each sample is read with its own seed, and collated with a seed of the batch. Until the first
     draw is noticed, nothing is seeded: a batch without draws is the same with any seeds, and one
     with draws is read again.
-
-    Args:
-        dataset: Map-style.
-        collate: Makes a batch of samples, or converts a single one.
-        is_stacked: Whether batches have several samples.
     """
 
     def __init__(self, dataset: Any, collate: Collate, *, is_stacked: bool) -> None:  # noqa: ANN401 - of any kind
@@ -215,11 +209,7 @@ def _find_getitems(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401
 
 @final
 class WorkerInit:
-    """Calls the user's ``worker_init_fn`` with the user's dataset in the worker info.
-
-    Args:
-        function: Takes the worker's number; None for none.
-    """
+    """Calls the user's ``worker_init_fn``, if any, with the user's dataset in the worker info."""
 
     def __init__(self, function: Callable[[int], object] | None) -> None:
         self._function = function

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from torch import Tensor
 
-from epochal.engine.device.move import batch_size
+from epochal.engine.device.move import batch_size, refill_mapping
 
 if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
-
 
 RowSelection = slice | list[int]
 _NESTS = (Tensor, np.ndarray, list, tuple, Mapping)
@@ -35,11 +34,7 @@ class SplitMicrobatches(tuple["Batch", ...]):
 
 
 def split_batches(batches: tuple[Batch, ...], most: int) -> SplitMicrobatches:
-    """The batches of a step as microbatches of at most ``most`` samples, in the same order.
-
-    Raises:
-        UnsplittableError: A batch that is too large cannot be split.
-    """
+    """The batches of a step as microbatches of at most ``most`` samples, in the same order."""
     batch_indices: list[int] = []
     found: list[Batch] = []
     for index, batch in enumerate(batches):
@@ -59,11 +54,7 @@ def get_batch_index(microbatches: tuple[Batch, ...], index: int) -> int:
 
 
 def split_batch(batch: Batch, most: int) -> list[Batch]:
-    """The batch in nearly equal parts of at most ``most`` samples; itself if it is small.
-
-    Raises:
-        UnsplittableError: It is too large and cannot be split.
-    """
+    """The batch in nearly equal parts of at most ``most`` samples; itself if it is small."""
     rows = batch_size(batch)
     if rows is None:
         raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")
@@ -75,11 +66,7 @@ def split_batch(batch: Batch, most: int) -> list[Batch]:
 
 
 def resize_batch(batch: Batch, size: int) -> Batch:
-    """A batch of ``size`` samples, repeated or cut from a batch.
-
-    Raises:
-        UnsplittableError: Its samples cannot be found.
-    """
+    """A batch of ``size`` samples, repeated or cut from a batch."""
     rows = batch_size(batch)
     if not rows:
         raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")
@@ -94,7 +81,7 @@ def _take(value: Batch, part: RowSelection, rows: int, where: str) -> Batch:
         return value
     if isinstance(value, Mapping):
         taken = {key: _take(item, part, rows, f"{where}.{key}") for key, item in value.items()}
-        return taken if type(value) is dict else _refilled(value, taken)
+        return refill_mapping(value, taken)
     if isinstance(value, list | tuple):
         return _take_items(value, part, rows, where)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -119,12 +106,3 @@ def _take_rows(value: Batch, part: RowSelection, rows: int, where: str) -> Batch
     if isinstance(part, slice) or isinstance(value, Tensor | np.ndarray):
         return value[part]
     return type(value)(value[index] for index in part)
-
-
-def _refilled(mapping: Batch, taken: dict[str, Batch]) -> Batch:
-    try:
-        changed = copy.copy(mapping)
-        changed.update(taken)
-    except (AttributeError, TypeError):
-        return taken
-    return changed

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, final
 
 import torch
-
-from epochal.engine.device.streams import capture_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,12 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
 
     Pack = Callable[[Iterable[Tensor]], Batch]
+
+
+@cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all graphs of a device: libraries keep memory for each stream they saw."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch has no types here
 
 
 @final
@@ -45,15 +50,7 @@ class StaticInputs:
         parts: Iterable[Tensor],
         select: Callable[[Tensor], Batch],
     ) -> Iterator[Batch]:
-        """The batches of a pass.
-
-        Args:
-            columns: Data on the device.
-            pack: Makes a batch of tensors.
-            order: Of the rows.
-            parts: Of the order, one for each batch.
-            select: Gathers a batch into new tensors.
-        """
+        """The batches of a pass over data on the device; ``select`` gathers into new tensors."""
         seen: list[Tensor] = []
         fill: Callable[[int, Tensor], None] | None = None
         first = 0
@@ -97,12 +94,8 @@ def _have_same_rows(columns: tuple[Tensor, ...], targets: list[Tensor]) -> bool:
 class GraphGather:
     """Gathers consecutive batches into the same tensors with a CUDA graph.
 
-    The position in the order is on the device, so nothing is sent to it between batches.
-
-    Args:
-        columns: The data, at fixed addresses.
-        targets: Where the rows of a batch are written.
-        max_length: Length of the longest order.
+    The position in the order is on the device, so nothing is sent to it between batches. The data
+    stay at their addresses.
     """
 
     def __init__(self, columns: tuple[Tensor, ...], targets: list[Tensor], max_length: int) -> None:

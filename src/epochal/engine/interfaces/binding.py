@@ -18,9 +18,6 @@ def bind_by_name(function: Function, available: tuple[str, ...], *, owner: str) 
     """A function of all ``available`` arguments that passes on those that ``function`` takes.
 
     Returns the function itself if it takes exactly these, in this order.
-
-    Raises:
-        TaskError: It needs an argument that is not available.
     """
     names = _accepted_names(function, available, owner)
     if names == available:

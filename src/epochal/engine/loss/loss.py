@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, final
 from torch import Tensor, nn
 from typing_extensions import override
 
-from epochal.engine.loss.argument_routes import ArgumentRoutes, function_name
+from epochal.engine.loss.argument_routes import ArgumentRoutes, Function, function_name
 from epochal.errors import ConfigError, Place, Problem, TaskError, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from epochal.engine.interfaces.task import Batch, Output
-    from epochal.engine.loss.loss_inputs import Function
     from epochal.engine.measure.sums import Number, Weighted
 
 TOTAL_LOSS = "loss"
@@ -170,11 +169,7 @@ class Loss(nn.Module):
         return {f"loss.{name}": one for name, one in named if one.requires_grad}
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Change the weights of some terms, from the next batch on.
-
-        Raises:
-            ConfigError: There is no term of this name.
-        """
+        """Change the weights of some terms, from the next batch on."""
         for name in weights:
             if name not in self.weights:
                 what = f"the loss has no term {name!r}"

@@ -12,8 +12,7 @@ from typing_extensions import override
 
 from epochal.engine.interfaces.metric import Metric
 from epochal.engine.interfaces.splits import split_name
-from epochal.engine.loss.argument_routes import ArgumentRoutes, function_name
-from epochal.engine.loss.loss_inputs import read_parameters
+from epochal.engine.loss.argument_routes import ArgumentRoutes, function_name, read_parameters
 from epochal.errors import Place, TaskError
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
-from epochal.engine.measure.device_sums import DeviceSums
-from epochal.engine.measure.sums import HostSums, PendingSums, Sums
+from epochal.engine.measure.sums import DeviceSums, HostSums, PendingSums, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,7 @@ from epochal.engine.interfaces.schedule import (
     Warmup,
     check_unit,
 )
-from epochal.engine.optim.group_rates import GroupRates, read_rate
-from epochal.engine.optim.rate import Rate
-from epochal.engine.optim.torch_rate import PlateauRate, TorchRate
+from epochal.engine.optim.rate import FixedRate, GroupRates, PlateauRate, Rate, TorchRate, read_rate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,41 +26,15 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.monitor import Monitor
     from epochal.engine.interfaces.schedule import AnySchedule, OneSchedule
 
-__all__ = ["FactorRate", "FixedRate", "MultiOptimizerRate", "Rate", "WarmupRate", "build_rate"]
 
 logger = logging.getLogger(__name__)
-
-
-@final
-class FixedRate(Rate):
-    """Rates that stay as the optimizer was built, or as users set them."""
-
-    def __init__(self, optimizer: Optimizer | None = None) -> None:
-        self.rates = GroupRates(optimizer)
-
-    @override
-    def admit(self) -> None:
-        self.rates.adopt()
-
-    @override
-    def own_state(self) -> dict[str, Any]:
-        return {}
-
-    @override
-    def load_own_state(self, state: dict[str, Any]) -> None:
-        pass
 
 
 @final
 class FactorRate(Rate):
     """The base rate of every group, times the factor of a schedule.
 
-    Args:
-        schedule: Has the factors.
-        optimizer: Has the groups.
-        step: Updates done so far.
-        total_steps: Updates from ``offset`` to the end, if that is known.
-        offset: The step that is the schedule's step 0.
+    The step ``offset`` is the schedule's step 0; ``total_steps``, if known, count from there.
     """
 
     def __init__(
@@ -123,12 +95,7 @@ class FactorRate(Rate):
 class WarmupRate(Rate):
     """A linear warm-up to the first rates of another owner, which moves them afterwards.
 
-    Args:
-        follower: At its first step; it is not called during the warm-up.
-        step: Updates done so far.
-        first: The step at which the warm-up starts.
-        steps: Its length.
-        start: Factor of the follower's rates at its start.
+    The factor of the follower's rates is ``start`` at the step ``first``, and 1 after ``steps``.
     """
 
     is_moved_by_steps = True
@@ -199,11 +166,7 @@ class WarmupRate(Rate):
 
 @final
 class MultiOptimizerRate(Rate):
-    """The rates of several optimizers, each with its own owner.
-
-    Args:
-        members: By the name of the optimizer.
-    """
+    """The rates of several optimizers, each with its own owner."""
 
     def __init__(self, members: Mapping[str, Rate]) -> None:
         self._members = members
@@ -291,20 +254,11 @@ def build_rate(
     steps_per_epoch: int | None = None,
     monitor: Monitor | None = None,
 ) -> Rate:
-    """The owner of the rate for a schedule, positioned after ``step`` updates.
+    """The owner of the rate for a schedule, positioned after ``step`` updates of the run.
 
-    Args:
-        schedule: None leaves the rates as they are.
-        optimizer: Has the groups; a group's base rate is its ``initial_lr``, if it has one.
-        step: Updates of the run so far.
-        total_steps: Updates for which the schedule holds: those of the run, or of a stage.
-        offset: The first step of that stage.
-        steps_per_epoch: None if that is unknown.
-        monitor: The metric that a plateau watches.
-
-    Raises:
-        ConfigError: The schedule needs a length that is unknown, or a monitor that is missing, or
-            its mode contradicts the monitor.
+    The schedule holds for ``total_steps`` updates from the step ``offset`` on: those of the run, or
+    of a stage. Without a schedule the rates stay as they are. A group's base rate is its
+    ``initial_lr``, if it has one.
     """
     build = partial(
         _build_one,

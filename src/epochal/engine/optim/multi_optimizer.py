@@ -177,13 +177,8 @@ def assign_parameters(
 ) -> dict[str, set[str]]:
     """The names of the parameters that each of several optimizers trains.
 
-    Args:
-        parameters: All; those that need no gradient need no optimizer.
-        chosen: The parameters of each optimizer; None, for one of them, is the rest.
-        places: Where the config says that.
-
-    Raises:
-        ConfigError: A parameter has two optimizers, or none.
+    One of them may have chosen None, which is the rest. It is an error if two choose the same
+    parameter, or if none has one that needs a gradient.
     """
     owners: dict[str, str] = {}
     for name, members in chosen.items():

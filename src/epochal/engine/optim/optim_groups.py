@@ -9,7 +9,7 @@ from torch import nn
 
 from epochal.engine.interfaces.binding import bind_by_name
 from epochal.engine.optim.param_groups import GroupRule
-from epochal.engine.optim.parameter_selector import ParameterSelector
+from epochal.engine.optim.parameters import ParameterSelector
 from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:
@@ -36,16 +36,8 @@ def collect_group_rules(
 ) -> tuple[list[GroupRule], dict[str, nn.Parameter]]:
     """The groups of ``task.optim_groups(model, optim)`` or ``model.optim_groups(optim)`` as rules.
 
-    Also returns the parameters of the task in them; nothing if neither has such a method.
-
-    Args:
-        model: Whose parameters are grouped.
-        task: Called first.
-        options: Those of the optimizer, passed to the method.
-        known: Names of options that the optimizer takes; None if it takes any.
-
-    Raises:
-        TaskError: What the method returned cannot be used.
+    Also returns the parameters of the task in them; nothing if neither has such a method. The
+    optimizer takes the options ``known``, or any if that is None.
     """
     for owner in (task, model):
         method: Any = getattr(owner, "optim_groups", None)

@@ -1,26 +1,28 @@
-"""Build the parameter groups of an optimizer from rules."""
+"""Build the parameter groups of an optimizer from rules, layers, and what takes no decay."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.engine.optim.layer_decay import number_layers
-from epochal.engine.optim.parameter_selector import ParameterSelector
-from epochal.engine.optim.weight_decay_groups import find_no_decay
-from epochal.errors import ConfigError, Problem
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from epochal.engine.optim.parameters import ParameterSelector, is_uninitialized, matches_pattern
+from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from torch import nn
-
     from epochal.errors import Place
 
     ParamGroup = dict[str, Any]  # torch's own: options by name
+
+logger = logging.getLogger(__name__)
 
 _WILD, _DOTS = re.compile(r"[*?!\[\]]"), re.compile(r"\.+")
 
@@ -28,6 +30,8 @@ _RATES = frozenset({"lr", "lr_mult"})
 
 REST_GROUP = "rest"
 """The group of the parameters that no rule matches."""
+
+_NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 @final
@@ -117,18 +121,10 @@ def group_parameters(
 ) -> ParamGroups:
     """The trainable parameters of a model in groups of equal options, each in exactly one.
 
-    Args:
-        model: Parameters that need no gradient are in no group.
-        rules: In order; later ones refine earlier ones key by key.
-        options: Those of the optimizer, for parameters without a rule.
-        no_decay: ``auto`` sets no weight decay for biases, vectors, norms and what modules
-            declare, unless a rule sets one.
-        layer_decay: Factor of the rate from each layer to the one below it.
-        only: Names of the parameters to group; all by default.
-        more: Parameters beside the model's, by name.
-
-    Raises:
-        ConfigError: A rule matches nothing, or a factor has no rate to multiply.
+    Later rules refine earlier ones key by key. ``no_decay: auto`` sets no weight decay for biases,
+    vectors, norms and what modules declare, unless a rule sets one; ``layer_decay`` is the factor
+    of the rate from each layer to the one below it. ``only`` names the parameters to group, and
+    ``more`` are parameters beside the model's.
     """
     selector = ParameterSelector(model, only=only, more=more)
     results = {name: _ParameterOptions() for name in selector.parameters}
@@ -223,3 +219,90 @@ def _free_name(name: str, groups: Iterable[ParamGroup]) -> str:
     taken = {group["name"] for group in groups}
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(one for one in itertools.chain([name], numbered) if one not in taken)
+
+
+def find_no_decay(model: nn.Module, selector: ParameterSelector) -> set[str]:
+    """The parameters that are biases or vectors, are in norms, or that modules declare.
+
+    A module declares them by a method ``no_decay()``, which returns names or patterns of its
+    parameters and of those in its children.
+    """
+    found = {name for name, one in selector.parameters.items() if _is_bias_or_vector(name, one)}
+    for prefix, module in model.named_modules():
+        if isinstance(module, _NORMS):
+            found |= selector.by_name(prefix) if prefix else set(selector.parameters)
+        for name in _declared(prefix, module):
+            found |= selector.by_name(name)
+    return found
+
+
+def _is_bias_or_vector(name: str, parameter: nn.Parameter) -> bool:
+    last = name.rpartition(".")[2]
+    is_bias = last == "bias" or last.endswith("_bias")
+    return is_bias or (not is_uninitialized(parameter) and parameter.ndim <= 1)
+
+
+def _declared(prefix: str, module: nn.Module) -> Iterator[str]:
+    declare: Any = getattr(module, "no_decay", None)  # a method of the user
+    if not callable(declare) or isinstance(declare, nn.Module):
+        return
+    own = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    for pattern in declare():
+        if not any(matches_pattern(name, pattern) for name in own):
+            where = f"{type(module).__name__}.no_decay" + (f" of {prefix}" if prefix else "")
+            logger.warning("%s names %r, which is none of its parameters", where, pattern)
+        yield f"{prefix}.{pattern}" if prefix else pattern
+
+
+def number_layers(model: nn.Module, names: Iterable[str]) -> dict[str, int]:
+    """The number of each parameter's layer; the top layer has the largest.
+
+    A model may have ``layer_of(name)``, which gives the number, or None for the top. Otherwise
+    the children of the longest ``ModuleList`` or ``Sequential`` that hold parameters count from
+    1; what the model has before them is layer 0, and what comes after them the top.
+    """
+    names = list(names)
+    own: Any = getattr(model, "layer_of", None)
+    numbers = _ask(own, model, names) if callable(own) else _count(model, names)
+    top = max((number for number in numbers.values() if number is not None), default=0)
+    return {name: top if number is None else number for name, number in numbers.items()}
+
+
+def _ask(layer_of: Any, model: nn.Module, names: list[str]) -> dict[str, int | None]:  # noqa: ANN401 - a method of the user
+    numbers = {name: layer_of(name) for name in names}
+    for name, number in numbers.items():
+        if number is not None and (not isinstance(number, int) or number < 0):
+            raise TaskError(
+                f"{type(model).__name__}.layer_of: gave {number!r} for {name!r}\n"
+                "  return the number of the layer, 0 at the input, or None for the top"
+            )
+    return numbers
+
+
+def _count(model: nn.Module, names: list[str]) -> dict[str, int | None]:
+    prefix, children = _longest_list(model, names)
+    if len(children) < 2:
+        what = f"{type(model).__name__} has no ModuleList or Sequential of several layers"
+        hint = "give the model a method layer_of(name) that returns the number of the layer"
+        raise ConfigError(Problem("optim.layer_decay", what, hint=hint))
+    starts = {f"{prefix}{child}.": number + 1 for number, child in enumerate(children)}
+    numbers: dict[str, int | None] = {}
+    is_before = True
+    for name in names:
+        inside = next((n for start, n in starts.items() if name.startswith(start)), None)
+        is_before = is_before and inside is None
+        numbers[name] = inside if inside is not None else 0 if is_before else len(children) + 1
+    return numbers
+
+
+def _longest_list(model: nn.Module, names: list[str]) -> tuple[str, list[str]]:
+    """The prefix of its names, and its children that hold some of the parameters."""
+    best: tuple[str, list[str]] = ("", [])
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            prefix = f"{name}." if name else ""
+            starts = {key: f"{prefix}{key}." for key, _ in module.named_children()}
+            children = [k for k, start in starts.items() if any(n.startswith(start) for n in names)]
+            if len(children) > len(best[1]):
+                best = (prefix, children)
+    return best

@@ -72,8 +72,7 @@ class SignalSafeLog:
 class Preemption:
     """Handles the signals with which a scheduler preempts a run.
 
-    Args:
-        run: Saves and ends at its next step boundary; ends at once before its first step.
+    The run saves and ends at its next step boundary; before its first step it ends at once.
     """
 
     def __init__(self, run: Run) -> None:
@@ -85,11 +84,7 @@ class Preemption:
         self._num_terms = 0
 
     def handle_signal(self, number: int) -> None:
-        """Request a save and the end of the run; the second SIGTERM ends it at once.
-
-        Raises:
-            Preempted: The run must end at once.
-        """
+        """Request a save and the end of the run; the second SIGTERM ends it at once."""
         run, name = self._run, signal.Signals(number).name
         self._num_terms += number == signal.SIGTERM
         is_urgent = number == signal.SIGTERM and self._num_terms > 1
@@ -153,22 +148,20 @@ class SignalTolerantWorker:
     """A ``worker_init_fn`` with which loader workers survive the first SIGTERM.
 
     Schedulers signal all processes of a job, but the run needs its workers until it has saved.
-    The second SIGTERM, which torch sends at the end, ends the worker.
-
-    Args:
-        init: The ``worker_init_fn`` that the loader had.
+    The second SIGTERM, which torch sends at the end, ends the worker. ``init`` is the function that
+    the loader had.
     """
 
     def __init__(self, init: Callable[[int], None] | None) -> None:
-        self._init = init
+        self.init = init
         self._was_terminated = False
 
     def __call__(self, worker: int) -> None:
         """Set the signal handlers of a worker, then call the original function."""
         for number in PREEMPTION_SIGNALS:
             signal.signal(number, self._handle_signal)
-        if self._init is not None:
-            self._init(worker)
+        if self.init is not None:
+            self.init(worker)
 
     def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGTERM and self._was_terminated:

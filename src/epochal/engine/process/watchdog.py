@@ -27,15 +27,10 @@ _logger = logging.getLogger(__name__)
 
 @final
 class Watchdog:
-    """Reports when a run makes no progress; steps and evaluated batches are progress.
+    """Reports when a run makes no progress for ``seconds``.
 
-    Args:
-        run: Its split and step are reported, also in its record.
-        seconds: How long the position may stay the same.
-        position: Returns what changes with every step and every evaluated batch.
-        on_stall: Called with a message and the step; must return at once.
-        stacks: The file for the stacks of all threads; None writes none.
-        now: Returns seconds of a monotonic clock.
+    ``position`` returns what changes with every step and every evaluated batch. ``on_stall`` gets a
+    message and the step, and must return at once. Without ``stacks`` no stacks are written.
     """
 
     def __init__(

@@ -37,9 +37,6 @@ class DeviceTime:
 
     If the device has not reached the first mark when the host sets the second, it is behind, and
     the time between them is the device's. Otherwise the device waited for the host.
-
-    Args:
-        make_event: Makes a mark.
     """
 
     def __init__(self, make_event: Callable[[], TimingEvent]) -> None:

@@ -1,15 +1,15 @@
-"""One run in progress, with all that the engine needs."""
+"""One run in progress, with all that the engine needs, and what surrounds it."""
 
 from __future__ import annotations
 
+import platform
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import torch
 from typing_extensions import override
 
-from epochal.engine.device.device_facts import read_device_facts
 from epochal.engine.device.move import choose_mover, move_module, parse_dtype
 from epochal.engine.device.precision import Precision
 from epochal.engine.events.events import Events
@@ -21,12 +21,12 @@ from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
 from epochal.engine.measure.meter import Meter
-from epochal.engine.optim.build_rate import FixedRate, Rate
-from epochal.engine.optim.group_rates import name_rates, read_rates
+from epochal.engine.optim.rate import FixedRate, Rate, name_rates, read_rates
 from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
 from epochal.engine.run.plan import Plan
 from epochal.engine.run.stage_progress import StageProgress, TrainingLimits
 from epochal.errors import TaskError, suggest
+from epochal.records.folder.writer import NullWriter, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,15 +39,56 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.options import OptimOptions, Options
     from epochal.engine.interfaces.outcome import Outcome
+    from epochal.engine.interfaces.run import ResumePoint
     from epochal.engine.interfaces.stage import OptimChange, Stage
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.loss.loss import Loss
-    from epochal.engine.run.environment import Environment
+    from epochal.engine.measure.clock import PhaseTimer
 
     TrainBatch = Callable[[Batch], Outcome]
     FinishBatch = Callable[[Outcome], None]
 
 PartT = TypeVar("PartT")
+
+
+def ignore_stall(message: str, step: int) -> None:
+    """Do nothing when the run hangs."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Config, device, folders and writer of a run."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The expanded config as plain values."""
+
+    tag: str = ""
+    seed: int = 0
+    device: str | torch.device = "cpu"
+    dtype: str | torch.dtype | None = None
+    """``float32`` or ``float64`` for the model and the floats of batches; None changes none."""
+
+    writer: Writer = field(default_factory=NullWriter)
+    dir: Path | None = None
+    checkpoint_dir: Path | None = None
+    registry: Any = None
+    """Finds components by name; None for a run that no config describes."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Facts in every checkpoint: id, attempt, digests of config, code and data."""
+
+    resume: ResumePoint | None = None
+    """The checkpoint to resume from; None for a new run."""
+
+    times: PhaseTimer | None = None
+    """The time spent before the run was built, if it was measured."""
+
+    on_stall: Callable[[str, int], None] = ignore_stall
+    """Called with a message and the step when the run hangs; must return at once."""
+
+    is_debug: bool = False
+    """Whether to look for the cause of errors, even if that makes steps slow."""
 
 
 class MakeOptimizer(Protocol):
@@ -94,15 +135,6 @@ class EngineRun(Run):
 
     Objects whose classes are above this folder, such as the updater, are found by class:
     ``run.part(Updater)``.
-
-    Args:
-        task: Any object with the methods of a task.
-        model: The model to train or to evaluate.
-        hooks: Listeners of the events.
-        stages: In order; at least one.
-        options: The options of the sections that the engine reads.
-        environment: Config, folder, device and writer.
-        methods: What it does with code of the folders above.
     """
 
     step = first_step = epoch = batch_index = 0
@@ -375,6 +407,20 @@ def engine_run(run: Run) -> EngineRun:
     return run
 
 
+def read_device_facts(device: torch.device) -> dict[str, Any]:
+    """``type`` and ``name``; for CUDA also ``memory_bytes`` and ``capability``."""
+    if device.type != "cuda":
+        name = platform.processor() or platform.machine() if device.type == "cpu" else device.type
+        return {"type": device.type, "name": name}
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "type": "cuda",
+        "name": properties.name,
+        "memory_bytes": properties.total_memory,
+        "capability": (properties.major, properties.minor),
+    }
+
+
 def read_meta(task: object) -> dict[str, Any]:
     """What a task knows about its data; empty if it says nothing."""
     meta: Any = read_task_attribute(task, "meta")  # users put anything there
@@ -382,30 +428,9 @@ def read_meta(task: object) -> dict[str, Any]:
 
 
 _RELEASED = (
-    "task",
-    "model",
-    "optimizer",
-    "schedule",
-    "metrics",
-    "train_metrics",
-    "average",
-    "loss",
-    "feed",
-    "meter",
-    "rate",
-    "take_step",
-    "choose_step",
-    "make_optimizer",
-    "course",
-    "eval_steps",
-    "caches",
-    "variables",
-    "trackers",
-    "console",
-    "registry",
-    "meta",
-    "resume",
-    "train_function",
-    "finish_function",
+    *("task", "model", "optimizer", "schedule", "metrics", "train_metrics", "average", "loss"),
+    *("feed", "meter", "rate", "take_step", "choose_step", "make_optimizer", "course"),
+    *("eval_steps", "caches", "variables", "trackers", "console", "registry", "meta", "resume"),
+    *("train_function", "finish_function"),
 )
 """What holds memory, or refers to what does."""

@@ -1,33 +1,145 @@
-"""The plan: what is due between steps, and the next step at which anything is due."""
+"""The plan: periodic calls between steps, and the next step at which anything is due."""
 
 from __future__ import annotations
 
 import math
 import sys
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.engine.events.events import SPLIT_EVENTS, Events
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import EVENTS
 from epochal.engine.interfaces.splits import SPLITS
-from epochal.engine.process.signals import PREEMPTED
-from epochal.engine.run.due import END_PRIORITY, Alarm, Due
+from epochal.engine.process.signals import PREEMPTED, EvaluationInterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from epochal.engine.events.listeners import Listener
+    from epochal.engine.events.events import Listener
+    from epochal.engine.interfaces.run import Run
     from epochal.engine.run.engine_run import EngineRun
 
-EVAL_PRIORITY = 10_000
+END_PRIORITY = 20_000
+"""Priority of calls that end the run: after everything else at a position."""
 
+EVAL_PRIORITY = 10_000
 _EACH_STEP = Every(1, "st")
 _WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
 _BETWEEN_EPOCHS = frozenset({"ep"})
-
-
 Key = tuple[str, int, Every, bool]
+
+
+@final
+@dataclass(slots=True)
+class Due:
+    """A call that is due periodically, or once at a position."""
+
+    name: str
+    priority: int
+    every: Every
+    call: Callable[[EngineRun], object]
+    at: float = math.inf
+    """The next position at which it is due, in units of ``every``."""
+
+    is_once: bool = False
+
+    def set_next_time(self, run: EngineRun) -> None:
+        """Set the first time after the position of the run."""
+        if self.is_once:
+            self.at = self.every.amount
+        else:
+            self.at = self.every.after(run_position(run, self.every.unit))
+
+    def is_due(self, run: EngineRun) -> bool:
+        """Whether the run has reached its next time."""
+        return run_position(run, self.every.unit) >= self.at
+
+    def run_and_reschedule(self, run: EngineRun) -> None:
+        """Call it and set the next time; it stays due if it is interrupted or fails."""
+        before = self.at
+        if self.is_once:
+            self.at = math.inf
+        else:
+            self.at = self.every.after(run_position(run, self.every.unit))
+        try:
+            self.call(run)
+        except EvaluationInterrupted:
+            self.at = before
+        except BaseException:
+            self.at = before
+            raise
+
+    def earliest_step(self, run: EngineRun) -> float:
+        """A lower bound of the step at which it is due."""
+        if self.every.unit == "st" or self.at == math.inf:
+            return self.at
+        if self.every.unit == "sa":
+            per_step = run.feed.samples_per_step
+            if per_step is None:
+                return run.step + 1
+            return run.step + max(1, math.ceil((self.at - run.samples) / per_step))
+        return math.inf
+
+
+def run_position(run: Run, unit: str) -> float:
+    """The position of a run in epochs, steps, samples or seconds."""
+    if unit == "st":
+        return run.step
+    if unit == "ep":
+        return run.epoch
+    return run.samples if unit == "sa" else run.clock.seconds
+
+
+def list_due_times(dues: Iterable[Due]) -> list[tuple[Any, ...]]:
+    """The next time of each call, for a checkpoint."""
+    return [(*_saved_key(due), due.at) for due in dues]
+
+
+def restore_due_times(
+    dues: Iterable[Due], times: Iterable[tuple[Any, ...]], run: EngineRun
+) -> None:
+    """Restore the next times from a checkpoint.
+
+    Calls that it does not have count from the position of the run, and so do the limits of the
+    run: a limit that was reached is reached again.
+    """
+    known: dict[tuple[Any, ...], list[float]] = {}
+    for *key, at in times:
+        known.setdefault(tuple(key), []).append(at)
+    for due in dues:
+        saved = known.get(_saved_key(due))
+        if saved and not (due.is_once and due.priority == END_PRIORITY):
+            due.at = saved.pop(0)
+        else:
+            due.set_next_time(run)
+
+
+def _saved_key(due: Due) -> tuple[Any, ...]:
+    return due.name, due.priority, due.every.amount, due.every.unit, due.is_once
+
+
+@final
+class Alarm:
+    """Calls a function once after some seconds, from a daemon thread."""
+
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+
+    def set(self, seconds: float, function: Callable[[], None]) -> None:
+        """Call a function later, instead of the one set before."""
+        self.cancel()
+        # Limited because threads refuse longer waits; an early call is harmless.
+        self._timer = threading.Timer(min(max(seconds, 0.0), 1e6), function)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        """Cancel the call."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 @final
@@ -46,10 +158,8 @@ class PlanRow:
 class Plan:
     """Knows the next step at which anything is due, so that other steps cost one comparison.
 
-    Args:
-        events: Its listeners of ``step_end`` are due by their periods.
-        at_boundary: Called after everything due at a position; saves the run.
-        alarm: Wakes the plan when something is due by time.
+    Listeners of ``step_end`` are due by their periods. ``at_boundary``, which saves the run, is
+    called after everything due at a position.
     """
 
     def __init__(

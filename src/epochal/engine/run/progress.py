@@ -27,11 +27,7 @@ class Speed:
 
 @final
 class SpeedMeter:
-    """The speed between one read and the next; each reader needs its own.
-
-    Args:
-        run: The run to measure, from now on.
-    """
+    """The speed between one read and the next; each reader needs its own."""
 
     def __init__(self, run: EngineRun) -> None:
         self._run = run

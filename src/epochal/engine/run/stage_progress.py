@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.config.condition import Condition
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.monitor import Monitor
-from epochal.engine.optim.build_rate import Rate, build_rate
-from epochal.engine.run.due import run_position
+from epochal.engine.optim.build_rate import build_rate
+from epochal.engine.run.plan import run_position
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.engine.interfaces.stage import OptimChange, Stage
+    from epochal.engine.optim.rate import Rate
     from epochal.engine.run.engine_run import EngineRun
 
 LIMIT_REASONS = {"ep": "max_epochs", "st": "max_steps", "sa": "max_samples", "s": "max_time"}
 """Why a run or a stage of a certain length ends, by unit."""
 
 TARGET, PLATEAU = "target", "plateau"
-"""Reasons of a stage that a metric ended."""
+"""Reasons of a stage or run that a metric ended."""
 
 
 @final
@@ -52,11 +53,7 @@ class ScheduleSpan:
 
 @final
 class StageProgress:
-    """The stages of a run, and the one that it is in.
-
-    Args:
-        stages: In order; at least one.
-    """
+    """The stages of a run, at least one, and the one that it is in."""
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
         self.stages = stages
@@ -207,11 +204,7 @@ class StageProgress:
         return bool(state["index"] == self.index and state["changes"] == self.changes)
 
     def load_state_dict(self, state: Mapping[str, Any], monitor: Monitor | None) -> None:
-        """Continue from a checkpoint.
-
-        Raises:
-            CheckpointError: It is of a stage that the run does not have.
-        """
+        """Continue from a checkpoint; refuses that of a stage that the run does not have."""
         if state["index"] >= len(self.stages):
             raise CheckpointError(
                 f"checkpoint: is of stage {state['index'] + 1}, {state['name']!r}, "

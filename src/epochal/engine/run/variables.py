@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from epochal.engine.measure.device_sums import AsyncCopy
+from epochal.engine.measure.sums import AsyncCopy
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
@@ -30,11 +30,7 @@ LOSS_SCALE = "loss_scale"
 
 
 def request_variables(run: EngineRun) -> Callable[[], dict[str, float]]:
-    """Read all variables and learning rates asynchronously; returns a function for their values.
-
-    Raises:
-        TaskError: A variable is not a number.
-    """
+    """Read all variables and learning rates asynchronously; returns a function for their values."""
     known: dict[str, float] = run.used_learning_rates
     copies: dict[str, AsyncCopy] = {}
     for name, value in _call_variables(run).items():

@@ -1,9 +1,10 @@
-"""The state of a run at one moment, in memory: taken, compared and restored in place."""
+"""The state of a run at one moment, taken, compared and restored; changes for a block."""
 
 from __future__ import annotations
 
 import copy
 from collections import deque
+from contextlib import contextmanager
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, final
@@ -13,22 +14,24 @@ import torch
 from torch import Tensor, nn
 
 from epochal.engine.device.seeding import (
+    derive_seed,
     generator_states,
     read_generator_state,
     restore_generators,
+    seeded,
     set_generator_state,
 )
-from epochal.engine.feed.iterable_loader import find_stateful_owner
+from epochal.engine.feed.loaders import find_stateful_owner
 from epochal.engine.snapshot.run_objects import (
     MAX_ARRAY_BYTES,
+    find_state_tensors,
     is_plain_object,
     read_own_attributes,
     walk_run_objects,
 )
-from epochal.engine.snapshot.state_tensors import find_state_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from epochal.engine.run.engine_run import EngineRun
 
@@ -42,17 +45,12 @@ _MISSING = object()
 
 @final
 class Snapshot:
-    """Tensors, Python objects and random generators of a run, as they are now.
+    """Tensors, Python objects and random generators of a run, as they are now, between two steps.
 
-    Objects are what task, store, model and loss hold in attributes, containers and plain objects.
-    Copies of tensors are on the device if it has much free memory, since that is faster, else on
+    Objects are what task, store, model and loss hold in attributes, containers and plain objects;
+    a snapshot that is only compared needs none. Tensors are by default all that a step changes in
+    place. Their copies are on the device if it has much free memory, since that is faster, else on
     the host. Restoring needs no run: it may be over and released by then.
-
-    Args:
-        run: Between two steps.
-        tensors: Those to copy, by name; by default all that a step changes in place.
-        has_objects: False for a snapshot that is only compared with others.
-        is_on_host: Copy tensors to the host even if the device has free memory.
     """
 
     def __init__(
@@ -79,9 +77,8 @@ class Snapshot:
     def keep(self, value: Value, *, is_plain: bool = False) -> None:
         """Restore the contents of a value too, but not those of the values in it.
 
-        Args:
-            value: A container, array, generator, module or plain object; others are ignored.
-            is_plain: Restore its attributes for any class.
+        They are those of a container, array, generator, module or plain object; with ``is_plain``
+        the attributes of any object.
         """
         restore = _find_restore(value, is_plain=is_plain)
         if restore is not None:
@@ -116,12 +113,9 @@ class Snapshot:
         return ""
 
     def gap(self, other: Snapshot, since: Snapshot, prefix: str) -> float:
-        """The distance to the other snapshot, relative to the distance covered since the start.
+        """The distance to another snapshot, relative to the distance from the start of both.
 
-        Args:
-            other: Reached from the same start.
-            since: The start.
-            prefix: Only tensors whose names start with it count.
+        Only tensors whose names start with ``prefix`` count.
         """
         gap = way = 0.0
         for name, start in since._copies.items():
@@ -218,3 +212,28 @@ def _bits(tensor: Tensor) -> Tensor:
     """A tensor as integers, so that NaN equals itself."""
     flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     return flat.contiguous().reshape(-1).view(_INTEGERS[flat.element_size()])
+
+
+@contextmanager
+def working_on_split(run: EngineRun, split: str) -> Iterator[None]:
+    """Switch the run to another split, with its own random numbers, for a block."""
+    before = run.split, run.loader_name, run.batch_index
+    with seeded(derive_seed(run.seed, "eval", split)):
+        run.split = split
+        try:
+            yield
+        finally:
+            run.events.has_run_user_code = True  # code of the task ran
+            run.split, run.loader_name, run.batch_index = before
+
+
+@contextmanager
+def keeping_training_modes(*parts: nn.Module | None) -> Iterator[None]:
+    """Restore the training mode of each module at the end of a block."""
+    roots = [part for part in parts if part is not None]
+    modes = [(module, module.training) for root in roots for module in root.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

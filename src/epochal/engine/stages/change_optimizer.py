@@ -11,8 +11,8 @@ from torch import Tensor
 
 from epochal.engine.interfaces.options import OptimOptions
 from epochal.engine.interfaces.schedule import OptimizerSchedules, TorchSchedule, Warmup
-from epochal.engine.optim.group_rates import read_rate
 from epochal.engine.optim.multi_optimizer import Optimizers, list_optimizers
+from epochal.engine.optim.rate import read_rate
 from epochal.engine.state.optimizer_state import IMPLEMENTATION_OPTIONS
 from epochal.engine.step.updater import ClosureUpdater, Updater, choose_updater
 from epochal.errors import ConfigError, Problem, TaskError, suggest
@@ -35,12 +35,7 @@ _UPDATE_KEYS = frozenset(one.name for one in fields(OptimOptions)) - {*_CONFIG_O
 
 
 def change_optim(run: EngineRun, **changes: object) -> None:
-    """Change keys of the section ``optim``: what ``run.change_optim`` does.
-
-    Raises:
-        TaskError: The run is not training.
-        ConfigError: There is no such key, or its value cannot be used.
-    """
+    """Change keys of the section ``optim``: what ``run.change_optim`` does."""
     if not run.has_started or run.optimizer is None:
         raise TaskError(
             "change_optim: only a run that trains has an optimizer to change\n"
@@ -64,10 +59,8 @@ def _to_plain(value: object) -> object:
 def rebinding(run: EngineRun) -> Iterator[None]:
     """Change optimizer, schedule or options in a block; then bind updater, task and step again.
 
-    The owner of the learning rate stays if it has the same rates as before.
-
-    Raises:
-        ConfigError: A scheduler of torch would continue with another optimizer or other rates.
+    The owner of the learning rate stays if it has the same rates as before. A scheduler of torch
+    cannot continue with another optimizer or other rates.
     """
     assert run.optimizer is not None
     course, optimizer, schedule = run.course, run.optimizer, run.schedule
@@ -97,8 +90,7 @@ def rebinding(run: EngineRun) -> Iterator[None]:
 def apply_optim_change(run: EngineRun, change: OptimChange) -> None:
     """Give the run the optimizer and the options that a change of ``optim`` leads to.
 
-    Raises:
-        ConfigError: The change cannot be made; then nothing has changed.
+    If the change cannot be made, nothing has changed.
     """
     assert run.optimizer is not None
     for key, _, own in split_change(run.optimizer, change):
@@ -124,17 +116,11 @@ def split_change(
 
 
 def rebuild_optimizer(run: EngineRun, change: OptimChange | None = None) -> None:
-    """Give the run the optimizer and the options that all changes so far lead to.
+    """Give the run the optimizer and the options that all changes in ``run.course`` lead to.
 
-    Each parameter keeps its state in an optimizer of the same class. The optimizer itself stays
-    if only options differ, since schedulers of torch and hooks of the user refer to it.
-
-    Args:
-        run: With the changes in ``run.course``.
-        change: The last one, if it is new: it may say that the state is reset, or must be kept.
-
-    Raises:
-        ConfigError: The state must be kept, and cannot be.
+    Each parameter keeps its state in an optimizer of the same class. The last change, if it is
+    new, may say that the state is reset, or must be kept. The optimizer itself stays if only
+    options differ, since schedulers of torch and hooks of the user refer to it.
     """
     before = run.optimizer
     assert before is not None
@@ -229,11 +215,7 @@ def _change_given_optimizer(run: EngineRun, change: OptimChange) -> None:
 
 
 def check_optim_change(optimizer: Optimizer, change: OptimChange) -> None:
-    """Refuse a change that an optimizer given as an object cannot make.
-
-    Raises:
-        ConfigError: It names an option or an optimizer that there is not.
-    """
+    """Refuse a change that an optimizer given as an object cannot make."""
     for key, one, own in split_change(optimizer, change):
         for name in (name for name in own if name not in (*_UPDATE_KEYS, "state")):
             is_config_only = name in _CONFIG_ONLY_KEYS

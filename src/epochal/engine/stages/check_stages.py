@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.interfaces.stage import Plateau, merge_task_params
-from epochal.engine.optim.parameter_selector import ParameterSelector
+from epochal.engine.optim.parameters import ParameterSelector
 from epochal.engine.stages.change_optimizer import (
     build_schedule_error,
     check_optim_change,
@@ -39,11 +39,7 @@ _LOADER_OPTIONS = (
 
 
 def check_stages(run: EngineRun) -> None:
-    """Refuse stages that change what the run does not have; the run stays as it is.
-
-    Raises:
-        ConfigError: There is one.
-    """
+    """Refuse stages that change what the run does not have; the run stays as it is."""
     selector = ParameterSelector(run.model)
     stages = run.course.stages
     for index, stage in enumerate(stages):
@@ -132,11 +128,7 @@ def _check_params(run: EngineRun, stage: Stage, params: dict[str, Any]) -> None:
 
 
 def get_matching_parameters(selector: ParameterSelector, pattern: str, key: str) -> set[str]:
-    """The names of the parameters that a pattern matches.
-
-    Raises:
-        ConfigError: There are none.
-    """
+    """The names of the parameters that a pattern matches, at least one."""
     found = selector.by_name(pattern)
     if not found:
         hint = selector.suggest_names(pattern)
@@ -145,11 +137,7 @@ def get_matching_parameters(selector: ParameterSelector, pattern: str, key: str)
 
 
 def resize_loader(loader: object, size: int, key: str) -> DataLoader[Any]:
-    """The same loader with another batch size.
-
-    Raises:
-        ConfigError: It is not a plain loader of torch.
-    """
+    """The same loader, a plain one of torch, with another batch size."""
     if type(loader) is not DataLoader or loader.batch_size is None:
         what = f"the training loader, a {type(loader).__name__}, makes its batches itself"
         hint = "let the task change them, through task: in the stage"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.schedule import Schedule, TorchSchedule, Warmup
-from epochal.engine.optim.group_rates import read_rates
+from epochal.engine.optim.rate import read_rates
 from epochal.engine.stages.transition import apply_next_stage
 
 if TYPE_CHECKING:

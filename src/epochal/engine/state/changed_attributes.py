@@ -39,9 +39,6 @@ class ChangedAttributes:
 
     A count of batches, for example, is restored by a resume although its class has no
     ``state_dict``. Attributes that did not change come from the config.
-
-    Args:
-        run: With its task, model and loss as they were built.
     """
 
     def __init__(self, run: EngineRun) -> None:

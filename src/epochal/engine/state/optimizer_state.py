@@ -66,10 +66,7 @@ def collect_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) ->
 def restore_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor], state: State) -> None:
     """Restore a state in the existing tensors; missing ones are created.
 
-    Groups that were added during the run are added again.
-
-    Raises:
-        CheckpointError: The optimizer has other groups.
+    Groups that were added during the run are added again; other groups are refused.
     """
     if "own" in state:
         optimizer.load_state_dict(state["own"])

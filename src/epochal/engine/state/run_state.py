@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, final
@@ -13,10 +14,9 @@ from torch import Tensor, nn
 from epochal.checkpoint import serialize_tree
 from epochal.engine.device.seeding import generator_states, restore_generators
 from epochal.engine.loss.metric_adapter import MetricAdapter
-from epochal.engine.run.due import list_due_times, restore_due_times
+from epochal.engine.run.plan import list_due_times, restore_due_times
 from epochal.engine.run.progress import read_spent
 from epochal.engine.state.changed_attributes import ChangedAttributes
-from epochal.engine.state.module_state import collect_module, restore_module
 from epochal.engine.state.optimizer_state import (
     collect_optimizer,
     name_all_parameters,
@@ -72,15 +72,9 @@ def collect_state(run: EngineRun) -> State:
 
 
 def restore_state(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool = True) -> None:
-    """Put every part into a state, in place.
+    """Put every part of a prepared run into a state of ``collect_state``, in place.
 
-    Args:
-        run: Bound and prepared as a new run is.
-        state: What ``collect_state`` returned, perhaps in another process.
-        is_strict: Refuse a checkpoint that lacks a part, or has one too many; else warn.
-
-    Raises:
-        CheckpointError: The parts are not those of the checkpoint.
+    If ``is_strict``, a checkpoint that lacks a part, or has one too many, is refused.
     """
     _compare_parts(run, state, is_strict=is_strict)
     for part in SAVED_PARTS:
@@ -349,3 +343,55 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
         "random", lambda run: generator_states(), lambda run, state: restore_generators(state)
     ),
 )
+
+
+def collect_module(module: nn.Module) -> State:
+    """The whole state of a module."""
+    weights = dict(module.state_dict())
+    buffers = {name: one for name, one in module.named_buffers() if name not in weights}
+    parameters = module.named_parameters()
+    return {
+        "weights": weights,
+        "buffers": buffers,
+        "frozen": [name for name, one in parameters if not one.requires_grad],
+        "eval": [name for name, one in module.named_modules() if not one.training],
+    }
+
+
+def restore_module(module: nn.Module, state: State, device: torch.device, owner: str) -> None:
+    """Restore the state of a module, in its tensors; refuses other names or shapes."""
+    _restore_weights(module, state["weights"], owner)
+    for name, value in state["buffers"].items():
+        prefix, _, attribute = name.rpartition(".")
+        try:
+            holder = module.get_submodule(prefix)
+        except AttributeError as error:
+            what = f"{owner}: has no buffer {name!r}, and the checkpoint has"
+            raise CheckpointError(what) from error
+        setattr(
+            holder, attribute, restore_in_place(getattr(holder, attribute, None), value, device)
+        )
+    frozen, evaluating = set(state["frozen"]), set(state["eval"])
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad is (name in frozen):
+            parameter.requires_grad_(name not in frozen)
+    for name, one in module.named_modules():
+        one.training = name not in evaluating
+
+
+def _restore_weights(module: nn.Module, saved: State, owner: str) -> None:
+    current = module.state_dict()
+    missing = [name for name in current if name not in saved]
+    unexpected = [name for name in saved if name not in current]
+    if missing or unexpected:
+        lines = [("missing in the checkpoint", missing), ("only in the checkpoint", unexpected)]
+        listed = (f"\n  {what}: {', '.join(names[:10])}" for what, names in lines if names)
+        what = f"{owner}: its weights are not those of the checkpoint"
+        raise CheckpointError(what + "".join(listed))
+    weights: Any = OrderedDict(saved)
+    weights._metadata = getattr(current, "_metadata", None)  # torch's versions of layers
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:  # a shape differs, or a hook of the module raises
+        what = str(error).splitlines()[-1].strip()
+        raise CheckpointError(f"{owner}: does not take its weights back\n  {what}") from error

@@ -120,11 +120,7 @@ class Saver:
         self._has_warned = self._has_checked = False
 
     def check_can_save(self, run: EngineRun) -> None:
-        """Serialize the state once, so that a part that cannot be saved fails early; log its size.
-
-        Raises:
-            CheckpointError: A part has a state that cannot be saved.
-        """
+        """Serialize the state once, so that what cannot be saved fails early; log its size."""
         if self.folder is None or self._has_checked:
             return
         self._has_checked = True
@@ -168,8 +164,7 @@ class Saver:
     def report_finished_write(self, run: EngineRun) -> None:
         """Report a checkpoint that has been written to record and hooks.
 
-        Raises:
-            CheckpointError: It could not be written, and the run must end.
+        Raises the error of one that could not be written, if the run must end.
         """
         job = self._job
         if job is None or (job.thread is not None and job.thread.is_alive()):

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 def build_step(run: EngineRun, take_step: TakeStep) -> TakeStep:
-    """The step of the loop: an update, then the learning rate of the next step.
-
-    Args:
-        run: With a bound updater.
-        take_step: Takes one optimizer step from microbatches.
-    """
+    """The step of the loop: an update, then the learning rate of the next step."""
     rate = run.rate
     if not rate.is_moved_by_steps:
         return take_step
@@ -49,9 +44,6 @@ class BatchFunctions:
     """The functions called before and after the backward pass of a microbatch.
 
     Decides everything in advance that does not depend on the batch.
-
-    Args:
-        run: Its current listeners, metrics and task calls are used.
     """
 
     def __init__(self, run: EngineRun) -> None:

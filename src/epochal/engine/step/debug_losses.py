@@ -1,15 +1,17 @@
-"""Debug mode: checks the gradient of each named loss separately."""
+"""Warns of losses that are not finite; debug mode checks the gradient of each loss."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
+from weakref import ref
 
 import torch
 from torch import Tensor
 
+from epochal.engine.loss.argument_routes import find_by_path, known_names
 from epochal.engine.loss.loss import TOTAL_LOSS
-from epochal.engine.loss.loss_inputs import find_by_path, known_names
+from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
 from epochal.engine.step.updater import Updater
 from epochal.errors import TaskError
 
@@ -102,3 +104,31 @@ def _range(tensor: Tensor) -> str:
 def _listing(names: list[str]) -> str:
     more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
     return ", ".join(names[:_MAX_SHOWN]) + more
+
+
+@final
+class NonfiniteLossWarner:
+    """Warns once of losses that are not finite, when their means are read."""
+
+    def __init__(self, run: EngineRun) -> None:
+        self._run = ref(run)  # the meter of the run holds this object
+        self._warned: set[bool] = set()
+
+    def __call__(self, name: str, mean: float) -> None:
+        """Warn of the first loss that is not finite, and of the first one of an empty batch."""
+        is_empty = name == EMPTY_BATCH_LOSS
+        if is_empty in self._warned or "loss" not in name:
+            return
+        self._warned.add(is_empty)
+        run = self._run()
+        assert run is not None, "its meter is in use"
+        if run.part(Updater).guard is not None:
+            what = "such updates are skipped; train/skipped is their share"
+        elif is_empty:
+            what = "its gradient may be so too; divide by count.clamp(min=1)"
+        else:
+            what = (
+                "the run continues, but will hardly learn; "
+                "try a smaller optim.lr, or optim.clip=1.0"
+            )
+        logger.warning("train/%s is %s since about step %d: %s", name, mean, run.step, what)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import torch
 from torch import nn
 
-from epochal.engine.device.device_memory import find_empty_cache
+from epochal.engine.device.memory import find_empty_cache
 from epochal.engine.device.move import batch_size
 from epochal.engine.feed.split_batch import UnsplittableError, split_batches
+from epochal.engine.snapshot.run_objects import find_state_tensors
 from epochal.engine.snapshot.snapshot import Snapshot
-from epochal.engine.snapshot.state_tensors import find_state_tensors
 from epochal.engine.step.updater import ClosureUpdater, Updater
 from epochal.errors import ConfigError, DataError, Problem
 
@@ -34,11 +34,7 @@ _UPDATED = ("optim.", "average.")  # what only an update changes
 
 
 def wrap_microbatching(run: EngineRun, update: Update) -> Update:
-    """An update that splits batches as ``engine.microbatch`` says.
-
-    Raises:
-        ConfigError: ``auto`` is not possible with this optimizer.
-    """
+    """An update that splits batches as ``engine.microbatch`` says."""
     size = run.options.engine.microbatch
     if size is None:
         return update
@@ -56,12 +52,7 @@ def without_oom_retry(update: Update) -> Update:
 
 @final
 class MicrobatchedUpdate:
-    """Takes steps with microbatches of limited size; ``auto`` finds the size.
-
-    Args:
-        update: Takes a step.
-        size: The maximal number of samples of a microbatch, or ``auto``.
-    """
+    """Takes steps with microbatches of at most ``size`` samples; ``auto`` finds the size."""
 
     def __init__(self, update: Update, size: int | Literal["auto"]) -> None:
         self._update = update

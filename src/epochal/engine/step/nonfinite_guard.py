@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from epochal.engine.run.engine_run import EngineRun
 
-
 # As in torch.amp.GradScaler.
 _FIRST_SCALE = 65536.0
 _GROWTH, _BACKOFF, _GROWTH_STEPS = 2.0, 0.5, 2000
@@ -197,11 +196,7 @@ def build_guard(run: EngineRun, optimizer: Optimizer) -> NonfiniteGuard | None:
 
 
 def refuse_guard(run: EngineRun, optimizer: Optimizer) -> None:
-    """Refuse options that skip updates, for an optimizer that evaluates the loss itself.
-
-    Raises:
-        ConfigError: One of them is set.
-    """
+    """Refuse options that skip updates, for an optimizer that evaluates the loss itself."""
     kind, engine = type(optimizer).__name__, run.options.engine
     what = f"{kind} evaluates the loss several times per step, so no update can be skipped"
     if engine.on_nonfinite != "warn":
@@ -242,12 +237,7 @@ def can_skip_on_device(optimizer: Optimizer) -> bool:
 
 @final
 class BufferSnapshot:
-    """Restores buffers when the step that changed them was skipped.
-
-    Args:
-        buffers: The buffers of a model.
-        device: The device of the run; buffers on other devices are ignored.
-    """
+    """Restores buffers on the device of the run when the step that changed them was skipped."""
 
     def __init__(self, buffers: Iterable[Tensor], device: torch.device) -> None:
         by_dtype: dict[torch.dtype, list[Tensor]] = {}

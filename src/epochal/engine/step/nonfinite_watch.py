@@ -6,14 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.engine.interfaces.every import Every
-from epochal.engine.measure.device_sums import AsyncCopy
+from epochal.engine.measure.sums import AsyncCopy
 from epochal.engine.run.engine_run import BadStep
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from epochal.engine.run.engine_run import EngineRun
-
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +32,7 @@ _MAX_SHOWN = 8
 class NonfiniteWatch:
     """Reads the history of a guard every few steps, at the end of each epoch, and before a save.
 
-    Args:
-        run: Stops or rolls back, as ``engine.on_nonfinite`` says.
-        history: One bit for each of the latest steps, the last one lowest.
+    It has one bit for each of the latest steps, the last one lowest.
     """
 
     def __init__(self, run: EngineRun, history: Tensor) -> None:

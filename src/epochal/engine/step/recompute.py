@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from epochal.engine.optim.parameter_selector import matches_pattern
+from epochal.engine.optim.parameters import matches_pattern
 from epochal.errors import ConfigError, Problem, nearest_few
 
 if TYPE_CHECKING:
@@ -25,11 +25,7 @@ _KEY = "engine.recompute"
 
 
 def enable_recompute(run: EngineRun) -> None:
-    """Recompute the modules of ``engine.recompute`` until the run is torn down.
-
-    Raises:
-        ConfigError: A pattern matches no module that can be recomputed.
-    """
+    """Recompute the modules of ``engine.recompute`` until the run is torn down."""
     modules = find_modules_to_recompute(run.model, run.options.engine.recompute)
     if not modules:
         return
@@ -40,11 +36,7 @@ def enable_recompute(run: EngineRun) -> None:
 
 
 def find_modules_to_recompute(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
-    """The outermost modules whose names match the patterns, by name.
-
-    Raises:
-        ConfigError: A pattern matches none.
-    """
+    """The outermost modules whose names match the patterns, by name; each pattern must match."""
     known = {name: module for name, module in model.named_modules() if name and _computes(module)}
     found: dict[str, nn.Module] = {}
     for pattern in patterns:
@@ -69,12 +61,7 @@ def _computes(module: nn.Module) -> bool:
 
 @final
 class _RecomputedForward:
-    """Replaces the ``forward`` of a module, and recomputes it in the backward pass.
-
-    Args:
-        module: Its ``forward`` is replaced until ``undo``.
-        device: The device of the run.
-    """
+    """Replaces the ``forward`` of a module by one that is recomputed in the backward pass."""
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self._module = module

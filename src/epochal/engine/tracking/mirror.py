@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from queue import SimpleQueue
@@ -49,17 +48,16 @@ class Sink(ABC):
     def write(self, entries: list[Entry]) -> None:
         """Write points, in the order in which they were recorded."""
 
-    @abstractmethod
-    def show(self, media: Media) -> None:
+    def show(self, media: Media) -> None:  # noqa: B027 - not every tool can
         """Show a file of the run, if the tool can; in order with the points."""
 
-    @abstractmethod
     def read_known(self, names: Iterable[str]) -> dict[str, int]:
         """The last step of the points that it already has, for each of these names."""
+        return {}
 
-    @abstractmethod
     def has(self, media: Media) -> bool:
         """Whether it already has this file; called only for resumed runs."""
+        return False
 
     @abstractmethod
     def close(self, *, has_failed: bool) -> None:
@@ -78,14 +76,9 @@ class NewAttempt:
 class Mirror:
     """Copies points and media to a sink; an error ends the mirror, but not the run.
 
-    Files that cannot be shown are skipped.
-
-    Args:
-        folder: The folder of the run.
-        open_sink: Called in the thread, when there is something to write.
-        is_rewritten: Whether a new sink is empty, so that all points are written again. Otherwise
-            the sink keeps its points and gets no step twice; repeated steps have equal values.
-        every: The period of training points.
+    Files that cannot be shown are skipped. ``open_sink`` is called in the thread, when there is
+    something to write. If ``is_rewritten``, a new sink is empty, so that all points are written
+    again. Otherwise it keeps its points and gets no step twice; repeated steps have equal values.
     """
 
     def __init__(
@@ -133,10 +126,7 @@ class Mirror:
     ) -> bool:
         """Write the queue and close the sink; returns whether that was done in time.
 
-        Args:
-            seconds: How long to wait.
-            has_failed: Whether the run failed.
-            on_wait: Called if closing takes longer than ``QUIET_SECONDS``.
+        ``on_wait`` is called if closing takes longer than ``QUIET_SECONDS``.
         """
         self._has_failed = has_failed
         self._is_closing.set()
@@ -257,15 +247,9 @@ def thin_entries(entries: list[Entry], every: Every) -> Iterator[Entry]:
         yield entry
 
 
-@contextmanager
-def fork_safe_import() -> Iterator[None]:
-    """Block forks while a thread imports a package: a child would inherit a held import lock."""
-    with _fork_lock():
-        yield
-
-
 @cache
-def _fork_lock() -> AbstractContextManager[object]:
+def fork_safe_import() -> AbstractContextManager[object]:
+    """Block forks while a thread imports a package: a child would inherit a held import lock."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):  # absent where fork is
         os.register_at_fork(

@@ -1,4 +1,4 @@
-"""The interface of trackers: hooks that copy the record of a run to another tool."""
+"""The interface of trackers, hooks that copy the record to another tool; media of a run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+import torch
 from torch import distributed
 from typing_extensions import override
 
@@ -16,7 +17,8 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.tracking.mirror import Mirror, has_step_means
-from epochal.records.folder.record import read_folder
+from epochal.records.folder.media import save_media as save
+from epochal.records.folder.reader import read_folder
 from epochal.records.secrets import redact, redact_tree
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.engine.interfaces.run import Run
+    from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.tracking.mirror import Sink
     from epochal.records.folder.media import Media
 
@@ -58,6 +61,9 @@ class Tracker(Hook, ABC):
     continues without it. Training points are copied with the period ``every``; all epoch means,
     evaluations and logged values are copied, and media if the tool can show them. Without a
     record it does nothing.
+
+    Args:
+        every: How often training points are written; 0 writes only those of epochs.
     """
 
     priority = LOG_PRIORITY - 10  # before the record writes the due point
@@ -74,6 +80,13 @@ class Tracker(Hook, ABC):
     _is_due = False
     _has_failed = False
     _has_left_out = False
+
+    def __init__(
+        self,
+        *,
+        every: Every = "100st",  # type: ignore[assignment]  # the schema shows what users type
+    ) -> None:
+        self.every = Every.parse(every)
 
     @abstractmethod
     def open(self, source: TrackedRun) -> Sink:
@@ -221,3 +234,28 @@ def _describe(error: BaseException) -> str:
 def _how_often(tracker: Tracker) -> str:
     every = tracker.every
     return "" if every.is_never else f"every {every}: "
+
+
+def save_media(
+    run: EngineRun,
+    name: str,
+    data: object,
+    *,
+    kind: str = "",
+    suffix: str = "",
+    step: int | None = None,
+) -> Path | None:
+    """Save media in the record; returns the file, or None if the run has no record.
+
+    ``epochal.records.folder.media`` lists what ``data`` may be; tensors are treated as arrays.
+    """
+    if isinstance(data, torch.Tensor):
+        data = data.detach().cpu()
+        data = (data.float() if data.is_floating_point() else data).numpy()
+    step = run.step if step is None else step
+    media = save(run.writer, name, data, step=step, kind=kind, suffix=suffix)
+    if media is None:
+        return None
+    for tracker in run.trackers:
+        tracker.take_media(media)
+    return media.path

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from epochal.check.sections.experiment_class import find_built_sections
 from epochal.engine import Environment, Monitor, Options, Parts, Predict, Runner, Test
 from epochal.engine.create_run import create_run
 from epochal.engine.device.seeding import derive_seed, seeded
@@ -26,6 +27,7 @@ from epochal.experiment.build.build_parts import (
 from epochal.experiment.build.build_stages import build_stages, rebuild_optimizer
 from epochal.experiment.build.device import describe_device
 from epochal.experiment.build.optimizer import read_optim_options
+from epochal.experiment.build.task_values import resolve_task_values
 from epochal.experiment.record.open_record import to_recordable
 from epochal.hooks.banner import Banner
 from epochal.hooks.checkpointing import Checkpointing
@@ -91,6 +93,8 @@ def build_run(
     assembly = replace(assembly, task=task)
     step("data", steps.build_data, task)
     step("folds", set_fold_loaders, task)
+    assembly, from_task = resolve_task_values(assembly, task)
+    record.add_task_values(from_task)
     model = step("model", steps.build_model)
     model = step("model", steps.place_model, model)
     runner: Runner = _build_section(assembly, "runner")
@@ -123,7 +127,10 @@ def build_run(
 
 
 def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
-    """Record the parts that no section of the config made; returns their names."""
+    """Record the parts that no section of the config made.
+
+    Returns the names of those that the experiment's class did not build either.
+    """
     made = {
         "task": parts.task,
         "model": parts.model,
@@ -143,7 +150,8 @@ def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
     lists = {"hooks": assembly.given.hooks, "metrics": assembly.given.metrics}
     for name, entries in lists.items():
         observed.update({f"{name}.given.{i}": to_recordable(e) for i, e in enumerate(entries)})
-    return list(own)
+    built = find_built_sections(assembly.given.overridden) - assembly.given.parts.keys()
+    return [name for name in own if name not in built]
 
 
 def _build_section(assembly: Assembly, section: str) -> Any:  # noqa: ANN401 - any kind of part

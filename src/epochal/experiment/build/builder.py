@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.check import SECTIONS, Spec, build_arguments, read_spec, section_signature
 from epochal.config import Node, from_plain
 from epochal.engine.interfaces.every import Every
-from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.measure.clock import PhaseTimer
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
 from epochal.experiment.record.open_record import to_recordable
 from epochal.registry import Registry, find_project

@@ -17,7 +17,6 @@ from epochal.config import from_plain
 from epochal.engine import Schedule, TorchSchedule, Warmup
 from epochal.engine.interfaces.options import OptimOptions
 from epochal.engine.interfaces.schedule import OptimizerSchedules, check_unit
-from epochal.engine.optim.group_rates import read_rate
 from epochal.engine.optim.multi_optimizer import (
     Member,
     MemberOptions,
@@ -32,7 +31,8 @@ from epochal.engine.optim.param_groups import (
     find_rule_problems,
     group_parameters,
 )
-from epochal.engine.optim.parameter_selector import ParameterSelector
+from epochal.engine.optim.parameters import ParameterSelector
+from epochal.engine.optim.rate import read_rate
 from epochal.errors import ConfigError, Place, Problem
 from epochal.experiment.config.inputs import OPTIMIZER_HINT
 

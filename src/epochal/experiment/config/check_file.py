@@ -43,22 +43,29 @@ def check_config(
     user_dir: Path | None = None,
     runner: str | None = None,
     given: Collection[str] = (),
+    steps: Collection[str] | None = None,
     like: Registry | None = None,
 ) -> CheckedConfig:
-    """The config with every mistake in it; see ``check`` for ``runner`` and ``given``.
+    """The config with every mistake in it; see ``check`` for ``runner``, ``given`` and ``steps``.
 
     ``like`` is the registry of a similar config, used again if it serves for this one.
     """
     registry = build_registry(config, user_dir=user_dir, like=like)
-    return CheckedConfig(config, check(config, registry, runner=runner, given=given), registry)
+    report = check(config, registry, runner=runner, given=given, steps=steps)
+    return CheckedConfig(config, report, registry)
 
 
 def drop_sections(
-    config: Config, gone: Collection[str] = (), loaders: Mapping[str, object] | None = None
+    config: Config,
+    gone: Collection[str] = (),
+    loaders: Mapping[str, object] | None = None,
+    *,
+    has_task: bool = False,
 ) -> Config:
     """The config without the sections ``gone`` and the splits that have ``loaders``.
 
-    An empty ``tag:`` or ``project:`` counts as missing, and a model with data needs no task.
+    An empty ``tag:`` or ``project:`` counts as missing, and a model with data needs no task,
+    unless the experiment's class ``has_task``.
     """
     root = config.root
     entries = {name: node for name, node in root.mapping.items() if name not in gone}
@@ -68,7 +75,7 @@ def drop_sections(
     if loaders is not None and "data" in entries:
         entries["data"] = _without_splits(entries["data"], loaders)
     available = {*entries, *gone, *(() if loaders is None else ("data",))}
-    if "task" not in available and available >= {"model", "data"}:
+    if not has_task and "task" not in available and available >= {"model", "data"}:
         entries["task"] = from_plain("module", place=Place("default"), layer="default")
     return replace(config, root=replace(root, value=MappingProxyType(entries)))
 
@@ -153,6 +160,8 @@ def _check(
     user_dir = None if folder is None else Path(folder)
     registry: Registry | None = None
     for config in configs:
-        checked = check_config(drop_sections(config), user_dir=user_dir, like=registry)
+        named = config.root.get("experiment").value  # the check reads which steps it overrides
+        config = drop_sections(config, has_task=named is not None)
+        checked = check_config(config, user_dir=user_dir, like=registry)
         registry = checked.registry
         yield checked

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, final
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from epochal.check import SECTIONS
+from epochal.check import SECTIONS, build_registry
+from epochal.check.sections.experiment_class import find_built_sections
 from epochal.config import Config, Duration, load
 from epochal.engine import Runner, Train
 from epochal.engine.interfaces.every import Every
@@ -24,6 +25,7 @@ from epochal.experiment.config.choices import Choices, check_choices, to_overrid
 if TYPE_CHECKING:
     from epochal.check import CheckReport
     from epochal.config import Node
+    from epochal.experiment.config.experiment_class import ExperimentClass
     from epochal.registry import Registry
 
 OBJECT_SECTIONS = (
@@ -40,7 +42,6 @@ OBJECT_SECTIONS = (
     "runner",
 )
 OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
-_SECTIONS_BUILT_BY = {"build_task": "task", "build_model": "model", "build_optimizer": "optim"}
 
 
 @final
@@ -57,15 +58,10 @@ class GivenParts:
     """The ``build_*`` and ``prepare_*`` methods that the experiment's class overrides."""
 
     @property
-    def prepared(self) -> set[str]:
-        """The sections whose parts ``prepare_*`` makes."""
-        return {name for name in ("task", "model") if f"prepare_{name}" in self.overridden}
-
-    @property
     def sections(self) -> list[str]:
-        """The sections that Python gives, as objects or through ``prepare_*``."""
+        """The sections that Python gives as objects."""
         lists = {"hooks": self.hooks, "metrics": self.metrics}
-        return sorted({*self.parts, *self.prepared, *(name for name in lists if lists[name])})
+        return sorted({*self.parts, *(name for name in lists if lists[name])})
 
 
 @final
@@ -85,10 +81,13 @@ class ExperimentInputs:
     """The script's own options."""
 
     replaced: Mapping[str, Any] = field(default_factory=dict)
-    """Values of sections that are left out, because ``prepare_*`` makes their parts."""
+    """Values of sections that are left out, because their parts are given."""
 
     checked: CheckedConfig | None = None
     """The config as ``check_file`` has checked it, if it did and Python gives nothing."""
+
+    kind: ExperimentClass | None = None
+    """The subclass of ``Experiment``, if it is one; recorded as the config's ``experiment``."""
 
     @property
     def user_dir(self) -> Path | None:
@@ -110,11 +109,10 @@ def load_inputs(
     sections: Mapping[str, Any],
     *,
     is_test: bool = False,
-    overridden: frozenset[str] = frozenset(),
 ) -> ExperimentInputs:
     """The config, the choices and the objects that an experiment was given.
 
-    What ``check_file`` or ``parse_args`` has loaded already is not loaded again.
+    What ``check_file``, ``parse_args`` or this function has loaded already is not loaded again.
 
     Raises:
         ConfigError: A section that takes only values got an object, or the file cannot be read.
@@ -125,8 +123,13 @@ def load_inputs(
     checked: CheckedConfig | None = None
     if isinstance(source, CheckedConfig):
         assert not sections
-        assert not overridden
         checked, config, source = source, source.config, source.config.path
+    elif isinstance(source, ExperimentInputs):
+        if not (overrides or choices or sections):
+            return source
+        own, is_test = source.own, is_test or source.is_test
+        choices, typed = source.choices | choices, [*source.overrides, *typed]
+        source = source.source
     elif isinstance(source, Args) and (origin := find_args_origin(source)) is not None:
         origin = origin.with_changes_from(source)
         if not (overrides or choices or sections):
@@ -145,7 +148,7 @@ def load_inputs(
         source,
         tuple(typed),
         choices,
-        replace(given, overridden=overridden),
+        given,
         config or _load(source, typed, choices, own),
         is_test,
         own,
@@ -280,7 +283,7 @@ class CheckedInputs:
     def expand(self, config: Config, project_dir: Path | None) -> Node:
         """Another config of the same experiment, such as a recorded one, with all defaults."""
         choices = self.inputs.choices | {"user_dir": self.inputs.user_dir or project_dir}
-        other = replace(self.inputs, config=config, choices=choices, checked=None)
+        other = replace(self.inputs, config=config, choices=choices, checked=None, kind=None)
         return check_inputs(other, self.runner).report.expanded
 
 
@@ -292,39 +295,53 @@ def check_inputs(inputs: ExperimentInputs, runner: str | None) -> CheckedInputs:
     chosen = runner or ("test" if inputs.is_test else None)
     checked = inputs.checked
     if checked is None or chosen is not None:
-        inputs = _drop_replaced(inputs, runner=chosen)
+        inputs = _name_class(_drop_replaced(inputs, runner=chosen))
         checked = _check(inputs, chosen)
     inputs = replace(inputs, config=checked.config)
     return CheckedInputs(inputs, checked.report, checked.registry, runner)
 
 
 def _drop_replaced(inputs: ExperimentInputs, *, runner: str | None = None) -> ExperimentInputs:
-    """The inputs without the sections whose parts are given or made by ``prepare_*``.
+    """The inputs without the sections whose parts are given.
 
     A given runner trains: it is left out where ``runner`` asks for something else.
     """
     parts = dict(inputs.given.parts)
     if runner is not None and runner != "train":
         parts.pop("runner", None)
-    gone = {*parts, *inputs.given.prepared} - {"data"}
+    gone = parts.keys() - {"data"}
     root = inputs.config.root
+    has_task = "task" in find_built_sections(inputs.given.overridden)
     return replace(
         inputs,
         given=replace(inputs.given, parts=parts),
-        config=drop_sections(inputs.config, gone, parts.get("data")),
+        config=drop_sections(inputs.config, gone, parts.get("data"), has_task=has_task),
         replaced={name: root.mapping[name].to_plain() for name in gone if name in root.mapping},
     )
 
 
+def _name_class(inputs: ExperimentInputs) -> ExperimentInputs:
+    """The inputs with the experiment's class in the config, if a config can name it."""
+    if inputs.kind is None:
+        return inputs
+    kind = inputs.kind.locate(build_registry(inputs.config, user_dir=inputs.user_dir))
+    return replace(inputs, kind=kind, config=kind.put_into(inputs.config))
+
+
 def _check(inputs: ExperimentInputs, runner: str | None) -> CheckedConfig:
     given = inputs.given
-    sections = {*given.sections}
-    sections |= {name for step, name in _SECTIONS_BUILT_BY.items() if step in given.overridden}
+    sections = {*given.sections, *find_built_sections(given.overridden)}
     own: Runner | None = given.parts.get("runner")
     has_optimizer = "optim" in {*sections, *inputs.config.root.mapping}
     if own is not None:  # the check knows runners by name only
         runner = "train" if isinstance(own, Train) and has_optimizer else "test"
-    checked = check_config(inputs.config, user_dir=inputs.user_dir, runner=runner, given=sections)
+    checked = check_config(
+        inputs.config,
+        user_dir=inputs.user_dir,
+        runner=runner,
+        given=sections,
+        steps=given.overridden,
+    )
     if own is None:
         return checked
     report = checked.report

@@ -156,7 +156,7 @@ def _format_panel(title: str, text: str) -> str:
         for line in cut_quotes(text.splitlines(), width - _FRAME_WIDTH)
     ]
     colours: Literal["standard"] | None = "standard" if supports_colours(sys.stderr) else None
-    console = Console(file=sys.stderr, width=width, color_system=colours)
+    console = Console(file=sys.stderr, width=width, color_system=colours, force_jupyter=False)
     with console.capture() as printed:
         heading = Text(title, "bold red")
         console.print(Panel(Group(*lines), title=heading, title_align="left", border_style="red"))

@@ -14,7 +14,7 @@ from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
 from epochal.records.folder.folder import RUN_FILE_VARIABLE
-from epochal.records.folder.record import describe_error
+from epochal.records.folder.reader import describe_error
 from epochal.records.layout.process import host_name, is_in_foreground, utc_now
 from epochal.records.mail.compose import END, MailContent, compose, last_lines, mail_kind
 from epochal.records.mail.lost_run_mail import (

@@ -17,7 +17,7 @@ from epochal.config.scalar import REDACTED
 from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import SPLITS
-from epochal.engine.run.environment import ignore_stall
+from epochal.engine.run.engine_run import ignore_stall
 from epochal.errors import EpochalError, Preempted, RecordError
 from epochal.experiment.config.choices import to_override
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
@@ -25,6 +25,7 @@ from epochal.experiment.resume.changes import (
     ChangedError,
     digest_code,
     digest_config,
+    find_config_changes,
     find_data_changes,
     fingerprint_data,
     refuse_changes,
@@ -162,6 +163,24 @@ class OpenRecord:
             "data": data,
             "changed": attempt.get("changed", ()),
         }
+
+    def add_task_values(self, values: dict[str, Any]) -> None:
+        """Record the values that the config takes from the task, by key.
+
+        Refuses a resumed run if they have changed.
+        """
+        if self.dir is None:
+            return
+        plan, before = self.resume_plan, self.facts.get("task_values")
+        if plan is not None and isinstance(before, dict):
+            changes = find_config_changes(before, values)
+            if not plan.allows_changes:
+                refuse_changes(self.dir, changes)
+            attempt = self.facts["attempts"][-1]
+            attempt["changed"] = [*attempt.get("changed", ()), *map(str, changes)]
+        if values:
+            self.facts["task_values"] = values
+            self.writer.write_run(self.facts)
 
     def add_meta(self, meta: dict[str, Any]) -> None:
         """Record what the task says about its data, such as the names of classes."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
+from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.text.command import epochal_command, name_run
 from epochal.text.formatting import format_count, format_value
 from epochal.text.terminal import wrap
@@ -62,7 +63,8 @@ def describe_success(result: RunResult) -> list[str]:
 def _can_be_tested(folder: Path) -> bool:
     """Whether ``epochal test`` finds weights, test data, and every part in the config."""
     facts = durable.find_object(folder / "run.json")
-    is_described = not {"task", "model", "data"} & {*facts.get("given", ())}
+    is_given = {"task", "model", "data"} & {*facts.get("given", ())}
+    is_described = not is_given and find_unnamed_class(facts) is None
     has_data = "test" in facts.get("splits", ())
     return is_described and has_data and (folder / FINAL_WEIGHTS).is_file()
 

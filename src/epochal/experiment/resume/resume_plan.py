@@ -23,7 +23,7 @@ from epochal.records.folder.checkpoint_manifests import (
     find_checkpoints,
     find_newest_checkpoint,
 )
-from epochal.records.folder.record import find_expanded_config, read_time_spent
+from epochal.records.folder.reader import find_expanded_config, read_time_spent
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact_config
@@ -136,7 +136,11 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     is_allowed = bool(choices.get("allow_changed"))
     first, latest = _read_configs(record, checked)
     values = redact_config(report.expanded).to_public()  # as in the record
-    changes = [*find_config_changes(latest, values), *_code_changes(record, report.project)]
+    changes = [
+        *find_config_changes(latest, values),
+        *_class_changes(record, checked),
+        *_code_changes(record, report.project),
+    ]
     if not is_allowed:
         refuse_changes(record.path, changes)
     _refuse_ended(record, changes)
@@ -266,6 +270,27 @@ def _read_configs(
     if not overrides:
         return first, first
     return first, checked.expand(load(path, overrides=overrides), folder).to_public()
+
+
+def _class_changes(record: RunRecord, checked: CheckedInputs) -> list[Change]:
+    """Whether the class of the experiment has changed, or the build steps that it overrides."""
+    recorded, kind = record.run.get("experiment"), checked.inputs.kind
+    before = recorded if isinstance(recorded, dict) else {}
+    after = {} if kind is None else kind.to_json()
+    if "experiment" not in record.run:  # recorded by an earlier version
+        return []
+    if _named_class(before) != _named_class(after):  # the config shows that
+        return []
+    return [
+        Change(f"experiment, {name}", before.get(name), after.get(name))
+        for name in ("class", "steps")
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _named_class(facts: Mapping[str, Any]) -> object:
+    """The class, if the config names it."""
+    return None if facts.get("obstacle") else facts.get("class")
 
 
 def _code_changes(record: RunRecord, project: Project) -> list[Change]:

@@ -11,15 +11,14 @@ import torch
 from typing_extensions import Unpack, override
 
 from epochal.check import SECTIONS
-from epochal.engine.device.device_memory import find_empty_cache
-from epochal.engine.device.out_of_memory import is_out_of_memory
+from epochal.engine.device.memory import find_empty_cache, is_out_of_memory
 from epochal.engine.execute import execute
 from epochal.engine.feed.split_batch import UnsplittableError, resize_batch
 from epochal.engine.runner import Runner
 from epochal.engine.snapshot.snapshot import take_whole_snapshot
 from epochal.errors import ConfigError, DataError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
-from epochal.experiment.experiment import Experiment
+from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run
 from epochal.experiment.tools.profile import disable_evaluation
 
@@ -109,7 +108,7 @@ def find_batch(
         raise ConfigError(Problem("--limit", what, hint="write --limit 1024"))
     experiment = source
     if not isinstance(experiment, Experiment):
-        experiment = Experiment(source, overrides=overrides, choices=choices)
+        experiment = load_experiment(source, overrides=overrides, choices=choices)
     run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None and not runner.needs_optimizer:
         raise TaskError(

@@ -16,12 +16,12 @@ from epochal.check import SECTIONS
 from epochal.config import Duration, Node
 from epochal.engine import Hook, Schedule
 from epochal.engine.execute import execute
-from epochal.engine.optim.group_rates import read_rate
+from epochal.engine.optim.rate import read_rate
 from epochal.engine.run.stage_progress import StageProgress
 from epochal.engine.snapshot.snapshot import take_whole_snapshot
 from epochal.errors import ConfigError, Problem, TaskError
 from epochal.experiment.config.choices import check_choices
-from epochal.experiment.experiment import Experiment
+from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run
 from epochal.experiment.tools.profile import disable_evaluation
 
@@ -113,7 +113,7 @@ def find_lr(
     _require_range(min_lr, max_lr, steps)
     experiment = source
     if not isinstance(experiment, Experiment):
-        experiment = Experiment(source, overrides=overrides, choices=choices)
+        experiment = load_experiment(source, overrides=overrides, choices=choices)
     inputs = _without_schedule(experiment.inputs)
     run, runner, _ = build_unrecorded_run(experiment, inputs, is_quiet=True)
     if run.optimizer is None:

@@ -14,13 +14,13 @@ from epochal.engine.capture.obstacles import find_capture_obstacle
 from epochal.engine.execute import describe_plan
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
-from epochal.engine.optim.group_rates import read_rate
-from epochal.engine.optim.parameter_count import is_uninitialized
+from epochal.engine.optim.parameters import is_uninitialized
+from epochal.engine.optim.rate import read_rate
 from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.step.updater import Updater
 from epochal.engine.tracking.tracker import describe_trackers
-from epochal.experiment.experiment import Experiment
+from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
 
@@ -111,7 +111,7 @@ def plan_file(
         variants = [*load(path, allow_python=choices.get("allow_python", False)).variants]
     for variant in variants:
         choices["variant"] = variant
-        experiment = Experiment(path, overrides=overrides, choices=choices)
+        experiment = load_experiment(path, overrides=overrides, choices=choices)
         yield _plan_one(experiment, variant, is_drawn=is_drawn)
 
 

@@ -17,7 +17,7 @@ from epochal.engine.execute import execute
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.every import Every
 from epochal.errors import RecordError, TaskError
-from epochal.experiment.experiment import Experiment
+from epochal.experiment.experiment import load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run
 from epochal.text.escape import to_file_name
 
@@ -87,7 +87,7 @@ def profile_file(
     """
     if out is not None:
         _require_new(out)  # before anything is built
-    experiment = Experiment(path, overrides=overrides, choices=choices)
+    experiment = load_experiment(path, overrides=overrides, choices=choices)
     run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None and runner.needs_optimizer is False:
         raise TaskError(

@@ -19,7 +19,7 @@ from epochal import durable
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.hook import Hook
 from epochal.errors import EpochalError, TaskError
-from epochal.experiment.experiment import Experiment
+from epochal.experiment.experiment import load_experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.run_experiment import build_unrecorded_run
 from epochal.experiment.tools.profile import disable_evaluation
@@ -123,7 +123,7 @@ def trace_steps(
     path: Path, *, steps: int, overrides: Sequence[str] = (), choices: Choices | None = None
 ) -> list[StepDigests] | int:
     """The digests of the first steps; the exit code if the training fails before."""
-    experiment = Experiment(path, overrides=overrides, choices=choices)
+    experiment = load_experiment(path, overrides=overrides, choices=choices)
     run, runner, _ = build_unrecorded_run(experiment, experiment.inputs, is_quiet=True)
     if run.optimizer is None:
         raise TaskError(

@@ -16,6 +16,7 @@ from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.measure.clock import peak_memory_bytes
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.run.progress import SpeedMeter
+from epochal.hooks.console.notebook_display import NotebookDisplay
 from epochal.hooks.console.progress_display import (
     GAP,
     ColumnWidths,
@@ -40,9 +41,10 @@ STYLES = {logging.WARNING: "yellow", logging.ERROR: "bold red", logging.CRITICAL
 
 @final
 class Console(Hook):
-    """Shows progress: a bar on a terminal, a line per interval in files and pipes.
+    """Shows progress: a bar on a terminal or in a notebook, a line per interval in files and pipes.
 
     Lines and summaries are log records, so the log file of a run always has them.
+    A notebook shows no other lines of ours than warnings.
 
     Args:
         every: How often numbers are read and shown; 0 shows neither bar nor lines, only the
@@ -50,7 +52,7 @@ class Console(Hook):
         grad_norm: Show the norm of the gradient, if the run measures it.
         data_time: Show how long a step waits for its data.
         memory: Show the peak device memory so far, in MiB.
-        bar: Draw a bar on a terminal; if false, a terminal gets lines like a file.
+        bar: Draw a bar on a terminal or in a notebook; if false, they get lines like a file.
     """
 
     priority = LOG_PRIORITY
@@ -72,7 +74,7 @@ class Console(Hook):
         self._has_bar = bar
         self._widths: dict[str, ColumnWidths] = {}
         self._redirect: LogRedirect | None = None
-        self._display: ProgressDisplay | None = None
+        self._display: ProgressDisplay | NotebookDisplay | None = None
         self._progress: RunProgress | None = None
 
     @override
@@ -81,7 +83,10 @@ class Console(Hook):
             # FORCE_COLOR must not turn a file into a terminal.
             self.screen = Screen(force_terminal=sys.stdout.isatty())
         run.console = self.screen
-        self._redirect = LogRedirect(self.screen)
+        self._has_bar = self._has_bar and not (self.every and self.every.is_never)
+        self._redirect = LogRedirect(
+            self.screen, has_notebook_bar=self._has_bar and self.screen.is_jupyter
+        )
 
     @override
     def run_start(self, run: Run) -> None:
@@ -89,9 +94,11 @@ class Console(Hook):
         self._window: Window = run.meter.window("console")
         self._lap = SpeedMeter(engine_run(run))
         run.on("checkpoint_loaded", lambda run: self._follow(run).resume_epoch())
-        is_drawable = self.screen.is_terminal and not self.screen.is_dumb_terminal
-        if self._has_bar and is_drawable and not (self.every and self.every.is_never):
+        if self._has_bar and self.screen.is_jupyter:
+            self._display = NotebookDisplay(run, self._follow(run))
+        elif self._has_bar and self.screen.is_terminal and not self.screen.is_dumb_terminal:
             self._display = ProgressDisplay(self.screen, run, self._follow(run))
+        if self._display is not None:
             # Show the first step's numbers at once; they also count for the first interval.
             first = Every(run.step + 1, "st")
             plan = engine_run(run).plan
@@ -195,6 +202,8 @@ class Console(Hook):
         cells += [f"{split:<5}", *_pairs(values), f"({duration})", *(["* best"] if best else [])]
         head = (f"Epoch {epoch}{GAP}" if epoch else "") + f"{split:<5}"
         numbers = self._widths.setdefault(split, ColumnWidths()).cells(values)
+        if isinstance(self._display, NotebookDisplay):
+            self._display.show_result(split, values, duration, _describe_best(run, metrics, best))
         logger.info(
             GAP.join(cells), extra={"screen": SummaryLine(head, numbers, duration, best=best)}
         )
@@ -204,6 +213,15 @@ class Console(Hook):
         ordered = sorted(values.items(), key=lambda item: "loss" not in item[0])
         is_hidden = {"grad_norm": not self._shows["grad_norm"]}
         return {name: format_number(one) for name, one in ordered if not is_hidden.get(name)}
+
+
+def _describe_best(run: Run, metrics: dict[str, float], best: bool) -> str:
+    """Whether these metrics have the best value so far, or else what the best one was."""
+    if best:
+        return "\N{BLACK STAR} best"
+    is_monitored = run.monitor is not None and run.monitor.metric in metrics
+    value = run.monitor.best if is_monitored and run.monitor is not None else None
+    return "" if value is None else f"(best {format_number(value)})"
 
 
 def _format_lr(run: Run) -> str:
@@ -251,10 +269,11 @@ class LogRedirect:
     """Shows the log on ``screen`` from construction until ``end``.
 
     On a terminal, handlers that write to standard output or error are removed meanwhile, because
-    they would write over the progress bars. Elsewhere they stay, and nothing is shown twice.
+    they would write over the progress bars. Elsewhere they stay, and nothing is shown twice; below
+    the bar of a notebook, they leave out what it shows.
     """
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, *, has_notebook_bar: bool = False) -> None:
         root, ours = logging.getLogger(), logging.getLogger("epochal")
         others = [handler for handler in root.handlers if _writes_to_console(handler)]
         self._removed = others if screen.is_terminal else []
@@ -266,6 +285,10 @@ class LogRedirect:
             root.removeHandler(handler)
         if self._handler is not None:
             root.addHandler(self._handler)
+        shown = others if self._handler is None else [self._handler]
+        self._filtered = shown if has_notebook_bar else []
+        for handler in self._filtered:
+            handler.addFilter(_is_beside_notebook_bar)
 
     def end(self) -> None:
         """Restore the handlers and the level; a second call does nothing."""
@@ -274,8 +297,15 @@ class LogRedirect:
             root.removeHandler(self._handler)
         for handler in self._removed:
             root.addHandler(handler)
+        for handler in self._filtered:
+            handler.removeFilter(_is_beside_notebook_bar)
         logging.getLogger("epochal").setLevel(self._level)
         self._handler, self._removed = None, []
+
+
+def _is_beside_notebook_bar(record: logging.LogRecord) -> bool:
+    """Whether a notebook shows a log record: warnings, and all that the user's code logs."""
+    return record.levelno > logging.INFO or record.name.partition(".")[0] != "epochal"
 
 
 def _writes_to_console(handler: logging.Handler) -> bool:

@@ -19,7 +19,7 @@ from epochal.records.code.code_manifest import (
     read_snapshot_file,
 )
 from epochal.records.code.framework import digest_package, get_package_dir, unpack_framework
-from epochal.records.folder.record import find_expanded_config
+from epochal.records.folder.reader import find_expanded_config
 from epochal.records.secrets import REDACTED
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from epochal.records.code.code_manifest import CodeFile, CodeManifest
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 MAX_BYTES = 512 * 1024
 """Larger files are compared by digest only."""

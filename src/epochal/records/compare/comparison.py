@@ -31,7 +31,7 @@ from epochal.text.formatting import format_count
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
     from epochal.records.index.refresh import ProgressCallback
 
 INPUT_SECTIONS = ("params", "seed", "code", "packages", "hardware", "environment", "data")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
     SeriesArrays = tuple[NDArray[np.int64], NDArray[np.float64]]
 

@@ -12,7 +12,7 @@ from epochal.records.folder.provenance import format_origin, get_newest_origins
 from epochal.records.layout.coerce import as_mapping, iter_leaves
 
 if TYPE_CHECKING:
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 
 @final

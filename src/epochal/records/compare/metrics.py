@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.records.compare.difference import is_equal_value, read_settings
-from epochal.records.folder.record import find_monitor
+from epochal.records.folder.reader import find_monitor
 from epochal.records.metrics.points import TRAIN_PREFIX, is_step_mean
 from epochal.records.metrics.summary import summarise_series
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.records.folder.record import Mode, RunRecord
+    from epochal.records.folder.reader import Mode, RunRecord
     from epochal.records.metrics.summary import SeriesSummary
 
 Values = tuple[float | None, ...]

@@ -20,7 +20,7 @@ from epochal.records.index.replicates import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
     from epochal.records.index.refresh import ProgressCallback
 
 BEST = "best"

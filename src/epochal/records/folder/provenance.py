@@ -11,7 +11,7 @@ from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
     from epochal.config.node import Node
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
     from epochal.records.layout.attempts import Attempt
 
 Origin = Mapping[str, object]
@@ -97,6 +97,18 @@ def apply_attempt_overrides(
             found[key] = [{**_origin(node, ""), "source": source, "layer": COMMAND_LINE}, *older]
         elif key:
             found[key] = older
+    return found
+
+
+def apply_task_values(provenance: Mapping[str, object], values: object) -> Mapping[str, object]:
+    """The provenance with the values that ``${task:NAME}`` had, by key."""
+    if not isinstance(values, Mapping):  # most runs have none
+        return provenance
+    found = dict(provenance)
+    for key, value in values.items():
+        origins = found.get(key)
+        if isinstance(origins, list) and origins and isinstance(origins[0], Mapping):
+            found[key] = [{**origins[0], "value": value}, *origins[1:]]
     return found
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
+from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.text.command import name_run
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
     """
     if not any(find_checkpoints(one / "checkpoints") for one in (folder, *folder.glob("folds/*"))):
         return ""
-    if durable.find_object(folder / "run.json").get("given"):  # its config has not every part
+    facts = durable.find_object(folder / "run.json")
+    if facts.get("given") or find_unnamed_class(facts):  # its config has not every part
         return f"run the script again, with choices={{'resume': {str(folder)!r}}}"
     return f"{epochal} resume {name_run(folder)}"

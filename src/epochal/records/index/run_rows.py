@@ -10,7 +10,7 @@ from epochal import durable
 from epochal.records.code import read_code_digest
 from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import get_newest_origins
-from epochal.records.folder.record import (
+from epochal.records.folder.reader import (
     desc_of,
     describe_error,
     find_monitor,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 MetricRow = tuple[str, float | None, float | None, float | None, int, int]
 """Name, last, low, high, last step, count."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import RecordError
-from epochal.records.folder.record import describe_error, seconds_of, step_of
+from epochal.records.folder.reader import describe_error, seconds_of, step_of
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.alive import HEARTBEAT_FILE
@@ -25,7 +25,7 @@ from epochal.text.formatting import format_seconds, format_value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 END = "end"
 """The event that all mails about the end of an attempt share."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
 from epochal.records.folder.writer import COMPLETED_STATUSES
-from epochal.records.index import Index
 from epochal.records.index.database import MAX_INTEGER
 from epochal.records.index.replicates import MeanEstimate, estimate_mean, latest_per_seed
-from epochal.records.query.ask import Question, ask, columns_of, is_root, locate
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.values import read_time
 
@@ -111,6 +108,8 @@ class Sheet:
     """Columns of equal length by their headings."""
 
     columns: dict[str, list[Any]]
+    times: tuple[str, ...] = ()
+    """The columns of dates, as ISO-8601 texts."""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -141,59 +140,24 @@ class Sheet:
         parquet.write_table(table, data)
         return data.getvalue()
 
-
-def runs(
-    where: str = "",
-    *,
-    sort: str = "",
-    columns: str | Sequence[str] = "",
-    search: str = "",
-    limit: int | None = None,
-    root: str | Path = "runs",
-) -> pd.DataFrame:
-    """The runs below a folder as a DataFrame, one row each, the newest last.
-
-    Args:
-        where: Which runs, such as ``optim.lr > 1e-4 and val/acc > 0.9``.
-        sort: Names to sort by, such as ``val/acc desc``.
-        columns: Names of columns; by default facts, the config keys that differ, and the last
-            value of each metric.
-        search: Words that README, tag or config must contain.
-        limit: The maximum number of runs: the first ones, without ``sort`` the newest.
-        root: Folder of all runs.
-
-    Raises:
-        ConfigError: A query is invalid, or pandas is not installed.
-    """
-    try:
-        import pandas as pd
-    except ImportError as error:
-        what = "a DataFrame needs pandas, which is not installed"
-        raise ConfigError(Problem("ep.runs", what, hint=_EXTRA)) from error
-    asked = columns if isinstance(columns, str) else ", ".join(columns)
-    folder, below = locate(Path(root))
-    question = Question(
-        where=where, sort=sort, columns=asked, search=search, limit=limit, below=below
-    )
-    with Index.open(folder, is_kept=is_root(folder)) as index:
-        index.refresh()
-        answer = ask(index, question)
-        targets = columns_of(index, question.text("columns"), answer) or default_columns(answer)
-        sheet = lay_out(answer, targets)
-    times = {one.shown for one in targets if isinstance(one, Fact) and one.kind == "time"}
-    return pd.DataFrame(
-        {
-            name: pd.to_datetime([read_time(value) for value in values], utc=True)
-            if name in times
-            else values
-            for name, values in sheet.columns.items()
+    def to_pandas(self) -> pd.DataFrame:
+        """A DataFrame with times as timestamps; ConfigError without pandas."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            what = "a DataFrame needs pandas, which is not installed"
+            raise ConfigError(Problem("to_pandas", what, hint=_EXTRA)) from error
+        times = {
+            name: pd.to_datetime([read_time(value) for value in self.columns[name]], utc=True)
+            for name in self.times
         }
-    )
+        return pd.DataFrame({**self.columns, **times})
 
 
 def lay_out(answer: Answer, targets: Sequence[Target]) -> Sheet:
     """A sheet with one row per run."""
-    return Sheet({target.shown: answer.values(target) for target in targets})
+    times = (one.shown for one in targets if isinstance(one, Fact) and one.kind == "time")
+    return Sheet({target.shown: answer.values(target) for target in targets}, tuple(times))
 
 
 def lay_out_groups(answer: Answer, targets: Sequence[Target], groups: Sequence[RunGroup]) -> Sheet:

@@ -14,7 +14,7 @@ from epochal.records.compare.metrics import MetricComparison
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 PAIR = DiffView(names=("A", "B"), words=("a", "b"))
 THREE = DiffView(names=("A", "B", "C"), words=("a", "b", "c"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -155,23 +154,6 @@ def test_shuffling_an_iterable_dataset_is_explained() -> None:
     message = r"data\.val\.shuffle: cannot be True: Stream is iterable(.|\n)*inside the dataset"
     with pytest.raises(ConfigError, match=message):
         build(Stream(), split="val", shuffle=True)
-
-
-def test_iterable_dataset_with_workers_warns_of_repeated_samples(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        build(Stream(), workers=2)
-    assert "each of the 2 workers yields every sample of Stream" in caplog.text
-
-
-def test_an_iterable_dataset_that_splits_by_worker_gives_no_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    stream = Stream()
-    stream.splits_by_worker = True  # type: ignore[attr-defined]  # reason: read by name
-    build(stream, workers=2)
-    assert not caplog.records
 
 
 def test_impossible_numbers_are_refused() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from epochal.engine.analysis.flops import Flops, count_flops
+from epochal.engine.analysis.layers import Flops, count_flops
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.parts import Hands
-from epochal.engine.analysis.latency import Latency, measure_latency
+from epochal.engine.analysis.model_summary import Latency, measure_latency
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from epochal.engine.analysis.flops import count_flops
 from epochal.engine.analysis.layers import (
     Layer,
+    count_flops,
     find_layers,
     fold_layers,
     format_amount,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.parts import make_run
-from epochal.engine.capture.batch_layout import flatten_tensors
-from epochal.engine.capture.candidates import CaptureCandidates
+from epochal.engine.capture.batch_layout import CaptureCandidates, flatten_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -15,7 +15,7 @@ from epochal.components.data.datasets import Tensors
 from epochal.components.schedules import Cosine
 from epochal.engine import Hook, Run, Warmup
 from epochal.engine.capture import captured_steps as captured
-from epochal.engine.capture import choose_step as choose
+from epochal.engine.capture import captured_steps as choose
 from epochal.engine.capture.batch_layout import map_tensors
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from engine.parts import Hands, Sums, fit, make_run
 from epochal.engine import Hook, Run
-from epochal.engine.capture import compile_decision as payback
-from epochal.engine.capture.compile_decision import CompileDecision, estimate_seconds_left
+from epochal.engine.capture import compiled_steps as payback
+from epochal.engine.capture.compiled_steps import CompileDecision, estimate_seconds_left
 from epochal.engine.measure.clock import Clock
 
 

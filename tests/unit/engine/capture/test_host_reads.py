@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from epochal.engine.capture.host_reads import is_host_read, noting_host_reads, refusing_host_reads
+from epochal.engine.capture.cuda_graph import is_host_read, noting_host_reads, refusing_host_reads
 
 CUDA = torch.device("cuda")
 READ = "called a synchronizing CUDA operation"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.parts import fit, make_run
-from epochal.engine.device import device_memory as memory
+from epochal.engine.device import memory
 from epochal.engine.execute import describe_plan
 from epochal.engine.runner import Train
 
@@ -63,7 +63,7 @@ def test_devices_that_keep_memory_can_give_it_back() -> None:
 
 KEEPING = """
 import ctypes, resource, torch
-from epochal.engine.device.device_memory import keep_freed_memory
+from epochal.engine.device.memory import keep_freed_memory
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "_", "__", "mapped", *"abcdef")]

@@ -10,7 +10,7 @@ import torch
 
 from engine.parts import Sums, make_run
 from epochal.engine import Train
-from epochal.engine.device.out_of_memory import (
+from epochal.engine.device.memory import (
     explain_out_of_memory,
     is_disk_full,
     is_out_of_memory,

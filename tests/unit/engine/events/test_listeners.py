@@ -10,7 +10,7 @@ from torch import nn
 
 from engine.parts import Sums, fit, make_run
 from epochal.engine import Every, Hook, Task
-from epochal.engine.events.listeners import function_listener, hook_listeners, task_listeners
+from epochal.engine.events.events import function_listener, hook_listeners, task_listeners
 from epochal.errors import ConfigError, TaskError
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.testing import TinyTask

@@ -24,7 +24,7 @@ from torch.utils.data import (
 )
 
 from epochal.engine.feed.host_generators import HostGenerators
-from epochal.engine.feed.indexed_loader import IndexedLoaders
+from epochal.engine.feed.loaders import IndexedLoaders
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.feed.seeded_dataset import are_bitwise_equal
 

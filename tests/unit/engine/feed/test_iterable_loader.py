@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.feed.host_generators import HostGenerators
-from epochal.engine.feed.iterable_loader import (
+from epochal.engine.feed.loaders import (
     IterableLoaders,
     StatefulBatches,
     find_stateful_owner,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from epochal.engine.loss.loss_inputs import (
+from epochal.engine.loss.argument_routes import (
     example_route,
     find_by_path,
     find_count_argument,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from epochal.engine.measure.device_sums import DeviceSums
+from epochal.engine.measure.sums import DeviceSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ import pytest
 
 from engine.parts import Hands, fit, make_run
 from epochal.engine import Hook, Run
-from epochal.engine.measure.clock import Clock
-from epochal.engine.measure.phase_timer import PhaseTimer
+from epochal.engine.measure.clock import Clock, PhaseTimer
 from epochal.engine.run.progress import read_device_time, read_times
 from epochal.records.metrics.time_spent import TimeSpent
 

@@ -13,14 +13,8 @@ from engine.parts import Sums, adder, fit, make_run
 from epochal.components.schedules import Constant, Linear, MultiStep, Noam
 from epochal.engine import Monitor, Run, Schedule, TorchSchedule, Warmup
 from epochal.engine.interfaces.schedule import OptimizerSchedules
-from epochal.engine.optim.build_rate import (
-    FactorRate,
-    FixedRate,
-    MultiOptimizerRate,
-    Rate,
-    build_rate,
-)
-from epochal.engine.optim.group_rates import read_rates
+from epochal.engine.optim.build_rate import FactorRate, MultiOptimizerRate, build_rate
+from epochal.engine.optim.rate import FixedRate, Rate, read_rates
 from epochal.errors import ConfigError
 
 

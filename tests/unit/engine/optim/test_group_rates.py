@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from epochal.engine.optim.group_rates import GroupRates, read_rate, read_rates
+from epochal.engine.optim.rate import GroupRates, read_rate, read_rates
 
 
 def optimizer_of(*rates: object) -> torch.optim.Optimizer:

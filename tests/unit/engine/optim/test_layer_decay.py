@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from epochal.engine.optim.layer_decay import number_layers
+from epochal.engine.optim.param_groups import number_layers
 from epochal.errors import ConfigError, TaskError
 
 

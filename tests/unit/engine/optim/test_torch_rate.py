@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler
 from engine.parts import Sums, adder, fit, make_run
 from epochal.engine import Monitor, TorchSchedule
 from epochal.engine.optim.build_rate import build_rate
-from epochal.engine.optim.group_rates import read_rates
+from epochal.engine.optim.rate import read_rates
 from epochal.errors import ConfigError
 
 

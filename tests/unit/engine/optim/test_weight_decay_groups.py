@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from epochal.engine.optim.parameter_selector import ParameterSelector
-from epochal.engine.optim.weight_decay_groups import find_no_decay
+from epochal.engine.optim.param_groups import find_no_decay
+from epochal.engine.optim.parameters import ParameterSelector
 
 if TYPE_CHECKING:
     import pytest

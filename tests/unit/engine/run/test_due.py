@@ -11,7 +11,7 @@ import pytest
 from engine.parts import Hands, Sums, make_run
 from epochal.engine.interfaces.every import Every
 from epochal.engine.measure.clock import Clock
-from epochal.engine.run.due import (
+from epochal.engine.run.plan import (
     END_PRIORITY,
     Alarm,
     Due,

@@ -9,7 +9,7 @@ import torch
 
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import EngineOptions, Options
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import Environment
 from epochal.engine.run.variables import request_variables
 from epochal.errors import TaskError
 from epochal.hooks.recording import Recording

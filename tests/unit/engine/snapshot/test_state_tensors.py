@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from engine.parts import Sums, adder, make_run
-from epochal.engine.snapshot.state_tensors import find_state_tensors
+from epochal.engine.snapshot.run_objects import find_state_tensors
 
 
 def test_parameters_buffers_and_moments_are_found_once_each() -> None:

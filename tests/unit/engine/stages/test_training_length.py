@@ -15,7 +15,7 @@ from engine.parts import Scored, Sums, fit, make_run, numbers
 from epochal.config.duration import parse_duration
 from epochal.engine.feed.feed import Feed
 from epochal.engine.run.stage_progress import TrainingLimits
-from epochal.engine.stages.training_length import (
+from epochal.engine.stages.transition import (
     EpochSize,
     TrainingPosition,
     find_limits,

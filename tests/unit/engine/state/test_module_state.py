@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from epochal.checkpoint import deserialize_state, snapshot_to_host
-from epochal.engine.state.module_state import collect_module, restore_module
+from epochal.engine.state.run_state import collect_module, restore_module
 from epochal.errors import CheckpointError
 from resume import digest
 

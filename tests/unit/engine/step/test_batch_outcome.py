@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from epochal.engine.interfaces.outcome import Outcome
-from epochal.engine.step.batch_outcome import check_losses, check_metrics
+from epochal.engine.step.task_calls import check_losses, check_metrics
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -20,8 +20,7 @@ from epochal.components.schedules import Linear
 from epochal.engine import Task
 from epochal.engine.interfaces.schedule import OptimizerSchedules, TorchSchedule
 from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
-from epochal.engine.step.multi_optimizer_updater import MultiOptimizerUpdater
-from epochal.engine.step.updater import Updater
+from epochal.engine.step.updater import MultiOptimizerUpdater, Updater
 from epochal.errors import ConfigError, TaskError
 
 STEPS = 12

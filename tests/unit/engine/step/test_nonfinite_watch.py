@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from engine.parts import Points, Sums, adder, fit, make_run, numbers
 from epochal.engine.device.seeding import derive_seed
-from epochal.engine.step.nonfinite_loss import NonfiniteLossWarner
+from epochal.engine.step.debug_losses import NonfiniteLossWarner
 from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 
 if TYPE_CHECKING:

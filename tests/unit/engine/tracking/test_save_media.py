@@ -1,4 +1,4 @@
-"""Tests of epochal.engine.tracking.save_media."""
+"""Tests of epochal.engine.tracking.tracker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from epochal.engine.create_run import create_run
 from epochal.engine.parts import Parts
-from epochal.engine.run.environment import Environment
+from epochal.engine.run.engine_run import Environment
 from epochal.records import RunFolder, RunWriter
 from epochal.records.folder.media import encode_png, read_media
 from epochal.testing import TinyModel, TinyTask

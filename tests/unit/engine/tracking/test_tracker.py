@@ -24,7 +24,6 @@ from epochal.testing import SabotageError, carry_out, tiny_run
 from tracked import Series, carry_out_tracked, only, recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from epochal.engine.run.engine_run import EngineRun
@@ -46,12 +45,6 @@ class Shown(Sink):
     def show(self, media: Media) -> None:
         self._owner.fail("showing")
         self._owner.shown.append((media.title, media.step, media.path.read_text()))
-
-    def read_known(self, names: Iterable[str]) -> dict[str, int]:
-        return {}
-
-    def has(self, media: Media) -> bool:
-        return False
 
     def close(self, *, has_failed: bool) -> None:
         self._owner.may_end.wait()

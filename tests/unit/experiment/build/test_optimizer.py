@@ -375,7 +375,7 @@ def test_one_schedule_holds_for_all_of_several_optimizers() -> None:
             {**TWO, "head": {**TWO["head"], "groups": [{"match": "stem", "lr": 1}]}},
             r"optim\.head\.groups\.0: 'stem' matches no parameter",
         ),
-        ({**TWO, "head": {"type": "LBFGS"}}, r"optim\.head\.type: LBFGS evaluates the loss by"),
+        ({**TWO, "head": {"type": "LBFGS"}}, r"optim\.head\.type: LBFGS evaluates the loss itself"),
     ],
 )
 def test_optimizers_that_cannot_share_a_model_are_refused(optim: Any, what: str) -> None:

@@ -92,34 +92,6 @@ def test_record_does_not_claim_sections_whose_parts_were_given(shop: Path) -> No
     assert "model: given by Python; the section of the config is not used" in read.log
 
 
-def test_prepared_parts_are_given_and_may_read_their_section(shop: Path) -> None:
-    class Own(ep.Experiment):
-        @staticmethod
-        def prepare_model(args: ep.Args) -> TinyModel:
-            assert args.model.type == "shop.parts.Net"
-            return TinyModel()
-
-    fit(Own)
-    read = Read(shop)
-    assert read.run["given"] == ["model"]
-    assert "model" not in read.expanded
-    assert read.observed["task"]["type"] == "shop.parts.Points"
-
-
-def test_a_build_step_that_calls_super_gives_no_part(shop: Path) -> None:
-    class Own(ep.Experiment):
-        def build_model(self, assembly: Any) -> Any:
-            return TinyModel()
-
-        def build_task(self, assembly: Any) -> Any:
-            return super().build_task(assembly)
-
-    fit(Own)
-    read = Read(shop)
-    assert read.run["given"] == ["model"]
-    assert read.observed["model"] == "<epochal.testing.TinyModel>"
-
-
 def test_given_loaders_replace_those_of_the_same_split(shop: Path) -> None:
     rows = {"type": "shop.parts.Rows"}
     loader = DataLoader(ROWS, batch_size=2)

@@ -152,6 +152,15 @@ def test_failure_is_framed_on_standard_error(
     ]
 
 
+def test_a_notebook_gets_the_frame_and_no_empty_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *_: pytest.fail("an output of its own"))
+    show_failure(result_of_error(TaskError("no loss")))
+    assert "run failed: TaskError" in capsys.readouterr().err
+
+
 def test_carets_stay_below_their_word_in_the_frame(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from epochal.experiment.resume.resume_plan import (
     read_spent_before,
 )
 from epochal.records import RunRecord, read_run
-from epochal.records.folder.record import read_time_spent
+from epochal.records.folder.reader import read_time_spent
 from epochal.records.layout.process import process_token
 from epochal.records.metrics.time_spent import TimeSpent
 

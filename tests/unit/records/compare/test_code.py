@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 TASK = b"import torch\n\n\ndef forward(x):\n    return x\n"
 

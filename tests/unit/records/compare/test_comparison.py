@@ -16,7 +16,7 @@ from epochal.records.compare.replicate_groups import are_replicates
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 MACHINE = {
     "hostname": "box",

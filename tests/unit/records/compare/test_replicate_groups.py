@@ -12,7 +12,7 @@ from epochal.records.compare.replicate_groups import find_replicates
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.records.folder.record import RunRecord
+    from epochal.records.folder.reader import RunRecord
 
 
 def seeded(path: Path, seed: int, acc: float = 0.5, lr: float = 0.1, **facts: Any) -> RunRecord:

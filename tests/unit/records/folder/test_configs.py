@@ -1,4 +1,4 @@
-"""Tests of epochal.records.folder.record."""
+"""Tests of epochal.records.folder.reader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from epochal.records.folder.record import find_expanded_config, find_missing_configs
+from epochal.records.folder.reader import find_expanded_config, find_missing_configs
 
 NAMES = ("expanded.toml", "observed.json", "provenance.json", "written/a.toml")
 

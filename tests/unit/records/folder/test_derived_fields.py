@@ -1,4 +1,4 @@
-"""Tests of epochal.records.folder.record."""
+"""Tests of epochal.records.folder.reader."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.records.folder.test_record import make_run
+from tests.unit.records.folder.test_reader import make_run
 
 import comparing
 from epochal.records.find import read_run
 from epochal.records.folder.folder import RunFolder
-from epochal.records.folder.record import (
+from epochal.records.folder.reader import (
     desc_of,
     describe_error,
     find_logs,

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
 from epochal import durable
 from epochal.errors import ConfigError, RecordError
 from epochal.records.folder.folder import FOLDS_DIR, RunFolder
-from epochal.records.folder.provenance import apply_attempt_overrides, get_newest_origins
+from epochal.records.folder.provenance import (
+    apply_attempt_overrides,
+    apply_task_values,
+    get_newest_origins,
+)
 from epochal.records.folder.readme import UNTITLED, parse_readme
 from epochal.records.layout.alive import is_heartbeat_stale
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
@@ -109,9 +113,10 @@ class RunRecord:
     def provenance(self) -> Mapping[str, Any]:
         """Who set each value, newest first, by dotted key; empty if it is lost.
 
-        Includes overrides that were given when the run was resumed.
+        Includes overrides that were given when the run was resumed, and values of the task.
         """
         written = _read_mapping(self.path / "config" / "provenance.json", [])
+        written = apply_task_values(written, self.run.get("task_values"))
         attempts = self.attempts
         if not written or not attempts or not attempts[-1].overrides:
             return written

@@ -1,4 +1,4 @@
-"""Explains out-of-memory errors: memory in use, shapes of the batch, what to change."""
+"""Memory that is kept for reuse, and explanations of out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from epochal.engine.interfaces.run import Run
+
 
 OUT_OF_MEMORY_EXIT_CODE = 71
 _BATCH_VARIABLES = ("microbatches", "batch")
 _MAX_SHAPES = 6
 _NOTE = "what to change: "
+_LARGE = 31 * 2**20  # bytes; above 32 MiB glibc learns nothing from a block
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -113,3 +115,20 @@ def _advise(run: Run, split: str) -> Iterator[str]:
         yield "a smaller batch size for this split"
     if run.device.type != "cuda":
         yield "fewer loader workers"
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep host memory that one step frees for the next one.
+
+    glibc returns the end of its heap to the system when it is more than twice as large as the
+    largest block freed so far. With tensors of a few megabytes it does so in each step, which then
+    gets the same memory back page by page. Freeing one large untouched block raises that limit.
+    """
+    torch.empty(_LARGE, dtype=torch.uint8, device="cpu")
+
+
+def find_empty_cache(device: torch.device) -> Callable[[], object] | None:
+    """The function that frees a device's unused memory; None on the CPU."""
+    module = getattr(torch, device.type, None)
+    empty: Callable[[], object] | None = getattr(module, "empty_cache", None)
+    return empty

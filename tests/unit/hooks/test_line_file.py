@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.tracking.line_file import LineFileSink
 from epochal.engine.tracking.mirror import Entry
+from epochal.hooks.points_file import LineFileSink
 from epochal.records.folder.media import Media
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tests of epochal.records.folder.record."""
+"""Tests of epochal.records.folder.reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from epochal.errors import Place, RecordError
 from epochal.records import collect_provenance, explain
 from epochal.records.find import find_runs, read_run
 from epochal.records.folder.folder import RecordOptions, create_run_folder
-from epochal.records.folder.record import Point
+from epochal.records.folder.reader import Point
 from epochal.records.folder.writer import RunWriter, Status
 from epochal.records.layout.process import host_name
 

@@ -1,7 +1,8 @@
-"""Reads the data of a map-style DataLoader in a seeded order, from any position."""
+"""Reads loaders in a seeded order: map-style ones from any position, others one by one."""
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from itertools import islice
@@ -30,12 +31,14 @@ from epochal.engine.feed.seeded_dataset import (
     WorkerInit,
     identity_collate,
 )
+from epochal.engine.feed.worker_data import find_repeated_samples, refuse_captured_run
 from epochal.engine.process.signals import protect_workers_from_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from epochal.engine.interfaces.task import Batch, Loader
+
 
 _logger = logging.getLogger(__name__)
 
@@ -70,11 +73,7 @@ class IndexedLoaders:
 class IndexedLoader:
     """Reads the data of a DataLoader, with the same bits for any number of workers.
 
-    Without workers batches are read directly.
-
-    Args:
-        loader: Is not changed.
-        named: Names of datasets that were warned about.
+    Without workers batches are read directly. ``named`` are datasets that were warned about.
     """
 
     def __init__(self, loader: DataLoader[Any], named: set[str]) -> None:
@@ -87,6 +86,7 @@ class IndexedLoader:
         self._needs_traits = self._reader.may_draw
         self._plan = _PassSampler()
         self._loader: DataLoader[Any] | None = None
+        refuse_captured_run(loader)
         if loader.num_workers or loader.pin_memory:
             self._loader = _build_loader(loader, self._reader, self._plan)
 
@@ -188,3 +188,116 @@ def _build_loader(
         indexed = DataLoader(reader if reader.may_draw else loader.dataset, **options)
     protect_workers_from_signals(indexed)
     return indexed
+
+
+@final
+class IterableLoaders:
+    """Reads each batch with its own seed, and restores the global generators."""
+
+    def __init__(self) -> None:
+        self._generators = HostGenerators()
+        self._has_warned = False
+        self._has_warned_of_workers = False
+
+    def open(
+        self, loader: Loader, one_pass: DataPass, state: dict[str, Any] | None = None
+    ) -> Iterator[Batch]:
+        """The batches of a pass; those before its start are read and discarded.
+
+        Nothing is read before the position of ``state``, which ``StatefulBatches`` returned there.
+        """
+        start = one_pass.start
+        if isinstance(loader, list | tuple) and type(loader) in (list, tuple):
+            return islice(loader, start, None)
+        self._check_workers(loader)
+        protect_workers_from_signals(loader)
+        owner = find_stateful_owner(loader)
+        if owner is None:
+            self._warn_of_skipped(loader, start)
+            return self._read(loader, one_pass, 0)
+        if state is None:
+            self._warn_of_skipped(loader, start)
+            return StatefulBatches(owner, self._read(loader, one_pass, 0))
+        owner.load_state_dict(state["owner"])
+        # After its last batch a loader may be at its start again.
+        first = state.get("position", start)
+        source = iter(()) if state["is_over"] else self._read(loader, one_pass, first)
+        return StatefulBatches(owner, source)
+
+    def _check_workers(self, loader: Loader) -> None:
+        refuse_captured_run(loader)
+        if not self._has_warned_of_workers and (repeated := find_repeated_samples(loader)):
+            self._has_warned_of_workers = True
+            _logger.warning("data: %s", repeated)
+
+    def _warn_of_skipped(self, loader: Loader, start: int) -> None:
+        if start and not self._has_warned:
+            self._has_warned = True
+            _logger.warning(
+                "data: %s cannot start at a position, so the %d batches before it are read "
+                "again; methods state_dict and load_state_dict would avoid that",
+                _name(loader),
+                start,
+            )
+
+    def _read(self, loader: Loader, one_pass: DataPass, first: int) -> Iterator[Batch]:
+        _, seed, _ = derive_pass_seeds(one_pass)
+        start = one_pass.start
+        with fixed_order(loader, one_pass.seed):
+            if _may_draw_in_process(loader):
+                yield from iterate_seeded(loader, seed, start, self._generators, first=first)
+            else:
+                yield from islice(loader, start - first, None)
+
+
+@final
+class StatefulBatches:
+    """The batches of a stateful loader, with its state between any two of them."""
+
+    def __init__(self, owner: Any, source: Iterator[Batch]) -> None:  # noqa: ANN401 - of any kind
+        self._owner = owner
+        self._source = source
+        self._next: list[Batch] = []
+        self._state: dict[str, Any] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        self._state = None
+        return self._next.pop() if self._next else next(self._source)
+
+    def state(self, *, is_over: bool = False) -> dict[str, Any]:
+        """The state of the pass.
+
+        Reads the next batch to know whether there is one, unless ``is_over`` says it is not needed.
+        """
+        if self._state is None:
+            owner = copy.deepcopy(self._owner.state_dict())
+            if not is_over and not self._next:
+                self._next = list(islice(self._source, 1))
+            self._state = {"owner": owner, "is_over": not self._next}
+        return dict(self._state)
+
+
+def find_stateful_owner(loader: Loader) -> Any:  # noqa: ANN401 - anything with the two methods, or None
+    """The loader, or its dataset without workers, if it has ``state_dict``; else None."""
+    owners: list[Any] = [loader]
+    if isinstance(loader, DataLoader) and not loader.num_workers:
+        owners.append(loader.dataset)
+    for owner in owners:
+        if all(hasattr(owner, name) for name in ("state_dict", "load_state_dict")):
+            return owner
+    return None
+
+
+def _may_draw_in_process(loader: Loader) -> bool:
+    """Whether reading a batch may draw random numbers in this process."""
+    if isinstance(loader, DataLoader) and loader.num_workers and is_standard_dataloader(loader):
+        return False
+    source = loader.dataset if isinstance(loader, DataLoader) else loader
+    return bool(getattr(source, "draws_random", True))
+
+
+def _name(loader: Loader) -> str:
+    return type(loader.dataset if isinstance(loader, DataLoader) else loader).__name__
