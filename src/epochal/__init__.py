@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from epochal.experiment.build.builder import build
     from epochal.experiment.config.arguments import Args, parse_args
     from epochal.experiment.experiment import Experiment
-    from epochal.experiment.run import resume, run
+    from epochal.experiment.recover import recover
+    from epochal.experiment.run import load_model as load
+    from epochal.experiment.run import predict, resume, run, test
     from epochal.experiment.tools.find_batch import find_batch
     from epochal.experiment.tools.find_lr import find_lr
     from epochal.records.compare import diff
@@ -71,16 +73,20 @@ _HOMES = {
     "diff": "epochal.records.compare",
     "find_batch": "epochal.experiment.tools.find_batch",
     "find_lr": "epochal.experiment.tools.find_lr",
+    "load": "epochal.experiment.run",
     "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.config.arguments",
+    "predict": "epochal.experiment.run",
     "read": "epochal.records.find",
+    "recover": "epochal.experiment.recover",
     "register": "epochal.registry",
     "resume": "epochal.experiment.run",
     "run": "epochal.experiment.run",
     "runs": "epochal.cli.pages.run_table",
+    "test": "epochal.experiment.run",
 }
 
-_SYNONYMS = {"TaskFlow": "ModuleTask", "read": "read_run"}
+_SYNONYMS = {"TaskFlow": "ModuleTask", "load": "load_model", "read": "read_run"}
 
 _NAMESPACES = {"data", "nn"}  # names that stand for their whole home
 
@@ -112,19 +118,26 @@ __all__ = [
     "diff",
     "find_batch",
     "find_lr",
+    "load",
     "nn",
     "parse_args",
+    "predict",
     "read",
+    "recover",
     "register",
     "resume",
     "run",
     "runs",
+    "test",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'epochal' has no attribute {name!r}")
+    from epochal.experiment.record.uncaught import show_uncaught_errors
+
+    show_uncaught_errors()
     home = import_module(_HOMES[name])
     value = home if name in _NAMESPACES else getattr(home, _SYNONYMS.get(name, name))
     globals()[name] = value

@@ -45,7 +45,7 @@ def normalise(line: str) -> str:
     """A line without durations and folder, which differ from run to run."""
     line = re.sub(r"\([\d.]+ m?s\)|(eta|time|data_time): \S+", "", line)
     line = re.sub(r"steps, .*", "steps", line)
-    return re.sub(r"(folder:|record|show) .*", r"\1", line)
+    return re.sub(r"(folder:|record|show|speed) .*", r"\1", line)
 
 
 @pytest.mark.usefixtures("command_on_path")

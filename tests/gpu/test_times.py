@@ -22,6 +22,19 @@ pytestmark = [
 ]
 
 
+def test_a_run_records_the_use_of_its_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("pynvml")
+    parts = {"task": TinyTask(), "model": TinyModel(), "optim": {"type": "AdamW"}}
+    choices = {"device": "cuda", "raise_errors": True}
+    result = ep.Experiment(choices=choices, **parts, record={"log_dir": tmp_path}).fit(epochs=1)
+    assert result.dir is not None
+    found = ep.read(result.dir).system.summarise()
+    assert found["system/gpu0/memory"][1] > 1e8
+    assert 0 <= found["system/gpu0/use"][1] <= 100
+    assert found["system/gpu0/power"][1] > 1
+    assert 10 < found["system/gpu0/temperature"][1] < 120
+
+
 def train(*hooks: object, for_: str = "300st") -> ep.RunResult:
     parts = {"task": TinyTask(), "model": TinyModel(), "hooks": list(hooks)}
     options = {"optim": {"type": "AdamW"}, "train": {"for": for_, "eval_every": 0}}

@@ -247,12 +247,13 @@ def test_mismatched_states_are_errors_defect_9(shop: Path) -> None:
     weights = first.dir / "checkpoints" / "final.safetensors"
     other = {"type": "torch.nn.Linear", "in_features": 4, "out_features": 2}
     changes = [f"init_from={weights}", f"model={json.dumps(other)}"]
-    result = ep.run("config.yaml", overrides=changes, device="cpu")
+    result = ep.run("config.yaml", overrides=changes, device="cpu", raise_errors=False)
     assert (result.status, result.exit_code, result.steps) == ("failed", 74, 0)
 
 
 def test_missing_weights_are_an_error_and_not_a_fresh_start_defect_25(shop: Path) -> None:
-    result = ep.run("config.yaml", overrides=["init_from=gone.safetensors"], no_file=True)
+    gone = ["init_from=gone.safetensors"]
+    result = ep.run("config.yaml", overrides=gone, no_file=True, raise_errors=False)
     assert (result.status, result.exit_code, result.steps) == ("failed", 78, 0)
     assert "no such file: 'gone.safetensors'" in result.message
 

@@ -139,7 +139,7 @@ def test_auto_resume_finds_an_unfinished_run_after_every_kill(
 
 def test_finished_run_can_be_extended(dying: Path) -> None:
     short = start("train.for=2ep")
-    refused = ep.resume(short.path)
+    refused = ep.resume(short.path, raise_errors=False)
     assert (refused.status, refused.reason) == ("failed", "config")
     assert "has already finished" in refused.message
     assert read_run(short.path).summary.status == "finished"
@@ -165,7 +165,9 @@ def test_run_resumes_from_best_and_named_checkpoints(dying: Path) -> None:
     assert read_run(first.path).attempts[-1].step == step
     named = ep.resume(first.path, overrides=["train.for=4ep"], resume_from="shop-4")
     assert named.steps == 24
-    missing = ep.resume(first.path, overrides=["train.for=5ep"], resume_from="shop-5")
+    missing = ep.resume(
+        first.path, overrides=["train.for=5ep"], resume_from="shop-5", raise_errors=False
+    )
     assert "shop-5: no such checkpoint" in missing.message
 
 
@@ -196,7 +198,7 @@ def test_changed_data_is_refused(dying: Path) -> None:
     first = start("train.for=2ep")
     (dying / "size.txt").write_text("28")
     before = tree(first.path)
-    result = ep.resume(first.path, overrides=["train.for=3ep"])
+    result = ep.resume(first.path, overrides=["train.for=3ep"], raise_errors=False)
     assert result.reason == "config"
     assert "training data, length: 24 -> 28" in result.message
     assert read_run(first.path).last("val/acc").step == 12
@@ -420,7 +422,7 @@ def test_interrupted_run_resumes_without_the_stop_request(
     )
     hooks = "hooks=[{type: shop.requests.StopRequest}]"
     monkeypatch.setenv("STOPS_AT", "9")
-    stopped = ep.run("config.yaml", overrides=[hooks])
+    stopped = ep.run("config.yaml", overrides=[hooks], raise_errors=False)
     monkeypatch.delenv("STOPS_AT")
     assert (stopped.status, stopped.steps) == ("interrupted", 9)
     assert stopped.dir is not None

@@ -25,6 +25,8 @@ class CharLm(ep.Task):
         val_bytes: How much of the end of that text is used for validation.
     """
 
+    count_unit = "characters"  # what the counts of the loss count: speeds are shown in it
+
     def __init__(
         self,
         *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, final
@@ -232,6 +232,21 @@ def _fill_sections(
             value = fallbacks.get(name, section.default)
             entries[name] = _default(value)
             checker.defaults.append(Default(name, value, "epochal"))
+    _fill_runs_dir(checker, entries)
+
+
+def _fill_runs_dir(checker: ConfigChecker, entries: dict[str, Node]) -> None:
+    """Use the project's folder of runs where the config names none."""
+    runs_dir, record = str(checker.registry.project.runs_dir), entries["record"]
+    node = record.mapping.get("log_dir")
+    if node is None or node.layer != "default" or node.value == runs_dir:
+        return
+    values = {**record.mapping, "log_dir": _default(runs_dir)}
+    entries["record"] = replace(record, value=MappingProxyType(values))
+    checker.defaults[:] = [
+        Default(one.key, runs_dir, "the project") if one.key == "record.log_dir" else one
+        for one in checker.defaults
+    ]
 
 
 def _default(value: object) -> Node:

@@ -99,6 +99,15 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], CheckpointManifest]:
     return deserialize_state(plain, _read_tensors(path / TENSORS_FILE)), manifest
 
 
+def read_caches(path: Path) -> dict[str, Any]:
+    """The caches in a checkpoint that was verified; reads its tensors only if there are any."""
+    plain = json.loads((path / STATE_FILE).read_bytes())
+    if not plain.get("caches"):
+        return {}
+    caches: dict[str, Any] = deserialize_state(plain["caches"], _read_tensors(path / TENSORS_FILE))
+    return caches
+
+
 def mark_as_damaged(path: Path) -> Path:
     """Rename a damaged checkpoint, so that it is not read again; nothing is deleted."""
     target = path.with_name(path.name + DAMAGED_SUFFIX)

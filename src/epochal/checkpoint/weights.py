@@ -6,14 +6,14 @@ import json
 import logging
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epochal import durable
-from epochal.checkpoint.checkpoint_folder import read_checkpoint
+from epochal.checkpoint.checkpoint_folder import read_caches, read_checkpoint
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.checkpoint.torch_file import is_torch_file, load_torch_file
 from epochal.errors import CheckpointError
@@ -341,13 +341,24 @@ def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Te
     return _read_checkpoint(found.path, try_ema)
 
 
+def load_caches_from(path: Path) -> dict[str, Any]:
+    """The caches of the run that wrote the weights at ``path``; empty if it left no checkpoint."""
+    if not (path / MANIFEST_FILE).exists():
+        found, _ = find_newest_checkpoint(path / "checkpoints" if path.is_dir() else path.parent)
+        if found is None:
+            return {}
+        path = found.path
+    return read_caches(path)
+
+
 def _read_file(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
     averaged = path.with_name(AVERAGED_WEIGHTS_FILE)
     if try_ema and path.name == FINAL_WEIGHTS_FILE and averaged.is_file():
         return load_weights(averaged), averaged
+    tensors = load_weights(path)
     if try_ema and path.name != AVERAGED_WEIGHTS_FILE:
         _report_missing_average(path, try_ema)
-    return load_weights(path), path
+    return tensors, path
 
 
 def _read_checkpoint(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _FILE_NAME = re.compile(r"\.(ya?ml|toml|json|py)$")
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=")
 
+RUN_HELP = "folder, id or tag of a run, a part of them, `last`, or `last~1` for the one before"
+
 
 def add_config_words(parser: argparse.ArgumentParser) -> None:
     """Declare config files and ``key=value`` overrides."""
@@ -31,8 +33,9 @@ def add_config_arguments(
 ) -> None:
     """Declare what verbs need that read configs and run nothing; they also print JSON."""
     add_config_words(parser)
-    others = ", or `all`" if takes_all else ""
-    add_options(parser, {"--variant NAME": f"a variant of the config{others}"})
+    text = "a variant of the config"
+    several = {"--variant NAMES": f"{text}, several as `wide,deep`, or `all`; `base` is none"}
+    add_options(parser, several if takes_all else {"--variant NAME": text})
     add_choices(parser, "--user-dir", "--allow-python")
     add_json_option(parser)
     if device:
@@ -134,14 +137,13 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 def add_runs_dir_option(parser: argparse.ArgumentParser) -> None:
     """Declare ``--runs-dir``."""
-    text = "folder of the runs (default: runs)"
-    add_options(parser, {"--runs-dir DIR": text}, runs_dir=Path("runs"))
+    text = "folder of the runs (default: runs_dir of the project, or runs)"
+    add_options(parser, {"--runs-dir DIR": text})
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
     """Declare the run, and where to look for it."""
-    text = "folder of a run, its id or part of the id, or `last`"
-    parser.add_argument("run", metavar="RUN", help=text)
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     add_runs_dir_option(parser)
 
 

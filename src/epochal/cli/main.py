@@ -46,6 +46,10 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
         parser.print_help()
         return 0
     try:
+        if getattr(args, "runs_dir", ...) is None:
+            from epochal.registry.project_file import get_runs_dir
+
+            args.runs_dir = get_runs_dir()
         code = load_verb(args.verb).execute(args)
         if getattr(args, "runs_dir", None) is not None:
             notify_of_mail(args)

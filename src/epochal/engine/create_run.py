@@ -78,8 +78,10 @@ def _bind(run: EngineRun) -> None:
         run.meta = read_meta(run.task)
         calls.move_task()
     if run.monitor is None and calls.has_error:
-        names = [name for name in named_loaders(run.task, "val") if name]
-        run.monitor = Monitor("/".join(["val", *names[:1], "err"]), "min")
+        loaders = named_loaders(run.task, "val")
+        if loaders:  # without validation data there is no error to monitor
+            names = [name for name in loaders if name]
+            run.monitor = Monitor("/".join(["val", *names[:1], "err"]), "min")
     _build_batch_functions(run)
 
 

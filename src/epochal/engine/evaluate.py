@@ -56,7 +56,7 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
         run.fire("eval_start", split)
         run.fire("epoch_start", split)
         metrics = measure_split(
-            run, split, events=run.events, limit=run.options.train.limit_batches
+            run, split, events=run.events, limit=run.options.train.max_eval_batches
         )
         run.fire("epoch_end", split, metrics)
         metrics |= _measure_averaged(run, split)
@@ -76,7 +76,7 @@ def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     """
     if run.average is None or split != "val":
         return {}
-    events, limit = Events(task=run.task), run.options.train.limit_batches
+    events, limit = Events(task=run.task), run.options.train.max_eval_batches
     with run.average.swapped(), working_on_split(run, split):
         events.fire("epoch_start", run, split)
         metrics = _as_averaged(measure_split(run, split, events=events, limit=limit))
@@ -240,14 +240,16 @@ def _measure_loader(
 ) -> dict[str, float]:
     meter = Meter(run.device)
     window = meter.window()
+    before, run.pass_means = run.pass_means, window
     metrics = _own_metrics(run, split)
+    has_loss = bool(run.options.train.eval_loss)
     for metric in metrics.values():
         metric.reset()
 
     def measure(outcome: Outcome) -> None:
         with run.precision.context():
             run.part(TaskCalls).add_metrics(outcome)
-            if run.options.train.eval_loss:
+            if has_loss:
                 run.part(TaskCalls).add_loss(outcome)
         run.part(TaskCalls).report(outcome, meter)
         for metric in metrics.values():
@@ -257,6 +259,7 @@ def _measure_loader(
         _run_pass(run, loader, measure, events=events, limit=limit)
         means = join_metrics(window.read(), metrics)
     finally:
+        run.pass_means = before
         meter.forget()  # else its sums keep device memory until garbage collection
     for metric in metrics.values():
         metric.reset()

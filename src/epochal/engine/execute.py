@@ -21,6 +21,7 @@ from epochal.engine.device.memory import (
     is_out_of_memory,
     keep_freed_memory,
 )
+from epochal.engine.device.move import explain_dtype_mismatch
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
 from epochal.engine.process.signals import (
@@ -33,7 +34,7 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult, select_result_metrics
-from epochal.engine.run.progress import read_device_time, read_spent
+from epochal.engine.run.progress import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import save_if_requested
@@ -68,6 +69,20 @@ def execute(
     ``error`` if something was raised, ``run_end``, ``teardown``. ``find_place`` returns where a key
     of the config was written.
     """
+    result, error = execute_and_catch(run, runner, find_place=find_place)
+    try:
+        if error is not None and (raise_errors or not is_expected(error)):
+            raise error
+        return result
+    finally:
+        # The traceback refers to this frame: break the reference cycle.
+        error = None
+
+
+def execute_and_catch(
+    run: EngineRun, runner: Runner, *, find_place: Callable[[str], Place | None] = lambda key: None
+) -> tuple[RunResult, BaseException | None]:
+    """Execute a run; returns its result, and the error that ended it if there was one."""
     value: object = None
     error: BaseException | None = None
     try:
@@ -77,14 +92,12 @@ def execute(
             except BaseException as caught:  # also Ctrl-C: hooks get the error event
                 error = caught
                 explain_out_of_memory(run, caught)
+                explain_dtype_mismatch(run.model, caught)
                 if isinstance(caught, ConfigError):
                     caught.locate(find_place)
             preemption.is_ending = True
             error = _end(run, error)
-        result = _build_result(run, value, error)
-        if error is not None and (raise_errors or not _is_expected(error)):
-            raise error
-        return result
+        return _build_result(run, value, error), error
     finally:
         run.release()
         # The traceback refers to this frame: break the reference cycle.
@@ -170,7 +183,7 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
         status=status,
         reason=reason,
         exception_type=None if error is None else type(error).__name__,
-        message="" if error is None else str(error),
+        message=run.message if error is None else str(error),
         traceback="" if error is None else "".join(traceback.format_exception(error)),
         exit_code=_exit_code(status, error),
         dir=run.dir,
@@ -180,6 +193,7 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
         steps=run.step,
         epochs=run.epoch,
         samples=run.samples,
+        speed=read_speed(run),
         **read_spent(run).to_fields(),
         device_time=read_device_time(run),
         value=value,
@@ -229,7 +243,7 @@ def _code_of_exit(error: SystemExit) -> int:
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
-def _is_expected(error: BaseException) -> bool:
+def is_expected(error: BaseException) -> bool:
     """Whether a result can describe the error; SystemExit must propagate."""
     return isinstance(error, Exception | KeyboardInterrupt)
 

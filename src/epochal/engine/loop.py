@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def train(run: EngineRun) -> None:
     """Train epoch after epoch, through all stages, until the run has a reason to stop."""
-    epoch_means = run.meter.window("epoch")
+    epoch_means = run.pass_means = run.meter.window("epoch")
+    if run.count_unit != "samples":
+        run.counts = run.meter.window("counts")
     run.plan.start(run)
     resume_if_requested(run)
     while run.is_in_epoch or not run.stop_reason:

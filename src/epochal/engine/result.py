@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
+from epochal.errors import CheckpointError
 from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, TRAIN_PREFIX, is_epoch_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from torch import nn
 
 
 def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
@@ -32,11 +35,14 @@ class RunResult:
 
     reason: str
     """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``target`` (``train.until``),
-    ``early_stop``, ``preempted``, ``user_interrupt``, ``exception``, ``oom`` (out of memory),
+    ``early_stop``, ``diverged`` (losses or weights are not finite), ``preempted``,
+    ``user_interrupt``, ``exception``, ``oom`` (out of memory),
     ``disk_full``, ``completed`` (test and predict), or the reason that a hook gave."""
 
     exception_type: str | None = None
     message: str = ""
+    """Of the exception, or why the run diverged."""
+
     traceback: str = ""
     """The full text, with the names of the hooks involved."""
 
@@ -58,6 +64,9 @@ class RunResult:
     best: float | None = None
     """The best value of the monitored metric."""
 
+    weights: str = ""
+    """After ``test`` and ``predict`` of a run, the weights used: ``best (step 800, ...)``."""
+
     steps: int = 0
     epochs: int = 0
     """Completed epochs."""
@@ -65,6 +74,10 @@ class RunResult:
     samples: int = 0
     seconds: float = 0.0
     """Duration of the run in all its attempts, start-up included."""
+
+    speed: Mapping[str, float] = field(default_factory=dict)
+    """``steps`` and ``samples`` per second of training, and what the task's ``count_unit`` names;
+    evaluations and saving do not count."""
 
     times: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each part, such as ``steps`` or ``hooks/Console``."""
@@ -85,6 +98,25 @@ class RunResult:
     def ok(self) -> bool:
         """Whether the run finished or was stopped, without an error or interruption."""
         return self.status in ("finished", "stopped")
+
+    def load_best(self, model: nn.Module) -> nn.Module:
+        """Load the best weights of the run into ``model``, and return it.
+
+        After ``fit()`` the model itself holds the final weights.
+
+        Raises:
+            CheckpointError: The run kept no best weights, or they do not fit the model.
+        """
+        from epochal.checkpoint.run_weights import BEST, choose_run_weights
+        from epochal.records.folder.reader import read_folder
+
+        if self.dir is None:
+            raise CheckpointError(
+                "load_best: this run has no record, and so no best weights\n"
+                "  leave out no_file; the model holds the final weights"
+            )
+        choose_run_weights(read_folder(self.dir), BEST).load_into(model)
+        return model
 
     @override
     def __repr__(self) -> str:

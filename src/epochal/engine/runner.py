@@ -28,6 +28,7 @@ from epochal.engine.stages import transition as enter
 from epochal.engine.stages.transition import plan_training_end
 from epochal.engine.state.changed_attributes import ChangedAttributes
 from epochal.engine.step.build_step import build_step
+from epochal.engine.step.debug_losses import end_if_diverged
 from epochal.engine.step.microbatch import wrap_microbatching
 from epochal.engine.step.recompute import enable_recompute
 from epochal.engine.step.task_calls import TaskCalls
@@ -109,11 +110,14 @@ class Train(Runner):
         run.choose_step = partial(self._choose_step, run)
         run.choose_step()
         _add_averaging(run)  # before evaluations at the same step
-        for split, every in options.eval_periods.items():
-            is_asked_for = isinstance(options.eval_every, dict) and not every.is_never
+        for split, periods in run.eval_periods.items():
+            is_asked_for = isinstance(options.eval_every, dict) and not periods[0].is_never
             if is_asked_for or named_loaders(run.task, split):
                 require_loaders(run.task, split)
-                run.plan.add_period(f"evaluate {split}", every, partial(_evaluate_due, split))
+                call = partial(_evaluate_once if len(periods) > 1 else _evaluate_due, split)
+                run.plan.add_soonest(f"evaluate {split}", periods, call)
+                if options.eval_periods[split] == "auto":
+                    run.course.at_end[f"evaluate {split}"] = partial(_evaluate_once, split)
         run.set_part(ChangedAttributes, ChangedAttributes(run))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
@@ -139,6 +143,8 @@ class Train(Runner):
         if run.resume is None and options.eval_at_start:
             _evaluate_all(run)
         train(run)
+        if not is_interrupted_or_preempted(run):
+            end_if_diverged(run)
         if options.eval_at_end:
             _evaluate_all(run)
         return None
@@ -210,7 +216,7 @@ def _unevaluated(run: EngineRun, metric: str) -> str:
     options = run.options.train
     split = metric.split("/")[0]
     split = "val" if split == AVERAGED_SPLIT else split
-    every = options.eval_periods.get(split, Every.NEVER)
+    (every, *_) = run.eval_periods.get(split, [Every.NEVER])
     at_an_end = split in options.eval_periods and (options.eval_at_start or options.eval_at_end)
     is_evaluated = split == "train" or not every.is_never or at_an_end
     return "" if is_evaluated else split
@@ -232,8 +238,14 @@ def _evaluate_due(split: str, run: EngineRun) -> None:
 
 def _evaluate_all(run: EngineRun) -> None:
     for split in run.options.train.eval_periods:
-        if named_loaders(run.task, split) and run.evaluated_at.get(split) != run.step:
-            _evaluate_due(split, run)
+        if named_loaders(run.task, split):
+            _evaluate_once(split, run)
+
+
+def _evaluate_once(split: str, run: EngineRun) -> None:
+    """Evaluate a split, unless this step was already evaluated."""
+    if run.evaluated_at.get(split) != run.step:
+        _evaluate_due(split, run)
 
 
 def _add_averaging(run: EngineRun) -> None:

@@ -10,11 +10,16 @@ from epochal.check import build_registry
 from epochal.errors import ConfigError, EpochalError, Problem, misspelling_of
 from epochal.experiment.build import build_parts, optimizer
 from epochal.experiment.config.experiment_class import describe_class
-from epochal.experiment.config.inputs import ExperimentInputs, check_inputs, load_inputs
+from epochal.experiment.config.inputs import (
+    ExperimentInputs,
+    check_given_part,
+    check_inputs,
+    load_inputs,
+)
 from epochal.experiment.run_experiment import run_experiment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
@@ -108,35 +113,60 @@ class Experiment:
         """The hooks of the section ``hooks``, and those given as objects."""
         return build_parts.build_hooks(assembly)
 
+    def register(self, *hooks: object) -> None:
+        """Add hooks; a function receives the run at ``setup``, where it can change everything."""
+        for hook in hooks:
+            check_given_part("hooks", hook)
+        given = self.inputs.given
+        self.inputs = self.inputs.with_given(replace(given, hooks=(*given.hooks, *hooks)))
+
+    def register_cache(self, caches: Mapping[str, Any] | None = None, /, **more: object) -> None:
+        """Add values that go into every checkpoint, such as ``mean=0.5``.
+
+        They are ``run.caches``, also after a resume, in ``test`` and in ``predict``.
+        """
+        given = self.inputs.given
+        merged = {**given.caches, **(caches or {}), **more}
+        self.inputs = self.inputs.with_given(replace(given, caches=merged))
+
     def check(self, runner: str | None = None) -> CheckReport:
         """Every mistake of the config at once, and the config with all defaults."""
         return check_inputs(self.inputs, runner).report
 
-    def run(self, runner: str | None = None) -> RunResult:
+    def run(self, runner: str | None = None, *, raise_errors: bool | None = None) -> RunResult:
         """Check, build and run with the config's runner, or with another one.
 
-        The result says how the run ended, also when it failed; with the choice
-        ``raise_errors`` an error is raised instead.
+        A run that fails is recorded and described on standard error, then its error is raised.
+        With ``raise_errors=False``, here or as a choice, the result describes it instead.
         """
-        return run_experiment(self, self._describe_inputs(), runner)
+        __tracebackhide__ = True
+        return run_experiment(self, self._describe_inputs(), runner, raise_errors=raise_errors)
 
-    def fit(self, *, epochs: int | None = None) -> RunResult:
+    def fit(self, *, epochs: int | None = None, raise_errors: bool | None = None) -> RunResult:
         """Train, for ``epochs`` if given and for ``train.for`` otherwise.
 
-        A runner of the user's own replaces the training.
+        A runner of the user's own replaces the training; with ``test=True`` or ``--test`` the
+        test data is evaluated instead. Errors are raised as by ``run``.
         """
+        __tracebackhide__ = True
         inputs = self._describe_inputs()
         if epochs is not None:
             inputs = inputs.with_choices({"epochs": epochs})
-        return run_experiment(self, inputs, None if _has_own_runner(inputs) else "train")
+        runner = None if inputs.is_test or _has_own_runner(inputs) else "train"
+        return run_experiment(self, inputs, runner, raise_errors=raise_errors)
 
-    def test(self) -> RunResult:
-        """Evaluate the test data."""
-        return self.run("test")
+    def test(self, *, raise_errors: bool | None = None) -> RunResult:
+        """Evaluate the test data. Errors are raised as by ``run``."""
+        __tracebackhide__ = True
+        return self.run("test", raise_errors=raise_errors)
 
-    def predict(self) -> RunResult:
-        """Collect the outputs for the data to predict, as the result's ``value``."""
-        return self.run("predict")
+    def predict(self, *, raise_errors: bool | None = None) -> RunResult:
+        """Collect the outputs for the data to predict, as the result's ``value``.
+
+        Errors are raised as by ``run``.
+        """
+        __tracebackhide__ = True
+        return self.run("predict", raise_errors=raise_errors)
 
     def _describe_inputs(self) -> ExperimentInputs:
         """The inputs, which also say whether another process could make the same experiment."""

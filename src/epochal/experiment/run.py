@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any, overload
 from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
+from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
+from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.config.source_file import display_name
 from epochal.engine.execute import result_of_error
 from epochal.errors import CheckpointError, EpochalError
-from epochal.experiment.config.check_file import ALL_VARIANTS, CheckedConfig
-from epochal.experiment.config.choices import check_choices, to_override
+from epochal.experiment.config.check_file import (
+    CheckedConfig,
+    expand_variants,
+    names_several,
+    needs_expansion,
+)
+from epochal.experiment.config.choices import Choices, check_choices, to_override
 from epochal.experiment.experiment import load_experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
-from epochal.experiment.record.success import FINAL_WEIGHTS
 from epochal.experiment.resume.resume_plan import (
     died_before_checkpoint,
     get_expanded_config,
@@ -28,21 +34,28 @@ from epochal.experiment.resume.resume_plan import (
     require_project_dir,
     split_checkpoint_name,
 )
-from epochal.records import RunRecord, find_runs, read_run
+from epochal.experiment.run_experiment import build_trained_model
+from epochal.records import RunRecord, read_run
+from epochal.records.find import resolve_run
+from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.layout.coerce import iter_leaves
+from epochal.records.layout.run_folders import is_run_folder
+from epochal.registry.project_file import get_runs_dir, name_run
 from epochal.text.escape import decode_typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from torch import nn
+
     from epochal.engine import RunResult
-    from epochal.experiment.config.choices import Choices
 
 logger = logging.getLogger(__name__)
 
 _MAX_PATH = 250  # characters; a longer text is no path
 _BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
+WeightsName = str | int | Path | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
 
 
@@ -66,17 +79,20 @@ def run(
 ) -> RunResult | list[RunResult]:
     """Run what a config describes; a list of configs gives a list of results, in that order.
 
-    The result also describes a failure; with ``raise_errors=True`` an error is raised instead.
+    A run that fails is recorded and described on standard error, then its error is raised; with
+    ``raise_errors=False`` the result describes it instead, as it does for a list of configs.
 
     Args:
         source: A file, a mapping, an argparse namespace or an OmegaConf object, or a list.
         overrides: Changes such as ``optim.lr=1e-3``.
         choices: What belongs to this run alone; see ``Choices``.
     """
+    __tracebackhide__ = True
     check_choices(choices, sections=SECTIONS)
     sources = source if isinstance(source, list) else [source]
+    is_single = not isinstance(source, list) and not names_several(choices.get("variant"))
+    choices = {"raise_errors": is_single, **choices}
     results = list(run_series(sources, overrides=overrides, **choices))
-    is_single = not isinstance(source, list) and choices.get("variant") != ALL_VARIANTS
     return results[0] if is_single else results
 
 
@@ -96,34 +112,99 @@ def run_series(
                 return
 
 
+def test(
+    run_name: Path | str,
+    *,
+    weights: WeightsName = None,  # noqa: PT028 - not a test of pytest
+    overrides: Sequence[str] = (),  # noqa: PT028
+    runs_dir: Path | str | None = None,  # noqa: PT028
+    **choices: Unpack[Choices],
+) -> RunResult:
+    """Evaluate a run on its test data, as a run of its own.
+
+    Args:
+        run_name: Its folder, id or tag, a part of them, or ``last``.
+        weights: ``best``, ``last``, ``final``, a step, the name of a checkpoint, or a path; by
+            default the best, without a monitor the final ones. The result says which.
+        overrides: Changes to its config.
+        runs_dir: Where names are looked up; by default the folder of the project's runs.
+        choices: What belongs to this evaluation alone.
+
+    Raises:
+        RecordError: There is no such run.
+        CheckpointError: It has no such weights, or Python gave some parts.
+    """
+    choices = {"raise_errors": True, **choices}
+    folder = get_runs_dir(runs_dir)
+    return evaluate_run(run_name, "test", folder, weights=weights, overrides=overrides, **choices)
+
+
+def predict(
+    run_name: Path | str,
+    *,
+    weights: WeightsName = None,
+    overrides: Sequence[str] = (),
+    runs_dir: Path | str | None = None,
+    **choices: Unpack[Choices],
+) -> RunResult:
+    """Collect the outputs of a run's model as ``result.value``; takes what ``test`` takes."""
+    choices = {"raise_errors": True, **choices}
+    folder = get_runs_dir(runs_dir)
+    return evaluate_run(
+        run_name, "predict", folder, weights=weights, overrides=overrides, **choices
+    )
+
+
+def load_model(
+    run_name: Path | str,
+    *,
+    weights: WeightsName = None,
+    device: str = "cpu",
+    overrides: Sequence[str] = (),
+    runs_dir: Path | str | None = None,
+) -> nn.Module:
+    """The model of a run, in eval mode; takes what ``test`` takes. Nothing else is built.
+
+    Raises:
+        RecordError: There is no such run.
+        CheckpointError: It has no such weights, or Python gave the model.
+    """
+    record = _read_trained(run_name, get_runs_dir(runs_dir))
+    chosen = choose_run_weights(record, weights)
+    _require_configured(record, "load", ("model",), chosen)
+    config, choices = get_expanded_config(record), Choices(device=device, no_file=True)
+    choices["user_dir"] = project_dir(record)
+    changes = _changes(record, "test", chosen)
+    changed = _recorded_overrides(record, config, changes, overrides, choices)
+    experiment = load_experiment(config, overrides=changed, choices=choices)
+    return build_trained_model(experiment, experiment.inputs)
+
+
 def evaluate_run(
-    run_name: str,
+    run_name: Path | str,
     runner: str,
     runs_dir: Path,
     /,
     *,
+    weights: WeightsName = None,
     overrides: Sequence[str] = (),
     **choices: Unpack[Choices],
 ) -> RunResult:
-    """Evaluate the final weights of a run, with the config it ran with.
-
-    Raises:
-        RecordError: There is no such run.
-        CheckpointError: It left no weights.
-    """
-    record = _read_finished(run_name, runs_dir)
-    weights = record.path / FINAL_WEIGHTS
-    if not weights.is_file():
-        raise CheckpointError(
-            f"{record.path}: has no weights to {runner}, it is {record.summary.status!r}\n"
-            f"  weights are written as {weights.name} when a training ends; "
-            "`epochal runs` lists other runs"
-        )
-    _require_configured(record, runner)
-    config = get_expanded_config(record, f"runner={runner} init_from={weights}")
+    """Evaluate weights of a run with the config it ran with; see ``test``."""
+    check_choices(choices, sections=SECTIONS)
+    record = _read_trained(run_name, runs_dir)
+    chosen = choose_run_weights(record, weights)
+    _require_configured(record, runner, ("task", "model", "data"), chosen)
+    config = get_expanded_config(record, f"runner={runner} init_from={chosen.path}")
     if choices.get("user_dir") is None:
         choices["user_dir"] = project_dir(record)
-    changes = _changes(record, runner) | {"init_from": str(weights)}
+    changes = _changes(record, runner, chosen)
+    log_dir = record.expanded.get("record", {}).get("log_dir")
+    is_here = runs_dir.resolve() in record.path.resolve().parents
+    if is_here and log_dir != str(runs_dir):  # it was relative to another folder
+        changes.setdefault("record.log_dir", str(runs_dir))
+    if not any(one.startswith("init_from") for one in overrides):
+        choices["evaluated"] = f"{chosen} of {name_run(record.path)}"
     return _run_recorded(record, config, changes, overrides, choices)
 
 
@@ -131,7 +212,7 @@ def resume(
     run_name: Path | str,
     *,
     overrides: Sequence[str] = (),
-    runs_dir: Path | str = "runs",
+    runs_dir: Path | str | None = None,
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Resume a run from its newest checkpoint, in its own folder.
@@ -139,20 +220,22 @@ def resume(
     A run that died before its first checkpoint starts again at step 0.
 
     Args:
-        run_name: Its folder, its id or a part of it, or ``last`` for the newest training; or the
-            folder of a checkpoint.
+        run_name: Its folder, id or tag, a part of them, or ``last``; or the folder of a
+            checkpoint.
         overrides: Changes such as ``train.for=20ep``; those that change what is computed are
             refused unless ``allow_changed=True``.
-        runs_dir: Where ids are looked up.
+        runs_dir: Where names are looked up; by default the folder of the project's runs.
         choices: What belongs to this process alone; ``resume_from`` names a checkpoint.
 
     Raises:
         RecordError: There is no such run.
         CheckpointError: Its checkpoints or its config are missing, or Python gave some parts.
     """
+    __tracebackhide__ = True
     check_choices(choices, sections=SECTIONS)
+    choices = {"raise_errors": True, **choices}
     run_name, checkpoint = split_checkpoint_name(run_name)
-    record = get_training_record(run_name, Path(runs_dir))
+    record = get_training_record(run_name, get_runs_dir(runs_dir))
     _refuse_given(record)
     if checkpoint and not choices.get("resume_from"):
         choices["resume_from"] = checkpoint
@@ -175,13 +258,25 @@ def _run_recorded(
 ) -> RunResult:
     """Run a recorded config with the changes of its last attempt, ``changes`` and ``overrides``."""
     _warn_about_paths(record)
+    changed = _recorded_overrides(record, config, changes, overrides, choices)
+    return _run_one(config, changed, choices)
+
+
+def _recorded_overrides(
+    record: RunRecord,
+    config: Path,
+    changes: Mapping[str, object],
+    overrides: Sequence[str],
+    choices: Choices,
+) -> list[str]:
+    """The changes to a recorded config: of its last attempt, ``changes`` and ``overrides``."""
     typed = [decode_typed(one) for one in overrides]
     keys = {one.partition("=")[0].strip() for one in typed}
     keys |= {"train.for"} if choices.get("epochs") is not None else set()
     changed = [one for one in last_overrides(record) if one.partition("=")[0] not in keys]
     changed += [to_override(key, value) for key, value in changes.items() if key not in keys]
     changed += typed
-    return _run_one(config, [*changed, *find_withheld_secrets(record, config, changed)], choices)
+    return [*changed, *find_withheld_secrets(record, config, changed)]
 
 
 def _warn_about_paths(record: RunRecord) -> None:
@@ -223,34 +318,42 @@ def _refuse_unnamed_class(record: RunRecord, verb: str, arguments: str) -> None:
         )
 
 
-def _read_finished(run_name: str, runs_dir: Path) -> RunRecord:
-    """The named record; ``last`` is the newest run with final weights, if there is one."""
-    if run_name == "last":
-        for summary in reversed(find_runs(runs_dir)):
-            if (summary.path / FINAL_WEIGHTS).is_file():
-                return read_run(summary.path)
-    return read_run(run_name, runs_dir)
+def _read_trained(run_name: Path | str, runs_dir: Path) -> RunRecord:
+    """The named record; ``last`` and tags mean runs with weights, if there are any."""
+    if is_run_folder(Path(run_name)):
+        return read_run(run_name)
+    return read_run(resolve_run(str(run_name), runs_dir, is_wanted=_has_weights))
 
 
-def _require_configured(record: RunRecord, runner: str) -> None:
-    """Refuse a run if its config does not describe task, model and data."""
-    weights = str(record.path / FINAL_WEIGHTS)
-    _refuse_unnamed_class(record, runner, f"init_from={weights!r}).{runner}()")
+def _has_weights(folder: Path) -> bool:
+    checkpoints = folder / "checkpoints"
+    return (checkpoints / FINAL_WEIGHTS_FILE).is_file() or bool(find_checkpoints(checkpoints))
+
+
+def _require_configured(
+    record: RunRecord, verb: str, parts: Sequence[str], chosen: RunWeights
+) -> None:
+    """Refuse a run if its config does not describe these parts."""
+    method = "test" if verb == "load" else verb
+    arguments = f"init_from={str(chosen.path)!r}).{method}()"
+    _refuse_unnamed_class(record, verb, arguments)
     given = record.run.get("given")
     known = given if isinstance(given, list) else ()  # the file may be damaged
-    missing = [name for name in ("task", "model", "data") if name in known]
+    missing = [name for name in parts if name in known]
     if missing:
-        parts = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        text = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
         raise CheckpointError(
-            f"{record.path}: its {parts} came from Python, so its config alone cannot {runner} it\n"
-            f"  use experiment.{runner}() in the script that made them, with "
-            f"init_from={weights!r}"
+            f"{record.path}: its {text} came from Python, so its config alone cannot {verb} it\n"
+            f"  use experiment.{method}() in the script that made them, with "
+            f"init_from={str(chosen.path)!r}"
         )
 
 
-def _changes(record: RunRecord, runner: str) -> dict[str, object]:
+def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, object]:
     """The changes to the config of a training that an evaluation needs."""
-    changes: dict[str, object] = {"runner": runner}
+    path = str(chosen.path)
+    weights = {"path": path, "try_ema": True} if chosen.is_averaged else path
+    changes: dict[str, object] = {"runner": runner, "init_from": weights}
     # An evaluation does not use them, so its record should not show them.
     unused = ("optim", "schedule", "notify")
     changes |= {key: "$delete" for key in unused if record.expanded.get(key)}
@@ -260,10 +363,13 @@ def _changes(record: RunRecord, runner: str) -> dict[str, object]:
 
 
 def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult:
+    __tracebackhide__ = True
+    raise_errors = choices.get("raise_errors", False)
     try:
-        return load_experiment(source, overrides=overrides, choices=choices).run()
+        experiment = load_experiment(source, overrides=overrides, choices=choices)
+        return experiment.run(raise_errors=raise_errors)
     except EpochalError as error:
-        if choices.get("raise_errors"):
+        if raise_errors:
             raise
         result = result_of_error(error)
         show_failure(result)
@@ -273,10 +379,11 @@ def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
 def _variants(source: ConfigSource, choices: Choices) -> Sequence[str | None]:
     if isinstance(source, CheckedConfig):
         return [source.config.variant]
-    if choices.get("variant") != ALL_VARIANTS:
-        return [choices.get("variant")]
+    chosen = choices.get("variant")
+    if chosen is None or not needs_expansion(chosen):
+        return [chosen]
     try:
         found = load(source, allow_python=choices.get("allow_python", False)).variants
     except EpochalError:  # the run itself reports it
         return [None]
-    return [*found] or [None]
+    return expand_variants(chosen, found)

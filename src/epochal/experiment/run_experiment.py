@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epochal.engine.execute import execute, result_of_error
+from epochal.engine.device.seeding import derive_seed, seeded
+from epochal.engine.execute import execute_and_catch, is_expected, result_of_error
 from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
@@ -21,13 +22,15 @@ from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.check_file import find_blocking_problems
 from epochal.experiment.config.inputs import check_inputs
 from epochal.experiment.cross_validation import CrossValidation, count_folds
-from epochal.experiment.record.failure import show_failure
+from epochal.experiment.record.failure import redact_message, show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, open_record
 from epochal.experiment.record.success import show_success
+from epochal.experiment.record.system_sampler import sampling_system
+from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.changes import ChangedError
-from epochal.experiment.resume.resume_plan import plan_resume
+from epochal.experiment.resume.resume_plan import find_weights_to_evaluate, plan_resume
 from epochal.records import NullWriter
 from epochal.records.metrics.time_spent import BUILDING, CHECKS, IMPORTS, RECORD
 from epochal.records.secrets import hiding_secrets, iter_config_secrets
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from torch import nn
+
     from epochal.check import CheckReport
     from epochal.config import Node
     from epochal.engine import Runner, RunResult
@@ -50,31 +55,59 @@ if TYPE_CHECKING:
     from epochal.experiment.config.inputs import CheckedInputs, ExperimentInputs
     from epochal.experiment.resume.resume_plan import ResumePlan
 
+Ended = tuple["RunResult", BaseException | None]
 logger = logging.getLogger(__name__)
 
 
-def run_experiment(steps: BuildSteps, inputs: ExperimentInputs, runner: str | None) -> RunResult:
-    """Run an experiment; the result says how it ended, also when it failed.
+def run_experiment(
+    steps: BuildSteps,
+    inputs: ExperimentInputs,
+    runner: str | None,
+    *,
+    raise_errors: bool | None = None,
+) -> RunResult:
+    """Run an experiment; a failure is recorded, described on standard error, and raised.
 
-    A success is summarized on standard output, a failure described on standard error.
+    A success is summarized on standard output.
 
-    ``runner`` replaces the config's.
+    Args:
+        steps: Build the parts.
+        inputs: What the experiment was given.
+        runner: Replaces the config's.
+        raise_errors: False returns the result of a failed run; by default the choice decides.
     """
+    __tracebackhide__ = True
+    if raise_errors is None:
+        raise_errors = inputs.choices.get("raise_errors", True)
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
-        result = _run(steps, inputs, runner)
+        result, error = _run(steps, inputs, runner)
+        result = replace(result, weights=inputs.choices.get("evaluated") or "")
+        is_raised = raise_errors and not result.ok
+        # A mistake that is found before the run is told by whatever shows the error.
+        is_early = is_raised and result.reason == "config" and result.dir is None
+        unshown = redact_message(result) if is_early else ""
         show_success(result)
-        show_failure(result)
-    return result
+        if not is_early:
+            show_failure(result)
+    try:
+        if is_raised:
+            raise to_raised(result, error, unshown=unshown)
+        return result
+    finally:
+        error = None  # the traceback refers to this frame
 
 
 def _run(
     steps: BuildSteps, inputs: ExperimentInputs, runner: str | None, *, is_part: bool = False
-) -> RunResult:
+) -> Ended:
     begun = inputs.choices.get("begun")
     times = PhaseTimer(begun=begun, part=CHECKS if begun is None else IMPORTS)
     times.switch(CHECKS)
     try:
         checked = check_inputs(inputs, runner)
+        weights = find_weights_to_evaluate(checked)
+        if weights is not None:
+            checked = check_inputs(inputs.with_weights(weights), runner)
         report = checked.report
         problems = find_blocking_problems(inputs.choices, report.problems)
         if problems:
@@ -88,35 +121,34 @@ def _run(
                 return _run_checked(steps, checked, plan, notifier, times)
             return _cross_validate(steps, checked, plan, notifier)  # each fold has its own timer
     except EpochalError as error:
-        if inputs.choices.get("raise_errors", False):
-            raise
-        return result_of_error(error)
+        return result_of_error(error), error
 
 
 def _cross_validate(
     steps: BuildSteps, checked: CheckedInputs, plan: ResumePlan | None, notifier: Notifier
-) -> RunResult:
+) -> Ended:
     assembly = _build_assembly(checked)
     with _open_record(checked, plan) as record:
         notifier.begin(record)
         record.write_start(_describe(checked, assembly))
         record.writer.write_status("running")
         folds = CrossValidation(checked.inputs, checked.report.expanded, record)
+        error: BaseException | None = None
         try:
             for number in folds.numbers:
                 result = folds.find_finished(number)
                 if result is None:
                     inputs = folds.inputs_of(number)
-                    result = _run(steps, inputs, checked.runner, is_part=True)
+                    result, error = _run(steps, inputs, checked.runner, is_part=True)
                 if not folds.add(number, result):
                     break
             result = folds.summarize()
-        except Exception as error:  # raised by choice, and the record must not say "running"
-            notifier.write_end(record, result_of_error(error, dir=record.dir))
+        except Exception as unexpected:  # the record must not say "running"
+            notifier.write_end(record, result_of_error(unexpected, dir=record.dir))
             raise
         with deferring_interrupts():
             notifier.write_end(record, result)
-    return result
+    return result, error
 
 
 def _run_checked(
@@ -125,7 +157,7 @@ def _run_checked(
     plan: ResumePlan | None,
     notifier: Notifier,
     times: PhaseTimer,
-) -> RunResult:
+) -> Ended:
     is_resumed = plan is not None and not plan.starts_again
     assembly = replace(_build_assembly(checked, is_resumed=is_resumed), times=times)
     times.switch(RECORD)
@@ -134,16 +166,18 @@ def _run_checked(
         times.before = record.spent
         with logging_to(record.log_path, level=assembly.args.log.level):
             record.write_start(_describe(checked, assembly))
-            for name in checked.inputs.replaced:
-                logger.info("%s: given by Python; the section of the config is not used", name)
-            raise_errors = checked.inputs.choices.get("raise_errors", False)
-            result = _build_and_execute(
-                steps, assembly, record, notifier, raise_errors=raise_errors
-            )
+            for name, section in checked.inputs.replaced.items():
+                has_dtype = name == "model" and isinstance(section, dict) and "dtype" in section
+                except_for = " except for its dtype" if has_dtype else ""
+                text = "%s: given by Python; the section of the config is not used%s"
+                logger.info(text, name, except_for)
+            for name, of_config, of_python in checked.inputs.count_merged():
+                logger.info("%s: %d of the config, %d given by Python", name, of_config, of_python)
+            result, error = _build_and_execute(steps, assembly, record, notifier)
             _log_traceback(result)
         with deferring_interrupts():
             notifier.write_end(record, result)
-    return result
+    return result, error
 
 
 def build_unrecorded_run(
@@ -162,6 +196,21 @@ def build_unrecorded_run(
             steps, _build_assembly(checked), OpenRecord(NullWriter()), is_quiet=is_quiet
         )
     return run, runner, report
+
+
+def build_trained_model(steps: BuildSteps, inputs: ExperimentInputs) -> nn.Module:
+    """The model of an experiment with the weights of ``init_from``, in eval mode.
+
+    Nothing else is built.
+    """
+    checked = check_inputs(inputs, None)
+    report = checked.report
+    if report.problems:
+        raise ConfigError(*report.problems)
+    assembly = _build_assembly(checked)
+    with locating_errors(report.expanded), seeded(derive_seed(assembly.seed, "model")):
+        model = steps.build_model(assembly)
+        return steps.place_model(assembly, model).eval()
 
 
 @contextmanager
@@ -198,6 +247,7 @@ def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Asse
         is_resumed=is_resumed,
         written=inputs.config.root,
         num_defaults=len(report.defaults),
+        variant=inputs.config.variant,
         source=_find_source(inputs),
     )
 
@@ -209,24 +259,21 @@ def _find_source(inputs: ExperimentInputs) -> str:
 
 
 def _build_and_execute(
-    steps: BuildSteps,
-    assembly: Assembly,
-    record: OpenRecord,
-    notifier: Notifier,
-    *,
-    raise_errors: bool,
-) -> RunResult:
+    steps: BuildSteps, assembly: Assembly, record: OpenRecord, notifier: Notifier
+) -> Ended:
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
     run: EngineRun | None = None
     assembly.times.switch(BUILDING)
     try:
         run, runner = build_run(steps, assembly, record)
         record.add_meta(run.meta)
-        result = execute(
-            run, runner, raise_errors=raise_errors, find_place=assembly.config.find_place
-        )
+        find_place = assembly.config.find_place
+        with sampling_system(run):
+            result, ended_by = execute_and_catch(run, runner, find_place=find_place)
+        if ended_by is not None and not is_expected(ended_by):
+            raise ended_by
         leave_preemption_to_next_run()
-        return result
+        return result, ended_by
     except ChangedError:  # nothing has begun, and the record is put back
         raise
     except BaseException as error:  # also sys.exit: the record must not say "running" for ever
@@ -244,11 +291,11 @@ def _build_and_execute(
                 metrics=select_result_metrics(run.latest),
                 **read_spent(run).to_fields(),
             )
-        if raise_errors or not isinstance(error, Exception | KeyboardInterrupt):
+        if not is_expected(error):
             _log_traceback(result)
             notifier.write_end(record, result)
             raise
-        return result
+        return result, error
 
 
 def _log_traceback(result: RunResult) -> None:
@@ -269,6 +316,7 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "runner": _name_runner(inputs, report),
         "config_path": None if config.path is None else decode_typed(str(config.path)),
         "variant": config.variant,
+        "fast": bool(inputs.choices.get("fast")),
         "overrides": list(config.overrides),
         "torch": torch.__version__,
         "device": describe_device(assembly.device),

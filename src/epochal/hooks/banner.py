@@ -14,10 +14,12 @@ from typing_extensions import override
 
 from epochal.config import Node
 from epochal.engine.feed.feed import count_batches, named_loaders
+from epochal.engine.interfaces.every import join_periods
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.optim.multi_optimizer import Optimizers
 from epochal.engine.optim.parameters import count_parameters
+from epochal.engine.run.engine_run import engine_run
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.records.secrets import redact, redact_config, redact_tree
 from epochal.text.formatting import format_count
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.interfaces.run import Run
+    from epochal.engine.run.engine_run import EngineRun
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ class Banner(Hook):
             environment are shown as they were written, since they may be secrets.
         num_defaults: How many values of the config are defaults.
         source: The config file, for the hint how to list those values.
+        variant: The variant of the config, if one was chosen.
     """
 
     priority = LOG_PRIORITY
@@ -60,15 +64,18 @@ class Banner(Hook):
         config: Node | Mapping[str, object] | None = None,
         num_defaults: int = 0,
         source: str = "",
+        variant: str | None = None,
     ) -> None:
         self._machine = machine or {}
         self._config = config
         self._num_defaults = num_defaults
         self._source = source
+        self._variant = variant
 
     @override
     def run_start(self, run: Run) -> None:
         title = run.tag or "untitled run"
+        title += f", variant {self._variant}" * (self._variant is not None)
         purpose = str(run.config.get("desc") or "")
         splits = evaluated_splits(run)
         facts = self._facts(run, splits)
@@ -92,6 +99,7 @@ class Banner(Hook):
             "model": describe_model(run.model),
             "optim": describe_optimizer(run.optimizer),
             "data": describe_data(run, splits or SPLITS),
+            **({} if splits else describe_periods(engine_run(run))),
             "trackers": "" if run.dir is None else describe_trackers(run),
             "defaults": "" if splits or run.resume is not None else self._describe_defaults(),
         }
@@ -187,6 +195,27 @@ def describe_data(run: Run, splits: Sequence[str] = SPLITS) -> str:
             ]
             sizes.append(f"{label} {' in '.join(known) or 'of unknown size'}")
     return "; ".join(sizes)
+
+
+def describe_periods(run: EngineRun) -> dict[str, str]:
+    """How often a training evaluates and saves; empty for other runs."""
+    train, length = run.options.train, run.course.stages[-1].length
+    if not run.course.starts:
+        return {}
+    ends_inside_epoch = length is not None and length.unit != "ep"
+    texts = []
+    for split, periods in run.eval_periods.items():
+        if named_loaders(run.task, split) and not periods[0].is_never:
+            is_auto = train.eval_periods[split] == "auto"
+            has_end = train.eval_at_end or (is_auto and ends_inside_epoch)
+            texts.append(f"{split} every {join_periods(periods)}{' and at the end' * has_end}")
+    saves = [join_periods(run.course.find_periods(one)) for one in run.options.checkpoint.periods]
+    limit = train.max_eval_batches
+    limited = f"; {format_count(limit, 'batch')} each" if limit is not None else ""
+    return {
+        "evaluate": "; ".join(texts) + limited if texts else "",
+        "save": f"every {', '.join(saves)} and at the end" if saves else "at the end",
+    }
 
 
 def compact(config: Node | Mapping[str, object]) -> list[str]:

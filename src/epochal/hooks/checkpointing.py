@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.config.checkpoint_name import fill_template
-from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.every import Every, join_periods
 from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import CheckpointOptions
 from epochal.engine.run.engine_run import EngineRun, engine_run
@@ -75,8 +75,9 @@ class Checkpointing(Hook):
                 logger.info(text)
                 return
             logger.info("%s; rollback uses states in memory", text)
-        for every in self._options.periods:
-            plan.add_period(f"save every {every}", every, _request_periodic)
+        for period in self._options.periods:
+            periods = engine_run(run).course.find_periods(period)
+            plan.add_soonest(f"save every {join_periods(periods)}", periods, _request_periodic)
         if saver.folder is None:
             return
         first = Every(run.step + 1, "st")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
-from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.registry.module_finder import is_reserved
+from epochal.registry.project_file import RUNS_DIR, read_project_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "torchmetrics", "epochal")
-_KEYS = ("name", "roots")
 _MAX_FILES = 500
 
 
@@ -30,6 +29,9 @@ class Project:
 
     name: str = ""
     """Groups the records of this project's runs."""
+
+    runs_dir: Path = RUNS_DIR
+    """The folder of the runs, relative to the current folder unless it is far away."""
 
     @property
     def code_dirs(self) -> tuple[Path, ...]:
@@ -82,10 +84,10 @@ def find_project(
     start = (user_dir or start).absolute()
     folder = start if start.is_dir() else start.parent
     for candidate in (folder, *folder.parents):
-        table, file = _read_project_file(candidate)
-        if file is not None:
+        found = read_project_file(candidate)
+        if found is not None:
             home = folder if user_dir is not None else candidate
-            return Project(home, table.get("roots", ()), table.get("name") or candidate.name)
+            return Project(home, found.roots, found.name or candidate.name, found.runs_dir)
     if user_dir is None:
         folder = _nearest_owner(folder, modules) or folder
     return Project(folder, (), folder.name)
@@ -108,51 +110,3 @@ def _is_module(folder: Path, top: str) -> bool:
     # A folder of code is a package without __init__.py too.
     patterns = ("__init__.py", "*.py", "*/*.py")
     return any(next(package.glob(pattern), None) is not None for pattern in patterns)
-
-
-def _read_project_file(folder: Path) -> tuple[dict[str, Any], Path | None]:
-    own = folder / "epochal.toml"
-    if own.is_file():
-        return _checked(_parse(own), own), own
-    shared = folder / "pyproject.toml"
-    # Most pyproject files have no table of ours: avoid the cost of parsing them.
-    if shared.is_file() and b"epochal" in shared.read_bytes():
-        table = _parse(shared).get("tool", {}).get("epochal")
-        if table is not None:
-            return _checked(table, shared), shared
-    return {}, None
-
-
-def _parse(file: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            Problem(file.name, f"not valid TOML: {error}", Place(str(file)))
-        ) from None
-
-
-def _checked(table: object, file: Path) -> dict[str, Any]:
-    problems = []
-    if not isinstance(table, dict):
-        problems.append(Problem("tool.epochal", f"expected a table, got {table!r}"))
-        table = {}
-    for key in table:
-        if key not in _KEYS:
-            problems.append(Problem(key, "unknown project setting", hint=suggest(key, _KEYS)))
-    name, roots = table.get("name", ""), table.get("roots", [])
-    if not isinstance(name, str):
-        problems.append(Problem("name", f"expected text, got {name!r}"))
-    if not isinstance(roots, list) or not all(_is_dotted(root) for root in roots):
-        what = f"expected package names, got {roots!r}"
-        problems.append(Problem("roots", what, hint='roots = ["torchvision"]'))
-    if problems:
-        place = Place(str(file))
-        raise ConfigError(*(Problem(p.key, p.what, place, p.hint) for p in problems))
-    return {"name": name, "roots": tuple(roots)}
-
-
-def _is_dotted(root: object) -> bool:
-    return isinstance(root, str) and all(part.isidentifier() for part in root.split("."))

@@ -1,4 +1,4 @@
-"""Commands for users to type: how to call ``epochal`` here, and how to name a run."""
+"""How users call ``epochal`` here, for commands that messages tell them to type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import shutil
 import sys
 from pathlib import Path
 
-RUNS_DIR = Path("runs")
 _NAME = "epochal"
 
 
@@ -41,12 +40,6 @@ def command_line_words() -> list[str]:
         return [program.name, *words]
     package = program.parent.name  # of `python -m package`
     return [_NAME, *words] if package == _NAME else ["python", "-m", package, *words]
-
-
-def name_run(folder: Path) -> str:
-    """The name of a run in a command: its id, or its folder if that is not below ``runs``."""
-    is_found = RUNS_DIR.absolute() in folder.absolute().parents
-    return folder.name if is_found else shlex.quote(str(folder))
 
 
 def _shown(path: Path) -> str:

@@ -39,3 +39,17 @@ def format_bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def format_rate(per_second: float) -> str:
+    """A speed in at most five characters.
+
+    >>> format_rate(0.25), format_rate(48.21), format_rate(12_345), format_rate(2.5e6)
+    ('0.25', '48.2', '12.3k', '2.50M')
+    """
+    for unit in ("", "k", "M", "G"):
+        if per_second < 999.5:  # a larger number would round to four digits
+            digits = f"{per_second:.2f}" if per_second < 1 else f"{per_second:#.3g}".rstrip(".")
+            return digits + unit
+        per_second /= 1000
+    return "-"

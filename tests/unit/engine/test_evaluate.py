@@ -333,6 +333,16 @@ def test_limit_batches_applies_to_evaluations() -> None:
     assert diary.entries == ["batch_end val 0", "batch_end val 1"]
 
 
+def test_limit_eval_batches_limits_evaluations_alone() -> None:
+    diary = Diary("batch_end")
+    options: dict[str, Any] = {"limit_eval_batches": 2, "for_": "1ep", "sanity_batches": 0}
+    result = fit(make_run(Sums(val=40), hooks=(diary,), **options))
+    assert result.steps == 5
+    assert [entry for entry in diary.entries if "val" in entry] == [
+        *["batch_end val 0", "batch_end val 1"]
+    ]
+
+
 class Predicting(Sums):
     def postprocess(self, out: dict[str, Tensor], batch: list[Tensor]) -> Tensor:
         return out["sum"].squeeze(1)
@@ -445,3 +455,25 @@ def test_an_evaluation_counts_as_user_code() -> None:
     run.events.has_run_user_code = False
     run.evaluate("val")
     assert run.events.has_run_user_code
+
+
+def test_averages_are_those_of_the_epoch_or_the_evaluation_so_far() -> None:
+    class Averages(Hook):
+        def __init__(self) -> None:
+            self.seen: dict[str, dict[str, float]] = {}
+            self.rates: list[float] = []
+
+        def batch_end(self, run: Run, split: str, index: int, batch: Any, out: Any) -> None:
+            self.seen[split] = run.averages
+
+        def step_end(self, run: Run) -> None:
+            self.rates.append(run.learning_rates["lr"])
+
+    hook = Averages()
+    run = make_run(hooks=(hook,), for_="1ep")
+    assert run.averages == {}
+    result = execute(run, Train(), raise_errors=True)
+    for name in ("loss", "mae"):
+        assert hook.seen["train"][name] == result.metrics[f"train/epoch/{name}"], name
+    assert hook.seen["val"]["mae"] == result.metrics["val/mae"]
+    assert len(hook.rates) == result.steps

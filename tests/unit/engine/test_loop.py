@@ -104,7 +104,7 @@ def test_without_hooks_only_the_end_is_due() -> None:
 
 def test_an_epoch_that_is_stopped_ends_but_does_not_count() -> None:
     diary = Diary("loop_end", "epoch_end", "stage_end", "eval_start")
-    result = fit(make_run(hooks=(diary,), for_="7st"))
+    result = fit(make_run(hooks=(diary,), for_="7st", eval_every="1ep"))
     assert (result.steps, result.epochs) == (7, 1)
     assert diary.entries.count("epoch_end train") == 2
     assert diary.entries.count("eval_start val") == 1

@@ -115,20 +115,21 @@ def test_a_failed_fold_ends_the_cross_validation_and_is_named(
                     raise RuntimeError("the third one")
         """,
     )
-    result = ep.run("config.yaml", overrides=[*FOLDS, "hooks=[shop.third.Fails]"])
+    failing = [*FOLDS, "hooks=[shop.third.Fails]"]
+    result = ep.run("config.yaml", overrides=failing, raise_errors=False)
     assert (result.status, result.exception_type) == ("failed", "RuntimeError")
     assert result.message == "fold 3 of 3: the third one"
     assert result.times["steps"] > 0, "those of the first two"
     assert read_run(result.dir).summary.status == "failed"
     assert capsys.readouterr().err.count("run failed") == 1
     with pytest.raises(RuntimeError, match="the third one"):
-        ep.run("config.yaml", overrides=[*FOLDS, "hooks=[shop.third.Fails]"], raise_errors=True)
+        ep.run("config.yaml", overrides=failing)
     statuses = [run.status for run in find_runs(Path("runs"))]
     assert statuses == ["failed", "failed"]
 
 
 def test_more_folds_than_samples_are_refused_before_training(shop: Path) -> None:
-    result = ep.run("config.yaml", overrides=["train.folds=25"])
+    result = ep.run("config.yaml", overrides=["train.folds=25"], raise_errors=False)
     assert (result.status, result.reason, result.steps) == ("failed", "config", 0)
     assert result.message.startswith("train.folds: 25 folds of 24 samples")
 
@@ -171,7 +172,7 @@ def test_a_cross_validation_resumes_at_the_unfinished_fold(
     write(shop / "shop" / "stops.py", STOPS)
     monkeypatch.setenv("STOP_AT", at)
     monkeypatch.setenv("STOP_HOW", how)
-    first = ep.run("config.yaml", overrides=STOPPABLE)
+    first = ep.run("config.yaml", overrides=STOPPABLE, raise_errors=False)
     assert first.status == how
     assert read_run(first.dir).summary.status == how
     fold = int(at[0])
@@ -192,7 +193,7 @@ def test_a_cross_validation_resumes_at_the_unfinished_fold(
 
 def test_a_finished_cross_validation_is_not_resumed(shop: Path) -> None:
     result = ep.run("config.yaml", overrides=FOLDS)
-    again = ep.resume(result.dir)
+    again = ep.resume(result.dir, raise_errors=False)
     assert "has already finished" in again.message
 
 
@@ -203,7 +204,7 @@ def test_auto_finds_the_newest_unfinished_cross_validation(
     overrides = [*FOLDS, "hooks=[shop.stops.Stops]"]
     monkeypatch.setenv("STOP_AT", "2:2")
     monkeypatch.setenv("STOP_HOW", "preempted")
-    first = ep.run("config.yaml", overrides=overrides)
+    first = ep.run("config.yaml", overrides=overrides, raise_errors=False)
     monkeypatch.setenv("STOP_AT", "")
     assert ep.run("config.yaml", overrides=overrides, resume="auto").dir == first.dir
 

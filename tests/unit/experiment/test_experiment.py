@@ -13,9 +13,10 @@ from torch.utils.data import DataLoader
 
 import epochal as ep
 from epochal.components.metrics import Mean
-from epochal.errors import ConfigError
+from epochal.errors import CheckpointError, ConfigError, RecordError
+from epochal.records import read_run
 from epochal.testing import TinyModel, TinyTask
-from small_project import tree
+from small_project import tree, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +105,7 @@ def test_missing_prepare_method_says_what_to_write() -> None:
         def prepare_task(args: ep.Args) -> ep.Task:
             return TinyTask()
 
-    result = make(Half).fit()
+    result = make(Half).fit(raise_errors=False)
     assert result.exit_code == 78
     assert "model: missing" in result.message
     for name in ("prepare_task", "prepare_model"):
@@ -261,7 +262,8 @@ def test_loaders_may_be_objects() -> None:
     result = fit(make(task=task, model=TinyModel(), data=loaders))
     assert result.steps == 4
     assert "val/a/acc" in result.metrics
-    assert make(**parts(), data={"train": [1]}).fit().exit_code == 78, "the task has a loader"
+    taken = make(**parts(), data={"train": [1]}).fit(raise_errors=False)
+    assert taken.exit_code == 78, "the task has a loader"
 
 
 def test_optimizer_and_schedule_may_be_objects() -> None:
@@ -312,7 +314,7 @@ def test_model_is_free_when_the_run_is_over() -> None:
     for kind, status in ((TinyModel, "finished"), (Broken, "failed")):
         given = {"task": TinyTask(), "model": kind()}
         reference = weakref.ref(given["model"])
-        result = make(**given).fit()
+        result = make(**given).fit(raise_errors=False)
         given.clear()
         gc.collect()
         assert result.status == status
@@ -342,7 +344,7 @@ def test_a_run_with_its_default_hooks_is_freed_at_once() -> None:
 def test_record_that_cannot_be_made_gives_a_result(shop: Path) -> None:
     (shop / "file").write_text("not a folder")
     experiment = ep.Experiment("config.yaml", record={"log_dir": "file/runs"})
-    assert experiment.fit().exception_type == "RecordError"
+    assert experiment.fit(raise_errors=False).exception_type == "RecordError"
 
 
 def test_failure_of_an_experiment_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,7 +352,7 @@ def test_failure_of_an_experiment_is_printed(capsys: pytest.CaptureFixture[str])
         def batch_loss(self, out: Any, batch: Any) -> Any:
             raise ValueError("no loss today")
 
-    assert make(task=Broken(), model=TinyModel()).fit().status == "failed"
+    assert make(task=Broken(), model=TinyModel()).fit(raise_errors=False).status == "failed"
     printed = capsys.readouterr().err
     assert printed.startswith("╭─ run failed: ValueError ─")
     assert "no loss today" in printed
@@ -370,3 +372,103 @@ def test_misspelt_methods_of_a_subclass_are_refused() -> None:
             assert f"did you mean '{meant}'?" in str(caught.value)
     own = {name: lambda self: None for name in ("build_backbone", "_build_modle", "report")}
     assert type("Own", (ep.Experiment,), own)()
+
+
+class Caches(ep.Hook):
+    """Keeps the caches that a run has at its end."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+
+    def run_end(self, run: ep.Run) -> None:
+        self.found.append(dict(run.caches))
+
+
+def test_hooks_and_caches_can_be_registered_before_the_run() -> None:
+    called: list[ep.Run] = []
+    hook = Caches()
+    experiment = make(**parts())
+    experiment.register(hook, called.append)
+    experiment.register_cache({"mean": 0.5}, std=2)
+    experiment.fit()
+    experiment.test()
+    assert hook.found == [{"mean": 0.5, "std": 2}] * 2
+    assert len(called) == 2
+    with pytest.raises(ConfigError, match="is the class 'Caches', not an object of it"):
+        experiment.register(Caches)
+
+
+def test_caches_of_the_training_are_there_when_its_weights_are_evaluated(shop: Path) -> None:
+    experiment = ep.Experiment("config.yaml")
+    experiment.register_cache(mean=torch.ones(2))
+    folder = experiment.fit().dir
+    for weights in (folder, folder / "checkpoints" / "final.safetensors"):
+        for name in ("test", "predict"):
+            hook = Caches()
+            other = ep.Experiment("config.yaml", overrides=[f"init_from={weights}"], hooks=[hook])
+            getattr(other, name)()
+            assert torch.equal(hook.found[0]["mean"], torch.ones(2)), (weights, name)
+
+
+def test_hooks_of_python_are_added_to_those_of_the_file(
+    shop: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(shop / "hooked.yaml", "$BASE: config.yaml\nhooks: [CsvLog]\n")
+    seen: list[list[str]] = []
+
+    def names(run: ep.Run) -> None:
+        seen.append([type(hook).__name__ for hook in run.hooks])
+
+    given = [names, {"type": "JsonLines"}]
+    result = ep.Experiment("hooked.yaml", hooks=given, metrics=[], choices={"fast": True}).fit()
+    assert {"CsvLog", "JsonLines", "_Middleware"} <= set(seen[0])
+    assert [hook["type"] for hook in result.config["hooks"]] == ["CsvLog", "JsonLines"]
+    assert "hooks: 1 of the config, 2 given by Python" in caplog.text
+
+
+def test_the_test_switch_holds_for_fit_and_takes_the_weights_of_a_named_run(shop: Path) -> None:
+    trained = ep.run("config.yaml")
+    (shop / "config.yaml").write_text((shop / "config.yaml").read_text().replace("optim", "extra"))
+    best = read_run(trained.dir).best("val/acc", "max")
+    for words, expected in (
+        (["--ckp", str(trained.dir)], best.value),
+        (["--ckp", "last", "--from", "last"], trained.metrics["val/acc"]),
+        (["--ckp", str(trained.dir / "checkpoints" / "best")], best.value),
+        (["--ckp", str(trained.dir / "checkpoints" / "final.safetensors")], None),
+        ([f"ckp_file={trained.dir}"], best.value),
+    ):
+        args = ep.parse_args(["-c", "config.yaml", "--test", *words])
+        tested = ep.Experiment(args).fit()
+        assert (tested.reason, tested.steps) == ("completed", 0), words
+        assert "checkpoints" in str(tested.config["init_from"]), words
+        if expected is not None:
+            assert tested.metrics["test/acc"] == expected, words
+    with pytest.raises(CheckpointError, match="gone: no such checkpoint"):
+        ep.Experiment(
+            ep.parse_args(["-c", "config.yaml", "--test", *words, "--from", "gone"])
+        ).fit()
+
+
+def test_the_checkpoint_to_resume_can_be_a_key_of_the_config(shop: Path) -> None:
+    first = ep.run("config.yaml")
+    write(shop / "again.yaml", f"$BASE: config.yaml\ntag: shop\nckp_file: {first.dir}\n")
+    assert ep.Experiment("again.yaml").check().ok
+    again = ep.run("again.yaml", overrides=["train.for=3ep"])
+    assert (again.dir, again.epochs) == (first.dir, 3)
+    assert "ckp_file" not in read_run(first.dir).expanded
+    with pytest.raises(RecordError, match="elsewhere"):
+        ep.run("again.yaml", resume="elsewhere")
+
+
+def test_validation_data_is_optional_for_a_task_with_an_error() -> None:
+    class Unvalidated(TinyTask):
+        def __init__(self) -> None:
+            super().__init__()
+            self.val_loader = None
+
+        def post_metric_to_err(self, result: dict[str, float]) -> float:
+            return 1 - result["acc"]
+
+    result = make(task=Unvalidated(), model=TinyModel()).fit()
+    assert result.ok
+    assert result.best is None

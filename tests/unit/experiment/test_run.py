@@ -11,8 +11,11 @@ import pytest
 import torch
 
 import epochal as ep
+from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.errors import CheckpointError, ConfigError, RecordError
 from epochal.experiment.run import evaluate_run, run_series
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, rank_by_score
+from epochal.testing import TinyModel, TinyTask
 from small_project import forgetting, run_folders, write, write_shop
 
 RUNS = Path("runs")
@@ -39,6 +42,16 @@ def test_all_variants_run_in_the_order_of_the_file(shop: Path) -> None:
     assert isinstance(results, list)
     assert [result.epochs for result in results] == [2, 3]
     assert [result.config["optim"]["lr"] for result in results] == [0.5, 0.05]
+
+
+def test_several_variants_and_the_base_can_be_named(shop: Path) -> None:
+    for chosen, expected in {"base,all": [2, 2, 3], "long,base": [3, 2], "hot,hot": [2]}.items():
+        results = ep.run("config.yaml", variant=chosen, no_file=True)
+        assert isinstance(results, list)
+        assert [result.epochs for result in results] == expected, chosen
+    assert ep.run("config.yaml", variant="base", no_file=True).config["optim"]["lr"] == 0.05
+    write(shop / "own.yaml", "$BASE: config.yaml\nvariants: {base: {optim.lr: 3.0}}\n")
+    assert ep.run("own.yaml", variant="base", no_file=True).config["optim"]["lr"] == 3.0
 
 
 def test_only_the_first_run_counts_the_time_of_imports(shop: Path) -> None:
@@ -78,11 +91,12 @@ def test_interrupt_ends_the_whole_series(shop: Path) -> None:
     assert results[0].exit_code == 130
 
 
-def test_errors_are_raised_by_choice(shop: Path) -> None:
+def test_errors_of_a_single_config_are_raised(shop: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
-        ep.run("missing.yaml", raise_errors=True)
+        ep.run("missing.yaml")
     with pytest.raises(KeyError, match="the shelf is empty"):
-        ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], raise_errors=True)
+        ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"])
+    assert ep.run("missing.yaml", raise_errors=False).exit_code == 66
 
 
 def test_two_projects_with_the_same_package_name_are_not_mixed(shop: Path, tmp_path: Path) -> None:
@@ -129,9 +143,68 @@ def test_last_is_the_newest_run_with_weights(trained: Path) -> None:
 
 
 def test_last_without_any_weights_is_an_error(shop: Path) -> None:
-    ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"])
-    with pytest.raises(CheckpointError, match=r"has no weights to test, it is 'failed'"):
+    ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], raise_errors=False)
+    with pytest.raises(CheckpointError, match=r"has no weights; it is 'failed'"):
         evaluate_run("last", "test", RUNS)
+
+
+def test_runs_are_evaluated_and_loaded_from_python(trained: Path) -> None:
+    result = ep.test("last", weights="final", no_file=True)
+    assert result.metrics["test/acc"] == ep.read(trained).last("val/acc").value
+    assert result.weights == f"final of {trained.name}"
+    model = ep.load("last", weights="final")
+    assert not model.training
+    batch = ep.predict("shop", weights="final", no_file=True).value[0]
+    samples = TinyTask(num_samples=24, batch_size=4).test_loader
+    assert torch.equal(model(next(iter(samples))["x"]), batch["logits"])
+    with pytest.raises(RecordError, match="no such run"):
+        ep.load("nonsense")
+    with pytest.raises(ConfigError, match=r"model\.widht"):
+        ep.load("last", overrides=["model.widht=3"])
+    with pytest.raises(ConfigError, match="there is no choice 'weight'"):
+        ep.test("last", weight="best")
+
+
+def test_the_model_holds_the_final_weights_and_the_result_loads_the_best(shop: Path) -> None:
+    torch.manual_seed(0)
+    model = TinyModel()
+    changes = ["train.for=4ep", "monitor=-val/acc"]  # so that an early step is the best
+    result = ep.Experiment("config.yaml", model=model, overrides=changes).fit()
+    assert result.dir is not None
+    final = load_weights(result.dir / "checkpoints" / "final.safetensors")
+    assert all(torch.equal(final[name], one) for name, one in model.state_dict().items())
+    (step,) = [at.step for at in rank_by_score(find_checkpoints(result.dir / "checkpoints"))[:1]]
+    assert step == ep.read(result.dir).best("val/acc", "min").step != result.steps
+    state, _ = read_checkpoint(result.dir / "checkpoints" / f"shop-{step}")
+    assert result.load_best(model) is model
+    best = state["model"]["weights"]
+    assert all(torch.equal(best[name], one) for name, one in model.state_dict().items())
+    assert not torch.equal(final["linear.weight"], best["linear.weight"])
+    with pytest.raises(CheckpointError, match="its model came from Python"):
+        ep.load("last")
+
+
+def test_the_best_weights_of_an_average_are_the_averaged_ones(shop: Path) -> None:
+    changes = ["average={type: ema, decay: 0.5}", "monitor=+val_ema/acc"]
+    result = ep.run("config.yaml", overrides=changes)
+    assert result.ok, result.traceback
+    tested = ep.test("last", no_file=True)
+    assert "averaged" in tested.weights
+    assert tested.metrics["test/acc"] == result.best
+    assert tested.config["init_from"]["try_ema"] is True
+
+
+def test_best_weights_that_were_not_kept_are_refused(shop: Path) -> None:
+    result = ep.run("config.yaml", no_file=True, fast=True)
+    with pytest.raises(CheckpointError, match="load_best: this run has no record"):
+        result.load_best(TinyModel())
+    result = ep.run("config.yaml", overrides=["checkpoint.keep_best=0"], fast=True)
+    with pytest.raises(CheckpointError, match="no best weights: no checkpoint with its monitor"):
+        result.load_best(TinyModel())
+    result = ep.run("config.yaml", overrides=["train.folds=2"], fast=True)
+    with pytest.raises(CheckpointError, match=r"its folds have(.*\n)*.*/folds/1"):
+        result.load_best(TinyModel())
+    assert result.value[0].load_best(TinyModel())
 
 
 def test_typed_overrides_win(trained: Path, shop: Path) -> None:
@@ -212,22 +285,16 @@ def test_unknown_choices_are_refused_at_once(shop: Path) -> None:
 def test_failures_are_printed_to_standard_error(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ep.run("missing.yaml")
+    ep.run("missing.yaml", raise_errors=False)
     assert "missing.yaml: no such file" in capsys.readouterr().err
-    ep.run("config.yaml", overrides=["optim.lrr=1"])
+    ep.run("config.yaml", overrides=["optim.lrr=1"], raise_errors=False)
     assert "did you mean 'lr'?" in capsys.readouterr().err
-    ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], no_file=True)
+    with pytest.raises(KeyError, match="the shelf is empty"):
+        ep.run("config.yaml", overrides=["task.type=shop.parts.Stumbling"], no_file=True)
     printed = capsys.readouterr().err
     assert printed.startswith("╭─ run failed: KeyError ─")
     assert printed.count("╭") == 1
     assert "shop/parts.py:" in printed
-
-
-def test_raised_errors_are_not_printed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for change in ("optim.lrr=1", "task.type=shop.parts.Stumbling"):
-        with pytest.raises((ConfigError, KeyError)):
-            ep.run("config.yaml", overrides=[change], no_file=True, raise_errors=True)
-    assert capsys.readouterr().err == ""
 
 
 READS = """

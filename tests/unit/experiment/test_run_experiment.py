@@ -24,7 +24,8 @@ def status(folder: Path) -> dict[str, object]:
 
 def test_mistakes_of_the_config_leave_no_folder(shop: Path) -> None:
     before = tree(shop)
-    result = ep.Experiment("config.yaml", overrides=["optim.lrr=1", "tagg=2"]).fit()
+    experiment = ep.Experiment("config.yaml", overrides=["optim.lrr=1", "tagg=2"])
+    result = experiment.fit(raise_errors=False)
     assert (result.status, result.reason, result.exit_code) == ("failed", "config", 78)
     assert "optim.lrr" in result.message
     assert "tagg" in result.message
@@ -40,11 +41,15 @@ def test_seeds_of_parts_do_not_depend_on_each_other(shop: Path) -> None:
     assert torch.equal(small, large)
 
 
-def test_errors_are_raised_by_choice_and_still_recorded(shop: Path) -> None:
+def test_errors_are_raised_after_they_were_recorded_and_shown(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ConfigError, match="tagg"):
-        ep.run("config.yaml", overrides=["tagg=2"], raise_errors=True)
+        ep.run("config.yaml", overrides=["tagg=2"])
+    assert capsys.readouterr().err == "", "the error itself says everything"
     with pytest.raises(TaskError, match="not a tensor"):
-        ep.run("config.yaml", overrides=["task.type=shop.parts.FloatLoss"], raise_errors=True)
+        ep.run("config.yaml", overrides=["task.type=shop.parts.FloatLoss"])
+    assert "run failed: TaskError" in capsys.readouterr().err
     (folder,) = run_folders(shop)
     assert status(folder)["status"] == "failed"
     assert "Traceback" in (folder / "logs" / "run.log").read_text()
@@ -57,7 +62,7 @@ def test_the_step_is_recorded_when_an_error_is_raised(shop: Path) -> None:
                 raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        ep.Experiment("config.yaml", hooks=[Late()], choices={"raise_errors": True}).fit()
+        ep.Experiment("config.yaml", hooks=[Late()]).fit()
     (folder,) = run_folders(shop)
     assert status(folder)["step"] == 4
 

@@ -66,6 +66,8 @@ def test_the_log_has_a_line_for_each_fact(caplog: pytest.LogCaptureFixture) -> N
         "optim: SGD",
         "data: train 24 samples in 6 batches; val 24 samples in 6 batches; "
         "test 24 samples in 6 batches; predict 24 samples in 6 batches",
+        "evaluate: val every 1st and at the end",
+        "save: every 1st and at the end",
         "defaults: 12 values filled in; `epochal plan tiny.yaml` lists them",
         "config:",
         "  seed: 0",

@@ -232,3 +232,19 @@ def test_without_a_record_rollback_uses_states_in_memory_and_the_log_says_so(
 class TestConformance(HookConformance):
     def make(self) -> Checkpointing:
         return Checkpointing()
+
+
+def test_a_run_that_ends_by_steps_is_saved_some_twenty_times(tmp_path: Path) -> None:
+    checkpoint = {"keep_last": None, "keep_best": 0}
+    for length, steps in (
+        ("31st", [*range(2, 31, 2), 31]),
+        ("44st", [*range(3, 44, 3), 44]),  # an epoch has three steps
+    ):
+        train(tmp_path / length, checkpoint=checkpoint, for_=length, eval_every=0)
+        assert [one.step for one in find_checkpoints(tmp_path / length)] == steps, length
+
+
+def test_the_best_weights_may_be_those_of_the_last_step(tmp_path: Path) -> None:
+    scores = Scores(*map(float, range(14)))
+    train(tmp_path, scores, for_="41st", monitor="+val/score", sanity_batches=0)
+    assert (tmp_path / "best").resolve().name == "tiny-41"

@@ -31,7 +31,7 @@ def train(
     *hooks: Hook, dir: Path | None = None, model: TinyModel | None = None, for_: str = "20st"
 ) -> RunResult:
     setting = Environment(dir=dir)
-    options = short_options(for_=for_)
+    options = short_options(for_=for_, eval_every=0)
     run = tiny_run(*hooks, model=model or TinyModel(), setting=setting, options=options)
     return execute(run, Train())
 

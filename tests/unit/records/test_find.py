@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.unit.records.index.made import make_run
@@ -13,9 +13,6 @@ from epochal.records import find_runs, read_run
 from epochal.records.find import resolve_run
 from epochal.records.index import Index
 from epochal.records.index import database as store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(params=["with an index", "without one"])
@@ -39,6 +36,49 @@ def test_a_run_is_found_by_its_id_a_part_of_it_or_as_the_last(root: Path) -> Non
     }.items():
         assert resolve_run(name, root) == root / found, name
         assert read_run(name, root).path == root / found
+
+
+def test_a_tag_means_its_newest_training_and_tilde_the_ones_before(tmp_path: Path) -> None:
+    wide, other = make_run(tmp_path, tag="wide"), make_run(tmp_path, tag="deep net")
+    newer, newest = make_run(tmp_path, tag="wide"), make_run(tmp_path, tag="deep")
+    test = make_run(tmp_path, tag="wide", runner="test")
+    for name, found in {
+        "wide": newer,
+        "wide~0": newer,
+        "wide~1": wide,
+        "last": newest,
+        "last~1": newer,
+        "last~3": wide,
+        "deep": newest,
+        "net": other,
+        test.name: test,
+    }.items():
+        assert resolve_run(name, tmp_path) == found, name
+    with pytest.raises(RecordError, match=r"last~4: there are only 4 runs in .*\n.*epochal runs"):
+        resolve_run("last~4", tmp_path)
+    with pytest.raises(RecordError, match="wide~2: there are only 2 runs of 'wide'"):
+        resolve_run("wide~2", tmp_path)
+    with pytest.raises(RecordError, match="ee: fits 2 runs"):
+        resolve_run("ee", tmp_path)
+    assert resolve_run("last", tmp_path, is_wanted=lambda path: path == other) == other
+    assert resolve_run("last", tmp_path, is_wanted=lambda path: False) == newest
+
+
+def test_evaluations_are_the_last_run_only_without_a_training(tmp_path: Path) -> None:
+    make_run(tmp_path, tag="a", runner="predict")
+    test = make_run(tmp_path, tag="a", runner="test")
+    assert resolve_run("last", tmp_path) == test
+
+
+def test_the_project_file_says_where_runs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.epochal]\nruns_dir = "out/runs"\n')
+    path = make_run(tmp_path / "out" / "runs")
+    (tmp_path / "src").mkdir()
+    for folder, shown in ((tmp_path, "out/runs"), (tmp_path / "src", "../out/runs")):
+        monkeypatch.chdir(folder)
+        assert read_run("last").path == Path(shown) / path.relative_to(tmp_path / "out" / "runs")
 
 
 def test_a_full_id_wins_over_longer_ones(root: Path) -> None:

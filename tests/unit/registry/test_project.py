@@ -7,6 +7,7 @@ import pytest
 from epochal.errors import ConfigError
 from epochal.registry import Project, find_project
 from epochal.registry.project import project_modules
+from epochal.registry.project_file import get_runs_dir, name_run
 
 
 def test_without_a_project_file_the_folder_itself_is_the_project(tmp_path) -> None:
@@ -136,3 +137,37 @@ def test_a_hidden_module_is_found_last(write_files, monkeypatch) -> None:
     start = folder / "inner/configs"
     assert find_project(start, modules=["calendar"]).dir == folder
     assert find_project(start, modules=["calendar", "own"]).dir == folder / "inner"
+
+
+def test_the_project_file_names_the_folder_of_the_runs(write_files, tmp_path, monkeypatch) -> None:
+    write_files({"a/src/x.py": "", "b/x.py": ""})
+    home = tmp_path / "a"
+    table = [
+        ("out/runs", "out/runs", "../out/runs"),
+        ("/data", "/data", "/data"),
+        ("", "runs", "runs"),
+    ]
+    for written, at_home, below in table:
+        (home / "epochal.toml").write_text(f'runs_dir = "{written}"\n')
+        for folder, expected in ((home, at_home), (home / "src", below), (tmp_path / "b", "runs")):
+            monkeypatch.chdir(folder)
+            assert get_runs_dir() == Path(expected), (written, folder)
+        assert find_project(home / "src").runs_dir == (home / written if written else Path("runs"))
+    assert get_runs_dir("mine") == Path("mine")
+    (home / "epochal.toml").write_text("runs_dir = 3\n")
+    monkeypatch.chdir(home)
+    with pytest.raises(ConfigError, match="runs_dir: expected text, got 3"):
+        get_runs_dir()
+
+
+def test_a_run_is_named_by_its_id_if_that_is_found(write_files, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = {"runs/p/t/123": "123", str(tmp_path / "runs/123"): "123", "mine": "mine"}
+    for folder, name in (table | {"my runs/123": "'my runs/123'"}).items():
+        assert name_run(Path(folder)) == name, folder
+    (tmp_path / "epochal.toml").write_text("not = a table")
+    assert name_run(Path("runs/123")) == "123"
+    write_files({"epochal.toml": 'runs_dir = "out"', "src/x.py": ""})
+    monkeypatch.chdir(tmp_path / "src")
+    assert name_run(Path("../out/p/123")) == "123"
+    assert name_run(Path("runs/123")) == "runs/123"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.text.command import command_line_words, epochal_command, name_run
+from epochal.text.command import command_line_words, epochal_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -80,13 +83,3 @@ def test_the_command_line_is_given_as_it_was_typed(monkeypatch: pytest.MonkeyPat
     ):
         monkeypatch.setattr(sys, "argv", argv)
         assert command_line_words() == expected, argv
-
-
-def test_a_run_is_named_by_its_id_below_runs_and_else_by_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert name_run(Path("runs/p/t/123")) == "123"
-    assert name_run(tmp_path / "runs" / "123") == "123"
-    assert name_run(Path("mine")) == "mine"
-    assert name_run(Path("my runs/123")) == "'my runs/123'"

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
+import math
+
+from epochal.text.formatting import (
+    format_bytes,
+    format_count,
+    format_rate,
+    format_seconds,
+    format_value,
+)
 
 
 def test_numbers_are_formatted_for_people() -> None:
@@ -32,3 +40,23 @@ def test_numbers_are_formatted_for_people() -> None:
         (format_bytes(3.25e15), "3250.0 TB"),
     ):
         assert text == expected
+
+
+def test_rates_have_three_digits_and_a_unit() -> None:
+    expected = {
+        0: "0.00",
+        0.25: "0.25",
+        0.001: "0.00",
+        9.996: "10.0",
+        48.21: "48.2",
+        99.96: "100",
+        999.6: "1.00k",
+        12_345: "12.3k",
+        2.5e6: "2.50M",
+        7.7e10: "77.0G",
+        1e15: "-",
+        999.7e9: "-",
+        math.inf: "-",
+    }
+    assert {rate: format_rate(rate) for rate in expected} == expected
+    assert format_rate(math.nan) == "-"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 AVERAGED_SPLIT = "val_ema"
 """Replaces ``val`` in the names of metrics of averaged weights."""
 
+_EVALUATED = ("val", "test", AVERAGED_SPLIT)
 _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 
 
@@ -124,9 +126,26 @@ def find_produced_metrics(task: Definition, root: Node, finder: ModuleFinder) ->
     if has_members(SECTIONS["optim"], root.get("optim")):
         losses |= {TOTAL_LOSS}  # the sum of their losses, if the task returns none
     evaluated = computed | (section or set()) | ({"err"} if err else set())
-    if root.get("train.eval_loss").value is True:
+    if computes_eval_loss(root):
         evaluated |= losses
     return ProducedMetrics(frozenset(computed | losses), frozenset(evaluated), not unknown)
+
+
+def computes_eval_loss(root: Node) -> bool:
+    """Whether evaluations compute the loss: the config says so, or watches it and says nothing."""
+    chosen = root.get("train.eval_loss").value
+    if chosen is not None:
+        return chosen is True
+    monitor = root.get("monitor")
+    names = [str(monitor.mapping.get("metric", monitor).value).lstrip("+-")]
+    stages = [root.get(f"stages.{index}") for index, _ in enumerate(root.get("stages").elements)]
+    for until in (root.get("train.until"), *(stage.get("until") for stage in stages)):
+        with suppress(ValueError):
+            names.append(parse_condition(str(until.value)).metric)
+    if TOTAL_LOSS in (_section_names(root) or ()):
+        return False  # a metric has that name
+    parts = [name.split("/") for name in names]
+    return any(one[0] in _EVALUATED and one[-1] == TOTAL_LOSS for one in parts)
 
 
 def loss_names(task: Definition | None, root: Node, finder: ModuleFinder) -> set[str] | None:
@@ -146,7 +165,7 @@ def _check_metric(
     known += [f"val/{name}" for name in names.evaluation]
     name = rest.rpartition("/")[2]
     is_train = split == "train" and name in names.train
-    if is_train or (split in ("val", "test", AVERAGED_SPLIT) and name in names.evaluation):
+    if is_train or (split in _EVALUATED and name in names.evaluation):
         return
     close = nearest(metric, known) or nearest(f"val/{metric}", known)
     hint = f"return {name!r} from batch_metric of the task, or add it under metrics"

@@ -170,6 +170,12 @@ _ALL = (
         default=None,
         keys=_INIT_FROM,
     ),
+    _value(
+        "ckp_file",
+        "str | None",
+        MISSING,
+        "The run or checkpoint to resume, as --resume names it; a test takes its weights.",
+    ),
     _value("env", "list[str]", [], "Environment variables that ${env:NAME} may read."),
     _value("imports", "list[str]", [], "Modules that register components, imported first."),
     _value(

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from epochal.config.node import Node
     from epochal.errors import Place
 
-_TIMES = {"train.max_time": "24h or 90min", "engine.hang_after": "30min, or 0"}
+_TIMES = {
+    "train.max_time": "24h or 90min",
+    "engine.hang_after": "30min, or 0",
+    "log.system_every": "10s, or 0",
+}
 _CLIPS = "epochal.engine.interfaces.options:CLIPS"
 _FOR_PEOPLE = ("project", "tag", "desc")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")

@@ -58,7 +58,15 @@ def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Sign
     settable = tuple(item for item in signature.parameters if item.name not in supplied)
     if factory.kind in ("loss", "metric") and is_function(factory, signature):
         settable = tuple(item for item in settable if not _is_batch_input(item))
+    if factory.kind == "hook" and is_middleware(factory, signature):
+        settable = settable[1:]
     return replace(signature, parameters=settable)
+
+
+def is_middleware(factory: Factory, signature: Signature) -> bool:
+    """Whether a factory of hooks is a function that takes the run itself, as ``run``."""
+    first = signature.parameters[0].name if signature.parameters else ""
+    return first == "run" and is_function(factory, signature)
 
 
 def is_function(factory: Factory, signature: Signature) -> bool:

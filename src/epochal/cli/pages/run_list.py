@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.cli.draw.table import format_table, shorten
 from epochal.records.metrics.points import TRAIN_PREFIX
-from epochal.records.query.ask import Question, ask, explain_no_match
+from epochal.records.query.ask import EVALUATIONS, Question, ask, explain_no_match
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.result_table import join_values
 from epochal.records.query.values import read_time
@@ -28,6 +29,7 @@ _HEADER = (
     "run",
     "project",
     "tag",
+    "desc",
     "variant",
     "runner",
     "status",
@@ -37,9 +39,12 @@ _HEADER = (
     "time",
     "best",
 )
+_DIFFERS = "differs"
 _RESULT = "result"
+_TEXT_WIDTHS = (60, 40, 30, 20)
+_SHORT_ID = 4
 _ALWAYS_SHOWN = {"run", "status", _RESULT}
-_DROPPABLE = ("reason", "resumed", "variant", "project", "runner", "time", "steps", "tag")
+_DROPPABLE = ("reason", "resumed", "project", "time", "steps", "runner", "variant", "desc", "tag")
 """Columns to drop on a narrow terminal, in this order; constant columns are dropped first."""
 
 _MIN_RESULT = 30
@@ -50,14 +55,15 @@ _MAX_LISTED = 3
 
 
 def format_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = None) -> str:
-    """A table with the default columns, those that the query names, and the results."""
+    """A table with the default columns, what differs, what the query names, and the results."""
     return fit_columns(list_runs(answer, asked), [target.shown for target in asked], width=width)
 
 
 def list_runs(answer: Answer, asked: Sequence[Target]) -> dict[str, list[str]]:
-    """The default columns that are not empty, those that the query names, and the results."""
+    """The columns that are not empty: the default ones, what differs, asked ones, the results."""
     shown = [target for target in asked if target.shown not in (*_HEADER, _RESULT)]
     columns = {name: [_fact(name, row) for row in answer.rows] for name in _HEADER}
+    columns[_DIFFERS] = _describe_differences(answer, asked)
     columns |= {target.shown: _cells(answer, target) for target in shown}
     columns[_RESULT] = [_outcome(row) for row in answer.rows]
     return _without_empty(columns, {target.shown for target in asked} | _ALWAYS_SHOWN)
@@ -67,7 +73,15 @@ def fit_columns(
     columns: dict[str, list[str]], asked: Sequence[str], *, width: int | None = None
 ) -> str:
     """The table of ``list_runs`` with the columns that fit the terminal, ``asked`` in any case."""
-    return _format(_fit(columns, {*asked, *_ALWAYS_SHOWN}, width), width)
+    kept, columns = {*asked, *_ALWAYS_SHOWN}, dict(columns)
+    texts = [name for name in ("desc", _DIFFERS) if name in columns and name not in kept]
+    while True:
+        for limit in _TEXT_WIDTHS:  # a shorter text is better than none
+            shortened = {name: [shorten(cell, limit) for cell in columns[name]] for name in texts}
+            fitted = _fit({**columns, **shortened}, kept, width)
+            if fitted.keys() >= {*texts}:
+                return _format(fitted, width)
+        del columns[texts.pop(0)]
 
 
 def format_columns(answer: Answer, targets: Sequence[Target], *, width: int | None = None) -> str:
@@ -123,6 +137,7 @@ def run_to_json(answer: Answer, row: Mapping[str, Any]) -> dict[str, object]:
     return {
         "path": str(answer.path(row)),
         "variant": row["variant"],
+        "fast": bool(row["fast"]),
         "id": row["run"],
         **{name: row[name] or "" for name in texts},
         **{name: row[name] for name in ("attempt", "step", "epoch", "seed", "seconds")},
@@ -149,6 +164,22 @@ def format_cell(target: Target, value: object) -> str:
     return shorten(line, _MAX_CELL)
 
 
+def _describe_differences(answer: Answer, asked: Sequence[Target]) -> list[str]:
+    """The settings of each training that most others do not share, as they would be typed."""
+    trainings = answer.trainings()
+    ids = {row["id"] for row in trainings.rows}
+    targets: list[Target] = [*trainings.changed()[:_MAX_CHANGED], Fact("seed", "seed")]
+    cells: list[list[str]] = [[] for _ in answer.rows]
+    for target in (one for one in targets if one not in asked):
+        counts = Counter(map(str, trainings.values(target)))
+        usual, count = counts.most_common(1)[0] if counts else ("", 0)
+        for place, value in enumerate(answer.values(target)):
+            is_usual = str(value) == usual and count > len(ids) / 2
+            if answer.rows[place]["id"] in ids and value is not None and not is_usual:
+                cells[place].append(f"{target.shown}={format_cell(target, value)}")
+    return ["  ".join(cell) for cell in cells]
+
+
 def _cells(answer: Answer, target: Target) -> list[str]:
     return [format_cell(target, value) for value in answer.values(target)]
 
@@ -156,6 +187,10 @@ def _cells(answer: Answer, target: Target) -> list[str]:
 def _fact(name: str, row: Mapping[str, Any]) -> str:
     if name == "reason":
         return row["reason"] or "" if row["reason"] != row["status"] else ""
+    if name == "desc" and not row["desc"] and row["runner"] in EVALUATIONS and row["parent"]:
+        return f"{row['runner']} of {row['parent'][-_SHORT_ID:]}"
+    if name == "status" and row["fast"]:
+        return f"{row['status']} (fast)"
     if name == "resumed":
         resumed = row["attempt"] - row["rollbacks"]
         return f"{resumed}x" if resumed > 0 else ""

@@ -36,12 +36,13 @@ from epochal.records.metrics.time_spent import (
     suggest_speedup,
 )
 from epochal.records.query.values import read_time
-from epochal.text.command import epochal_command, name_run
+from epochal.registry.project_file import name_run
+from epochal.text.command import epochal_command
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
 from epochal.text.terminal import display_width, terminal_width
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from epochal.records import RunRecord
@@ -107,6 +108,8 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
         yield f"  time     {format_seconds(seconds)}"
     if isinstance(device := run.get("device"), dict):
         yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
+    for title, text in zip(("system", "", ""), _describe_system(record), strict=False):
+        yield f"  {title:9}{text}"
     if isinstance(given := run.get("given"), list) and given:
         yield f"  given    {', '.join(map(str, given))} (passed in Python, not in the config)"
     if isinstance(own := run.get("experiment"), dict):
@@ -117,10 +120,43 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
         yield f"  command  {run['command']}"
 
 
+def _describe_system(record: RunRecord) -> Iterator[str]:
+    """Mean and peak of system figures: of the machine, of this run, and of its GPU."""
+    found = record.system.summarise()
+    device = record.run.get("device")
+    kind, _, index = str(device.get("device") if isinstance(device, dict) else "").partition(":")
+    gpu = f"system/gpu{index or 0}" if kind == "cuda" else ""
+    groups: dict[str, dict[str, tuple[str, Callable[[float], str]]]] = {
+        "machine": {
+            "CPU ": ("system/cpu", "{:.0f}%".format),
+            "memory ": ("system/memory", format_bytes),
+        },
+        "this run": {
+            "": ("system/process/cores", "{:.1f} cores".format),
+            "memory ": ("system/process/memory", format_bytes),
+        },
+        "GPU": {
+            "": (f"{gpu}/use", "{:.0f}%".format),
+            "memory ": (f"{gpu}/memory", format_bytes),
+            "power ": (f"{gpu}/power", "{:.0f} W".format),
+            "temperature ": (f"{gpu}/temperature", "{:.0f} °C".format),
+        },
+    }
+    for title, figures in groups.items():
+        known = [
+            (word, *found[name], show) for word, (name, show) in figures.items() if name in found
+        ]
+        if known:
+            texts = (f"{word}{show(mean)} (peak {show(peak)})" for word, mean, peak, show in known)
+            yield f"{title}: {', '.join(texts)}"
+
+
 def _status(record: RunRecord) -> Iterator[str]:
     """Status, reason and position; runs without steps have no position."""
     summary = record.summary
     yield summary.status
+    if record.run.get("fast") is True:
+        yield "only a few batches of each split (--fast)"
     if summary.reason and summary.reason != summary.status:
         yield summary.reason
     step = step_of(record)
@@ -194,9 +230,10 @@ def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterato
 
 
 def _describe_error(record: RunRecord) -> Iterator[str]:
-    if kind := record.result.get("exception_type"):
-        first, *others = str(record.result.get("message") or "").splitlines() or [""]
-        yield f"  error    {kind}: {first}"
+    kind, message = record.result.get("exception_type"), str(record.result.get("message") or "")
+    if kind or message:
+        first, *others = message.splitlines() or [""]
+        yield f"  error    {kind}: {first}" if kind else f"  error    {first}"
         yield from (f"           {line}" for line in others)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final, overload
 
 from typing_extensions import override
@@ -13,9 +12,12 @@ from epochal.records.folder.reader import RunRecord, read_folder
 from epochal.records.index import Index
 from epochal.records.query.ask import Question, ask, columns_of, is_root, locate, names_in
 from epochal.records.query.result_table import default_columns, lay_out
+from epochal.registry.project_file import get_runs_dir
 from epochal.text.html_output import format_html_table, link_to_run, to_html
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd  # type: ignore[import-untyped]
 
     from epochal.records.query.result_table import Sheet
@@ -93,7 +95,7 @@ def runs(
     columns: str | Sequence[str] = "",
     search: str = "",
     limit: int | None = None,
-    root: str | Path = "runs",
+    root: str | Path | None = None,
 ) -> RunTable:
     """The runs below a folder, the newest last.
 
@@ -103,13 +105,14 @@ def runs(
         columns: Names of columns; by default those of ``epochal runs``.
         search: Words that README, tag or config must contain.
         limit: The maximum number of runs: the first ones, without ``sort`` the newest.
-        root: Folder of all runs.
+        root: Folder of all runs; by default that of the project.
 
     Raises:
         ConfigError: A query is invalid.
     """
     asked = columns if isinstance(columns, str) else ", ".join(columns)
-    folder, below = locate(Path(root))
+    root = get_runs_dir(root)
+    folder, below = locate(root)
     question = Question(
         where=where, sort=sort, columns=asked, search=search, limit=limit, below=below
     )
@@ -123,5 +126,5 @@ def runs(
             list_columns(answer, targets) if targets else list_runs(answer, named),
             lay_out(answer, targets or default_columns(answer)),
             asked=[target.shown for target in named],
-            if_empty="" if answer.rows else describe_no_runs(index, question, Path(root)),
+            if_empty="" if answer.rows else describe_no_runs(index, question, root),
         )

@@ -52,7 +52,8 @@ def execute(args: argparse.Namespace) -> int:
         keys = {key for word in words for key, _ in _read_entries(Path(word), ())}
         found = {key for key in keys if not key.startswith(("variants.", "$BASE"))}
         if args.what == "variants":
-            found = {"all"} | {key.split(".")[1] for key in keys if key.startswith("variants.")}
+            names = {key.split(".")[1] for key in keys if key.startswith("variants.")}
+            found = {"all", "base,all"} | names
     for word in sorted(found):
         print(word)
     return 0
@@ -90,12 +91,18 @@ def _section_keys() -> list[str]:
 
 
 def _runs_dir(words: list[str]) -> str:
+    from epochal.errors import ConfigError
+    from epochal.registry.project_file import RUNS_DIR, get_runs_dir
+
     for word, value in zip(words, [*words[1:], ""], strict=True):
         if word.startswith("--runs-dir="):
             return word.partition("=")[2]
         if word == "--runs-dir" and value:
             return value
-    return "runs"
+    try:
+        return str(get_runs_dir())
+    except ConfigError:  # the project file is broken
+        return str(RUNS_DIR)
 
 
 def _run_names(folder: str, depth: int = _MAX_DEPTH) -> Iterator[str]:
@@ -106,6 +113,8 @@ def _run_names(folder: str, depth: int = _MAX_DEPTH) -> Iterator[str]:
     for entry in entries:
         if _RUN_ID.fullmatch(entry.name):
             yield entry.name
+            if depth < _MAX_DEPTH:
+                yield os.path.basename(folder)  # noqa: PTH119 - quick; the tag
         elif depth and not entry.name.startswith("."):
             yield from _run_names(entry.path, depth - 1)
 

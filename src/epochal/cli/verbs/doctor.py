@@ -17,6 +17,7 @@ from epochal.inspect import Diagnostic
 from epochal.inspect.crash_tests import KILLS, check_full_disk, check_kills
 from epochal.inspect.host import check_devices, check_host
 from epochal.inspect.storage import check_storage
+from epochal.registry.project_file import get_runs_dir
 from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    folder, text = Path("runs"), "folder for runs (default: runs)"
-    parser.add_argument("dir", nargs="?", type=Path, default=folder, metavar="DIR", help=text)
+    text = "folder for runs (default: runs_dir of the project, or runs)"
+    parser.add_argument("dir", nargs="?", type=Path, metavar="DIR", help=text)
     texts = {"--kills N": f"number of saves to interrupt (default: {KILLS})"}
     add_options(parser, texts, kills=KILLS)
     add_json_option(parser)
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print each finding as soon as it is known; gives 1 if one of them failed."""
     findings: list[Diagnostic] = []
-    with _scratch(args.dir) as (folder, scratch):
+    with _scratch(get_runs_dir(args.dir)) as (folder, scratch):
         if not args.json:
             print_wrapped([f"checking {folder} and this machine; this takes less than a minute"])
         for finding in _run_checks(scratch, args.kills):

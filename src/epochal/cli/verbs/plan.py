@@ -114,6 +114,8 @@ def _describe(planned: RunPlan) -> Iterator[str]:
         "average": planned.average,
         "step": planned.step,
         "data": planned.data or "none",
+        "evaluate": planned.evaluate,
+        "save": planned.save,
         "trackers": planned.trackers,
         "note": planned.note,
     }

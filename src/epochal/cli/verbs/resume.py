@@ -27,7 +27,6 @@ def execute(args: argparse.Namespace) -> int:
         with deferring_interrupts():
             from epochal.experiment.run import resume
 
-        result = resume(
-            args.run, overrides=args.words, runs_dir=args.runs_dir, **read_choices(args)
-        )
+        choices = read_choices(args) | {"raise_errors": False}
+        result = resume(args.run, overrides=args.words, runs_dir=args.runs_dir, **choices)
         return result.exit_code

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
 from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.check_file import check_file
+from epochal.experiment.config.check_file import check_file, names_several
 from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
 from epochal.text.error_output import print_error
 from epochal.text.formatting import format_count
@@ -54,8 +54,15 @@ def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> 
 
     results: list[RunResult] = []
     configs = [checked for file in files for checked in file.checked]
-    for result in run_series(configs, overrides=overrides, **choices):
-        results.append(result)
+    for number, checked in enumerate(configs, start=1):
+        if len(configs) > 1:
+            variant = checked.config.variant
+            title = f"{checked.config.path}" + f", variant {variant}" * (variant is not None)
+            print(f"run {number} of {len(configs)}: {title}", flush=True)
+        results += run_series([checked], overrides=overrides, **choices)
+        choices["begun"] = None  # only the first run counts the time of the imports
+        if results[-1].status in ("interrupted", "preempted"):
+            break
     if len(results) > 1:
         failed = sum(not result.ok for result in results)
         print(f"{len(results)} runs, {failed} failed", file=sys.stderr if failed else sys.stdout)
@@ -64,7 +71,7 @@ def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> 
 
 def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:
     named = choices.get("resume")
-    if named not in (None, "auto") and (len(files) > 1 or choices.get("variant") == "all"):
+    if named not in (None, "auto") and (len(files) > 1 or names_several(choices.get("variant"))):
         what = f"several configs cannot resume one run, {str(named)!r}"
         raise ConfigError(Problem("--resume", what, hint="name one config, or --resume auto"))
 

@@ -40,7 +40,8 @@ from epochal.records.query.result_table import (
     sort_groups,
 )
 from epochal.records.query.values import QueryText
-from epochal.text.command import epochal_command, name_run
+from epochal.registry.project_file import name_run
+from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control, escape_control_json
 from epochal.text.terminal import wrap
 
@@ -165,7 +166,7 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
     last = -1 if not groups else max(groups[-1].places)
     if args.output is None and answer.rows:
         name = name_run(answer.path(answer.rows[last]))
-        hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest"
+        hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest training"
         text = "\n".join([text, "", *wrap(hint)])
     elif not answer.rows:
         text = describe_no_runs(index, question, args.runs_dir)

@@ -6,7 +6,7 @@ import sys
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from epochal.cli.arguments import add_json_option, add_runs_dir_option, print_json
+from epochal.cli.arguments import RUN_HELP, add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
 from epochal.errors import ConfigError, Problem, RecordError, suggest
@@ -14,6 +14,7 @@ from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.metrics.points import is_epoch_mean
+from epochal.records.metrics.system_figures import SYSTEM_PREFIX
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
 _BUCKETS = 1200
 _SPAN = 1000.0
 _SHORT_ID = 4
+_UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
+_MIN_UNITS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    text = "folder of a run, its id or part of the id, or `last`; with --plot also several runs"
+    text = f"{RUN_HELP}; with --plot also several runs"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     add_runs_dir_option(parser)
-    text = "plot metrics, such as val/loss or 'train/*' (default: the monitored metric)"
+    text = "plot metrics, such as val/loss, 'train/*' or system/cpu (default: the monitored metric)"
     parser.add_argument("--plot", nargs="*", metavar="NAME", help=text)
     texts = {
         "--png FILE": "save the plot as a PNG file",
@@ -82,8 +85,11 @@ def execute(args: argparse.Namespace) -> int:
 def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> None:
     from epochal.cli.draw.png import save_png
 
-    with Progress() as progress:
-        chart = chart_curves(records, names, progress)
+    if any(name.startswith(SYSTEM_PREFIX) for name in names):
+        chart = chart_system_figures(records, names)
+    else:
+        with Progress() as progress:
+            chart = chart_curves(records, names, progress)
     if picture is None:
         print("\n".join(render_chart(chart)))
     else:
@@ -117,6 +123,10 @@ def _to_json(record: RunRecord) -> dict[str, object]:
         "config": dict(record.expanded),
         "metrics": record.metric_names(),
         "times": record.times,
+        "system": {
+            name: {"mean": mean, "peak": peak}
+            for name, (mean, peak) in record.system.summarise().items()
+        },
         "disk": {one.name: one.num_bytes for one in measure_disk_usage(record.path)},
         "folds": [str(fold.path) for fold in record.folds],
         "damage": list(record.damage),
@@ -152,16 +162,43 @@ def chart_curves(
         paths = ", ".join(str(record.path) for record in records)
         raise RecordError(f"{paths}: no readable point of {', '.join(names)}")
     most = max(int(found.count.max(initial=0)) for found in zooms.values())
-    first = records[0].summary
-    whose = f"{first.tag} ({first.id})" if len(records) == 1 else format_count(len(records), "run")
     return Chart(
-        title=f"{whose}: {', '.join(names)}",
+        title=f"{_name_runs(records)}: {', '.join(names)}",
         x=steps,
         lines={name: [curve.get(step) for step in steps] for name, curve in curves.items()},
         x_name="step" if most <= 1 else f"step, means of up to {most:,} points",
         y_name=", ".join(names),
         is_log_y=_spans_decades([one for curve in curves.values() for one in curve.values()]),
     )
+
+
+def chart_system_figures(records: Sequence[RunRecord], wanted: Sequence[str]) -> Chart:
+    """The named system figures over the time since the first sample of each run."""
+    metrics = [name for name in wanted if not name.startswith(SYSTEM_PREFIX)]
+    if metrics:
+        what = f"{metrics[0]!r} is plotted over steps, system figures over time"
+        raise ConfigError(Problem("--plot", what, hint="plot them one after the other"))
+    curves: dict[str, dict[float, float]] = {}
+    for record, title in zip(records, _titles(records), strict=True):
+        for name in _match(record, record.system.names, wanted):
+            times, values = record.system.series(name)
+            curves[f"{title} {name}".strip()] = dict(
+                zip(times.tolist(), values.tolist(), strict=True)
+            )
+    moments = sorted({moment for curve in curves.values() for moment in curve})
+    unit, seconds = next((one for one in _UNITS if moments[-1] >= _MIN_UNITS * one[1]), _UNITS[-1])
+    return Chart(
+        title=f"{_name_runs(records)}: {', '.join(wanted)}",
+        x=[moment / seconds for moment in moments],
+        lines={name: [curve.get(one) for one in moments] for name, curve in curves.items()},
+        x_name=unit,
+        y_name=", ".join(wanted),
+    )
+
+
+def _name_runs(records: Sequence[RunRecord]) -> str:
+    first = records[0].summary
+    return f"{first.tag} ({first.id})" if len(records) == 1 else format_count(len(records), "run")
 
 
 def _titles(records: Sequence[RunRecord]) -> list[str]:
@@ -183,11 +220,16 @@ def _choose(record: RunRecord, wanted: Sequence[str], *, is_alone: bool) -> list
         raise RecordError(f"{record.path}: has no metrics to plot")
     if not wanted:
         return _important(record, known, is_alone=is_alone)
+    return _match(record, known, wanted)
+
+
+def _match(record: RunRecord, known: list[str], wanted: Sequence[str]) -> list[str]:
+    """The known names that match the wanted ones; each must match one."""
     names: list[str] = []
     for one in wanted:
         found = [name for name in known if fnmatchcase(name, one)]
         if not found:
-            hint = suggest(one, known) or f"it has {', '.join(known[:8])}"
+            hint = suggest(one, known) or f"it has {', '.join(known[:8]) or 'none'}"
             raise RecordError(f"{record.path}: no metric {one!r}\n  {hint}")
         names += found
     return list(dict.fromkeys(names))

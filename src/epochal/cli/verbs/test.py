@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     add_run_argument(parser)
+    text = (
+        "weights: best (default with a monitor), last, final (default without), a step, or a file"
+    )
+    parser.add_argument("--from", dest="weights", metavar="WEIGHTS", help=text)
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of its config")
     add_choices(parser, "--device", "--desc", "--debug", "--fast", "--no-file")
 
@@ -32,4 +36,6 @@ def evaluate(args: argparse.Namespace, runner: str) -> RunResult:
         from epochal.experiment.run import evaluate_run
 
     choices = read_choices(args)
-    return evaluate_run(args.run, runner, args.runs_dir, overrides=args.words, **choices)
+    return evaluate_run(
+        args.run, runner, args.runs_dir, weights=args.weights, overrides=args.words, **choices
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import chain
@@ -20,6 +21,10 @@ from epochal.errors import ConfigError, Problem, TaskError, suggest
 if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
 
+_FLOATS = {"double": "float64", "float": "float32", "half": "float16"}  # the names of C++
+_FLOAT_NAMES = re.compile(r"\b(double|float|half|bfloat16|float64|float32|float16)\b")
+_MISMATCH = re.compile(r"dtype|scalar type|input type")
+
 MoveBatch = Callable[["Batch"], "Batch"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -32,6 +37,8 @@ def parse_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
     if name not in DTYPES:
         text = str(name).removeprefix("torch.")
         hint = suggest(text, DTYPES)
+        if text in ("float16", "half", "fp16", "bfloat16", "bf16"):
+            hint = "half precision is engine.precision: bf16 or fp16; the weights stay float32"
         raise ConfigError(Problem("model.dtype", f"unknown dtype {text!r}", hint=hint))
     return DTYPES[str(name)]
 
@@ -59,15 +66,21 @@ def move_module(
 def choose_mover(
     device: torch.device, dtype: torch.dtype | None, *, channels_last: bool = False
 ) -> MoveBatch:
-    """A function that moves a batch to the device and dtype; the identity if possible."""
+    """A function that moves a batch to the device and dtype; it does next to nothing on the CPU."""
     if device.type == "cpu" and dtype is None and not channels_last:
         return keep_batch
     return BatchMover(device, dtype, channels_last=channels_last)
 
 
+_CPU = torch.device("cpu")
+_PLAIN = frozenset({Tensor, dict, list, tuple})
+
+
 def keep_batch(batch: Batch) -> Batch:
-    """The batch as it is."""
-    return batch
+    """The batch as it is; the method ``to`` of an own class is called, as on any device."""
+    if type(batch) in _PLAIN or not hasattr(batch, "to"):
+        return batch
+    return batch.to(_CPU)
 
 
 @final
@@ -122,11 +135,12 @@ class BatchMover:
         moved = value.to(self.device)
         if self.dtype is not None and hasattr(moved, "to_dtype"):
             return moved.to_dtype(self.dtype)
-        if self.dtype != torch.float64:  # batches are float32 by default
+        if self.dtype is None:
             return moved
         if _float_dtypes(moved) - {self.dtype} and _takes_dtype(getattr(type(moved), "to", None)):
             moved = moved.to(self.device, dtype=self.dtype)
-        return _require_dtype(moved, self.dtype)
+        # Most objects hold float32 alone; one that cannot be cast may hold more than inputs.
+        return _require_dtype(moved, self.dtype) if self.dtype == torch.float64 else moved
 
     def _move_fields(self, value: Batch) -> Batch:
         moved = copy.copy(value)
@@ -161,6 +175,23 @@ def _require_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
             f"  write def to_dtype(self, dtype) in {kind}, which returns it with its floats cast"
         )
     return batch
+
+
+def explain_dtype_mismatch(model: nn.Module, error: BaseException) -> None:
+    """Add a note to an error of torch that numbers of two formats met."""
+    text = str(error).lower()
+    if not isinstance(error, RuntimeError | ValueError) or not _MISMATCH.search(text):
+        return
+    found = {_FLOATS.get(name, name) for name in _FLOAT_NAMES.findall(text)}
+    own = {str(one.dtype).removeprefix("torch.") for one in model.parameters()}
+    others = found - own
+    if len(own) == len(others) == 1 and len(found) == 2:
+        (expected,), (got,) = own, others
+        error.add_note(
+            f"the model is {expected} and got {got}, probably from the batch: make {expected} "
+            "tensors in the dataset. Batches are cast to model.dtype only if the config "
+            "describes the model, and objects only by their own to() or to_dtype()"
+        )
 
 
 def _float_dtypes(batch: Batch) -> set[torch.dtype]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from typing_extensions import override
 
 from epochal.config.duration import Duration, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @final
@@ -56,6 +59,11 @@ class Every:
     @override
     def __str__(self) -> str:
         return "never" if self.is_never else str(Duration(self.amount, self.unit))
+
+
+def join_periods(periods: Sequence[Every]) -> str:
+    """``1ep``, or ``1ep or 6min`` if whichever is sooner counts."""
+    return " or ".join(map(str, periods))
 
 
 Every.NEVER = Every(0, "")

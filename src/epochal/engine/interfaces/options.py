@@ -40,8 +40,10 @@ class TrainOptions:
     stratify: str | int | None = None
     """Spread labels evenly over folds: the key of the label in a sample or in the dataset."""
 
-    eval_every: Every | dict[str, Every] = "1ep"  # type: ignore[assignment]  # see for_
-    """How often to evaluate ``val``, or a mapping of split to period; 0 is never."""
+    eval_every: Every | Literal["auto"] | dict[str, Every | Literal["auto"]] = "auto"
+    """How often to evaluate ``val``, or a mapping of split to period; 0 is never. ``auto`` is each
+    epoch if ``for`` counts epochs, else each epoch or a twentieth of the run, whichever is sooner,
+    and at the end."""
 
     eval_at_start: bool = False
     """Evaluate before the first step."""
@@ -49,14 +51,18 @@ class TrainOptions:
     eval_at_end: bool = False
     """Evaluate after the last step, unless that step was already evaluated."""
 
-    eval_loss: bool = False
-    """Compute the loss in evaluation too, with the same random numbers each time."""
+    eval_loss: bool | None = None
+    """Compute the loss in evaluation too, with the same random numbers each time; null computes it
+    if ``monitor`` or ``until`` names ``val/loss``."""
 
     sanity_batches: Annotated[int, AtLeast(0)] = 2
     """Validation batches to try before the first step, to find errors early; 0 is none."""
 
     limit_batches: Annotated[int, AtLeast(1)] | None = None
     """Read at most this many batches of every loader."""
+
+    limit_eval_batches: Annotated[int, AtLeast(1)] | None = None
+    """Read at most this many batches of every loader in evaluations; training reads all."""
 
     def __post_init__(self) -> None:
         _set(self, "for_", _duration("train.for", self.for_))
@@ -66,12 +72,12 @@ class TrainOptions:
             _set(self, "until", _condition("train.until", self.until))
         if isinstance(self.eval_every, dict):
             periods = {
-                split: _every(f"train.eval_every.{split}", every)
+                split: _every_or_auto(f"train.eval_every.{split}", every)
                 for split, every in self.eval_every.items()
             }
             _set(self, "eval_every", periods)
         else:
-            _set(self, "eval_every", _every("train.eval_every", self.eval_every))
+            _set(self, "eval_every", _every_or_auto("train.eval_every", self.eval_every))
         if self.fold is not None and not self.fold <= (self.folds or 0):
             hint = "write a number up to train.folds"
             _refuse("train.fold", f"there is no fold {self.fold} of {self.folds}", hint)
@@ -82,11 +88,17 @@ class TrainOptions:
         guard(self, "train")
 
     @property
-    def eval_periods(self) -> dict[str, Every]:
+    def eval_periods(self) -> dict[str, Every | Literal["auto"]]:
         """Every evaluated split with its period, by canonical name."""
         if isinstance(self.eval_every, dict):
             return {split_name(split): every for split, every in self.eval_every.items()}
         return {"val": self.eval_every}
+
+    @property
+    def max_eval_batches(self) -> int | None:
+        """The smaller limit of batches in an evaluation; None if there is none."""
+        limits = [self.limit_batches, self.limit_eval_batches]
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 @final
@@ -146,11 +158,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         every = _every("engine.empty_cache_every", self.empty_cache_every)
         _set(self, "empty_cache_every", every)
-        hang_after = _every("engine.hang_after", self.hang_after)
-        if not hang_after.is_never and hang_after.unit != "s":
-            what = f"must be a time, got {str(hang_after)!r}"
-            _refuse("engine.hang_after", what, "write for example 30min, or 0")
-        _set(self, "hang_after", hang_after)
+        _set(self, "hang_after", _every_time("engine.hang_after", self.hang_after, "30min"))
         guard(self, "engine")
 
 
@@ -214,6 +222,9 @@ class LogOptions:
     record_every: Every = "10st"  # type: ignore[assignment]  # the schema shows what users type
     """How often points are written to the record; 0 is never."""
 
+    system_every: Every = "10s"  # type: ignore[assignment]  # the schema shows what users type
+    """How often the use of CPU, memory, disk and GPUs is recorded; 0 is never."""
+
     grad_norm: bool = False
     """Measure the norm of the gradient at every step."""
 
@@ -232,6 +243,7 @@ class LogOptions:
     def __post_init__(self) -> None:
         _set(self, "console_every", _every("log.console_every", self.console_every))
         _set(self, "record_every", _every("log.record_every", self.record_every))
+        _set(self, "system_every", _every_time("log.system_every", self.system_every, "10s"))
 
 
 @final
@@ -239,8 +251,9 @@ class LogOptions:
 class CheckpointOptions:
     """When the state of a run is saved, and which checkpoints are kept: section ``checkpoint``."""
 
-    every: Every | list[Every] = "1ep"  # type: ignore[assignment]  # the schema shows what users type
-    """How often to save: ``1ep``, ``500st``, ``10min``, or a list; 0 saves only at the end."""
+    every: Every | Literal["auto"] | list[Every] = "auto"
+    """How often to save: ``1ep``, ``500st``, ``10min``, or a list; 0 saves only at the end.
+    ``auto`` is as often as ``train.eval_every: auto`` evaluates."""
 
     keep_last: Annotated[int, AtLeast(1)] | None = 1
     """How many of the newest checkpoints to keep; null keeps all."""
@@ -262,7 +275,7 @@ class CheckpointOptions:
 
     def __post_init__(self) -> None:
         written = self.every if isinstance(self.every, list | tuple) else [self.every]
-        _set(self, "every", [_every("checkpoint.every", every) for every in written])
+        _set(self, "every", [_every_or_auto("checkpoint.every", every) for every in written])
         try:
             check_template(self.name)
         except ValueError as error:
@@ -271,10 +284,10 @@ class CheckpointOptions:
         guard(self, "checkpoint")
 
     @property
-    def periods(self) -> list[Every]:
+    def periods(self) -> list[Every | Literal["auto"]]:
         """The periods of saving, without those that are never."""
-        periods: list[Every] = self.every  # type: ignore[assignment]  # made one above
-        return [every for every in periods if not every.is_never]
+        periods: list[Every | Literal["auto"]] = self.every  # type: ignore[assignment]  # see above
+        return [every for every in periods if every == "auto" or not every.is_never]
 
 
 @final
@@ -340,6 +353,17 @@ def _every(key: str, value: object) -> Every:
         return Every.parse(value)
     except (TypeError, ValueError) as error:
         raise ConfigError(Problem(key, str(error))) from error
+
+
+def _every_or_auto(key: str, value: object) -> Every | Literal["auto"]:
+    return "auto" if value == "auto" else _every(key, value)
+
+
+def _every_time(key: str, value: object, example: str) -> Every:
+    every = _every(key, value)
+    if not every.is_never and every.unit != "s":
+        _refuse(key, f"must be a time, got {str(every)!r}", f"write for example {example}, or 0")
+    return every
 
 
 def _refuse(key: str, what: str, hint: str) -> None:

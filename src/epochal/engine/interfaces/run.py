@@ -196,6 +196,14 @@ class Run(ABC):
 
     @property
     @abstractmethod
+    def averages(self) -> dict[str, float]:
+        """The means of losses and metrics so far: of the epoch, or of the current evaluation.
+
+        Reading them waits for the device.
+        """
+
+    @property
+    @abstractmethod
     def hooks(self) -> tuple[object, ...]:
         """The hooks of the run, those of the config and those given in Python."""
 

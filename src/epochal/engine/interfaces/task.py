@@ -70,6 +70,9 @@ class Task:
     eval_needs_grad: bool = False
     """Whether evaluation needs gradients, such as for forces that are derivatives."""
 
+    count_unit: str = "samples"
+    """What the count of ``loss`` counts, such as ``tokens``; speeds are then shown in it."""
+
     @cached_property
     def meta(self) -> dict[str, Any]:
         """Facts about the data for other code, such as the names of classes."""

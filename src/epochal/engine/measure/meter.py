@@ -98,6 +98,10 @@ class Window:
         self._counts.clear()
         return means
 
+    def count(self, name: str) -> float:
+        """The sum of the counts of a value that have arrived."""
+        return self._counts.get(name, 0.0)
+
     def add(self, name: str, total: float, count: float) -> None:
         """Add a sum of values times counts, and the sum of the counts."""
         self._sums[name] = self._sums.get(name, 0.0) + total

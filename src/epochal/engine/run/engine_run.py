@@ -20,7 +20,7 @@ from epochal.engine.interfaces.shared_store import Store
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.engine.measure.clock import Clock
-from epochal.engine.measure.meter import Meter
+from epochal.engine.measure.meter import Meter, Window
 from epochal.engine.optim.rate import FixedRate, Rate, name_rates, read_rates
 from epochal.engine.run.device_time import DeviceTime, NoDeviceTime
 from epochal.engine.run.plan import Plan
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.feed.feed import Microbatches
+    from epochal.engine.interfaces.every import Every
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.options import OptimOptions, Options
     from epochal.engine.interfaces.outcome import Outcome
@@ -154,6 +155,15 @@ class EngineRun(Run):
     diverged_at: BadStep | None = None
     """The step that makes the run roll back; None while it continues."""
 
+    counts: Window | None = None
+    """The counts of all losses so far, if the task says what they count."""
+
+    nonfinite_losses: tuple[int, int] | None = None
+    """About the first and the last step of this process whose loss was not finite, if any."""
+
+    message: str = ""
+    """Why a run that raised no error did not succeed."""
+
     rollbacks: tuple[dict[str, Any], ...] = ()
     """What each rollback left out."""
 
@@ -228,6 +238,9 @@ class EngineRun(Run):
             limit=options.train.limit_batches,
             move=choose_mover(self.device, self.dtype, channels_last=options.engine.channels_last),
         )
+        self.pass_means: Window | None = None
+        """The means of the current epoch or evaluation, for ``averages``."""
+
         self._parts: dict[type, Any] = {}
 
     def bind(self) -> None:
@@ -292,6 +305,17 @@ class EngineRun(Run):
         return self.feed.samples
 
     @property
+    def eval_periods(self) -> dict[str, tuple[Every, ...]]:
+        """Every evaluated split with its periods; known once the runner has prepared the run."""
+        periods = self.options.train.eval_periods
+        return {split: self.course.find_periods(every) for split, every in periods.items()}
+
+    @property
+    def count_unit(self) -> str:
+        """What the task counts: ``samples``, ``tokens`` or the like."""
+        return str(getattr(self.task, "count_unit", "samples"))
+
+    @property
     @override
     def epoch_number(self) -> int:
         return self.epoch + 1 if self.is_in_epoch else self.epoch
@@ -305,6 +329,11 @@ class EngineRun(Run):
     @override
     def learning_rates(self) -> dict[str, float]:
         return read_rates(self.optimizer, self.rate.values)
+
+    @property
+    @override
+    def averages(self) -> dict[str, float]:
+        return {} if self.pass_means is None else self.pass_means.peek()
 
     @property
     @override
@@ -429,8 +458,8 @@ def read_meta(task: object) -> dict[str, Any]:
 
 _RELEASED = (
     *("task", "model", "optimizer", "schedule", "metrics", "train_metrics", "average", "loss"),
-    *("feed", "meter", "rate", "take_step", "choose_step", "make_optimizer", "course"),
-    *("eval_steps", "caches", "variables", "trackers", "console", "registry", "meta", "resume"),
-    *("train_function", "finish_function"),
+    *("feed", "meter", "pass_means", "rate", "take_step", "choose_step", "make_optimizer"),
+    *("course", "eval_steps", "caches", "variables", "trackers", "console", "registry", "meta"),
+    *("resume", "train_function", "finish_function"),
 )
 """What holds memory, or refers to what does."""

@@ -15,7 +15,7 @@ from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.process.signals import PREEMPTED, EvaluationInterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from epochal.engine.events.events import Listener
     from epochal.engine.interfaces.run import Run
@@ -25,6 +25,8 @@ END_PRIORITY = 20_000
 """Priority of calls that end the run: after everything else at a position."""
 
 EVAL_PRIORITY = 10_000
+"""Priority of evaluations and saves: after hooks."""
+
 _EACH_STEP = Every(1, "st")
 _WITHIN_EPOCHS = frozenset({"st", "sa", "s"})
 _BETWEEN_EPOCHS = frozenset({"ep"})
@@ -51,6 +53,10 @@ class Due:
             self.at = self.every.amount
         else:
             self.at = self.every.after(run_position(run, self.every.unit))
+
+    def restart(self, run: EngineRun) -> None:
+        """Begin a whole period at the position of the run."""
+        self.at = run_position(run, self.every.unit) + self.every.amount
 
     def is_due(self, run: EngineRun) -> bool:
         """Whether the run has reached its next time."""
@@ -200,6 +206,21 @@ class Plan:
         if not every.is_never:
             self._add(due)
         return due
+
+    def add_soonest(
+        self, name: str, periods: Sequence[Every], call: Callable[[EngineRun], object]
+    ) -> None:
+        """Add a call that has several periods, of which each call restarts all."""
+        if len(periods) == 1:
+            self.add_period(name, periods[0], call)
+            return
+
+        def call_and_restart(run: EngineRun) -> None:
+            call(run)
+            for due in dues:
+                due.restart(run)
+
+        dues = [self.add_period(name, every, call_and_restart) for every in periods]
 
     def add_once(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from epochal.records.metrics.time_spent import DATA_WAIT, STEPS
+
 if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
     from epochal.records.metrics.time_spent import TimeSpent
@@ -65,6 +67,18 @@ def read_spent(run: EngineRun) -> TimeSpent:
     feed = getattr(run, "feed", None)
     waits = None if feed is None else (feed.wait_seconds, feed.first_wait_seconds)
     return run.clock.times.read_spent(waits)
+
+
+def read_speed(run: EngineRun) -> dict[str, float]:
+    """Steps and samples per second of training in all processes; empty if there were no steps."""
+    times = read_spent(run).times
+    seconds = times.get(STEPS, 0.0) + times.get(DATA_WAIT, 0.0)
+    if not run.step or seconds <= 0:
+        return {}
+    totals = {"steps": run.step, "samples": run.samples}
+    if run.counts is not None:
+        totals[run.count_unit] = int(run.counts.count("loss"))
+    return {name: total / seconds for name, total in totals.items() if total}
 
 
 def read_times(run: EngineRun) -> dict[str, float]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal.config.condition import Condition
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.optim.build_rate import build_rate
-from epochal.engine.run.plan import run_position
+from epochal.engine.run.plan import EVAL_PRIORITY, run_position
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.engine.interfaces.stage import OptimChange, Stage
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LIMIT_REASONS = {"ep": "max_epochs", "st": "max_steps", "sa": "max_samples", "s": "max_time"}
 """Why a run or a stage of a certain length ends, by unit."""
+
+EACH_EPOCH = Every(1, "ep")
 
 TARGET, PLATEAU = "target", "plateau"
 """Reasons of a stage or run that a metric ended."""
@@ -79,6 +81,12 @@ class StageProgress:
         self.starts: list[int | None] = []
         """The step at which each stage starts, as planned; None if that is unknown."""
 
+        self.auto_periods: tuple[Every, ...] = (EACH_EPOCH,)
+        """What the period ``auto`` means for this run: whichever of these is sooner."""
+
+        self.at_end: dict[str, Callable[[EngineRun], object]] = {}
+        """Calls by name, made after the last step of a run that ends inside an epoch."""
+
         self.schedule: AnySchedule | None = None
         """That of the run, for stages without one."""
 
@@ -98,6 +106,15 @@ class StageProgress:
     def is_last(self) -> bool:
         """Whether the run ends with the current stage."""
         return self.index + 1 == len(self.stages)
+
+    @property
+    def ends_by_epochs(self) -> bool:
+        """Whether all stages last epochs, or until a metric is reached."""
+        return all(one.length is None or one.length.unit == "ep" for one in self.stages)
+
+    def find_periods(self, every: Every | Literal["auto"]) -> tuple[Every, ...]:
+        """The periods that an option means; several come at whichever is sooner."""
+        return self.auto_periods if every == "auto" else (every,)
 
     @property
     def next_stage_ends_epoch(self) -> bool:
@@ -146,6 +163,9 @@ class StageProgress:
                 self.end(run, reason)
 
         run.plan.add_once(name, at, end_in_time)
+        if self.is_last and unit != "ep":
+            for name, call in self.at_end.items():
+                run.plan.add_once(name, at, call, priority=EVAL_PRIORITY)
 
     def check_until(self, run: EngineRun, metrics: Mapping[str, float]) -> None:
         """End the current stage if new values of metrics say so."""

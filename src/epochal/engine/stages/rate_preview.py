@@ -13,6 +13,7 @@ from epochal.engine.optim.rate import read_rates
 from epochal.engine.stages.transition import apply_next_stage
 
 if TYPE_CHECKING:
+    from epochal.engine.interfaces.every import Every
     from epochal.engine.run.engine_run import EngineRun
 
 _POINTS = 1000
@@ -71,7 +72,7 @@ class _RatePreviewer:
         self._run, self._stride = run, stride
         self._step_in_epoch = 0
         has_val = named_loaders(run.task, "val")
-        self._every = run.options.train.eval_periods.get("val") if has_val else None
+        self._periods = run.eval_periods.get("val", ()) if has_val else ()
         self.steps: list[int] = []
         self.rates: list[dict[str, float]] = []
         self.evaluations: list[int] = []
@@ -112,20 +113,20 @@ class _RatePreviewer:
 
     def _end_epoch_and_evaluation(self) -> None:
         """Move the rate at the end of an epoch, and after an evaluation."""
-        run, every = self._run, self._every
+        run = self._run
         self._step_in_epoch += 1
         if self._step_in_epoch == run.feed.steps_per_epoch:
             self._step_in_epoch = 0
             run.epoch += 1
             run.rate.after_epoch(run.step)
-        if every is None or every.is_never:
-            return
-        is_due = every.unit == "st" and run.step % every.amount == 0
-        if every.unit == "ep":
-            is_due = self._step_in_epoch == 0 and run.epoch % every.amount == 0
-        if is_due:
+        if any(self._is_due(every) for every in self._periods):
             self.evaluations.append(run.step)
             run.rate.after_eval(run.step)
+
+    def _is_due(self, every: Every) -> bool:
+        if every.unit == "ep":
+            return self._step_in_epoch == 0 and self._run.epoch % every.amount == 0
+        return every.unit == "st" and self._run.step % every.amount == 0
 
     def _add_point(self) -> None:
         self.steps.append(self._run.step)

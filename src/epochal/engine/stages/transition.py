@@ -14,7 +14,7 @@ from epochal.engine.feed.feed import count_batches, count_samples
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.stage import merge_task_params
 from epochal.engine.optim.parameters import ParameterSelector
-from epochal.engine.run.stage_progress import ScheduleSpan, TrainingLimits
+from epochal.engine.run.stage_progress import EACH_EPOCH, ScheduleSpan, TrainingLimits
 from epochal.engine.stages.change_optimizer import (
     apply_optim_change,
     choose_stage_updater,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
 
 logger = logging.getLogger(__name__)
+
+_TIMES_PER_RUN = 20
 
 
 @final
@@ -152,6 +154,33 @@ def find_limits(end: TrainingPosition, times: Iterable[Duration | None]) -> Trai
     return TrainingLimits(epochs, end.step, min(seconds) if seconds else None)
 
 
+def choose_periods(
+    lengths: Iterable[Duration], steps: int | None, steps_per_epoch: int | None
+) -> tuple[Every, ...]:
+    """When a run that ends inside an epoch evaluates and saves, unless its config says when.
+
+    Some twenty times, or each epoch if that is sooner. They depend on the config and the data
+    alone, so that a resumed run has the same.
+
+    Args:
+        lengths: Of its stages.
+        steps: Their total; None if unknown.
+        steps_per_epoch: None if unknown.
+    """
+    if steps is not None and steps_per_epoch is not None:
+        period = math.ceil(steps / _TIMES_PER_RUN)
+        return (EACH_EPOCH,) if steps_per_epoch <= period else (Every(period, "st"),)
+    totals = {"st": 0.0, "sa": 0.0, "s": 0.0}
+    for length in lengths:
+        if length.unit in totals:
+            totals[length.unit] += length.amount
+    parts = {unit: total / _TIMES_PER_RUN for unit, total in totals.items() if total}
+    return (
+        EACH_EPOCH,
+        *(Every(part if unit == "s" else math.ceil(part), unit) for unit, part in parts.items()),
+    )
+
+
 def plan_training_end(run: EngineRun) -> None:
     """Plan the end of the stage that the run begins with, and that of ``train.max_time``."""
     run.course.plan_stage_end(run)
@@ -206,6 +235,9 @@ def prepare_stages(run: EngineRun) -> None:
     course.starts = [start.step for start in starts]
     per_epoch = _steps_of(_get_epoch_size(course.stages[0], epoch))
     course.run_span = ScheduleSpan(0, end.step, per_epoch)
+    if not course.ends_by_epochs:
+        lengths = [stage.length for stage in course.stages if stage.length is not None]
+        course.auto_periods = choose_periods(lengths, end.step, per_epoch)
     check_stages(run)
     saved = {} if run.resume is None else run.resume.state.get("stage", {})
     if saved:

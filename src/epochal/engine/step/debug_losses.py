@@ -1,4 +1,4 @@
-"""Warns of losses that are not finite; debug mode checks the gradient of each loss."""
+"""Losses that are not finite: warnings, the end of diverged runs, and checks of debug mode."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from torch import Tensor
 from epochal.engine.loss.argument_routes import find_by_path, known_names
 from epochal.engine.loss.loss import TOTAL_LOSS
 from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
+from epochal.engine.optim.parameters import is_uninitialized
+from epochal.engine.step.nonfinite_watch import DIVERGED, stop_diverged
 from epochal.engine.step.updater import Updater
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from epochal.engine.interfaces.outcome import Outcome
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.run.engine_run import EngineRun, TrainBatch
@@ -117,11 +121,14 @@ class NonfiniteLossWarner:
     def __call__(self, name: str, mean: float) -> None:
         """Warn of the first loss that is not finite, and of the first one of an empty batch."""
         is_empty = name == EMPTY_BATCH_LOSS
+        run = self._run()
+        assert run is not None, "its meter is in use"
+        if name == TOTAL_LOSS:
+            first, _ = run.nonfinite_losses or (run.step, run.step)
+            run.nonfinite_losses = first, run.step
         if is_empty in self._warned or "loss" not in name:
             return
         self._warned.add(is_empty)
-        run = self._run()
-        assert run is not None, "its meter is in use"
         if run.part(Updater).guard is not None:
             what = "such updates are skipped; train/skipped is their share"
         elif is_empty:
@@ -132,3 +139,38 @@ class NonfiniteLossWarner:
                 "try a smaller optim.lr, or optim.clip=1.0"
             )
         logger.warning("train/%s is %s since about step %d: %s", name, mean, run.step, what)
+
+
+def end_if_diverged(run: EngineRun) -> None:
+    """End a run as diverged, whatever ended it, if its weights or its last losses are not finite.
+
+    A run that skipped every update of its last epoch has diverged too.
+    """
+    if run.stop_reason == DIVERGED or run.step == run.first_step:
+        return
+    first, last = run.nonfinite_losses or (0, 0)
+    has_guard = run.part(Updater).guard is not None
+    if not _are_finite(run.model):
+        what = "the weights are not finite"
+        if first:
+            what = f"loss and weights are not finite since about step {first}"
+    elif has_guard and run.latest.get("train/skipped") == 1:
+        what = "all updates of the last epoch were skipped, since no gradient was finite"
+    elif last == run.step and not has_guard:
+        what = f"the loss is not finite since about step {first}"
+    else:
+        return
+    run.message = f"diverged: {what}\n  try a smaller optim.lr, or optim.clip=1.0"
+    logger.error("%s", run.message)
+    stop_diverged(run)
+
+
+def _are_finite(model: nn.Module) -> bool:
+    """Whether all trained parameters are finite; reads the device once."""
+    trained = [
+        one.detach()
+        for one in model.parameters()
+        if one.requires_grad and not is_uninitialized(one) and one.numel()
+    ]
+    checks = [one.isfinite().all().to(trained[0].device) for one in trained]
+    return not checks or bool(torch.stack(checks).all())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import torch
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
-from epochal.checkpoint.weights import init_weights
+from epochal.checkpoint.weights import init_weights, load_caches_from
 from epochal.components.data.folds import split_loader
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.engine.device.move import move_module, parse_dtype
@@ -104,10 +106,8 @@ def _use_no_workers(task: Task) -> None:
 
 def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     """The model in its number format, with its first weights, on the run's device."""
-    node = assembly.config.mapping.get("init_from")
-    wanted = None if node is None else node.to_plain()
-    if wanted is not None and not assembly.is_resumed:
-        options = dict(wanted) if isinstance(wanted, Mapping) else {"path": wanted}
+    options = _init_options(assembly)
+    if options and not assembly.is_resumed:
         init_weights(model, Path(options.pop("path")).expanduser(), **options)
     if assembly.args.engine.sync_batchnorm:
         model = sync_batchnorm(model)
@@ -119,15 +119,48 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     )
 
 
+def read_caches(assembly: Assembly) -> dict[str, Any]:
+    """The caches of the training whose weights ``init_from`` names; empty without one."""
+    options = _init_options(assembly)
+    return load_caches_from(Path(options["path"]).expanduser()) if options else {}
+
+
+def _init_options(assembly: Assembly) -> dict[str, Any]:
+    """The keys of ``init_from``; empty without one."""
+    node = assembly.config.mapping.get("init_from")
+    wanted = None if node is None else node.to_plain()
+    if wanted is None:
+        return {}
+    return dict(wanted) if isinstance(wanted, Mapping) else {"path": wanted}
+
+
+def refuse_half_weights(model: nn.Module) -> None:
+    """Refuse to train float16 weights: most updates are too small for them and are lost.
+
+    Raises:
+        ConfigError: A parameter to train has that format.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dtype == torch.float16 and parameter.requires_grad:
+            what = f"the weights {name!r} are float16, in which most updates round to nothing"
+            hint = "give model.float(), and write engine.precision: bf16 or fp16"
+            raise ConfigError(Problem("model", what, hint=hint))
+
+
 def model_dtype(assembly: Assembly) -> str | None:
     """The number format of ``model.dtype``, or that of ``engine.precision``.
 
-    None if the config has no model and ``engine.precision`` asks for no format.
+    None if the config has neither, and Python gives the model: it stays as it is.
     """
     node = assembly.config.find("model.dtype")
-    if assembly.args.engine.precision == "fp64" and (node is None or node.layer == "default"):
+    if node is None:  # the section is not used, but its format holds
+        section = vars(assembly.args).get("model")
+        dtype = getattr(section, "dtype", None)
+    else:
+        dtype = None if node.layer == "default" else str(node.value)
+    if dtype is None and assembly.args.engine.precision == "fp64":
         return "float64"
-    return None if node is None else str(node.value)
+    return dtype or (None if node is None else str(node.value))
 
 
 def build_metrics(assembly: Assembly) -> dict[str, Metric]:
@@ -174,7 +207,9 @@ def build_hooks(assembly: Assembly) -> list[object]:
     """The hooks of the section ``hooks``, and those given as objects or functions."""
     hooks: list[object] = []
     for spec in _specs(assembly, "hooks"):
-        hook = assembly.builder.build(spec)
+        builder = assembly.builder
+        is_middleware = _takes_run(builder.registry.load(spec.factory))
+        hook = _Middleware(builder.bind(spec)) if is_middleware else builder.build(spec)
         options = HookOptions(**assembly.builder.options(spec))
         for name in ("on", "priority", "every", "runners"):
             if getattr(options, name) is not None:
@@ -186,6 +221,13 @@ def build_hooks(assembly: Assembly) -> list[object]:
         )
         hooks.append(_Middleware(given) if is_function else given)
     return hooks
+
+
+def _takes_run(factory: Part) -> bool:
+    """Whether it is a function of the run, not one that makes a hook."""
+    if not inspect.isfunction(factory):
+        return False
+    return next(iter(inspect.signature(factory).parameters), "") == "run"
 
 
 def _specs(assembly: Assembly, section: str) -> Iterator[Any]:

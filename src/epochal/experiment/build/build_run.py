@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from epochal.check.sections.experiment_class import find_built_sections
+from epochal.check.sections.monitor import computes_eval_loss
 from epochal.engine import Environment, Monitor, Options, Parts, Predict, Runner, Test
 from epochal.engine.create_run import create_run
 from epochal.engine.device.seeding import derive_seed, seeded
@@ -21,6 +22,8 @@ from epochal.engine.tracking.tracker import is_installed
 from epochal.experiment.build.build_parts import (
     build_loss,
     model_dtype,
+    read_caches,
+    refuse_half_weights,
     require_loss_parameters,
     set_fold_loaders,
 )
@@ -103,6 +106,7 @@ def build_run(
         assembly = replace(assembly, loss=step("loss", build_loss))
     optimizer, schedule = None, None
     if _is_training(assembly, runner):
+        refuse_half_weights(model)
         optimizer, schedule = step("optim", steps.build_optimizer, model)
         require_loss_parameters(assembly.loss, optimizer)
     hooks = step("hooks", steps.build_hooks)
@@ -123,7 +127,11 @@ def build_run(
     record.add_given(_record_given(assembly, parts))
     if record.resume_point is None:
         record.writer.write_observed(assembly.builder.observed)
-    return create_run(parts, options, _build_environment(assembly, record, task)), runner
+    run = create_run(parts, options, _build_environment(assembly, record, task))
+    if isinstance(runner, Test | Predict):
+        run.register_caches(read_caches(assembly))
+    run.register_caches(assembly.given.caches)
+    return run, runner
 
 
 def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
@@ -172,7 +180,7 @@ def _needs_loss(runner: Runner, options: Options) -> bool:
     """Whether the run may compute the loss; inference works without one."""
     if isinstance(runner, Predict):
         return False
-    return options.train.eval_loss or not isinstance(runner, Test)
+    return bool(options.train.eval_loss) or not isinstance(runner, Test)
 
 
 def _is_training(assembly: Assembly, runner: Runner) -> bool:
@@ -189,8 +197,9 @@ def build_monitor(assembly: Assembly) -> Monitor | None:
 
 
 def _build_options(assembly: Assembly) -> Options:
+    train = TrainOptions(**assembly.options("train"))
     return Options(
-        train=TrainOptions(**assembly.options("train")),
+        train=replace(train, eval_loss=computes_eval_loss(assembly.config)),
         engine=EngineOptions(**assembly.options("engine")),
         optim=read_optim_options(assembly, assembly.config.find("optim")),
         log=LogOptions(**assembly.options("log")),
@@ -226,6 +235,7 @@ def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -
             config=assembly.written,
             num_defaults=assembly.num_defaults,
             source=assembly.source,
+            variant=assembly.variant,
         ),
         Console(
             every=log.console_every,

@@ -200,6 +200,8 @@ class Assembly:
     source: str = ""
     """The config file, if there is one."""
 
+    variant: str | None = None
+
     def spec(self, section: str) -> Spec | None:
         """The spec of a section, if the config has that section."""
         node = self.config.find(section)

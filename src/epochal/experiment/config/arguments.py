@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,9 @@ class Args(argparse.Namespace):
         extra = vars(own) if isinstance(own, Args) else {}
         if name in extra:
             return extra[name]
+        origin = vars(self).get("_origin")
+        if isinstance(origin, ArgsOrigin) and name in ("test", "ckp_file"):
+            return origin.is_test if name == "test" else origin.choices.get("resume")
         known = [key for key in (*vars(self), *extra) if not key.startswith("_")]
         hint = suggest(name, known)
         path = vars(self).get("_path", "args")
@@ -94,14 +98,17 @@ class ArgsOrigin:
 
     def with_changes_from(self, args: Args) -> ArgsOrigin:
         """The same origin with the values that the script has set in ``args`` since."""
-        changes = {config_key(key): value for key, value in _changes(self.values, args.to_plain())}
+        found = dict(_changes(self.values, args.to_plain()))
+        is_test = bool(found.pop("test", self.is_test))
+        changes = {config_key(key): value for key, value in found.items()}
         if not changes:
-            return self
+            return replace(self, is_test=is_test)
         kept = [one for one in self.overrides if one.partition("=")[0].strip() not in changes]
         added = [to_override(key, value) for key, value in changes.items()]
         return replace(
             self,
             overrides=(*kept, *added),
+            is_test=is_test,
             own=self.own.without(changes),
             values=args.to_plain(),
             config=None,
@@ -162,6 +169,7 @@ def _parse(argv: list[str], extend: Extend | None) -> Args:
     if extend is not None:
         parser = extend(parser) or parser
     parsed, rest = parser.parse_known_args(argv)
+    _check_processes(parsed)
     own = read_script_options(parser, argv, [a for a in parser._actions if a.dest not in standard])
     overrides = _parse_dotted(rest) + own.to_overrides()
     choices = read_choices(parsed)
@@ -189,9 +197,32 @@ def _standard_parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
     parser.add_argument("--test", action="store_true", help="only evaluate, do not train")
     parser.add_argument("--local-rank", "--local_rank", help=argparse.SUPPRESS)  # set by launchers
+    for name in ("--ddp", "--ddp-detect"):  # of earlier systems; one process needs neither
+        parser.add_argument(name, nargs="?", const="yes", default="no", help=argparse.SUPPRESS)
     add_choices(parser)
     add_resume_choices(parser)
     return parser
+
+
+_WORDS = {
+    **dict.fromkeys(("yes", "true", "t", "y", "1"), True),
+    **dict.fromkeys(("no", "false", "f", "n", "0"), False),
+}
+
+
+def _check_processes(parsed: argparse.Namespace) -> None:
+    """Refuse ``--ddp`` in one of several processes: each of them would train for itself."""
+    for option in ("ddp", "ddp_detect"):
+        word, name = str(getattr(parsed, option)), f"--{option.replace('_', '-')}"
+        if word.lower() not in _WORDS:
+            raise ConfigError(
+                Problem(name, f"expected yes or no, got {word!r}", hint=f"write {name} no")
+            )
+        count = os.environ.get("WORLD_SIZE", "1")
+        if _WORDS[word.lower()] and count.isdecimal() and int(count) > 1:
+            what = f"one run trains on one device for now, and this is one of {count} processes"
+            hint = f"start one process; or use your own DistributedDataParallel, without {name}"
+            raise ConfigError(Problem(name, what, hint=hint))
 
 
 def _parse_dotted(words: list[str]) -> list[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from epochal.registry import Registry
 
 ALL_VARIANTS = "all"
+BASE_VARIANT = "base"
 _TITLES = ("tag", "project")
 
 
@@ -144,16 +145,45 @@ def find_blocking_problems(choices: Choices, problems: Collection[Problem]) -> t
     return tuple(one for one in problems if one.key not in ignored and one.key[:7] != "notify.")
 
 
+def names_several(chosen: str | None) -> bool:
+    """Whether a choice of variants may mean several runs."""
+    return chosen is not None and (chosen == ALL_VARIANTS or "," in chosen)
+
+
+def needs_expansion(chosen: str) -> bool:
+    """Whether a choice is more than the name of one variant."""
+    return chosen == BASE_VARIANT or names_several(chosen)
+
+
+def expand_variants(chosen: str, known: Collection[str]) -> list[str | None]:
+    """The variants that a choice such as ``base,all`` or ``wide,deep`` means, in that order.
+
+    ``base`` is the config without a variant, which is None, unless a variant has that name.
+    """
+    names: list[str | None] = []
+    for name in [chosen] if chosen in known else map(str.strip, chosen.split(",")):
+        if name == ALL_VARIANTS:
+            names += [*known] or [None]
+        else:
+            names.append(None if name == BASE_VARIANT and name not in known else name)
+    return list(dict.fromkeys(names))
+
+
 def _check(
     path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
 ) -> Iterator[CheckedConfig]:
     allow_python, chosen = choices.get("allow_python", False), choices.get("variant")
     configs: Iterable[Config]
-    if chosen == ALL_VARIANTS:
-        found = load_variants(path, overrides=changes, allow_python=allow_python)
-        configs = (
-            one for one in found if is_plain_too or not one.variants or one.variant is not None
-        )
+    if chosen is not None and needs_expansion(chosen):
+        found = {
+            one.variant: one
+            for one in load_variants(path, overrides=changes, allow_python=allow_python)
+        }
+        names = expand_variants(chosen, [name for name in found if name is not None])
+        configs = [
+            found[name] if name in found else load(path, variant=name, overrides=changes)
+            for name in dict.fromkeys([*([None] if is_plain_too else []), *names])
+        ]
     else:
         configs = [load(path, variant=chosen, overrides=changes, allow_python=allow_python)]
     folder = choices.get("user_dir")

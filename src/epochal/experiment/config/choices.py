@@ -28,7 +28,8 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 """The type of an option by the placeholder of its value; others are texts."""
 
 _OPTIONS = {
-    "--variant NAME": "a variant of the config, or `all`",
+    "--variant NAMES": "a variant of the config, several as `wide,deep`, or `all`; "
+    "`base,all` also runs the config without any",
     "--device D": "cpu, cuda, cuda:1 or just 1, ... (default: the best one)",
     "--gpus N": "number of accelerators; 0 is the CPU",
     "--name TAG": "tag of the run, instead of that in the config",
@@ -46,7 +47,8 @@ class Choices(TypedDict, total=False):
     """What can be chosen for a single run; the file does not change."""
 
     variant: str | None
-    """One of the file's variants; ``all`` runs each of them in turn."""
+    """One of the file's variants; ``all`` or ``wide,deep`` runs several in turn, and ``base``
+    stands for none: ``base,all``."""
 
     device: str | int | list[int] | list[str] | None
     """Such as ``cpu``, ``cuda:1``, or the number of an accelerator; by default the first
@@ -92,8 +94,11 @@ class Choices(TypedDict, total=False):
     begun: float | None
     """When the program was started, by ``time.perf_counter``; by default now."""
 
+    evaluated: str | None
+    """Which weights an evaluation of a run uses, for its summary."""
+
     raise_errors: bool
-    """Raise what ended a run instead of describing it in the result."""
+    """Raise the error that ended a run; False describes it in the result instead."""
 
 
 def check_choices(choices: Mapping[str, object], *, sections: Iterable[str] = ()) -> None:
@@ -183,7 +188,7 @@ def add_resume_choices(parser: argparse.ArgumentParser, *, has_run: bool = True)
     """Declare the options that resume a run, without the run itself if ``has_run`` is false."""
     if has_run:
         text = "resume this run; auto: the newest unfinished run of the same config"
-        parser.add_argument("--resume", "--ckp", metavar="RUN", help=text)
+        parser.add_argument("--resume", "--ckp", "--ckp-file", metavar="RUN", help=text)
     text = "checkpoint to resume from: `last` (default), `best`, or a name"
     parser.add_argument("--from", dest="resume_from", metavar="CHECKPOINT", help=text)
     add_options(parser, {"--allow-changed": "resume even if config, code or data have changed"})

@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from epochal.check import SECTIONS, build_registry
 from epochal.check.sections.experiment_class import find_built_sections
-from epochal.config import Config, Duration, load
+from epochal.config import Config, Duration, from_plain, load
 from epochal.engine import Runner, Train
 from epochal.engine.interfaces.every import Every
-from epochal.errors import ConfigError, Problem, suggest
+from epochal.errors import ConfigError, Place, Problem, suggest
 from epochal.experiment.config.arguments import Args, ScriptOptions, Value, find_args_origin
 from epochal.experiment.config.check_file import CheckedConfig, check_config, drop_sections
 from epochal.experiment.config.choices import Choices, check_choices, to_override, to_overrides
@@ -42,6 +42,7 @@ OBJECT_SECTIONS = (
     "runner",
 )
 OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
+_LISTS = ("hooks", "metrics")
 
 
 @final
@@ -56,6 +57,9 @@ class GivenParts:
     metrics: tuple[Any, ...] = ()
     overridden: frozenset[str] = frozenset()
     """The ``build_*`` and ``prepare_*`` methods that the experiment's class overrides."""
+
+    caches: Mapping[str, Any] = field(default_factory=dict)
+    """Values that go into every checkpoint."""
 
     @property
     def sections(self) -> list[str]:
@@ -83,6 +87,9 @@ class ExperimentInputs:
     replaced: Mapping[str, Any] = field(default_factory=dict)
     """Values of sections that are left out, because their parts are given."""
 
+    added: Mapping[str, list[Any]] = field(default_factory=dict)
+    """Specs of hooks and metrics that Python adds to those of the config."""
+
     checked: CheckedConfig | None = None
     """The config as ``check_file`` has checked it, if it did and Python gives nothing."""
 
@@ -95,10 +102,29 @@ class ExperimentInputs:
         folder = self.choices.get("user_dir")
         return None if folder is None else Path(folder)
 
+    def with_weights(self, path: Path) -> ExperimentInputs:
+        """The same inputs with the weights at ``path``, and nothing to resume."""
+        changes = [one for one in self.overrides if not one.startswith(("init_from", "ckp_file"))]
+        added = (*changes, to_override("init_from", str(path)))
+        choices: Choices = {"resume": None, "resume_from": None}
+        return replace(self, overrides=added).with_choices(choices)
+
+    def count_merged(self) -> Iterator[tuple[str, int, int]]:
+        """Lists that both the config and Python give: their name, and how many of each."""
+        for name, objects in (("hooks", self.given.hooks), ("metrics", self.given.metrics)):
+            specs = len(self.added.get(name, ()))
+            of_config = len(self.config.root.get(name).elements) - specs
+            if of_config > 0 and specs + len(objects) and self.source is not None:
+                yield name, of_config, specs + len(objects)
+
+    def with_given(self, given: GivenParts) -> ExperimentInputs:
+        """The same inputs with other objects."""
+        return replace(self, given=given, checked=None)
+
     def with_choices(self, choices: Choices) -> ExperimentInputs:
         """The same inputs with other choices for the run; loads the config again."""
         merged = self.choices | choices
-        config = _load(self.source, self.overrides, merged, self.own)
+        config = _load(self.source, self.overrides, merged, self.own, self.added)
         return replace(self, choices=merged, config=config, checked=None)
 
 
@@ -140,30 +166,52 @@ def load_inputs(
     elif isinstance(source, Args):
         source = source.to_plain()
     values, given = _split_sections(sections)
+    added: dict[str, list[Any]] = {}
     if source is None:
         source = values
     else:
+        added = {name: values.pop(name) for name in _LISTS if name in values}
         typed += [to_override(key, value) for key, value in _flatten(values)]
+    config = config or _load(source, typed, choices, own, added)
+    named = config.root.get("ckp_file").value
+    if named is not None:
+        checked = None
+        if choices.get("resume") is None:  # what was typed wins
+            choices = choices | {"resume": str(named)}
     return ExperimentInputs(
         source,
         tuple(typed),
         choices,
         given,
-        config or _load(source, typed, choices, own),
+        config,
         is_test,
         own,
+        added=added,
         checked=checked,
     )
 
 
-def _load(source: object, overrides: Sequence[str], choices: Choices, own: ScriptOptions) -> Config:
+def _load(
+    source: object,
+    overrides: Sequence[str],
+    choices: Choices,
+    own: ScriptOptions,
+    added: Mapping[str, list[Any]],
+) -> Config:
     config = load(
         source,
         variant=choices.get("variant"),
         overrides=to_overrides(choices, overrides),
         allow_python=choices.get("allow_python", False),
     )
-    return own.fill(config)
+    config = own.fill(config)
+    entries = dict(config.root.mapping)
+    for name, specs in added.items():
+        more = from_plain(specs, place=Place("a Python list"), layer="command line")
+        below = entries.get(name, replace(more, value=()))
+        if below.value is None or below.is_list:  # else the check reports it
+            entries[name] = replace(below, value=(*below.elements, *more.elements))
+    return replace(config, root=config.root.with_entries(entries))
 
 
 def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenParts]:
@@ -171,7 +219,7 @@ def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenP
     parts: dict[str, Any] = {}
     lists: dict[str, tuple[Any, ...]] = {}
     for name, section in sections.items():
-        if name in ("hooks", "metrics"):
+        if name in _LISTS:
             entries = list(section or ())
             values[name] = [_to_plain(entry) for entry in entries if _is_plain(entry)]
             lists[name] = tuple(entry for entry in entries if not _is_plain(entry))
@@ -309,14 +357,18 @@ def _drop_replaced(inputs: ExperimentInputs, *, runner: str | None = None) -> Ex
     parts = dict(inputs.given.parts)
     if runner is not None and runner != "train":
         parts.pop("runner", None)
-    gone = parts.keys() - {"data"}
+    gone = {*parts, "ckp_file"} - {"data"}
     root = inputs.config.root
     has_task = "task" in find_built_sections(inputs.given.overridden)
     return replace(
         inputs,
         given=replace(inputs.given, parts=parts),
         config=drop_sections(inputs.config, gone, parts.get("data"), has_task=has_task),
-        replaced={name: root.mapping[name].to_plain() for name in gone if name in root.mapping},
+        replaced={
+            name: root.mapping[name].to_plain()
+            for name in gone
+            if name in root.mapping and name != "ckp_file"
+        },
     )
 
 

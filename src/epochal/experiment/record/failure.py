@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from epochal.errors import EpochalError
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.secrets import hiding_secrets, iter_tree_secrets, redact
-from epochal.text.command import epochal_command, name_run
+from epochal.registry.project_file import name_run
+from epochal.text.command import epochal_command
 from epochal.text.error_output import cut_quotes, print_error
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
@@ -36,12 +37,17 @@ def show_failure(result: RunResult, *, what: str = "run") -> None:
         return
     sys.stdout.flush()
     if result.reason == "config" and result.dir is None:
-        print_error(_redacted(result.message, result))  # mistakes, as `epochal check` lists them
+        print_error(redact_message(result))  # mistakes, as `epochal check` lists them
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
         lines = _redacted("\n".join(describe_failure(result)), result)
         text = _format_panel(f"{what} {result.status}{kind}", lines)
         print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
+
+
+def redact_message(result: RunResult) -> str:
+    """The message of a failed run as it may be shown."""
+    return _redacted(result.message, result)
 
 
 def _redacted(text: str, result: RunResult) -> str:
@@ -90,7 +96,7 @@ def describe_failure(result: RunResult) -> list[str]:
 def describe_progress(result: RunResult) -> str:
     """The progress of a run: epochs, steps and time."""
     counts = [
-        format_count(result.epochs, "epoch") if result.steps else "",
+        format_count(result.epochs, "epoch") if result.epochs else "",
         format_count(result.steps, "step") if result.steps else "",
         format_seconds(result.seconds),
     ]

@@ -10,8 +10,9 @@ from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.experiment.record.failure import describe_progress
 from epochal.records.folder.experiment_facts import find_unnamed_class
-from epochal.text.command import epochal_command, name_run
-from epochal.text.formatting import format_count, format_value
+from epochal.registry.project_file import name_run
+from epochal.text.command import epochal_command
+from epochal.text.formatting import format_count, format_rate, format_value
 from epochal.text.terminal import wrap
 
 if TYPE_CHECKING:
@@ -36,12 +37,15 @@ def describe_success(result: RunResult) -> list[str]:
     folds = result.value if result.spread else []
     length = f"{format_count(len(folds), 'fold')}, " * bool(folds) + describe_progress(result)
     lines = [f"{result.status} ({result.reason}): {length}"]
+    lines += [f"  {line}" for line in result.message.splitlines()]
     if result.metrics:
         figures = "  ".join(
             f"{name} {format_value(value)}{_spread(result, name)}"
             for name, value in result.metrics.items()
         )
         lines.append(f"  results  {figures}")
+    if result.weights:
+        lines.append(f"  weights  {result.weights}")
     if result.best is not None:
         monitor = result.config.get("monitor")
         name = monitor.get("metric") if isinstance(monitor, Mapping) else monitor
@@ -49,6 +53,9 @@ def describe_success(result: RunResult) -> list[str]:
         lines.append(f"  best     {format_value(result.best)}{_spread(result, 'best')}{name}")
         if folds:
             lines.append(f"  folds    {'  '.join(format_value(one.best) for one in folds)}")
+    if result.speed:
+        speeds = [f"{format_rate(value)} {name}/s" for name, value in result.speed.items()]
+        lines.append(f"  speed    {'  '.join(speeds)}")
     if result.dir is not None:
         lines.append(f"  record   {result.dir}")
         name = name_run(result.dir)

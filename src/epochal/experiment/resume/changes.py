@@ -51,6 +51,9 @@ _MAY_CHANGE = (
 )
 """Keys that may change when a run is resumed; all others decide what is computed."""
 
+_FORMER_DEFAULTS = {"train.eval_every": ("1ep", "auto"), "train.eval_loss": (False, None)}
+"""Defaults of version 0.1 and of now; a record of then may continue with those of now."""
+
 _PASSIVE_HOOKS = ("banner", "console", "recording", "timereport", "finalweights", "profiler")
 _UNRECORDED = ("init_from", "record")
 _ABSENT = "(nothing)"
@@ -94,6 +97,7 @@ def _compare(
             yield from _compare(old, new, f"{key}.")
         elif not _is_same(old, new):
             may_change = any(fnmatchcase(key, pattern) for pattern in _MAY_CHANGE)
+            may_change |= (old, new) == _FORMER_DEFAULTS.get(key)
             if key == "hooks":
                 may_change = _is_same(_influential_hooks(old), _influential_hooks(new))
             yield Change(key, old, new, may_change)

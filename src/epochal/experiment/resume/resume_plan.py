@@ -157,6 +157,40 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     )
 
 
+def find_weights_to_evaluate(checked: CheckedInputs) -> Path | None:
+    """The weights of the run that the choices name, if it is to be evaluated and not resumed.
+
+    They are those of the chosen checkpoint, or else of the best one, or else the final ones.
+
+    Raises:
+        RecordError: There is no such run.
+        CheckpointError: It has no such checkpoint.
+    """
+    choices, expanded = checked.inputs.choices, checked.report.expanded
+    named = choices.get("resume")
+    if named in (None, AUTO) or expanded.get("runner.type").value not in _EVALUATIONS:
+        return None
+    path = Path(str(named)).expanduser()
+    if path.is_file():
+        return path
+    run_name, checkpoint = split_checkpoint_name(path if path.exists() else str(named))
+    root = _runs_dir(checked.report)
+    if str(run_name) == LAST:
+        trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
+        run_name = [run_name, *trainings][-1]
+    record = read_run(run_name, root)
+    chosen = choices.get("resume_from") or checkpoint
+    folder = record.path / "checkpoints"
+    if chosen and chosen not in (LAST, BEST):
+        return _find_named(folder, chosen)
+    if chosen == LAST:
+        return _require_found(folder, LAST, *find_newest_checkpoint(folder)).path
+    best, damaged = find_best_checkpoint(folder)
+    if chosen == BEST:
+        return _require_found(folder, BEST, best, damaged).path
+    return record.path if best is None else best.path
+
+
 def _has_folds(record: RunRecord) -> bool:
     """Whether it is a cross validation, whose folds are separate runs."""
     train = record.expanded.get("train")
@@ -174,16 +208,13 @@ def split_checkpoint_name(named: Path | str) -> tuple[Path | str, str]:
 
 
 def get_training_record(named: Path | str, root: Path) -> RunRecord:
-    """The record of a run that can be resumed; ``last`` is the newest training.
+    """The record of a run that can be resumed.
 
     Raises:
         RecordError: There is no such run.
         ConfigError: It is not a training.
         CheckpointError: It has neither a checkpoint nor a config to start again.
     """
-    if str(named) == LAST:
-        trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
-        named = [named, *trainings][-1]
     record = read_run(named, root)
     runner = record.summary.runner
     if runner in _EVALUATIONS:

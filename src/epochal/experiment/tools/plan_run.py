@@ -14,15 +14,17 @@ from epochal.engine.capture.obstacles import find_capture_obstacle
 from epochal.engine.execute import describe_plan
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
+from epochal.engine.interfaces.every import Every
 from epochal.engine.optim.parameters import is_uninitialized
 from epochal.engine.optim.rate import read_rate
 from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.step.updater import Updater
 from epochal.engine.tracking.tracker import describe_trackers
+from epochal.experiment.config.check_file import expand_variants, needs_expansion
 from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
-from epochal.hooks.banner import describe_data, describe_model, describe_optimizer
+from epochal.hooks.banner import describe_data, describe_model, describe_optimizer, describe_periods
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -77,6 +79,12 @@ class RunPlan:
     trackers: str = ""
     """Trackers that get the metrics besides the record; empty if there are none."""
 
+    evaluate: str = ""
+    """Which splits are evaluated how often; empty if none is."""
+
+    save: str = ""
+    """How often checkpoints are saved; empty if nothing is trained."""
+
     rates: RatePreview | None = None
     """Learning rates to come, if asked for and anything is trained."""
 
@@ -102,13 +110,15 @@ def plan_file(
     is_drawn: bool = False,
     **choices: Unpack[Choices],
 ) -> Iterator[RunPlan]:
-    """The plan of a file, or of each of its variants with ``variant="all"``.
+    """The plan of a file, or of each of its variants with ``variant="all"`` or ``"base,all"``.
 
     ``is_drawn`` adds the learning rates of all steps.
     """
-    variants: list[str | None] = [choices.get("variant")]
-    if variants == ["all"]:
-        variants = [*load(path, allow_python=choices.get("allow_python", False)).variants]
+    chosen = choices.get("variant")
+    variants: list[str | None] = [chosen]
+    if chosen is not None and needs_expansion(chosen):
+        found = load(path, allow_python=choices.get("allow_python", False)).variants
+        variants = expand_variants(chosen, found)
     for variant in variants:
         choices["variant"] = variant
         experiment = load_experiment(path, overrides=overrides, choices=choices)
@@ -140,6 +150,7 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
         tuple(list_stages(run)),
         loss="" if run.loss is None else run.loss.describe(),
         trackers=describe_trackers(run),
+        **(describe_periods(run) if run.optimizer is not None else {}),
         rates=preview_rates(run) if is_drawn and run.optimizer is not None else None,
     )
 
@@ -148,8 +159,8 @@ def _describe_average(run: EngineRun) -> str:
     if run.average is None:
         return ""
     kind = type(run.average).__name__
-    every = run.options.train.eval_periods.get("val")
-    if every is None or every.is_never or not named_loaders(run.task, "val"):
+    (every, *_) = run.eval_periods.get("val", [Every.NEVER])
+    if every.is_never or not named_loaders(run.task, "val"):
         return kind
     return f"{kind}; val is evaluated twice, with averaged weights as {AVERAGED_SPLIT}"
 

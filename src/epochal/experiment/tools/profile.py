@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from typing_extensions import Unpack
 
@@ -150,7 +150,7 @@ def disable_evaluation(run: EngineRun) -> None:
     # A period that is never reached: without one, the run would warn.
     train = run.options.train
     splits = [split for split in train.eval_periods if named_loaders(run.task, split)]
-    periods = dict.fromkeys(splits, _NEVER_REACHED)
+    periods: dict[str, Every | Literal["auto"]] = dict.fromkeys(splits, _NEVER_REACHED)
     changed = replace(
         train, eval_every=periods, eval_at_start=False, eval_at_end=False, sanity_batches=0
     )

@@ -26,13 +26,14 @@ from epochal.hooks.console.progress_display import (
     format_clock,
     format_duration,
     format_number,
-    format_progress,
 )
 from epochal.records.secrets import redact
+from epochal.text.formatting import format_rate
 
 if TYPE_CHECKING:
     from epochal.engine.interfaces.run import Run
     from epochal.engine.measure.meter import Window
+    from epochal.engine.run.progress import Speed
 
 logger = logging.getLogger("epochal.hooks.console")
 
@@ -120,9 +121,15 @@ class Console(Hook):
 
     @override
     def step_end(self, run: Run) -> None:
-        head, cells = self._describe_steps(run)
+        speed, progress = self._lap.read(), self._follow(run)
+        head, cells = self._describe_steps(run, speed)
+        samples = run.samples
 
         def show(means: dict[str, float]) -> None:
+            progress.read_counts(samples)
+            if progress.is_by_steps and speed.steps:
+                rates = progress.name_rates(1 / speed.step_seconds, speed.samples_per_second)
+                cells["speed"] = ", ".join(f"{format_rate(rate)} {unit}/s" for unit, rate in rates)
             values = self._format_values(means)
             norm = {"grad_norm": values.pop("grad_norm", "")}
             line = GAP.join([head, *_pairs(cells), *_pairs(norm), *_pairs(values)])
@@ -165,24 +172,26 @@ class Console(Hook):
         return self._progress
 
     def _show_first(self, run: Run) -> None:
-        lr = _format_lr(run)
+        lr, samples = _format_lr(run), run.samples
 
         def show(means: dict[str, float]) -> None:
+            self._follow(run).read_counts(samples)
             if self._display is not None and not self._display.numbers:
                 self._display.numbers = {**self._format_values(means), "lr": lr}
 
         if self._display is not None and not self._display.numbers:
             self._window.peek_later(show)
 
-    def _describe_steps(self, run: Run) -> tuple[str, dict[str, str]]:
+    def _describe_steps(self, run: Run, speed: Speed) -> tuple[str, dict[str, str]]:
         """Position and host measurements of the interval; empty texts are not shown."""
-        progress, speed = self._follow(run), self._lap.read()
+        progress = self._follow(run)
         progress.restart_speed()
         eta, memory = progress.eta_seconds, peak_memory_bytes(run.device)
-        count = format_progress(progress.completed, progress.total)
-        return f"Epoch [{progress.epoch_count}][{count}]", {
+        epoch = "Step " if progress.is_by_steps else f"Epoch [{progress.epoch_count}]"
+        return f"{epoch}[{progress.step_count}]", {
             "lr": _format_lr(run),
             "eta": "" if eta is None else format_clock(eta),
+            "speed": "",  # known when the counts of the task have arrived
             "time": f"{speed.step_seconds:.3f}",
             "data_time": f"{speed.data_seconds:.3f}" if self._shows["data_time"] else "",
             "memory": f"{memory // 2**20}" if memory and self._shows["memory"] else "",
@@ -197,10 +206,12 @@ class Console(Hook):
         )
         if split == "train" and self._display is not None:
             self._display.numbers = {**values, "lr": self._display.numbers.get("lr", "")}
-        epoch, duration = self._follow(run).epoch_count, format_duration(seconds)
-        cells = [f"Epoch [{epoch}]"] if epoch else []
+        progress, duration = self._follow(run), format_duration(seconds)
+        unit = "Step" if progress.is_by_steps else "Epoch"
+        count = progress.step_count if progress.is_by_steps else progress.epoch_count
+        cells = [f"{unit} [{count}]"] if count else []
         cells += [f"{split:<5}", *_pairs(values), f"({duration})", *(["* best"] if best else [])]
-        head = (f"Epoch {epoch}{GAP}" if epoch else "") + f"{split:<5}"
+        head = (f"{unit} {count}{GAP}" if count else "") + f"{split:<5}"
         numbers = self._widths.setdefault(split, ColumnWidths()).cells(values)
         if isinstance(self._display, NotebookDisplay):
             self._display.show_result(split, values, duration, _describe_best(run, metrics, best))

@@ -10,9 +10,9 @@ from epochal.hooks.console.progress_display import (
     GAP,
     format_clock,
     format_progress,
-    format_rate,
 )
 from epochal.records.secrets import redact
+from epochal.text.formatting import format_rate
 from epochal.text.html_output import link_to_run, to_html
 
 if TYPE_CHECKING:
@@ -90,21 +90,22 @@ class NotebookDisplay:
         run, progress = self._run, self._progress
         if self._is_training:
             progress.update_speed()
-            speed = f"{format_rate(progress.rate)} {progress.unit}/s"
-            clocks = [speed, format_clock(progress.elapsed_seconds)]
+            clocks = [f"{format_rate(rate)} {unit}/s" for unit, rate in progress.rates]
+            clocks.append(format_clock(progress.elapsed_seconds))
             if not self._has_ended.is_set():
                 clocks.append(f"left {format_clock(progress.eta_seconds)}")
-            head, done, total = f"Epoch {progress.epoch_count}", progress.completed, progress.total
-            yield GAP.join([_bar(head, done, total), *_pairs(self.numbers), _dim(GAP.join(clocks))])
+            head = "Step" if progress.is_by_steps else f"Epoch {progress.epoch_count}"
+            bar = _bar(head, *progress.share, progress.step_count)
+            yield GAP.join([bar, *_pairs(self.numbers), _dim(GAP.join(clocks))])
         if run.split != "train" and not self._has_ended.is_set():
             name = "/".join(part for part in (run.split, run.loader_name) if part)
-            yield _bar(name, *progress.evaluated)
+            yield _bar(name, *progress.evaluated, format_progress(*progress.evaluated))
 
 
-def _bar(head: str, done: int, total: int | None) -> str:
+def _bar(head: str, done: float, total: float | None, count: str) -> str:
     extent = "" if total is None else f' value="{done}" max="{total}"'
     bar = f'<progress{extent} style="{_BAR}"></progress>'
-    return GAP.join([f"<b>{to_html(head)}</b>", bar, format_progress(done, total)])
+    return GAP.join([f"<b>{to_html(head)}</b>", bar, count])
 
 
 def _pairs(texts: Mapping[str, str]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from epochal.engine.feed.feed import count_batches, named_loaders
 from epochal.engine.run.progress import seconds_left
+from epochal.text.formatting import format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -112,11 +113,12 @@ class ProgressDisplay(Progress):
         """The bar of the epoch, and a second line for numbers that do not fit."""
         progress = self._progress
         progress.update_speed()
-        head, done, total = f"Epoch {progress.epoch_count}", progress.completed, progress.total
-        count = Text(format_progress(done, total))
+        head = "Step" if progress.is_by_steps else f"Epoch {progress.epoch_count}"
+        done, total = progress.share
+        count = Text(progress.step_count)
         numbers = self._widths.cells(self.numbers)
         clocks = [
-            Text(f"{format_rate(progress.rate):>5} {progress.unit}/s", "cyan"),
+            *(Text(f"{format_rate(rate):>5} {unit}/s", "cyan") for unit, rate in progress.rates),
             Text(self._widths.pad("elapsed", format_clock(progress.elapsed_seconds))),
             *self._widths.cells({"left": format_clock(progress.eta_seconds)}),
         ]
@@ -128,7 +130,7 @@ class ProgressDisplay(Progress):
             yield _first_line(numbers, self.console.options)
 
     def _draw_bar(
-        self, bar: Task, head: str, done: int, total: int | None, cells: Sequence[Text]
+        self, bar: Task, head: str, done: float, total: float | None, cells: Sequence[Text]
     ) -> RenderableType:
         bar.description, bar.completed, bar.total, bar.fields["cells"] = head, done, total, cells
         return self.make_tasks_table([bar])
@@ -178,11 +180,13 @@ class RunProgress:
     """Follows one run; can be read from another thread."""
 
     def __init__(self, run: EngineRun) -> None:
-        self.rate = 0.0
-        """Samples per second, or steps if samples are not counted."""
+        self.is_by_steps = bool(run.course.starts) and not run.course.ends_by_epochs
+        """Whether it counts the steps of the run, not those of an epoch."""
 
-        self.unit = "st"
-        """``sa`` or ``st``: what ``rate`` counts."""
+        self.counts_per_sample: float | None = None
+        """Such as tokens; None if unknown."""
+
+        self._steps_per_second = self._samples_per_second = 0.0
 
         self.total: int | None = None
         """Steps per epoch; None if the loader has no length."""
@@ -216,7 +220,8 @@ class RunProgress:
         """Begin one loader of another split."""
         run = self._run
         loader = named_loaders(run.task, split).get(run.loader_name)
-        limit = run.options.train.limit_batches if split != "predict" else None
+        train = run.options.train
+        limit = train.max_eval_batches if split != "predict" else train.limit_batches
         self._batches = None if loader is None else count_batches(loader, limit)
 
     def restart_speed(self) -> None:
@@ -224,6 +229,42 @@ class RunProgress:
         self.update_speed()
         run = self._run
         self._speed_start = (run.step, run.samples, run.clock.training_seconds)
+
+    @property
+    def share(self) -> tuple[float, float | None]:
+        """How much of the run or the epoch is done, and of how much."""
+        limits = self._run.limits
+        if not self.is_by_steps:
+            return self.completed, self.total
+        if limits.steps is None and limits.seconds is not None:
+            return self.elapsed_seconds, limits.seconds
+        return self._run.step, limits.steps
+
+    @property
+    def step_count(self) -> str:
+        """Steps of the run or of the epoch, such as ``50/300``."""
+        if self.is_by_steps:
+            return format_progress(self._run.step, self._run.limits.steps)
+        return format_progress(self.completed, self.total)
+
+    @property
+    def rates(self) -> list[tuple[str, float]]:
+        """The current speed with its unit; that of steps too if the run counts them."""
+        return self.name_rates(self._steps_per_second, self._samples_per_second)
+
+    def name_rates(self, steps: float, samples: float) -> list[tuple[str, float]]:
+        """Units and values of a speed, given in steps and samples per second."""
+        rates = [("st", steps)]
+        if samples and self._run.counts is None:
+            rates.append(("sa", samples))
+        elif samples and self.counts_per_sample is not None:
+            rates.append((self._run.count_unit, samples * self.counts_per_sample))
+        return rates if self.is_by_steps else rates[-1:]
+
+    def read_counts(self, samples: int) -> None:
+        """Find how much the task counts per sample, after so many samples."""
+        if self._run.counts is not None and samples:
+            self.counts_per_sample = self._run.counts.count("loss") / samples
 
     @property
     def completed(self) -> int:
@@ -268,10 +309,8 @@ class RunProgress:
         passed = run.clock.training_seconds - seconds
         # The clock leaves out an evaluation only after its end, so keep the speed during it.
         if run.split == "train" and run.step > step and passed > 0:
-            counts_samples = run.samples > samples
-            self.unit = "sa" if counts_samples else "st"
-            steps_or_samples = run.samples - samples if counts_samples else run.step - step
-            self.rate = steps_or_samples / passed
+            self._steps_per_second = (run.step - step) / passed
+            self._samples_per_second = (run.samples - samples) / passed
 
 
 def format_progress(index: int, total: int | None) -> str:
@@ -315,17 +354,3 @@ def format_duration(seconds: float) -> str:
     if seconds < 0.9995:
         return f"{max(seconds, 0) * 1000:.0f} ms"
     return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
-
-
-def format_rate(per_second: float) -> str:
-    """A speed in at most five characters.
-
-    >>> format_rate(0.25), format_rate(48.21), format_rate(12_345), format_rate(2.5e6)
-    ('0.25', '48.2', '12.3k', '2.50M')
-    """
-    for unit in ("", "k", "M", "G"):
-        if per_second < 999.5:  # a larger number would round to four digits
-            digits = f"{per_second:.2f}" if per_second < 1 else f"{per_second:#.3g}".rstrip(".")
-            return digits + unit
-        per_second /= 1000
-    return "-"

@@ -26,6 +26,7 @@ from epochal.records.compare.metrics import MetricComparison, compare_metrics
 from epochal.records.compare.replicate_groups import ReplicateGroup, find_replicates
 from epochal.records.find import read_run
 from epochal.records.index.refresh import ignore_progress
+from epochal.registry.project_file import get_runs_dir
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
@@ -182,24 +183,25 @@ def _several(count: int, noun: str) -> str:
 
 def diff(
     *runs: RunRecord | Path | str,
-    root: Path | str = "runs",
+    root: Path | str | None = None,
     tolerance: float = TOLERANCE,
     progress: ProgressCallback = ignore_progress,
 ) -> Comparison:
     """The differences between two or more runs.
 
     Args:
-        runs: Folders, ids or parts of them, ``last``, or records.
-        root: The folder of all runs.
+        runs: Folders, ids, tags or parts of them, ``last``, or records.
+        root: The folder of all runs; by default that of the project.
         tolerance: Relative difference up to which values of curves count as close.
         progress: Receives messages during the search for replicates.
 
     Raises:
         RecordError: A run does not exist, or there are fewer than two.
     """
+    folder = get_runs_dir(root)
     found: list[RunRecord] = []
     for run in runs:
-        found.append(read_run(run, Path(root)) if isinstance(run, Path | str) else run)
+        found.append(read_run(run, folder) if isinstance(run, Path | str) else run)
     if len(found) < 2:
         raise RecordError(
             f"diff: needs two runs or more, got {len(found)}\n"
@@ -209,7 +211,7 @@ def diff(
         raise RecordError(
             f"tolerance: must not be negative, got {tolerance!r}\n  0.01 is one percent"
         )
-    return Comparison(tuple(found), Path(root), tolerance, progress)
+    return Comparison(tuple(found), folder, tolerance, progress)
 
 
 def _head(record: RunRecord) -> dict[str, Any]:

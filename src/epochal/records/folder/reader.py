@@ -28,6 +28,7 @@ from epochal.records.metrics.points import (
     read_series_names,
     to_dataframe,
 )
+from epochal.records.metrics.system_figures import read_system
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.text.formatting import format_count
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from epochal.records.metrics.points import Points
+    from epochal.records.metrics.system_figures import SystemFigures
     from epochal.records.metrics.time_spent import TimeSpent
 
 
@@ -136,6 +138,11 @@ class RunRecord:
     def events(self) -> list[dict[str, Any]]:
         """The events, in order, without damaged lines."""
         return read_json_lines(self.path / "events.jsonl")[0]
+
+    @cached_property
+    def system(self) -> SystemFigures:
+        """The use of CPU, memory, disk and GPUs over time."""
+        return read_system(self.path)
 
     @property
     def times(self) -> dict[str, float]:
@@ -337,9 +344,10 @@ def find_logs(record: RunRecord) -> dict[int, Path]:
 
 
 def describe_error(result: Mapping[str, Any]) -> str:
-    """The type and first line of the error in a result; empty without one."""
+    """The type and first line of the error in a result, or why it diverged; empty without one."""
     kind, message = result.get("exception_type"), str(result.get("message") or "")
-    return f"{kind}: {message}".partition("\n")[0].removesuffix(": ") if kind else ""
+    text = f"{kind}: {message}" if kind else message
+    return text.partition("\n")[0].removesuffix(": ")
 
 
 _SUFFIXES = {".yaml", ".toml", ".json"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from epochal import durable
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.folder.experiment_facts import find_unnamed_class
-from epochal.text.command import name_run
+from epochal.registry.project_file import name_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 APPLICATION_ID = 0x45504F43
 """Distinguishes an index from other SQLite files."""
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Version of the tables; an index of another version is rebuilt."""
 
 RUN_COLUMNS = {
@@ -28,6 +28,7 @@ RUN_COLUMNS = {
     "tag": "TEXT NOT NULL",  # the title of README.md
     "desc": "TEXT NOT NULL",  # the text of README.md
     "variant": "TEXT NOT NULL",
+    "fast": "INTEGER NOT NULL",  # 1 if it used only a few batches, by --fast
     "status": "TEXT NOT NULL",  # also `lost` and `damaged`
     "reason": "TEXT NOT NULL",
     "runner": "TEXT NOT NULL",

@@ -92,6 +92,7 @@ def _run_columns(record: RunRecord) -> dict[str, Any]:
         "tag": tag_of(record),
         "desc": desc_of(record),
         "variant": as_text(run.get("variant")),
+        "fast": int(run.get("fast") is True),
         "status": summary.status,
         "reason": summary.reason,
         "runner": summary.runner,

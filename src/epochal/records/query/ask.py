@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CHANGED = "changed"
 """In a list of columns: all config keys in which the runs differ."""
 
+EVALUATIONS = ("test", "predict")
 _MAX_ABOVE = 3
 _FEW = 500
 _COLUMNS = ("id", *(name for name in RUN_COLUMNS if name not in INTERNAL_COLUMNS))
@@ -98,6 +99,12 @@ class Answer:
                 for id_, value in self._fetch(question, target.name)
             }
         return [found.get(id_) for id_ in self._ids]
+
+    def trainings(self) -> Answer:
+        """The undamaged trainings, without those of ``--fast`` if there are others."""
+        found = [row for row in self.rows if row["runner"] not in EVALUATIONS]
+        found = [row for row in found if not row["damage"]]
+        return Answer(self._index, [row for row in found if not row["fast"]] or found)
 
     def changed(self) -> list[ConfigKey]:
         """The config keys in which the runs differ, except those that are also columns of a run.

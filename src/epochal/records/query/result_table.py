@@ -97,7 +97,17 @@ def _is_number(value: object) -> bool:
 _ALWAYS = (
     "run", "project", "tag", "runner", "status", "started", "seconds", "step", "seed", "best"
 )  # fmt: skip
-_IF_ANY = ("desc", "variant", "reason", "epoch", "attempt", "parent", "parent_kind", "monitor")
+_IF_ANY = (
+    "desc",
+    "variant",
+    "fast",
+    "reason",
+    "epoch",
+    "attempt",
+    "parent",
+    "parent_kind",
+    "monitor",
+)
 _EXTRA = "pip install 'epochal[frame]'"
 """Installs pandas and pyarrow."""
 

@@ -22,6 +22,10 @@ def test_metrics_that_are_produced_are_accepted(check_task) -> None:
         ("", {"monitor": "-train/loss"}),
         ("", {"monitor": "-train/aux"}),
         ("", {"monitor": "-val/loss", "train": {"eval_loss": True}}),
+        ("", {"monitor": "-val/loss"}),
+        ("", {"monitor": {"metric": "val/loss", "mode": "min"}}),
+        ("", {"monitor": "-val/clean/loss"}),
+        ("", {"train": {"until": "val/loss <= 0.1"}}),
         ("def post_metric_to_err(self, result): ...", {"monitor": "-val/err"}),
         ("def epoch_metric(self, run): return dict(auc=1.0)", {"monitor": "+val/auc"}),
         ("", {"monitor": "+val/a", "metrics": [{"type": "accuracy", "name": "a"}]}),
@@ -34,13 +38,18 @@ def test_unknown_metrics_are_reported_with_a_hint(check_task) -> None:
     for methods, monitor, hint in (
         (ACC, "+val/accu", "did you mean '+val/acc'?"),
         (ACC, "+acc", "did you mean '+val/acc'?"),
-        (ACC, "-val/loss", "set train.eval_loss=true to compute losses in evaluation"),
+        (ACC, "-val/aux", "set train.eval_loss=true to compute losses in evaluation"),
         (ACC, "-predict/zzz", "can be: train/acc, train/aux, train/loss, val/acc"),
         ("", "-val/err", "can be: train/aux, train/loss"),
     ):
         (problem,) = check_task(methods, monitor=monitor).problems
         assert problem.what == f"nothing produces the metric {monitor[1:]!r}"
         assert problem.hint == hint
+
+
+def test_a_watched_loss_needs_evaluations_that_compute_it(check_task) -> None:
+    (problem,) = check_task("", monitor="-val/loss", train={"eval_loss": False}).problems
+    assert problem.hint == "set train.eval_loss=true to compute losses in evaluation"
 
 
 def test_metrics_that_the_source_does_not_show_may_exist(check_task) -> None:

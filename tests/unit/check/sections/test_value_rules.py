@@ -71,6 +71,14 @@ def test_the_place_of_missing_weights_is_shown(write_files, tmp_path: Path) -> N
     assert (problem.place.line, problem.place.column) == (2, 12)
 
 
+def test_period_of_system_figures_must_be_a_time(check_dict) -> None:
+    assert check_dict(log={"system_every": "30s"}).ok
+    assert check_dict(log={"system_every": 0}).ok
+    assert problems_of(check_dict(log={"system_every": "50st"})) == [
+        ("log.system_every", "must be a time, got '50st'", "write for example 10s, or 0")
+    ]
+
+
 def test_max_time_must_be_a_time(check_dict) -> None:
     assert check_dict(train={"max_time": "3h"}).ok
     assert len(problems_of(check_dict(train={"max_time": "soon"}))) == 1

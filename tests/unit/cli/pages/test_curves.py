@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.cli.verbs.show import chart_curves
-from epochal.errors import RecordError
+from epochal import durable
+from epochal.cli.verbs.show import chart_curves, chart_system_figures
+from epochal.errors import ConfigError, RecordError
 from epochal.records import RunFolder, RunRecord, RunWriter, read_run
 
 if TYPE_CHECKING:
@@ -32,6 +33,42 @@ def make(folder: Path) -> RunRecord:
     writer.log({"val/acc": 0.25, "val/loss": math.nan}, 2)
     writer.close()
     return read_run(folder)
+
+
+def write_system_figures(folder: Path, *times: float) -> None:
+    samples = [{"time": 1e9 + one, "system/cpu": one, "system/gpu0/use": 7} for one in times]
+    lines = map(durable.encode_line, samples)
+    (folder / "system.jsonl").write_bytes(b"".join(lines))
+
+
+def test_system_figures_are_plotted_over_time(record: RunRecord) -> None:
+    for times, unit, last in [
+        ((0, 0.5), "seconds", 0.5),
+        ((0, 60), "seconds", 60),
+        ((0, 600), "minutes", 10),
+        ((0, 36_000), "hours", 10),
+    ]:
+        write_system_figures(record.path, *times)
+        chart = chart_system_figures([read_run(record.path)], ["system/*"])
+        assert (chart.x_name, list(chart.x)) == (unit, [0, last]), unit
+        assert chart.lines == {"system/cpu": list(times), "system/gpu0/use": [7, 7]}, unit
+
+
+def test_system_figures_of_several_runs_share_a_chart(tmp_path: Path) -> None:
+    records = [make(tmp_path / name) for name in ("first", "second")]
+    for number, one in enumerate(records):
+        write_system_figures(one.path, number, number + 10)
+    lines = chart_system_figures(records, ["system/cpu"]).lines
+    assert sorted(map(tuple, lines.values())) == [(0, 10), (1, 11)]
+
+
+def test_unknown_system_figures_and_mixed_axes_are_refused(record: RunRecord) -> None:
+    for wanted, error, message in [
+        (["system/cpu"], RecordError, "no metric 'system/cpu'\n  it has none"),
+        (["system/cpu", "val/acc"], ConfigError, "'val/acc' is plotted over steps"),
+    ]:
+        with pytest.raises(error, match=message):
+            chart_system_figures([record], wanted)
 
 
 def test_monitored_metric_is_plotted_for_every_split(record: RunRecord) -> None:

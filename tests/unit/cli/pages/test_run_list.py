@@ -51,7 +51,7 @@ def run_with(accuracy: float, *, lr: float = 0.1, **facts: Any) -> dict[str, Any
 
 def test_table_has_results_errors_reasons_and_damage() -> None:
     answer = answer_of(
-        run_with(0.9),
+        run_with(0.9, params={}),
         {"status": "failed", "error": "TaskError: no loss", "reason": "failed"},
         {"status": "stopped", "reason": "time limit", "attempt": 3, "rollbacks": 1},
         {"status": "damaged", "damage": "run.json: missing\nstatus.json: missing"},
@@ -71,6 +71,40 @@ def test_table_has_results_errors_reasons_and_damage() -> None:
 def test_empty_columns_are_left_out() -> None:
     header = format_runs(answer_of(run_with(0.9)), []).splitlines()[0]
     assert not {"variant", "reason", "resumed"} & set(header.split())
+
+
+def test_purpose_differences_and_fast_runs_are_shown() -> None:
+    table = [
+        {"desc": "the base\n\nmore"},
+        {"params": {"optim.lr": 0.2, "model.depth": 6}, "seed": 3},
+        {"params": {"optim.lr": 0.1, "model.depth": 3}},
+        {"params": {"optim.lr": 0.9}, "fast": 1, "desc": "does it run"},
+        {"runner": "test", "parent": "20261115-125010-57c7"},
+    ]
+    usual = {"params": {"optim.lr": 0.1, "model.depth": 3}, "seed": 0}
+    answer = answer_of(*[run_with(0.9, **(usual | facts)) for facts in table])
+    assert format_runs(answer, [], width=90).splitlines() == [
+        "run    desc          status           best  differs          result",
+        "run-0  the base      finished         0.9                    val/acc 0.9  val/loss 0.5",
+        "run-1                finished         0.9   model.depth=6 …  val/acc 0.9  val/loss 0.5",
+        "run-2                finished         0.9                    val/acc 0.9  val/loss 0.5",
+        "run-3  does it run   finished (fast)  0.9                    val/acc 0.9  val/loss 0.5",
+        "run-4  test of 57c7  finished         0.9                    val/acc 0.9  val/loss 0.5",
+    ]
+    assert " desc " not in format_runs(answer, [], width=72)
+    assert " differs " in format_runs(answer, [], width=72)
+    assert "model.depth=6  optim.lr=0.2  seed=3" in format_runs(answer, [], width=200)
+    asked = format_runs(answer, [LR], width=200)
+    assert "model.depth=6  seed=3 " in asked
+    assert "optim.lr=" not in asked
+
+
+def test_what_no_two_runs_share_is_shown_for_all() -> None:
+    answer = answer_of(*[run_with(0.9, lr=lr) for lr in (0.1, 0.2, 0.3)])
+    lines = format_runs(answer, [], width=120).splitlines()[1:]
+    assert [f"optim.lr={lr}" in line for line, lr in zip(lines, (0.1, 0.2, 0.3), strict=True)] == [
+        True
+    ] * 3
 
 
 def test_columns_of_the_query_are_shown() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from comparing import make_run
+from epochal import durable
 from epochal.cli.pages.run_page import describe_run
 from epochal.records import read_run
 from epochal.records.index import Index
@@ -45,6 +46,26 @@ def test_overview_shows_settings_and_where_they_were_set(trained: Path, epochal:
     assert [line for line in lines if line[0:1] == ["and"] and "defaults;" in line]
 
 
+def test_overview_shows_mean_and_peak_of_system_figures(tmp_path: Path) -> None:
+    record = make_run(tmp_path)
+    samples = [
+        {"time": 1, "system/memory": 5e9, "system/process/memory": 1e9, "system/gpu1/power": 300},
+        {"time": 2, "system/memory": 7e9, "system/process/memory": 3e9, "system/gpu1/power": 500},
+        {"time": 3, "system/cpu": 40, "system/process/cores": 2.5, "system/gpu1/use": 90},
+    ]
+    (record.path / "system.jsonl").write_bytes(b"".join(map(durable.encode_line, samples)))
+    both = [
+        "  system   machine: CPU 40% (peak 40%), memory 6.0 GB (peak 7.0 GB)",
+        "           this run: 2.5 cores (peak 2.5 cores), memory 2.0 GB (peak 3.0 GB)",
+    ]
+    gpu = ["           GPU: 90% (peak 90%), power 400 W (peak 500 W)"]
+    for device, expected in {"cpu": both, "cuda:1": both + gpu, "cuda": both}.items():
+        change(record.path / "run.json", device={"device": device, "name": "x"})
+        lines = list(describe_run(read_run(record.path), tmp_path))
+        start = lines.index(f"  device   {device} x") + 1
+        assert [one for one in lines[start:] if "(peak" in one] == expected, device
+
+
 def test_overview_shows_the_best_value_a_curve_and_the_disk(
     trained: Path, epochal: Command
 ) -> None:
@@ -77,7 +98,8 @@ def test_related_runs_are_shown(trained: Path, epochal: Command) -> None:
     assert epochal("run", "config.yaml", *words, "seed=7").code == 0
     assert "  seeds    2 runs differ only by seed (0, 7): best " in epochal("show", "last").out
     assert epochal("test", trained.name).code == 0
-    assert f"  parent   test of {trained.name}" in epochal("show", "last").out
+    tested = max(trained.parent.iterdir()).name
+    assert f"  parent   test of {trained.name}" in epochal("show", tested).out
     out = epochal("show", trained.name).out
     assert "  child    " in out
     assert "(test, finished" in out

@@ -54,15 +54,22 @@ def test_keys_of_a_config_and_its_bases_are_listed(epochal: Command, tmp_path: P
         assert (done.code, done.out.split()) == (0, wanted.split()), file
 
 
-def test_variants_and_runs_are_listed(epochal: Command, tmp_path: Path) -> None:
+def test_variants_and_runs_are_listed(
+    epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     done = epochal("completion", "variants", "--", "run", tmp_path / "config.yaml")
-    assert done.out.split() == ["all", "slow", "wide"]
+    assert done.out.split() == ["all", "base,all", "slow", "wide"]
     runs = tmp_path / "runs"
     (runs / "shop/tag/20260101-000000-abcd/checkpoints").mkdir(parents=True)
     (runs / ".epochal").mkdir()
     done = epochal("completion", "runs", "--", "show", "--runs-dir", runs)
-    assert done.out.split() == ["20260101-000000-abcd", "last"]
+    assert done.out.split() == ["20260101-000000-abcd", "last", "tag"]
+    monkeypatch.chdir(tmp_path / "runs")
+    (tmp_path / "epochal.toml").write_text('runs_dir = "runs/shop"')
+    assert epochal("completion", "runs", "--", "show").out == done.out
+    (tmp_path / "epochal.toml").write_text("broken")
+    assert epochal("completion", "runs", "--", "show").out.split() == ["last"]
     done = epochal("completion", "runs", "--", "show", f"--runs-dir={tmp_path / 'none'}")
     assert done.out.split() == ["last"]
 

@@ -22,12 +22,23 @@ def test_plan_shows_the_run_and_writes_nothing(shop: Path, epochal: Command) -> 
         "  length   2 epochs, 12 steps",
         "  model    Net, 15 parameters",
         "  optim    SGD (fused)",
-        "evaluate val",
+        "  evaluate val every 1ep\n",
+        "  save     every 1ep and at the end\n",
         "values filled in by default",
         "model.dropout",
     ):
         assert text in done.out
     assert tree(shop) == before
+
+
+def test_plan_shows_the_periods_of_a_run_that_ends_inside_an_epoch(
+    shop: Path, epochal: Command
+) -> None:
+    for length, period in (("for=40st", "2st"), ("for=2h", "1ep or 6min")):
+        done = epochal("plan", "config.yaml", f"train.{length}", "--device", "cpu")
+        assert f"  evaluate val every {period} and at the end\n" in done.out, length
+        assert f"  save     every {period} and at the end\n" in done.out, length
+        assert "train.eval_every          'auto'" in done.out
 
 
 def test_plan_notes_options_that_slow_down_steps(shop: Path, epochal: Command) -> None:

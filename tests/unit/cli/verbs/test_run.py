@@ -96,6 +96,30 @@ def test_missing_file_first_gives_its_exit_code(shop: Path, epochal: Command) ->
     assert run_folders(shop) == []
 
 
+def test_each_of_several_runs_is_announced(shop: Path, epochal: Command) -> None:
+    table = {
+        "all": ["variant hot", "variant long"],
+        "base,all": ["config.yaml", "variant hot", "variant long"],
+        "long, base": ["variant long", "config.yaml"],
+        "base": [],
+    }
+    for chosen, expected in table.items():
+        out = epochal("run", "config.yaml", "--variant", chosen, "--fast", "--no-file").out
+        announced = [line for line in out.splitlines() if line.startswith("run ")]
+        assert [line.rpartition(", ")[2].rpartition(": ")[2] for line in announced] == expected
+        total = len(expected)
+        starts = [f"run {i} of {total}: config.yaml" for i in range(1, total + 1)]
+        assert [line[: len(start)] for line, start in zip(announced, starts, strict=True)] == starts
+        titles = [line.partition(" shop, ")[2] for line in out.splitlines() if " shop, " in line]
+        assert titles == [one for one in expected if one.startswith("variant")], chosen
+
+
+def test_an_unknown_one_of_several_variants_is_reported(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "--variant", "hot,lnog")
+    assert done.code == 78
+    assert "no variant 'lnog'\n  did you mean 'long'?" in done.err
+
+
 def test_all_variants_are_checked_before_the_first_runs(shop: Path, epochal: Command) -> None:
     write(shop / "odd.yaml", "$BASE: config.yaml\nvariants: {z: {optim.lr: fast}}\n")
     done = epochal("run", "odd.yaml", "--variant", "all")

@@ -28,12 +28,14 @@ def test_every_run_has_a_line(history: list[Path], epochal: Command) -> None:
     done = epochal("runs")
     assert done.code == 0
     header, *lines = done.out.splitlines()
-    assert header.split()[:5] == ["run", "project", "tag", "runner", "status"]
-    assert [line.split()[3:5] for line in lines[:3]] == [
+    assert header.split()[:6] == ["run", "project", "tag", "desc", "runner", "status"]
+    start = header.index("runner")
+    assert [line[start:].split()[:2] for line in lines[:3]] == [
         ["train", "finished"],
         ["test", "finished"],
         ["train", "failed"],
     ]
+    assert f"test of {lines[0].split()[0][-4:]} " in lines[1]
     assert "val/acc" in lines[0]
     assert "test/acc" in lines[1]
     assert "TaskError" in lines[2]

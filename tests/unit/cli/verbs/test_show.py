@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.config import load
-from small_project import Command, run_folders, tree
+from small_project import Command, run_folders, tree, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,3 +182,30 @@ def test_metrics_are_plotted_as_a_png_file(trained: Path, shop: Path, epochal: C
     pytest.importorskip("matplotlib")
     assert "written to curves.png" in epochal("show", "last", "--png", "curves.png").out
     assert (shop / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_verb_finds_the_runs_of_the_project_file(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(shop / "pyproject.toml", '[tool.epochal]\nname = "store"\nruns_dir = "out/all"\n')
+    assert epochal("run", "config.yaml", "--fast", "--name", "wide").code == 0
+    (folder,) = (shop / "out" / "all" / "store" / "wide").iterdir()
+    monkeypatch.chdir(shop / "shop")
+    table = {
+        ("runs",): "wide",
+        ("show", "wide"): folder.name,
+        ("show", "last", "--explain", "record.log_dir"): "out/all",
+        ("test", "wide"): f"of {folder.name}",
+        ("describe", "last"): "wide",
+        ("diff", "last", "wide"): "nothing differs",
+        ("resume", "wide", "train.for=2ep"): "2 epochs",
+        ("index",): "2 runs",
+    }
+    for words, shown in table.items():
+        done = epochal(*words)
+        assert (done.code, shown in done.out) == (0, True), (words, done)
+    assert not (shop / "runs").exists()
+    assert not (shop / "shop" / "runs").exists()
+    monkeypatch.chdir(shop)
+    assert epochal("run", "config.yaml", "--fast", "record.log_dir=mine").code == 0
+    assert (shop / "mine" / "store").is_dir()

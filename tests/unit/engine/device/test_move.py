@@ -13,14 +13,17 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
 from engine.parts import Sums, fit, make_run
+from epochal.engine import Train
 from epochal.engine.device.move import (
     BatchMover,
     batch_size,
     choose_mover,
+    explain_dtype_mismatch,
     keep_batch,
     move_module,
     parse_dtype,
 )
+from epochal.engine.execute import execute
 from epochal.errors import ConfigError, TaskError
 
 CPU = torch.device("cpu")
@@ -73,7 +76,11 @@ class Words(UserDict[str, Tensor]):
 
 def test_on_the_cpu_without_a_dtype_the_batch_is_unchanged() -> None:
     assert choose_mover(CPU, None) is keep_batch
-    assert keep_batch("batch") == "batch"
+    for batch in ("batch", torch.zeros(2), {"x": torch.zeros(2)}):
+        assert keep_batch(batch) is batch
+    graph = Graph()
+    assert keep_batch(graph) is graph
+    assert graph.calls == [CPU], "the class expects it on every device"
 
 
 def test_every_container_is_moved_and_keeps_its_kind() -> None:
@@ -119,10 +126,10 @@ def test_objects_with_to_are_asked_and_with_to_dtype_too() -> None:
     assert choose_mover(META, None)(graph).calls[-1] == META
 
 
-def test_objects_whose_to_takes_a_dtype_are_given_it_for_float64() -> None:
-    assert (
-        choose_mover(CPU, torch.float64)(CastPixels(torch.zeros(2))).values.dtype == torch.float64
-    )
+def test_objects_whose_to_takes_a_dtype_are_given_it() -> None:
+    for dtype, other in ((torch.float64, torch.float32), (torch.float32, torch.float64)):
+        batch = CastPixels(torch.zeros(2, dtype=other))
+        assert choose_mover(CPU, dtype)(batch).values.dtype == dtype
     assert choose_mover(META, None)(CastPixels(torch.zeros(2))).values.device == META
 
 
@@ -264,3 +271,40 @@ def test_a_run_in_float64_is_in_float64_from_batch_to_parameters_defect_5() -> N
     fit(run)
     assert set(seen) == {torch.float64}
     assert all(parameter.dtype == torch.float64 for parameter in model.parameters())
+
+
+def test_a_model_that_gets_floats_of_another_format_is_explained() -> None:
+    for model, dtype, shape in (
+        (nn.Linear(2, 2), torch.float64, (1, 2)),
+        (nn.Conv2d(1, 1, 1), torch.float64, (1, 1, 2, 2)),
+        (nn.LSTM(2, 2), torch.float64, (1, 1, 2)),
+        (nn.Linear(2, 2).double(), torch.float32, (1, 2)),
+    ):
+        with pytest.raises((RuntimeError, ValueError)) as caught:
+            model(torch.zeros(shape, dtype=dtype))
+        explain_dtype_mismatch(model, caught.value)
+        expected, got = {torch.float64: ("float32", "float64")}.get(dtype, ("float64", "float32"))
+        start = f"the model is {expected} and got {got}, probably from the batch: make {expected} "
+        (note,) = caught.value.__notes__
+        assert note.startswith(start), model
+
+
+def test_other_errors_of_torch_are_left_alone() -> None:
+    model = nn.Linear(2, 2)
+    for batch in (torch.zeros(1, 3), torch.zeros(1, 2, dtype=torch.int64)):
+        with pytest.raises(RuntimeError) as caught:
+            model(batch)
+        explain_dtype_mismatch(model, caught.value)
+        assert not hasattr(caught.value, "__notes__")
+
+
+class Doubles(Sums):
+    """Its numbers are float64, and its model float32."""
+
+    def batch_forward(self, model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
+        return {"sum": model(batch[0].double())}
+
+
+def test_a_run_that_fails_by_a_conversion_is_explained() -> None:
+    result = execute(make_run(Doubles()), Train())
+    assert "the model is float32 and got float64, probably from the batch" in result.traceback

@@ -120,7 +120,7 @@ def test_methods_for_one_split_come_before_methods_for_all(general: str) -> None
             self.heard.append("train")
 
     task = Both()
-    fit(make_run(task, for_="2st", sanity_batches=0))
+    fit(make_run(task, for_="2st", sanity_batches=0, eval_every=0))
     assert task.heard == ["train", "any", "train", "any"]
 
 

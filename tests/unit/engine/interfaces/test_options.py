@@ -32,10 +32,21 @@ def test_text_is_parsed_and_values_are_accepted() -> None:
     assert HookOptions(on=("dev",), every="2ep") == HookOptions(on=("val",), every=Every(2, "ep"))
 
 
-def test_defaults_are_ten_epochs_evaluated_each_time() -> None:
+def test_defaults_are_ten_epochs_evaluated_and_saved_automatically() -> None:
     options = TrainOptions()
     assert str(options.for_) == "10ep"
-    assert options.eval_periods == {"val": Every(1, "ep")}
+    assert options.eval_periods == {"val": "auto"}
+    assert CheckpointOptions().periods == ["auto"]
+
+
+def test_the_smaller_limit_of_batches_holds_for_evaluations() -> None:
+    for limits, expected in (
+        ({}, None),
+        ({"limit_batches": 3}, 3),
+        ({"limit_eval_batches": 2}, 2),
+        ({"limit_batches": 3, "limit_eval_batches": 20}, 3),
+    ):
+        assert TrainOptions(**limits).max_eval_batches == expected, limits
 
 
 def test_each_split_may_have_its_period() -> None:
@@ -58,6 +69,12 @@ def test_invalid_values_are_refused() -> None:
         (OptimOptions, {"noise": 0}, "optim.noise: must be"),
         (OptimOptions, {"noise_decay": -1}, "optim.noise_decay: must be"),
         (LogOptions, {"record_every": "often"}, r"log\.record_every"),
+        (LogOptions, {"system_every": 10}, r"log\.system_every: a period needs a unit, got 10"),
+        (
+            LogOptions,
+            {"system_every": "5st"},
+            r"system_every: must be a time, got '5st'\n  .* 10s,",
+        ),
         (EngineOptions, {"num_threads": 0}, r"engine\.num_threads"),
         (EngineOptions, {"empty_cache_every": 100}, r"engine\.empty_cache_every"),
         (EngineOptions, {"hang_after": "5st"}, r"engine\.hang_after: must be a time, got '5st'"),

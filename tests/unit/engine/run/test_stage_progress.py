@@ -81,7 +81,7 @@ def test_events_of_a_stage_within_an_epoch_come_in_order() -> None:
 
 def test_a_stage_that_ends_with_an_epoch_ends_after_it() -> None:
     diary = Diary("stage_start", "stage_end", "epoch_end", "eval_end")
-    fit(staged(stage("a", "5st"), stage("b", "1ep"), hooks=(diary,)))
+    fit(staged(stage("a", "5st"), stage("b", "1ep"), hooks=(diary,), eval_every="1ep"))
     assert diary.entries == [
         *["stage_start a", "epoch_end train", "epoch_end val", "eval_end val", "stage_end a"],
         *["stage_start b", "epoch_end train", "epoch_end val", "eval_end val", "stage_end b"],

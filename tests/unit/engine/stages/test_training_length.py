@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler
 
-from engine.parts import Scored, Sums, fit, make_run, numbers
+from engine.parts import Hands, Points, Scored, Sums, fit, make_run, numbers
 from epochal.config.duration import parse_duration
+from epochal.engine import Hook
 from epochal.engine.feed.feed import Feed
+from epochal.engine.run.engine_run import engine_run
 from epochal.engine.run.stage_progress import TrainingLimits
 from epochal.engine.stages.transition import (
     EpochSize,
@@ -191,3 +193,75 @@ def test_a_resumed_run_reaches_its_target_bit_for_bit_and_keeps_one_that_was_rea
     assert 1 < len(whole.states) < 18
     for state in whole.states:
         assert_same(whole, resume(build, state), state)
+
+
+class Unsized:
+    """Batches of a loader without a length."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+
+def unsized() -> Sums:
+    task = Sums()
+    task.train_loader = Unsized(task.train_loader)  # type: ignore[assignment]  # any iterable
+    return task
+
+
+def evaluated_steps(task: Sums | None = None, **options: Any) -> list[int]:
+    writer = Points()
+    fit(make_run(task, sanity_batches=0, setting={"writer": writer}, **options))
+    return [step for step, points in writer.points if "val/mae" in points]
+
+
+def test_evaluations_follow_the_length_of_the_run() -> None:
+    for make, length, expected in (
+        (Sums, "3ep", [5, 10, 15]),
+        (Sums, "40st", [*range(2, 41, 2)]),
+        (Sums, "47st", [*range(3, 46, 3), 47]),
+        (Sums, "160sa", [*range(2, 41, 2)]),
+        (Sums, "102st", [*range(5, 101, 5), 102]),  # an epoch has five steps, a twentieth six
+        (
+            unsized,
+            "47st",
+            [3, 5, 8, 10, 13, 15, 18, 20, 23, 25, 28, 30, 33, 35, 38, 40, 43, 45, 47],
+        ),
+        (unsized, "32sa", [1, 2, 3, 4, 5, 6, 7, 8]),
+    ):
+        assert evaluated_steps(make(), for_=length) == expected, (make, length)
+
+
+def test_evaluations_of_a_run_that_ends_by_time_come_after_a_twentieth_of_it() -> None:
+    class Ticking(Hook):
+        """Lets two seconds pass in each step."""
+
+        def setup(self, run: Run) -> None:
+            self.hands = Hands()
+            run.clock.now = self.hands
+            run.clock.start()
+
+        def step_end(self, run: Run) -> None:
+            self.hands.seconds += 2.0
+            engine_run(run).plan.wake()
+
+    found = evaluated_steps(Sums(120), for_="2min", hooks=(Ticking(),))  # of 30 steps an epoch
+    assert found == [*range(3, 31, 3), *range(33, 61, 3)]
+
+
+def test_what_the_config_says_about_evaluations_holds() -> None:
+    for written, expected in (("30st", [30]), ("1ep", [5, 10, 15, 20, 25, 30]), (0, [])):
+        assert evaluated_steps(for_="33st", eval_every=written) == expected, written
+
+
+def test_a_resumed_run_evaluates_at_the_same_steps() -> None:
+    for make in (Sums, unsized):
+
+        def build(given: dict[str, Any], make: Any = make) -> Run:
+            return make_run(make(), for_="23st", setting=given)
+
+        whole = follow(build)
+        for state in whole.states[3::6]:
+            assert_same(whole, resume(build, state), state)

@@ -187,7 +187,8 @@ def test_a_nonfinite_loss_is_reported_once_when_it_is_read(
     window = run.meter.window()
     run.on("step_end", window.read, every="2st")
     result = fit(run)
-    (warning,) = caplog.messages
+    warning, end = caplog.messages
+    assert end.startswith("diverged: loss and weights are not finite since about step 4")
     assert warning.startswith("train/loss is nan since about step 4: the run continues")
     assert "try a smaller optim.lr" in warning
     assert math.isnan(result.metrics["train/epoch/loss"])
@@ -235,7 +236,8 @@ def test_a_nonfinite_loss_of_an_empty_batch_is_reported(
     accumulate: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     result = fit(make_run(Masked("count"), for_="1ep", optim={"accumulate": accumulate}))
-    (warning,) = caplog.messages
+    warning, end = caplog.messages
+    assert end.startswith("diverged: the weights are not finite")
     assert warning.startswith("train/loss of a batch without items is nan since about step")
     assert "count.clamp(min=1)" in warning
     assert set(result.metrics) == {"train/epoch/loss", "train/epoch/mae"}

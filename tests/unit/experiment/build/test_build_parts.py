@@ -12,8 +12,9 @@ from torch import nn
 import epochal as ep
 from epochal.checkpoint import load_weights
 from epochal.components.average import Ema
+from epochal.errors import ConfigError
 from epochal.testing import TinyModel, TinyTask
-from looking import look
+from looking import Look, look
 from small_project import write
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def test_debug_applies_to_loaders_that_the_task_made(shop: Path) -> None:
 
 
 def test_a_loader_of_both_task_and_config_is_refused(shop: Path) -> None:
-    result = ep.run("config.yaml", overrides=[FED[1]], no_file=True)
+    result = ep.run("config.yaml", overrides=[FED[1]], no_file=True, raise_errors=False)
     assert result.exit_code == 78
     assert "Points sets train_loader already" in result.message
 
@@ -116,7 +117,7 @@ def test_first_weights_come_from_a_file(weights: Path) -> None:
 
 
 def test_missing_first_weights_never_mean_a_fresh_start(shop: Path) -> None:
-    result = ep.run("config.yaml", overrides=["init_from=gone.safetensors"])
+    result = ep.run("config.yaml", overrides=["init_from=gone.safetensors"], raise_errors=False)
     assert (result.status, result.steps) == ("failed", 0)
     assert "no such file" in result.message
     assert "gone.safetensors" in result.message
@@ -124,7 +125,8 @@ def test_missing_first_weights_never_mean_a_fresh_start(shop: Path) -> None:
 
 def test_first_weights_of_another_model_are_refused(weights: Path) -> None:
     model = {"type": "torch.nn.Linear", "in_features": 4, "out_features": 3}
-    result = ep.run("config.yaml", overrides=[f"init_from={weights}", f"model={json.dumps(model)}"])
+    other = [f"init_from={weights}", f"model={json.dumps(model)}"]
+    result = ep.run("config.yaml", overrides=other, raise_errors=False)
     assert result.exception_type == "CheckpointError"
     assert "weight" in result.message
 
@@ -169,7 +171,7 @@ def test_metrics_may_be_of_torchmetrics_functions_and_classes(shop: Path) -> Non
 
 def test_two_metrics_of_one_name_are_refused(shop: Path) -> None:
     two = "metrics=[{type: mean}, {type: mean, inputs: {value: batch.x}}]"
-    result = ep.run("config.yaml", overrides=[two], no_file=True)
+    result = ep.run("config.yaml", overrides=[two], no_file=True, raise_errors=False)
     assert result.exit_code == 78
     assert "two metrics are called 'mean'" in result.message
     assert "name:" in result.message
@@ -265,3 +267,59 @@ def test_first_weights_of_a_run_may_leave_parts_out(weights: Path) -> None:
     saved = load_weights(weights)
     assert torch.equal(found["linear.weight"], saved["linear.weight"])
     assert not torch.equal(found["linear.bias"], saved["linear.bias"])
+
+
+def test_dtype_of_the_config_holds_for_models_that_python_made(shop: Path) -> None:
+    class Own(ep.Experiment):
+        @staticmethod
+        def prepare_model(args: ep.Args) -> nn.Module:
+            return TinyModel()
+
+    def find(run: ep.Run) -> tuple[torch.dtype, torch.dtype | None]:
+        return next(run.model.parameters()).dtype, run.dtype
+
+    double, change = (torch.float64, torch.float64), "model.dtype=float64"
+    assert look(find, change, kind=Own) == double
+    assert look(find, change, model=TinyModel()) == double
+    assert look(find, model=TinyModel()) == (torch.float32, None)
+    with pytest.raises(ConfigError, match=r"half precision is engine\.precision"):
+        look(find, "model.dtype=float16", kind=Own)
+
+
+def test_training_of_half_precision_weights_is_refused() -> None:
+    given: Any = {"task": TinyTask(), "optim": {"type": "SGD"}, "choices": {"no_file": True}}
+    with pytest.raises(ConfigError, match=r"'linear\.weight' are float16"):
+        ep.Experiment(model=TinyModel().half(), **given).fit()
+
+
+def test_a_function_of_the_run_can_be_named_among_the_hooks(shop: Path) -> None:
+    write(
+        shop / "shop" / "wares.py",
+        """
+        import epochal as ep
+
+        def remember(run: ep.Run, amount: float = 1.0) -> None:
+            run.register_caches({"amount": amount})
+
+        class Quiet(ep.Hook):
+            def run_end(self, run): ...
+
+        def make(patience: int = 2):
+            return Quiet()
+        """,
+    )
+    for hooks, expected in (
+        ("[shop.wares.remember]", {"amount": 1.0}),
+        ("[{type: shop.wares.remember, amount: 3, priority: 10}]", {"amount": 3.0}),
+        ("[{type: shop.wares.make, patience: 1}]", {}),
+    ):
+        found = Look(lambda run: dict(run.caches))
+        choices: Any = {"no_file": True, "fast": True}
+        ep.Experiment(
+            "config.yaml", overrides=[f"hooks={hooks}"], hooks=[found], choices=choices
+        ).fit()
+        assert found.found == expected, hooks
+    report = ep.Experiment(
+        "config.yaml", overrides=["hooks=[{type: shop.wares.remember, amuont: 3}]"]
+    ).check()
+    assert "did you mean 'amount'?" in str(report)

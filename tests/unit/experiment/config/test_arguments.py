@@ -266,3 +266,33 @@ def test_option_for_a_key_of_the_config_fills_it(shop: Path) -> None:
 
     write(shop / "config.yaml", "model: {type: shop.parts.Net}\n")
     assert ep.parse_args(["-c", "config.yaml"], extend=extend).model.dropout == 0.25
+
+
+def test_options_of_several_processes_are_accepted_in_one(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["--ddp"], ["--ddp", "true"], ["--ddp-detect"], ["--local-rank", "0"]):
+        assert parse(*words).tag == "shop", words
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert parse("--ddp", "no", "--ddp-detect", "f").tag == "shop"
+    for words, message in (
+        (["--ddp"], "--ddp: one run trains on one device for now, and this is one of 4 processes"),
+        (["--ddp-detect", "Yes"], "start one process"),
+        (["--ddp", "perhaps"], "--ddp: expected yes or no, got 'perhaps'"),
+    ):
+        with pytest.raises(SystemExit, match="78"):
+            parse(*words)
+        assert message in capsys.readouterr().err, words
+
+
+def test_scripts_can_read_and_change_what_was_asked_for(shop: Path) -> None:
+    args = parse("--test", "--ckp", "some/run")
+    assert (args.test, args.ckp_file) == (True, "some/run")
+    args = parse("--test", "--ckp-file", "some/run")
+    args.test = False
+    assert not ep.Experiment(args).inputs.is_test
+    assert ep.Experiment(args).inputs.choices["resume"] == "some/run"
+    args = parse()
+    assert (args.test, args.ckp_file) == (False, None)
+    args.test = True
+    assert ep.Experiment(args).inputs.is_test

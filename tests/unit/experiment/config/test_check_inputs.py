@@ -119,6 +119,25 @@ def test_model_with_its_own_loss_needs_no_task(shop: Path) -> None:
     assert result.ok, result.traceback
 
 
+def test_a_monitored_loss_is_computed_in_evaluations(shop: Path) -> None:
+    class Loss(TinyModel):
+        def forward(self, x: torch.Tensor, label: torch.Tensor) -> Any:  # type: ignore[override]
+            return {"loss": (super().forward(x).sum(), len(x))}
+
+    loader = DataLoader(ROWS, batch_size=2)
+    for monitor, has_loss in (("-val/loss", True), ("-train/loss", False)):
+        result = ep.Experiment(
+            model=Loss(),
+            data={"train": loader, "val": loader},
+            optim={"type": "SGD"},
+            train={"for": "1ep"},
+            monitor=monitor,
+            choices={"no_file": True, "device": "cpu"},
+        ).fit()
+        assert result.ok, result.traceback
+        assert ("val/loss" in result.metrics) == has_loss, monitor
+
+
 def test_a_given_runner_is_named_and_not_used_for_tests(shop: Path) -> None:
     class Mine(Train):
         pass
@@ -154,7 +173,7 @@ def test_a_runner_with_its_own_optimizers_needs_no_section(
 
     parts: Any = {"task": TinyTask(), "model": TinyModel(), "choices": {"no_file": True}}
     assert ep.Experiment(runner=Own(), train={"for": "1ep"}, **parts).fit().steps == 6
-    result = ep.Experiment(runner=Needy(), **parts).fit()
+    result = ep.Experiment(runner=Needy(), **parts).fit(raise_errors=False)
     assert result.exit_code == 78
     assert "optim: missing; the runner 'Needy' needs it" in capsys.readouterr().err
 

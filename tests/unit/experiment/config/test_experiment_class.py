@@ -131,7 +131,7 @@ def test_a_script_without_a_guard_is_named_instead_of_another_model_being_traine
     folder = run_script(project, "1", guard="True")
     for verb, hint in (
         ("resume", "run train.py with Mine(..., choices={'resume': "),
-        ("test", "final.safetensors').test()"),
+        ("test", "shop-6').test()"),
         ("predict", "final.safetensors').predict()"),
     ):
         done = epochal(verb, "last")

@@ -149,7 +149,8 @@ def test_results_of_prepare_methods_are_checked_too(capsys: pytest.CaptureFixtur
         (TinyModel, "prepare_model: is the class"),
     ):
         kind = type("Own", (ep.Experiment,), {"prepare_model": lambda args, made=made: made})
-        result = kind(task=TinyTask(), optim={"type": "SGD"}, choices={"no_file": True}).fit()
+        own = kind(task=TinyTask(), optim={"type": "SGD"}, choices={"no_file": True})
+        result = own.fit(raise_errors=False)
         assert result.exit_code == 78
         assert message in result.message
         assert message in capsys.readouterr().err

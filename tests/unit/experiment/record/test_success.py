@@ -39,6 +39,7 @@ def test_success_shows_results_record_and_next_commands() -> None:
         epochs=1,
         steps=12,
         seconds=75.0,
+        speed={"steps": 1.5, "samples": 24.04, "tokens": 123_456},
         metrics={"train/epoch/loss": 1.0, "val/acc": 0.5},
         best=0.5,
         config={"monitor": "+val/acc"},
@@ -48,6 +49,7 @@ def test_success_shows_results_record_and_next_commands() -> None:
         "finished (max_epochs): 1 epoch, 12 steps, 1 min 15 s",
         "  results  train/epoch/loss 1  val/acc 0.5",
         "  best     0.5 (+val/acc)",
+        "  speed    1.50 steps/s  24.0 samples/s  123k tokens/s",
         "  record   runs/p/t/20260101-000000-abcd",
         "  next     epochal show 20260101-000000-abcd",
         "           epochal test 20260101-000000-abcd",
@@ -142,3 +144,16 @@ def test_monitor_with_options_is_named() -> None:
     config = {"monitor": {"metric": "val/acc", "mode": "max"}}
     result = RunResult(status="finished", reason="max_epochs", best=0.5, config=config)
     assert "  best     0.5 (val/acc)" in describe_success(result)
+
+
+def test_a_diverged_run_says_so_first() -> None:
+    message = "diverged: the weights are not finite\n  try a smaller optim.lr"
+    result = RunResult(
+        status="stopped", reason="diverged", steps=5, metrics={"val/acc": 0.5}, message=message
+    )
+    assert describe_success(result) == [
+        "stopped (diverged): 5 steps, 0.0 s",
+        "  diverged: the weights are not finite",
+        "    try a smaller optim.lr",
+        "  results  val/acc 0.5",
+    ]

@@ -194,3 +194,11 @@ def test_arrays_without_rows_are_accepted() -> None:
         tensors = (np.zeros((2, 0)), torch.zeros(0), torch.tensor(1.0))
 
     assert "content" in fingerprint_data(Odd())
+
+
+def test_defaults_of_an_older_version_may_become_those_of_now() -> None:
+    before = {"train": {"eval_every": "1ep", "eval_loss": False}}
+    now = {"train": {"eval_every": "auto", "eval_loss": None}}
+    assert [change.may_change for change in find_config_changes(before, now)] == [True, True]
+    other = {"train": {"eval_every": "2ep", "eval_loss": True}}
+    assert [change.may_change for change in find_config_changes(other, now)] == [False, False]

@@ -42,6 +42,8 @@ def test_plan_shows_the_terms_of_a_loss(shop: Path) -> None:
 def test_each_variant_has_a_plan(shop: Path) -> None:
     plans = list(plan_file(Path("config.yaml"), variant="all"))
     assert [planned.title for planned in plans] == ["shop (variant hot)", "shop (variant long)"]
+    (plan,) = plan_file(Path("config.yaml"), variant="base")
+    assert plan.title == "shop"
     assert [planned.limits.epochs for planned in plans] == [2, 3]
 
 

@@ -98,7 +98,7 @@ def test_values_of_an_interval_are_means_since_the_last_line() -> None:
             return {"number": (float(self.seen), len(batch["label"]))}
 
     text = show(Console(every="2st"), task=Counting(), for_="4st", eval_every=0)
-    assert re.findall(r"\]\[.*number: ([\d.]+)", text) == ["1.5000", "3.5000"]
+    assert re.findall(r"eta: .*number: ([\d.]+)", text) == ["1.5000", "3.5000"]
 
 
 def test_the_best_evaluation_has_a_star() -> None:
@@ -138,8 +138,8 @@ def test_unknown_lengths_are_left_out() -> None:
             super().__init__()
             self.train_loader = _Unsized(self.train_loader)  # type: ignore[assignment]
 
-    lines = messages(show(Console(every="3st"), task=Stream(), for_="4st"))
-    assert lines[0].startswith("Epoch [1][3]  lr: 1.0e-01  ")
+    lines = messages(show(Console(every="3st"), task=Stream(), for_="1ep"))
+    assert lines[0].startswith("Epoch [1/1][3]  lr: 1.0e-01  ")
 
 
 class _Unsized:
@@ -352,3 +352,29 @@ def _last_screen(text: str) -> str:
             rows[row] = rows[row][:column].ljust(column) + part
             column += len(part)
     return "\n".join(rows)
+
+
+class Worded(TinyTask):
+    """Counts seven words in each sample."""
+
+    count_unit = "words"
+
+    def batch_loss(self, out: Any, batch: Any) -> Any:
+        value, count = super().batch_loss(out, batch)["loss"]
+        return {"loss": (value, 7 * count)}
+
+
+def test_a_run_that_ends_by_steps_counts_steps_and_its_speed_in_the_units_of_the_task() -> None:
+    for task, unit in ((None, "sa"), (Worded(), "words")):
+        lines = messages(show(Console(every="3st"), task=task, for_="9st", eval_every="6st"))
+        speed = rf"speed: (\S+) st/s, (\S+) {unit}/s"
+        assert re.match(rf"Step \[3/9\]  lr: 1.0e-01  eta: \S+  {speed}  time: ", lines[0]), unit
+        assert [line.partition("  ")[0] for line in lines] == [
+            *["Step [3/9]", "Step [6/9]", "Step [6/9]", "Step [6/9]", "Step [9/9]", "Step [9/9]"]
+        ]
+
+
+def test_the_bar_of_a_run_that_ends_by_steps_counts_them() -> None:
+    text = show(Console(every="3st"), task=Worded(), terminal=True, for_="9st", eval_every=0)
+    assert re.search(r"Step .* 9/9 .* \S+ st/s +\S+ words/s", text)
+    assert "Epoch" not in text

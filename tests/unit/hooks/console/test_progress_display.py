@@ -23,7 +23,6 @@ from epochal.hooks.console.progress_display import (
     format_duration,
     format_number,
     format_progress,
-    format_rate,
 )
 from epochal.testing import TinyTask, carry_out, short_options, tiny_run
 
@@ -52,10 +51,18 @@ class FixedProgress:
     epoch_count: str = " 3/10"
     completed: int = 50
     total: int | None = 225
-    rate: float = 12_345
-    unit: str = "sa"
+    rates: tuple[tuple[str, float], ...] = (("sa", 12_345),)
+    is_by_steps: bool = False
     elapsed_seconds: float = 62
     eta_seconds: float | None = 753
+
+    @property
+    def share(self) -> tuple[int, int | None]:
+        return self.completed, self.total
+
+    @property
+    def step_count(self) -> str:
+        return format_progress(self.completed, self.total)
 
     def update_speed(self) -> None:
         pass
@@ -133,7 +140,7 @@ def test_line_keeps_its_layout_while_numbers_change() -> None:
     display, layouts = make_display(120), set()
     for index, loss, left in [(5, "123.40", 4000), (50, "0.3000", 800), (225, "12.000", 7)]:
         display._progress = FixedProgress(  # type: ignore[assignment]  # has what is read
-            completed=index, rate=index * 100, elapsed_seconds=index, eta_seconds=left
+            completed=index, rates=(("sa", index * 100),), elapsed_seconds=index, eta_seconds=left
         )
         display.numbers = {"loss": loss, "lr": "1.0e-03"}
         display.console.print(display.get_renderable())
@@ -307,11 +314,10 @@ class Follower(Hook):
         self._time += 2.0
         one = self._progress
         one.update_speed()
-        self.rates.append(one.rate)
+        ((unit, rate),) = one.rates
+        self.rates.append(rate)
         times = one.elapsed_seconds, one.eta_seconds
-        self.steps.append(
-            Seen(one.epoch_count, one.completed, one.total, one.rate, one.unit, *times)
-        )
+        self.steps.append(Seen(one.epoch_count, one.completed, one.total, rate, unit, *times))
         one.restart_speed()
 
     def batch_end(self, run: EngineRun, split: str) -> None:  # type: ignore[override]  # by name
@@ -319,7 +325,7 @@ class Follower(Hook):
             self._time += 0.5
             self.evaluated.append(self._progress.evaluated)
             self._progress.update_speed()
-            self.rates.append(self._progress.rate)
+            self.rates.append(self._progress.rates[-1][1])
 
     def epoch_end(self, run: EngineRun, split: str, metrics: dict[str, float]) -> None:
         one = self._progress
@@ -385,10 +391,6 @@ def test_a_loader_without_length_has_no_total() -> None:
     assert {(one.epoch[-2:], one.total, one.eta) for one in steps} == {("/2", None, None)}
 
 
-def test_a_run_that_ends_by_steps_shows_its_number_of_epochs() -> None:
-    assert follow(for_="9st", eval_every=0).steps[-1].epoch == "2/2"
-
-
 def test_steps_before_a_checkpoint_count_for_their_epoch() -> None:
     run = tiny_run()
     run.options = replace(run.options, optim=OptimOptions(accumulate=2))
@@ -438,26 +440,6 @@ def test_clock_times_are_hours_minutes_and_seconds() -> None:
     assert {seconds: format_clock(seconds) for seconds in expected} == expected
 
 
-def test_rates_have_three_digits_and_a_unit() -> None:
-    expected = {
-        0: "0.00",
-        0.25: "0.25",
-        0.001: "0.00",
-        9.996: "10.0",
-        48.21: "48.2",
-        99.96: "100",
-        999.6: "1.00k",
-        12_345: "12.3k",
-        2.5e6: "2.50M",
-        7.7e10: "77.0G",
-        1e15: "-",
-        999.7e9: "-",
-        math.inf: "-",
-    }
-    assert {rate: format_rate(rate) for rate in expected} == expected
-    assert format_rate(math.nan) == "-"
-
-
 def test_durations_have_three_digits_and_a_unit() -> None:
     expected = {
         -0.1: "0 ms",
@@ -473,3 +455,30 @@ def test_durations_have_three_digits_and_a_unit() -> None:
 def test_counts_keep_their_width() -> None:
     assert format_progress(7, 225) == "  7/225"
     assert format_progress(7, None) == "7"
+
+
+@pytest.mark.parametrize(
+    ("length", "count", "shares"),
+    [
+        ("9st", "9/9", [(4, 9), (9, 9)]),
+        ("36sa", "9/9", [(4, 9), (9, 9)]),
+        ("18s", "9", [(8.0, 18), (18.0, 18)]),
+    ],
+)
+def test_a_run_that_ends_inside_an_epoch_counts_its_own_steps(
+    length: str, count: str, shares: list[Any]
+) -> None:
+    found: list[Any] = []
+
+    class Watch(Follower):
+        def step_end(self, run: EngineRun) -> None:
+            self._time += 2.0
+            self._progress.update_speed()
+            found.append((self._progress.share, self._progress.step_count, self._progress.rates))
+            self._progress.restart_speed()
+
+    options = short_options(sanity_batches=0, for_=length, eval_every=0)
+    carry_out(tiny_run(Watch(), options=options, monitor=None))
+    assert [found[3][0], found[-1][0]] == shares
+    assert found[-1][1] == count
+    assert found[-1][2] == [("st", 0.5), ("sa", 2.0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,14 @@ def one(tmp_path: Path) -> RunRecord:
     record = make_run(tmp_path / "one", points=points, machine=MACHINE, data=DATA)
     keep_code(record, {"task.py": b"x = 1\n"})
     return record
+
+
+def test_system_figures_are_not_compared(one: RunRecord, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(one.path, other)
+    for folder, cpu in ((one.path, 10), (other, 90)):
+        durable.append_line(folder / "system.jsonl", {"time": 1, "system/cpu": cpu})
+    assert diff(one, other).differing() == []
 
 
 def test_same_run_twice_does_not_differ(one: RunRecord) -> None:

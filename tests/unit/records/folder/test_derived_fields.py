@@ -90,6 +90,7 @@ def test_a_run_without_a_clock_took_the_time_from_start_to_end(tmp_path: Path) -
 def test_an_error_is_one_line() -> None:
     assert describe_error({"exception_type": "E", "message": "a\nb"}) == "E: a"
     assert describe_error({"exception_type": "E"}) == "E"
+    assert describe_error({"message": "diverged: a\nb"}) == "diverged: a"
     assert describe_error({}) == ""
 
 

@@ -1,0 +1,55 @@
+"""Tests of runs whose losses or weights are not finite until their end."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from engine.parts import Sums, adder, fit, make_run
+
+
+class Broken(Sums):
+    """The loss of some steps, and of all further ones unless told otherwise, is not a number."""
+
+    def __init__(self, first: int, last: int = 10**6) -> None:
+        super().__init__()
+        self._bad_steps, self._calls = range(first, last + 1), 0
+
+    def batch_loss(self, out: dict[str, Any], batch: Any) -> dict[str, Any]:
+        loss, count = super().batch_loss(out, batch)["loss"]
+        self._calls += 1
+        return {"loss": (loss * math.nan if self._calls in self._bad_steps else loss, count)}
+
+
+class Detached(Sums):
+    """The loss is not a number, and its gradient is zero."""
+
+    def batch_loss(self, out: dict[str, Any], batch: Any) -> dict[str, Any]:
+        loss, count = super().batch_loss(out, batch)["loss"]
+        return {"loss": (loss.clamp(min=0, max=0) + math.nan, count)}
+
+
+def test_a_run_that_is_not_finite_at_its_end_has_diverged() -> None:
+    for task, engine, what in (
+        (Broken(7), {}, "loss and weights are not finite since about step "),
+        (Detached(), {}, "the loss is not finite since about step "),
+        (Broken(6), {"on_nonfinite": "skip"}, "all updates of the last epoch were skipped"),
+    ):
+        result = fit(make_run(task, for_="2ep", engine=engine))
+        assert (result.status, result.reason) == ("stopped", "diverged"), engine
+        assert result.message.startswith(f"diverged: {what}")
+        assert result.message.endswith("\n  try a smaller optim.lr, or optim.clip=1.0")
+        assert result.steps == 10
+
+
+def test_a_run_that_recovers_has_finished() -> None:
+    result = fit(make_run(Broken(2, 8), for_="2ep", engine={"on_nonfinite": "skip"}))
+    assert (result.status, result.reason, result.message) == ("finished", "max_epochs", "")
+
+
+def test_frozen_weights_may_hold_anything() -> None:
+    model = adder()
+    model.mask = torch.nn.Parameter(torch.tensor(-math.inf), requires_grad=False)
+    assert fit(make_run(model=model, for_="1ep")).reason == "max_epochs"
