@@ -33,6 +33,7 @@ from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOp
 from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.interfaces.stage import Plateau, Stage
 from epochal.engine.loss.loss import Loss, LossTerm
+from epochal.engine.loss.metric_adapter import MetricAdapter
 from epochal.engine.optim.multi_optimizer import Member, MemberOptions, Optimizers
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.hooks.mixing import CutMix, Mixup
@@ -366,8 +367,7 @@ def build(
         num_workers=given.get("num_workers", 0),
         batch_size=BATCH if accumulate == 1 else BATCH // 2,
     )
-    mean = Mean(of="out.mean")
-    mean.on = ("train",)
+    mean = MetricAdapter(Mean(), inputs={"value": "out.mean"}, on=("train",))
     parts = Parts(
         task=task,
         model=model,

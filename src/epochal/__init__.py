@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from epochal.engine.analysis.model_summary import analyze
     from epochal.engine.interfaces.task import ModuleTask as TaskFlow
+    from epochal.engine.loss.metric_adapter import MetricAdapter
     from epochal.errors import ConfigError, EpochalError
     from epochal.experiment.build.builder import build
     from epochal.experiment.config.arguments import Args, parse_args
@@ -54,6 +55,7 @@ _HOMES = {
     "Experiment": "epochal.experiment.experiment",
     "Hook": "epochal.engine",
     "Metric": "epochal.engine",
+    "MetricAdapter": "epochal.engine.loss.metric_adapter",
     "ModuleTask": "epochal.engine",
     "Monitor": "epochal.engine",
     "Run": "epochal.engine",
@@ -98,6 +100,7 @@ __all__ = [
     "Experiment",
     "Hook",
     "Metric",
+    "MetricAdapter",
     "ModuleTask",
     "Monitor",
     "Run",

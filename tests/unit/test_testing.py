@@ -126,6 +126,8 @@ class Masking(Hook):
 class Unstable(Hook):
     seen = 0
 
+    def step_end(self, run: EngineRun) -> None: ...
+
     def state_dict(self) -> dict[str, int]:
         Unstable.seen += 1
         return {"seen": Unstable.seen}

@@ -15,8 +15,16 @@ from epochal.check.sections.experiment_class import (
     is_read_by_steps,
     read_overridden_steps,
 )
-from epochal.check.sections.losses import check_batch_loss_conflict, check_loss_section
-from epochal.check.sections.methods import find_misspelt_methods, has_method
+from epochal.check.sections.losses import (
+    check_batch_loss_conflict,
+    check_loss_section,
+    check_metric_inputs,
+)
+from epochal.check.sections.methods import (
+    find_missing_return,
+    find_uncalled_methods,
+    has_method,
+)
 from epochal.check.sections.monitor import check_monitor, check_watched_metrics
 from epochal.check.sections.notify import check_notify
 from epochal.check.sections.optim import check_optim, check_optimizer_losses
@@ -153,6 +161,7 @@ def check(
     check_splits(checker, root)
     check_rules(checker, root)
     check_loss_section(checker, root)
+    check_metric_inputs(checker, root)
     check_optim(checker, root)
     check_notify(checker, root)
     _check_code(checker, root, given)
@@ -290,7 +299,7 @@ def _check_code(checker: ConfigChecker, root: Node, given: Collection[str]) -> N
             definition = checker.find_definition(path)
             if definition is not None:
                 checker.problems.extend(
-                    find_misspelt_methods(path, factory.kind, definition, checker.finder)
+                    find_uncalled_methods(path, factory.kind, definition, checker.finder)
                 )
     task = checker.find_definition("task") if "task" not in given else None
     if task is not None:
@@ -320,6 +329,7 @@ def _check_task(checker: ConfigChecker, root: Node, task: Definition, *, has_los
             hint += ", or a section loss" if name == "batch_loss" else ""
             what = f"{task.dotted} has no {name!r}, which {verb} needs"
             checker.report("task.type", what, place, hint)
+        checker.problems.extend(find_missing_return("task.type", name, task, checker.finder))
 
 
 def _check_task_values(checker: ConfigChecker, root: Node, task: Definition) -> None:

@@ -9,6 +9,7 @@ from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.interfaces.options import Options
 from epochal.engine.interfaces.stage import Stage
+from epochal.engine.loss.metric_adapter import MetricAdapter, adapt_metric
 from epochal.engine.resume import set_resume_position
 from epochal.engine.run.engine_run import EngineRun, Environment, RunMethods, read_meta
 from epochal.engine.stages.change_optimizer import change_optim
@@ -23,6 +24,9 @@ from epochal.errors import TaskError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import torch
+
+    from epochal.engine.interfaces.metric import Metric
     from epochal.engine.parts import Parts
 
 
@@ -42,7 +46,7 @@ def create_run(
         methods=_METHODS,
     )
     run.optimizer, run.schedule = parts.optimizer, parts.schedule
-    run.metrics, run.monitor = dict(parts.metrics), parts.monitor
+    run.metrics, run.monitor = _adapt_metrics(parts.metrics, run.device), parts.monitor
     run.average, run.loss = parts.average, parts.loss
     if parts.loss is not None:
         run.place(parts.loss)
@@ -54,6 +58,15 @@ def create_run(
     set_resume_position(run)
     _build_batch_functions(run)
     return run
+
+
+def _adapt_metrics(metrics: Mapping[str, Any], device: torch.device) -> dict[str, Metric]:
+    """The metrics as objects that take output and batch, on the device of the run."""
+    adapted = {name: adapt_metric(metric) for name, metric in metrics.items()}
+    for metric in adapted.values():
+        if isinstance(metric, MetricAdapter):
+            metric.to(device)
+    return adapted
 
 
 def _bind(run: EngineRun) -> None:

@@ -126,6 +126,7 @@ def result_of_error(
 
 def describe_plan(run: EngineRun, runner: Runner) -> list[PlanRow]:
     """The plan of a run, without executing it."""
+    run.events.set_runner(runner.kind)
     with making_current(run), keeping_training_modes(run.model):
         run.bind()
         runner.prepare(run)
@@ -135,6 +136,7 @@ def describe_plan(run: EngineRun, runner: Runner) -> list[PlanRow]:
 def _work(run: EngineRun, runner: Runner) -> object:
     run.clock.start()
     keep_freed_memory()
+    run.events.set_runner(runner.kind)
     run.fire("setup")
     run.part(TaskCalls).move_task()
     run.fire("assembled")

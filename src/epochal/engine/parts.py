@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from epochal.engine.interfaces.average import Average
-    from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.monitor import Monitor
     from epochal.engine.interfaces.schedule import AnySchedule
     from epochal.engine.interfaces.stage import Stage
@@ -32,8 +31,9 @@ class Parts:
     """Needed only for training."""
 
     schedule: AnySchedule | None = None
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
-    """By the name under which their values appear."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """By the name under which their values appear: ``Metric`` objects, and what
+    ``MetricAdapter`` accepts."""
 
     hooks: Iterable[object] = ()
     monitor: Monitor | None = None

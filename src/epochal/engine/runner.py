@@ -50,6 +50,9 @@ class Runner(ABC):
     Step methods are looked up once, before the run starts.
     """
 
+    kind: str = "train"
+    """Which hooks act: those for ``train``, ``test`` or ``predict``."""
+
     needs_optimizer: bool = False
     """Whether the run must have an optimizer; False in a ``Train`` with its own optimizers."""
 
@@ -154,6 +157,7 @@ class Test(Runner):
         split: The split to evaluate.
     """
 
+    kind: str = "test"
     __test__ = False  # else pytest collects a class of this name
 
     def __init__(self, *, split: str = "test") -> None:
@@ -166,6 +170,8 @@ class Test(Runner):
 
 class Predict(Runner):
     """Collects the model's outputs for the split ``predict``; needs no optimizer."""
+
+    kind: str = "predict"
 
     @override
     def run(self, run: EngineRun) -> object:

@@ -37,6 +37,7 @@ class EarlyStopping(Hook):
     """
 
     priority = 250
+    runners = ("train",)
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from epochal.config.bounds import Above, AtLeast, AtMost
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.loss.loss import find_by_path, known_names
+from epochal.engine.loss.argument_routes import find_by_path, known_names
 from epochal.errors import ConfigError, Problem, TaskError, suggest
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class BatchMixer(Hook, ABC):
     on the device, from the generator of the run: steps can be captured as a CUDA graph, and a
     resumed run draws the same numbers. Metrics of the task see the class with the larger share.
     """
+
+    runners = ("train",)
 
     def _configure(
         self,

@@ -56,6 +56,7 @@ class Profiler(Hook):
     """
 
     priority = 50
+    runners = ("train",)
     counts_as = _PART
 
     dir: Path | None = None

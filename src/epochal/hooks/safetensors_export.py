@@ -43,6 +43,7 @@ class SafetensorsExport(Hook):
     """
 
     priority = 200
+    runners = ("train",)
     counts_as = SAVING
     every = Every(1, "ep")
 
@@ -105,6 +106,7 @@ class FinalWeights(Hook):
     """
 
     priority = 200
+    runners = ("train",)
     counts_as = SAVING
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from epochal.registry.project_file import RUNS_DIR, read_project_file
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "epochal")
+FIXED_ROOTS = ("torch.nn", "torch.optim", "torch.utils.data", "torchmetrics", "epochal")
 _MAX_FILES = 500
 
 

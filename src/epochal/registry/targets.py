@@ -156,7 +156,7 @@ def _check_root(dotted: str, parts: list[str], project: Project, finder: ModuleF
         return
     top = parts[0]
     if top == "torch":
-        shown = ", ".join(root for root in FIXED_ROOTS if root != "epochal")
+        shown = ", ".join(root for root in FIXED_ROOTS if root.startswith("torch."))
         raise Refused("of torch only the classes under its component packages can be named", shown)
     roots = (root for root in project.roots if not is_standard(root.split(".")[0]))
     close = nearest(top, (*project.own_modules(), *roots, "torch", "epochal"), cutoff=0.7)
@@ -208,6 +208,9 @@ def _without_source(dotted: str, project: Project, finder: ModuleFinder) -> Targ
         if known == 0 and not finder.find_folders(parts[0]):
             raise Refused(f"the package {parts[0]!r} is not installed")
         return Target(".".join(parts[:-1]), parts[-1])
+    if known == 0 and parts[0] in FIXED_ROOTS:
+        why = f"the package {parts[0]!r} is not installed"
+        raise Refused(why, f"install it: pip install {parts[0]}")
     parent = ".".join(parts[:known])
     close = nearest(parts[known], finder.submodules(parent)) if known else None
     hint = f"did you mean {'.'.join([parent, close, *parts[known + 1 :]])!r}?" if close else ""

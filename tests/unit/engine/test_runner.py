@@ -13,6 +13,10 @@ from epochal.engine import Monitor, Predict, Run, Runner, Test, Train
 from epochal.engine.execute import execute
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, DataError, TaskError
+from epochal.hooks.early_stopping import EarlyStopping
+from epochal.hooks.mixing import CutMix, Mixup
+from epochal.hooks.profiler import Profiler
+from epochal.hooks.safetensors_export import FinalWeights, SafetensorsExport
 
 
 def run_with(runner: Runner, run: Run) -> Any:
@@ -180,3 +184,38 @@ def test_the_usual_step_always_needs_an_optimizer() -> None:
 
     with pytest.raises(TaskError, match="optim: training needs an optimizer"):
         run_with(Wrong(), make_run(parts={"optimizer": None}))
+
+
+def test_hooks_act_only_under_the_runners_that_they_name() -> None:
+    class Training(Diary):
+        runners = ("train",)
+
+    class Evaluating(Diary):
+        runners = ("test", "predict")
+
+    class Restore(Train):
+        kind = "test"
+
+    task = Sums()
+    task.predict_loader = task.test_loader
+    for runner, acting in (
+        (Train(), (True, False, True)),
+        (Test(), (False, True, True)),
+        (Predict(), (False, True, True)),
+        (Restore(), (False, True, True)),
+    ):
+        hooks = (Training(), Evaluating(), Diary())
+        execute(make_run(task, hooks=hooks, for_="1st"), runner, raise_errors=True)
+        assert tuple(bool(hook.entries) for hook in hooks) == acting, runner
+        assert hooks[2].entries[-1] == "teardown"
+
+
+def test_training_hooks_do_not_run_in_tests_and_predictions() -> None:
+    for kind in (EarlyStopping, Mixup, CutMix, Profiler, SafetensorsExport, FinalWeights):
+        assert kind.runners == ("train",), kind
+    task = Sums()
+    task.predict_loader = task.test_loader
+    for runner in (Test(), Predict()):  # without a monitor, and without known classes
+        hooks = (EarlyStopping(patience=1, upper_bound=0), Mixup())
+        result = execute(make_run(task, hooks=hooks), runner, raise_errors=True)
+        assert result.reason == "completed"

@@ -198,7 +198,7 @@ class TakesApart(ep.Experiment):
         return super().place_model(assembly, model)
 
     def build_metrics(self, assembly: Assembly) -> dict[str, ep.Metric]:
-        own: dict[str, ep.Metric] = {"mine": Mean(of="out.logits")}
+        own: dict[str, ep.Metric] = {"mine": Mean()}
         return own if self.note("metrics") else super().build_metrics(assembly)
 
     def build_optimizer(self, assembly: Assembly, model: nn.Module) -> Any:
@@ -251,7 +251,7 @@ def test_hooks_may_be_objects_functions_and_specs() -> None:
 
 
 def test_metrics_may_be_objects() -> None:
-    result = fit(make(**parts(), metrics=[Mean(of="out.logits")]))
+    result = fit(make(**parts(), metrics=[Mean()]))
     assert "val/mean" in result.metrics
 
 

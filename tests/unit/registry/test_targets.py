@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import UnknownComponentError
+from epochal.registry import targets
 
 if TYPE_CHECKING:
     from epochal.registry import Registry
@@ -171,6 +172,15 @@ def test_a_listed_root_that_is_not_installed_says_so(write_project) -> None:
     registry = write_project({}, roots=("not_installed_here",))
     with pytest.raises(UnknownComponentError, match="'not_installed_here' is not installed"):
         registry.find("model", "not_installed_here.models.X")
+
+
+def test_a_fixed_root_that_is_not_installed_says_how_to_install_it(
+    write_project, monkeypatch
+) -> None:
+    monkeypatch.setattr(targets, "FIXED_ROOTS", (*targets.FIXED_ROOTS, "not_installed_here"))
+    message = r"'not_installed_here' is not installed(.|\n)*pip install not_installed_here"
+    with pytest.raises(UnknownComponentError, match=message):
+        write_project({}).find("metric", "not_installed_here.X")
 
 
 def test_a_name_that_a_dynamic_root_never_mentions_is_refused(write_project) -> None:

@@ -1,13 +1,18 @@
-"""Checks the section ``loss``: names, inputs and weights of its terms, and the task's own loss."""
+"""Checks the terms of ``loss``, the inputs of losses and metrics, and the task's own loss."""
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.sections.methods import is_set_on_self
 from epochal.check.sections.section_shapes import is_mapping_of_specs
 from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
-from epochal.check.signatures.signature import called_signature, read_signature
+from epochal.check.signatures.signature import (
+    called_signature,
+    method_signature,
+    read_signature,
+)
 from epochal.check.values.checker import suggest_known
 from epochal.errors import nearest
 
@@ -62,6 +67,14 @@ def check_loss_section(checker: ConfigChecker, root: Node) -> None:
             _check_inputs(checker, path, term.get("inputs"), _called(checker, path))
 
 
+def check_metric_inputs(checker: ConfigChecker, root: Node) -> None:
+    """Report wrong inputs of the metrics."""
+    for index, entry in enumerate(root.get("metrics").elements):
+        path, inputs = f"metrics.{index}", entry.get("inputs")
+        if inputs.is_mapping:
+            _check_inputs(checker, path, inputs, _updated(checker, path))
+
+
 def _check_weights(checker: ConfigChecker, root: Node) -> None:
     """Report terms that all have weight 0, unless a stage may change that."""
     weights = [term.get("weight") for _, _, term in iter_loss_terms(root)]
@@ -107,6 +120,14 @@ def _called(checker: ConfigChecker, path: str) -> Signature | None:
     if factory is None:
         return None
     return called_signature(read_signature(factory, checker.finder), checker.finder)
+
+
+def _updated(checker: ConfigChecker, path: str) -> Signature | None:
+    """The parameters of a metric's ``update``, or of the function that is the metric."""
+    definition = checker.find_definition(path)
+    if definition is None or not isinstance(definition.node, ast.ClassDef):
+        return _called(checker, path)
+    return method_signature(definition, "update", checker.finder)
 
 
 def _check_inputs(

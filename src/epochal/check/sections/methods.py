@@ -1,4 +1,4 @@
-"""Finds methods of tasks and hooks whose misspelt names the engine would never call."""
+"""Finds methods of tasks and hooks that the engine would never call."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import ast
 from typing import TYPE_CHECKING
 
 from epochal.check.sections.sections import read_table
-from epochal.check.signatures.classes import binds_name, class_definitions
-from epochal.errors import Problem, misspelling_of
+from epochal.check.signatures.classes import (
+    binds_name,
+    class_definitions,
+    find_method_node,
+    returned_values,
+)
+from epochal.errors import Problem, misspelling_of, nearest
 from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 
 if TYPE_CHECKING:
@@ -17,38 +22,105 @@ _REQUIRED = "epochal.engine.interfaces.task:REQUIRED_METHODS"
 _OPTIONAL = "epochal.engine.interfaces.task:OPTIONAL_METHODS"
 _EVENTS = "epochal.engine.interfaces.hook:EVENTS"
 _ALIASES = "epochal.engine.interfaces.hook:ALIASES"
+_RETURNS = {
+    "batch_forward": 'end it with return {"logits": ...}',
+    "batch_loss": 'end it with return {"loss": (tensor, count)}',
+}
+"""What a task's method must return, for messages."""
+
+_HOOK = "epochal.engine.interfaces.hook.Hook"
+_STATE = "epochal.engine.interfaces.hook:STATE_METHODS"
 
 
 def known_methods(kind: str, finder: ModuleFinder) -> set[str]:
     """The names of the methods that the engine calls on a task or a hook."""
-    tables = [_EVENTS, _ALIASES] + ([_REQUIRED, _OPTIONAL] if kind == "task" else [])
+    tables = [_EVENTS, _ALIASES, *([_REQUIRED, _OPTIONAL] if kind == "task" else [_STATE])]
     return {name for table in tables for name in read_table(table, finder)}
 
 
 @cached_by_finder
-def find_misspelt_methods(
+def find_uncalled_methods(
     path: str, kind: str, definition: Definition, finder: ModuleFinder
 ) -> list[Problem]:
-    """A problem for each public method whose name misspells a known one."""
+    """A problem for each public method that nothing calls, and for a hook without events.
+
+    A task may have methods for other code, so only misspelt names are problems there.
+    """
     problems = []
     known = known_methods(kind, finder)
-    chain, _ = class_definitions(definition, finder)
-    own = [item for item in chain if item.module.name.split(".")[0] not in ("epochal", "torch")]
+    chain, is_complete = class_definitions(definition, finder)
+    own = [item for item in chain if not _is_library(item)]
     used = {name for item in own for name in find_attribute_names(item.module, finder)}
     for item in own:
-        for statement in item.node.body:
+        for statement in item.node.body if isinstance(item.node, ast.ClassDef) else ():
             if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             name = statement.name
             if name.startswith("_") or name in known or name in used or statement.decorator_list:
                 continue  # a name that its module uses is no typo
             close = misspelling_of(name, known)
-            if close is not None:
-                what = f"{item.dotted} has a method {name!r}, which nothing calls"
-                hint = f"did you mean {close!r}? add a leading underscore if it is your own"
-                place = item.module.place(statement, word=name)
-                problems.append(Problem(path, what, place, hint))
+            if close is None and (kind == "task" or not is_complete or _inherits(chain, name)):
+                continue
+            close = close or nearest(name, known)
+            what = f"{item.dotted} has a method {name!r}, which nothing calls"
+            hint = f"did you mean {close!r}? " if close else "no event has this name; "
+            hint += "add a leading underscore if it is your own"
+            place = item.module.place(statement, word=name)
+            problems.append(Problem(path, what, place, hint))
+    is_hook = kind == "hook" and isinstance(definition.node, ast.ClassDef)
+    if is_hook and is_complete and own and not problems:
+        problems += _find_missing_events(path, definition, chain, finder)
     return problems
+
+
+def _find_missing_events(
+    path: str, definition: Definition, chain: list[Definition], finder: ModuleFinder
+) -> list[Problem]:
+    """A problem if no class of a hook has the method of an event."""
+    events = {name for table in (_EVENTS, _ALIASES) for name in read_table(table, finder)}
+    nodes = [item.node for item in chain if item.dotted != _HOOK]
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    if events & {one.name for node in nodes for one in node.body if isinstance(one, functions)}:
+        return []
+    if any(binds_name(node, name) for node in nodes for name in events) or any(
+        is_set_on_self(chain, name) for name in events
+    ):
+        return []
+    what = f"{definition.dotted} has no method that an event calls"
+    place = definition.module.place(definition.node, word=definition.node.name)
+    hint = f"write one of them: {', '.join(read_table(_EVENTS, finder))}"
+    return [Problem(path, what, place, hint)]
+
+
+def _is_library(item: Definition) -> bool:
+    return item.module.name.split(".")[0] in ("epochal", "torch")
+
+
+def _inherits(chain: list[Definition], name: str) -> bool:
+    """Whether a class of a library has the method too, and so may call it."""
+    return any(binds_name(item.node, name) for item in chain if _is_library(item))
+
+
+def find_missing_return(
+    path: str, name: str, definition: Definition, finder: ModuleFinder
+) -> list[Problem]:
+    """A problem if a method of the user's class ends without a value in every case."""
+    chain, _ = class_definitions(definition, finder)
+    for item in chain:
+        node = find_method_node(item.node, name)
+        if node is None:
+            if binds_name(item.node, name):
+                break
+            continue
+        is_stub = all(isinstance(getattr(one, "value", None), ast.Constant) for one in node.body)
+        is_open = node.decorator_list or any(
+            isinstance(one, ast.Raise | ast.Yield | ast.YieldFrom) for one in ast.walk(node)
+        )
+        if not is_stub and not is_open and not any(returned_values(node)):
+            what = f"{item.dotted}.{name} returns nothing: a `return` is missing"
+            return [Problem(path, what, item.module.place(node, word=name), _RETURNS[name])]
+        break
+    return []
 
 
 def has_method(definition: Definition, name: str, finder: ModuleFinder) -> bool | None:

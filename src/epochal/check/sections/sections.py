@@ -131,19 +131,21 @@ _STAGE = (
     _key("batch_size", "Annotated[int, AtLeast(1)] | None", None, "Samples per training batch."),
     _key("task", "dict[str, Any]", {}, "Keyword arguments of the task's on_stage_start."),
 )
+_INPUTS = _key(
+    "inputs",
+    "dict[str, str] | None",
+    None,
+    "The source of each argument, such as {input: out.logits, target: batch.label}.",
+)
 _TERM = (
     _key("name", "str | None", None, "The name of its value; in a list the type, if null."),
     _key("weight", "float", 1.0, "Its share of the sum; with 0 it is not computed."),
-    _key(
-        "inputs",
-        "dict[str, str] | None",
-        None,
-        "The source of each argument, such as {input: out.logits, target: batch.label}.",
-    ),
+    _INPUTS,
 )
 _METRIC = (
     _key("name", "str | None", None, "The name of its values; the name of the type if null."),
     _key("on", "tuple[str, ...] | None", None, "Splits it is computed on; val and test if null."),
+    _INPUTS,
 )
 _NOTIFY = (
     _key(

@@ -171,13 +171,13 @@ def _keeps_signature(decorator: ast.expr, owner: Definition, finder: ModuleFinde
     if not called:
         return _returns_its_argument(found.node)
     inner = {item.name: item for item in found.node.body if isinstance(item, ast.FunctionDef)}
-    made = [inner.get(getattr(value, "id", "")) for value in _returned(found.node)]
+    made = [inner.get(getattr(value, "id", "")) for value in returned_values(found.node)]
     return bool(made) and all(item is not None and _returns_its_argument(item) for item in made)
 
 
 def _returns_its_argument(function: FunctionNode) -> bool:
     first = [*function.args.posonlyargs, *function.args.args][:1]
-    values = list(_returned(function))
+    values = list(returned_values(function))
     if not first or not values:
         return False
     name = first[0].arg
@@ -188,7 +188,7 @@ def _returns_its_argument(function: FunctionNode) -> bool:
     return not is_rebound and all(getattr(value, "id", "") == name for value in values)
 
 
-def _returned(function: FunctionNode) -> Iterator[ast.expr | None]:
+def returned_values(function: FunctionNode) -> Iterator[ast.expr | None]:
     """The values that the function returns, without those of nested functions."""
     waiting: list[ast.AST] = [*function.body]
     for node in waiting:

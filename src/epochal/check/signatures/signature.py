@@ -56,8 +56,8 @@ def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Sign
         signature = definition_signature(definition, finder)
     supplied = _SUPPLIED.get(factory.kind, ())
     settable = tuple(item for item in signature.parameters if item.name not in supplied)
-    if factory.kind == "loss" and is_function(factory, signature):
-        settable = tuple(item for item in settable if not _is_loss_input(item))
+    if factory.kind in ("loss", "metric") and is_function(factory, signature):
+        settable = tuple(item for item in settable if not _is_batch_input(item))
     if factory.kind == "hook" and is_middleware(factory, signature):
         settable = settable[1:]
     return replace(signature, parameters=settable)
@@ -76,8 +76,8 @@ def is_function(factory: Factory, signature: Signature) -> bool:
     return factory.object is not None and not isinstance(factory.object, type)
 
 
-def _is_loss_input(item: Parameter) -> bool:
-    """Whether an argument of a loss comes from output and batch, not from the config."""
+def _is_batch_input(item: Parameter) -> bool:
+    """Whether an argument of a loss or metric comes from output and batch, not the config."""
     return item.is_required and item.kind in ("keyword", "positional")
 
 

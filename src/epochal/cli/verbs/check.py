@@ -8,9 +8,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_config_arguments, print_json, split_files_and_overrides
-from epochal.errors import ConfigError
+from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import ALL_VARIANTS, FileCheck, check_file
 from epochal.experiment.config.choices import add_options, read_choices
+from epochal.experiment.record.failure import show_error
+from epochal.records.secrets import redact
 from epochal.text.error_output import print_error
 from epochal.text.formatting import format_count
 from epochal.text.terminal import print_wrapped
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
     from epochal.experiment.config.choices import Choices
     from epochal.experiment.tools.repro import ReproResult
+
+_BUILD = "build"
+"""The key of an error in the code of the parts."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +79,10 @@ def _build(checked: FileCheck, overrides: Sequence[str], choices: Choices) -> Fi
             pass
     except ConfigError as error:
         return replace(checked, problems=error.problems)
+    except Exception as error:
+        code = show_error(error, what="build")
+        what = redact(f"cannot be built: {type(error).__name__}: {error}")
+        return replace(checked, problems=(Problem(_BUILD, what),), exit_code=code)
     return checked
 
 
@@ -100,6 +109,9 @@ def _print_comparison(path: Path, compared: ReproResult | None) -> None:
 
 
 def _print_report(checked: FileCheck, *, show_defaults: bool) -> None:
+    if any(problem.key == _BUILD for problem in checked.problems):
+        print_error(f"{checked.path}: cannot be built")  # a panel shows why
+        return
     for problem in checked.problems:
         print_error(f"{problem}\n")
     if checked.problems:

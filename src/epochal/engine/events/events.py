@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import isroutine
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, TypeGuard, final
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, final
 
 from epochal.engine.interfaces.binding import bind_by_name
 from epochal.engine.interfaces.every import Every
-from epochal.engine.interfaces.hook import ALIASES, EVENTS, TASK_PRIORITY, USER_PRIORITY, Hook
+from epochal.engine.interfaces.hook import (
+    ALIASES,
+    EVENTS,
+    RUNNERS,
+    STATE_METHODS,
+    TASK_PRIORITY,
+    USER_PRIORITY,
+    Hook,
+)
 from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
 from epochal.errors import TaskError, misspelling_of, suggest
@@ -47,6 +55,9 @@ class Listener:
     on: tuple[str, ...] | None = None
     """The splits at whose events it is called; None is all."""
 
+    runners: tuple[str, ...] | None = None
+    """The kinds of runner under which it is called; None is all."""
+
     is_builtin: bool = False
     """Whether the function is part of Epochal; user code may change parts of the run."""
 
@@ -57,22 +68,31 @@ class Listener:
         """Whether it is called at events of this split."""
         return self.on is None or split in self.on
 
+    def accepts_runner(self, kind: str) -> bool:
+        """Whether it is called under this kind of runner; all are as long as none is known."""
+        return not kind or self.runners is None or kind in self.runners
+
 
 def hook_listeners(hook: object) -> list[Listener]:
     """The listeners of a hook: its overridden methods, by name or alias; refuses misspelt ones."""
-    _refuse_misspelt(hook, (*EVENTS, *ALIASES))
+    owner = type(hook).__name__
+    _refuse_uncalled(hook, (*EVENTS, *ALIASES, *STATE_METHODS), is_strict=True)
     priority = getattr(hook, "priority", USER_PRIORITY)
-    every = _period(getattr(hook, "every", None), type(hook).__name__)
-    on = _splits(getattr(hook, "on", None), type(hook).__name__)
-    found = list(_listeners(hook, priority, every, on))
+    every = _period(getattr(hook, "every", None), owner)
+    on = _splits(getattr(hook, "on", None), owner)
+    runners = _runners(getattr(hook, "runners", None), owner)
+    found = list(_listeners(hook, priority, every, on, runners))
+    if not found:
+        _refuse_deaf(hook, on)
     if every is not None and not every.is_never:
-        _refuse_unused_period(found, every, type(hook).__name__)
+        _refuse_unused_period(found, every, owner)
     return found
 
 
 def task_listeners(task: object) -> list[Listener]:
     """The listeners of a task: its methods named like an event or an alias."""
-    _refuse_misspelt(task, (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES))
+    known = (*REQUIRED_METHODS, *OPTIONAL_METHODS, *EVENTS, *ALIASES)
+    _refuse_uncalled(task, known, is_strict=False)
     # The stage calls on_stage_start of a task itself, with more arguments than the event has.
     return list(_listeners(task, TASK_PRIORITY, None, None, exclude=("on_stage_start",)))
 
@@ -87,7 +107,8 @@ def function_listener(
     period = _period(every, owner)
     on = None if split is None else (split,)
     part = f"{HOOKS_PREFIX}{owner.rpartition('>.')[2]}"
-    listener = Listener(name, call, owner, priority, period, on, _is_builtin(function), part)
+    builtin = _is_builtin(function)
+    listener = Listener(name, call, owner, priority, period, on, is_builtin=builtin, part=part)
     if period is not None and not period.is_never:
         _refuse_unused_period([listener], period, owner)
     return listener
@@ -105,10 +126,13 @@ def _resolve(event: str) -> tuple[str, str | None]:
     if event in EVENTS:
         return event, None
     if event not in ALIASES:
-        hint = suggest(event, (*EVENTS, *ALIASES)) or f"events: {', '.join(EVENTS)}"
-        raise TaskError(f"{event}: no such event\n  {hint}")
+        raise TaskError(f"{event}: no such event\n  {_suggest_event(event)}")
     name, _, split = ALIASES[event].partition(":")
     return name, split or None
+
+
+def _suggest_event(name: str) -> str:
+    return suggest(name, (*EVENTS, *ALIASES)) or f"events: {', '.join(EVENTS)}"
 
 
 def _listeners(
@@ -116,13 +140,14 @@ def _listeners(
     priority: int,
     every: Every | None,
     on: tuple[str, ...] | None,
+    runners: tuple[str, ...] | None = None,
     *,
     exclude: tuple[str, ...] = (),
 ) -> Iterator[Listener]:
     part = getattr(owner, "counts_as", None) or f"{HOOKS_PREFIX}{type(owner).__name__}"
     for name in _NAMES:
-        method = getattr(owner, name, None)
-        if name in exclude or not _is_function(method) or _is_inherited(owner, name):
+        method = _event_method(owner, name)
+        if method is None or name in exclude:
             continue
         event, split = _resolve(name)
         full_name = f"{type(owner).__name__}.{name}"
@@ -130,7 +155,15 @@ def _listeners(
         if split is not None and on is not None and split not in on:
             continue
         call = bind_by_name(method, EVENTS[event], owner=full_name)
-        yield Listener(event, call, full_name, priority, every, splits, _is_builtin(method), part)
+        yield Listener(
+            event, call, full_name, priority, every, splits, runners, _is_builtin(method), part
+        )
+
+
+def _event_method(owner: object, name: str) -> Callable[..., Any] | None:
+    """A method of the user's class; None for the empty one of ``Hook``."""
+    method = getattr(owner, name, None)
+    return method if _is_function(method) and not _is_inherited(owner, name) else None
 
 
 def _is_function(value: object) -> TypeGuard[Callable[..., Any]]:
@@ -164,19 +197,44 @@ def _splits(on: object, owner: str) -> tuple[str, ...] | None:
     return tuple(split for split in SPLITS if split in wanted)
 
 
-def _refuse_misspelt(owner: object, known: tuple[str, ...]) -> None:
-    """Refuse misspelt event methods, as ``epochal check`` does for a config."""
-    own = [kind for kind in type(owner).__mro__ if not _is_library(kind)]
+def _runners(runners: object, owner: str) -> tuple[str, ...] | None:
+    if runners is None:
+        return None
+    names = (runners,) if isinstance(runners, str) else runners
+    if not isinstance(names, Iterable) or not (wanted := tuple(names)) or {*wanted} - {*RUNNERS}:
+        hint = f"write some of {', '.join(RUNNERS)}, such as runners = ('train',)"
+        raise TaskError(f"{owner}: runners: {runners!r} is not a list of runners\n  {hint}")
+    return wanted
+
+
+def _refuse_deaf(hook: object, on: tuple[str, ...] | None) -> NoReturn:
+    """Refuse a hook that no event of any run would call."""
+    what, hint = "has no method that an event calls", f"events: {', '.join(EVENTS)}"
+    if on is not None and (named := [name for name in _NAMES if _event_method(hook, name)]):
+        what = f"on: {', '.join(on)} leaves out its only events: {', '.join(named)}"
+        hint = "give on the splits of these methods, or remove it"
+    raise TaskError(f"{type(hook).__name__}: {what}\n  {hint}")
+
+
+def _refuse_uncalled(owner: object, known: tuple[str, ...], *, is_strict: bool) -> None:
+    """Refuse public methods that nothing calls, as ``epochal check`` does for a config.
+
+    A task may have methods for other code, so only misspelt names are refused there.
+    """
+    bases = type(owner).__mro__
+    own = [kind for kind in bases if not _is_library(kind)]
+    inherited = {name for kind in bases if kind not in own for name in vars(kind)}
     for kind in own:
         for name, method in vars(kind).items():
             is_plain = isinstance(method, FunctionType) and not hasattr(method, "__wrapped__")
-            if name.startswith("_") or name in known or not is_plain:
+            if name.startswith("_") or name in known or name in inherited or not is_plain:
                 continue
             close = misspelling_of(name, known)
-            if close is not None and name not in find_used_attributes(*own):
+            if (is_strict or close is not None) and name not in find_used_attributes(*own):
+                what = "no event calls" if is_strict else "nothing calls"
                 raise TaskError(
-                    f"{type(owner).__name__}.{name}: nothing calls a method of this name\n"
-                    f"  did you mean {close!r}?\n"
+                    f"{type(owner).__name__}.{name}: {what} a method of this name\n"
+                    f"  {_suggest_event(name) if close is None else f'did you mean {close!r}?'}\n"
                     f"  if it is a helper method, name it _{name}"
                 )
 
@@ -239,6 +297,7 @@ class Events:
 
         self._listeners = [listener for hook in self.hooks for listener in hook_listeners(hook)]
         self._task_listeners: list[Listener] = []
+        self._runner = ""
         self._table: dict[tuple[str, str], tuple[Listener, ...]] = {}
 
         self.has_run_user_code = False
@@ -249,6 +308,11 @@ class Events:
     def set_task(self, task: object) -> None:
         """Listen with the event methods of another task instead."""
         self._task_listeners = [] if task is None else task_listeners(task)
+        self._compile()
+
+    def set_runner(self, kind: str) -> None:
+        """Call only the hooks that act under this kind of runner."""
+        self._runner = kind
         self._compile()
 
     def add_hook(self, hook: object) -> None:
@@ -308,7 +372,8 @@ class Events:
 
     def _compile(self) -> None:
         unordered = [*self._task_listeners, *self._listeners]
-        ordered = sorted(unordered, key=lambda listener: listener.priority)
+        acting = [one for one in unordered if one.accepts_runner(self._runner)]
+        ordered = sorted(acting, key=lambda listener: listener.priority)
         for event in EVENTS:
             called = [listener for listener in ordered if listener.event == event]
             if event == "teardown":

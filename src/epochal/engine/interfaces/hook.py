@@ -125,6 +125,12 @@ ALIASES: dict[str, str] = {
 }
 """Names of events in other frameworks; ``event:split`` is the event of one split only."""
 
+STATE_METHODS = ("state_dict", "load_state_dict")
+"""Methods of a hook that checkpoints call."""
+
+RUNNERS = ("train", "test", "predict")
+"""The kinds of runner; a runner of the user's counts as ``train`` unless it says otherwise."""
+
 TASK_PRIORITY = 80
 LOG_PRIORITY = 100
 USER_PRIORITY = 500
@@ -135,7 +141,8 @@ class Hook:
 
     Hooks are called in order of ``priority``, low first; ``teardown`` runs in reverse. An
     exception ends the run and names the hook. Methods may also be named like one of the
-    ``ALIASES``; such a method takes any of the event's arguments, by name.
+    ``ALIASES``; such a method takes any of the event's arguments, by name. Any other method
+    that the class does not use itself starts with an underscore.
     """
 
     priority: int = USER_PRIORITY
@@ -150,6 +157,9 @@ class Hook:
 
     on: tuple[str, ...] | None = None
     """The splits at whose events it is called; ``step_end`` belongs to ``train``."""
+
+    runners: tuple[str, ...] | None = None
+    """The runners under which it is called: ``train``, ``test``, ``predict``; all by default."""
 
     counts_as: str | None = None
     """The part of the run's time that it counts as, such as ``saving``; by default its own."""

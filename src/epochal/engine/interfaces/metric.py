@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from epochal.engine.interfaces.task import Batch, Output
+from typing import Any
 
 
 class Metric(ABC):
@@ -24,8 +21,12 @@ class Metric(ABC):
         """Remove all batches."""
 
     @abstractmethod
-    def update(self, out: Output, batch: Batch) -> None:
-        """Add a batch and the task's output for it; called without gradients."""
+    def update(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - each has its own
+        """Add a batch; called without gradients.
+
+        Define it with the arguments that you need: ``out`` is the task's output and ``batch`` the
+        batch; others are parts of them, found by name or given as ``inputs`` in the config.
+        """
 
     @abstractmethod
     def compute(self) -> float | dict[str, float]:

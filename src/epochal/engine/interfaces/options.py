@@ -304,6 +304,9 @@ class HookOptions:
     every: Every | None = None
     """Period of its ``step_end`` (``50st``, ``10min``) or ``epoch_end`` (``2ep``)."""
 
+    runners: tuple[Literal["train", "test", "predict"], ...] | None = None
+    """The runners under which it is called; by default those of the hook."""
+
     def __post_init__(self) -> None:
         if self.on is not None:
             _set(self, "on", tuple(split_name(split) for split in self.on))

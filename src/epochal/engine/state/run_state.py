@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from epochal.checkpoint import serialize_tree
 from epochal.engine.device.seeding import generator_states, restore_generators
+from epochal.engine.loss.metric_adapter import MetricAdapter
 from epochal.engine.run.plan import list_due_times, restore_due_times
 from epochal.engine.run.progress import read_spent
 from epochal.engine.state.changed_attributes import ChangedAttributes
@@ -28,6 +29,7 @@ from epochal.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from epochal.engine.interfaces.metric import Metric
     from epochal.engine.run.engine_run import EngineRun
 
     State = dict[str, Any]  # a tree of plain data and tensors
@@ -141,6 +143,10 @@ def _restore_updater(run: EngineRun, state: State) -> None:
         updater.load_state_dict(state["own"])
 
 
+def _stateful(metric: Metric) -> object:
+    return metric.state_part if isinstance(metric, MetricAdapter) else metric
+
+
 def _collect_object(part: Any) -> State:  # noqa: ANN401 - a metric of the user
     """The ``state_dict`` of an object, or its attributes that can be saved."""
     if hasattr(part, "state_dict"):
@@ -219,7 +225,7 @@ def _restore_hooks(run: EngineRun, state: State) -> None:
 def _restore_metrics(run: EngineRun, state: State) -> None:
     for name, metric in run.train_metrics.items():
         if name in state:
-            _restore_object(metric, state[name], run.device)
+            _restore_object(_stateful(metric), state[name], run.device)
 
 
 def _collect_position(run: EngineRun) -> State:
@@ -292,7 +298,9 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
     SavedPart("updater", _collect_updater, _restore_updater),
     SavedPart(
         "metrics",
-        lambda run: {name: _collect_object(one) for name, one in run.train_metrics.items()},
+        lambda run: {
+            name: _collect_object(_stateful(one)) for name, one in run.train_metrics.items()
+        },
         _restore_metrics,
     ),
     _object_part("meter", "meter"),

@@ -9,7 +9,8 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from epochal.engine.loss.loss import TOTAL_LOSS, find_by_path, known_names
+from epochal.engine.loss.argument_routes import find_by_path, known_names
+from epochal.engine.loss.loss import TOTAL_LOSS
 from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
 from epochal.engine.optim.parameters import is_uninitialized
 from epochal.engine.step.nonfinite_watch import DIVERGED, stop_diverged

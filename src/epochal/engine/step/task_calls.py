@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import numbers
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,6 +14,7 @@ from torch import Tensor
 from epochal.engine.device.move import batch_size, choose_mover
 from epochal.engine.interfaces.binding import bind_by_name, parameter_names
 from epochal.engine.interfaces.outcome import Outcome
+from epochal.engine.interfaces.task import ModuleTask
 from epochal.engine.optim.multi_optimizer import Optimizers, add_total_loss
 from epochal.errors import ConfigError, Problem, TaskError
 
@@ -31,6 +33,10 @@ _EXTRA = ("out", "batch", "losses", "model", "run")
 _MAPPINGS = (dict, Mapping)
 _NUMBERS = (int, float, numbers.Real)
 Fail = Callable[[str, str], NoReturn]  # takes what is wrong and a hint
+SayCount = Callable[[str, int], None]
+NO_RETURN = "returned None: a `return` is missing"
+
+_logger = logging.getLogger(__name__)
 
 
 class _Compute(Protocol):
@@ -56,6 +62,7 @@ class TaskCalls:
         self._fail = partial(_fail, run)
         self._fail_metric = partial(_fail, run, "batch_metric")
         self._fail_loss = partial(_fail, run, "batch_loss" if self._find("batch_loss") else "")
+        self._say_count = _CountNote(_loss_owner(run))
         self._fail_extra = partial(_fail, run, "extra_batch_metrics")
         self._loss = self._bind_loss()
         if isinstance(run.optimizer, Optimizers):
@@ -96,13 +103,13 @@ class TaskCalls:
         """Compute the task's losses of a batch."""
         with self._precision.context():
             losses = self._loss(outcome.out, outcome.batch)
-        outcome.losses = check_losses(losses, outcome.batch, self._fail_loss)
+        outcome.losses = check_losses(losses, outcome.batch, self._fail_loss, self._say_count)
 
     def train(self, batch: Batch) -> Outcome:
         """Everything in training before the backward pass."""
         batch, out, values, losses = self.compute(self._move(batch))
         metrics = {} if values is None else check_metrics(values, self._fail_metric)
-        checked = check_losses(losses, batch, self._fail_loss)
+        checked = check_losses(losses, batch, self._fail_loss, self._say_count)
         loss: Any = checked["loss"][0]  # a tensor
         if not loss.requires_grad:
             what = "the loss does not depend on any trained parameter"
@@ -153,15 +160,15 @@ class TaskCalls:
             if pre is not None:
                 batch = pre(batch)
                 if batch is None:
-                    fail("pre_batch_forward", "returned None", "return the batch")
+                    fail("pre_batch_forward", NO_RETURN, "return the batch")
             out = forward(model, batch)
             if out is None:
                 hint = 'return the output of the model, such as {"logits": ...}'
-                fail("batch_forward", "returned None", hint)
+                fail("batch_forward", NO_RETURN, hint)
             if post is not None:
                 out = post(out, batch)
                 if out is None:
-                    fail("post_batch_forward", "returned None", "return the output")
+                    fail("post_batch_forward", NO_RETURN, "return the output")
             if not is_training:
                 return batch, out, None, None
             values = None
@@ -196,6 +203,33 @@ class TaskCalls:
         return method
 
 
+@final
+class _CountNote:
+    """Says once that the batch size is taken as the count of a loss."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._has_spoken = False
+
+    def __call__(self, name: str, size: int) -> None:
+        if not self._has_spoken:
+            self._has_spoken = True
+            _logger.info(
+                "%s: %r has no count, so the batch size, now %d, is its weight in averages; "
+                "return {%r: (value, count)} for another one",
+                self._owner,
+                name,
+                size,
+                name,
+            )
+
+
+def _loss_owner(run: EngineRun) -> str:
+    """The user's class that computes the loss."""
+    is_model = isinstance(run.task, ModuleTask)
+    return type(run.model).__name__ if is_model else f"{type(run.task).__name__}.batch_loss"
+
+
 def _missing(run: EngineRun, name: str) -> Callable[..., NoReturn]:
     what, hint = "the task has no such method", f"write def {name}(self, ...) in the task"
     if name == "batch_loss":
@@ -224,8 +258,17 @@ def _return_output(out: Output, batch: Batch) -> Output:
     return out
 
 
-def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
-    """The losses of a batch, each with a count; a bare value gets the batch size."""
+def _say_nothing(name: str, size: int) -> None:
+    """Leave it unsaid that the batch size is the count of a loss."""
+
+
+def check_losses(
+    losses: object, batch: Batch, fail: Fail, say_count: SayCount = _say_nothing
+) -> dict[str, Weighted]:
+    """The losses of a batch, each with a count; a bare value gets the batch size.
+
+    ``say_count`` is called with the name of a bare value and that size.
+    """
     # Fast path at each step: exact types, no function calls.
     if type(losses) is dict and "loss" in losses:
         for entry in losses.values():
@@ -241,7 +284,7 @@ def check_losses(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted
                 break
         else:
             return losses
-    return _check_all(losses, batch, fail)
+    return _check_all(losses, batch, fail, say_count)
 
 
 def check_metrics(values: object, fail: Fail) -> dict[str, Weighted]:
@@ -268,27 +311,34 @@ def check_number(name: str, value: object, fail: Fail) -> float:
         fail(f"{name!r} is {value!r}, not a number", "return a number or a tensor of one number")
 
 
-def _check_all(losses: object, batch: Batch, fail: Fail) -> dict[str, Weighted]:
+def _check_all(
+    losses: object, batch: Batch, fail: Fail, say_count: SayCount
+) -> dict[str, Weighted]:
     """The losses from any supported structure, or an error with a hint."""
     if isinstance(losses, Tensor):
         losses = {"loss": losses}
+    if losses is None:
+        fail(NO_RETURN, 'end it with return {"loss": (tensor, count)}')
     if not isinstance(losses, _MAPPINGS):
         fail(f"returned {losses!r}", 'return {"loss": (tensor, count)}')
     if "loss" not in losses:
         fail(f"returned no 'loss', only {sorted(losses)}", 'return {"loss": (tensor, count), ...}')
-    checked = {name: _loss_pair(name, entry, batch, fail) for name, entry in losses.items()}
+    checked = {
+        name: _loss_pair(name, entry, batch, fail, say_count) for name, entry in losses.items()
+    }
     loss = checked["loss"][0]
     if not isinstance(loss, Tensor):
         fail(f"'loss' is {loss!r}, not a tensor", "return the tensor itself, not item() or float()")
     return checked
 
 
-def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail) -> Weighted:
+def _loss_pair(name: str, entry: object, batch: Batch, fail: Fail, say_count: SayCount) -> Weighted:
     if not isinstance(entry, tuple | list):
         size = batch_size(batch)
         if size is None:
             what = f"{name!r} has no count, and the batch has no known size"
             fail(what, f'return {{"{name}": (value, count)}}')
+        say_count(name, size)
         entry = (entry, size)
     value, count = _pair(name, entry, fail)
     if not isinstance(count, Tensor) and count <= 0:

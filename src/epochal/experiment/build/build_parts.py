@@ -24,6 +24,7 @@ from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import HookOptions
 from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.loss.loss import Loss, LossTerm
+from epochal.engine.loss.metric_adapter import MetricAdapter, adapt_metric
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.inputs import check_given_part
 
@@ -167,12 +168,19 @@ def build_metrics(assembly: Assembly) -> dict[str, Metric]:
     metrics: dict[str, Metric] = {}
     for spec in _specs(assembly, "metrics"):
         options = assembly.builder.options(spec)
-        metric = assembly.builder.build(spec)
-        if options.get("on") is not None:
+        metric = adapt_metric(
+            assembly.builder.bind(spec),
+            inputs=options["inputs"],
+            key=spec.path,
+            place=assembly.config.get(spec.path).place,
+        )
+        if options["on"] is not None:
             metric.on = tuple(split_name(split) for split in options["on"])
-        _add_metric(metrics, options.get("name") or spec.factory.qualname.lower(), metric)
-    for metric in assembly.given.metrics:
-        _add_metric(metrics, type(metric).__name__.lower(), metric)
+        _add_metric(metrics, options["name"] or spec.factory.qualname.lower(), metric)
+    for given in assembly.given.metrics:
+        metric = adapt_metric(given)
+        name = metric.name if isinstance(metric, MetricAdapter) else type(metric).__name__.lower()
+        _add_metric(metrics, name, metric)
     return metrics
 
 
@@ -203,7 +211,7 @@ def build_hooks(assembly: Assembly) -> list[object]:
         is_middleware = _takes_run(builder.registry.load(spec.factory))
         hook = _Middleware(builder.bind(spec)) if is_middleware else builder.build(spec)
         options = HookOptions(**assembly.builder.options(spec))
-        for name in ("on", "priority", "every"):
+        for name in ("on", "priority", "every", "runners"):
             if getattr(options, name) is not None:
                 setattr(hook, name, getattr(options, name))
         hooks.append(hook)

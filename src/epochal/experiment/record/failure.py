@@ -31,8 +31,8 @@ _FRAME_WIDTH = 4
 _IN_WORKER = "Original Traceback (most recent call last):"
 
 
-def show_failure(result: RunResult) -> None:
-    """Print to standard error how a run failed; nothing if it did not."""
+def show_failure(result: RunResult, *, what: str = "run") -> None:
+    """Print to standard error how a run, or ``what`` else, failed; nothing if it did not."""
     if result.ok:
         return
     sys.stdout.flush()
@@ -41,7 +41,7 @@ def show_failure(result: RunResult) -> None:
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
         lines = _redacted("\n".join(describe_failure(result)), result)
-        text = _format_panel(f"run {result.status}{kind}", lines)
+        text = _format_panel(f"{what} {result.status}{kind}", lines)
         print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure
 
 
@@ -57,7 +57,7 @@ def _redacted(text: str, result: RunResult) -> str:
         return escape_control(redact(text, is_code=_is_epochal_error(result)))
 
 
-def show_error(error: Exception) -> int:
+def show_error(error: Exception, *, what: str = "run") -> int:
     """Print to standard error how the user's code failed; returns the exit code.
 
     Our own errors are raised again: the command line prints them.
@@ -67,7 +67,7 @@ def show_error(error: Exception) -> int:
     if isinstance(error, EpochalError):
         raise error
     result = result_of_error(error)
-    show_failure(result)
+    show_failure(result, what=what)
     return result.exit_code
 
 

@@ -19,6 +19,12 @@ LOSSES = """
 
     def whole(out, batch): ...
 """
+METRICS = """
+    import epochal as ep
+
+    class Worst(ep.Metric):
+        def update(self, logits, mask=None): ...
+"""
 BARE = """
     import epochal as ep
 
@@ -141,6 +147,37 @@ def test_mistakes_in_terms_are_reported(problems) -> None:
         assert found_what.startswith(what), loss
         assert hint, loss
     assert not problems([{"type": "mse", "weight": 0}, {"type": "l1"}])
+
+
+def test_inputs_of_metrics_are_checked_like_those_of_losses(check_dict, write_files) -> None:
+    write_files({"user/losses.py": LOSSES + METRICS})
+    f1 = {"type": "torchmetrics.classification.MulticlassF1Score", "num_classes": 3}
+    fed = {"preds": "out.logits", "target": "batch.label"}
+    for entry, mistakes in (
+        (f1 | {"inputs": fed}, []),
+        ({"type": "torchmetrics.AUROC", "task": "binary", "inputs": fed}, []),
+        ({"type": "user.losses.Worst", "inputs": {"logits": "out.logits"}}, []),
+        ({"type": "user.losses.simple", "alpha": 1.0}, []),
+        (
+            f1 | {"inputs": {"preds": "outs.logits", "target": "batch.label"}},
+            [("metrics.0.inputs.preds", "did you mean 'out.logits'?")],
+        ),
+        (
+            f1 | {"inputs": {"pred": "out.logits", "target": "batch.label"}},
+            [("metrics.0.inputs.pred", "did you mean 'preds'?")],
+        ),
+        (
+            {"type": "user.losses.Worst", "inputs": {}},
+            [("metrics.0.inputs.logits", "add logits: out.logits")],
+        ),
+        (
+            {"type": "user.losses.simple", "alpha": 1.0, "inputs": {"prd": "out", "target": "out"}},
+            [("metrics.0.inputs.prd", "did you mean 'pred'?")],
+        ),
+        ({"type": "user.losses.simple"}, [("metrics.0.alpha", "add alpha: <a number>")]),
+    ):
+        report = check_dict(metrics=[entry])
+        assert [(one.key, one.hint) for one in report.problems] == mistakes, entry
 
 
 def test_a_section_that_is_no_loss_is_reported(problems) -> None:

@@ -4,7 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.check.sections.methods import find_misspelt_methods, has_method, known_methods
+from epochal.check.sections.methods import (
+    find_missing_return,
+    find_uncalled_methods,
+    has_method,
+    known_methods,
+)
 from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
@@ -43,7 +48,7 @@ def test_a_misspelt_task_method_is_shown_in_its_file(class_of) -> None:
     ):
         text = f"import epochal as ep\nclass T(ep.Task):\n    def {written}(self, out): ...\n"
         definition, finder = class_of(text, "T")
-        (problem,) = find_misspelt_methods("task", "task", definition, finder)
+        (problem,) = find_uncalled_methods("task", "task", definition, finder)
         assert problem.what == f"m.T has a method {written!r}, which nothing calls"
         assert problem.hint.startswith(f"did you mean {meant!r}?")
         place = problem.place
@@ -62,7 +67,7 @@ def test_known_private_used_and_ordinary_methods_are_no_typos(class_of) -> None:
         *(f"def {name}(self): ..." for name in ORDINARY.split()),
     ):
         text = f"import epochal as ep\nclass T(ep.Task):\n    {body}\n"
-        assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == [], body
+        assert list(find_uncalled_methods("task", "task", *class_of(text, "T"))) == [], body
 
 
 def test_a_method_that_the_module_calls_is_no_typo(class_of) -> None:
@@ -72,7 +77,7 @@ def test_a_method_that_the_module_calls_is_no_typo(class_of) -> None:
             def batch_metrics(self): ...
         def report(task): return task.batch_metrics()
     """
-    assert list(find_misspelt_methods("task", "task", *class_of(text, "T"))) == []
+    assert list(find_uncalled_methods("task", "task", *class_of(text, "T"))) == []
 
 
 def test_a_misspelt_event_in_a_base_of_a_hook_is_found(class_of) -> None:
@@ -83,8 +88,59 @@ def test_a_misspelt_event_in_a_base_of_a_hook_is_found(class_of) -> None:
         class H(Root):
             def batch_metrics(self): ...
     """
-    problems = list(find_misspelt_methods("hooks.0", "hook", *class_of(text, "H")))
-    assert [problem.hint.split("?")[0] for problem in problems] == ["did you mean 'step_end'"]
+    problems = list(find_uncalled_methods("hooks.0", "hook", *class_of(text, "H")))
+    hints = [problem.hint.split("?")[0] for problem in problems]
+    assert hints == ["did you mean 'batch_end'", "did you mean 'step_end'"]
+
+
+def test_a_hook_method_that_no_event_calls_is_a_problem_whatever_its_name(class_of) -> None:
+    for name, hint in (
+        ("on_run_finish", "did you mean 'on_run_end'?"),
+        ("on_end", "did you mean 'run_end'?"),
+        ("close", "no event has this name;"),
+    ):
+        text = f"""
+            import epochal as ep
+            class H(ep.Hook):
+                def step_end(self, run): ...
+                def {name}(self, run): ...
+        """
+        (problem,) = find_uncalled_methods("hooks.0", "hook", *class_of(text, "H"))
+        assert problem.what == f"m.H has a method {name!r}, which nothing calls"
+        assert problem.hint.startswith(hint), problem.hint
+        assert problem.place.line == 5
+
+
+def test_hook_methods_that_others_call_are_accepted(class_of) -> None:
+    for body in (
+        "def state_dict(self): ...\n    def load_state_dict(self, state): ...",
+        "def summary(self): ...\n    def run_end(self, run): return self.summary()",
+        "def _summary(self): ...",
+        "@property\n    def summary(self): ...",
+    ):
+        text = f"import epochal as ep\nclass H(ep.Hook):\n    step_end = print\n    {body}\n"
+        assert find_uncalled_methods("hooks.0", "hook", *class_of(text, "H")) == [], body
+    unknown = "from nowhere import Base\nclass H(Base):\n    def summary(self): ...\n"
+    assert find_uncalled_methods("hooks.0", "hook", *class_of(unknown, "H")) == []
+    mixer = """
+        from epochal.hooks.mixing import BatchMixer
+        class H(BatchMixer):
+            def mix(self, inputs, share): ...
+    """
+    assert find_uncalled_methods("hooks.0", "hook", *class_of(mixer, "H")) == []
+
+
+def test_a_hook_without_an_event_method_is_a_problem(class_of) -> None:
+    text = "import epochal as ep\nclass H(ep.Hook):\n    def _helper(self): ...\n"
+    (problem,) = find_uncalled_methods("hooks.0", "hook", *class_of(text, "H"))
+    assert problem.what == "m.H has no method that an event calls"
+    assert problem.hint.startswith("write one of them: setup, assembled, run_start")
+    assert (problem.place.line, problem.place.column) == (2, 7)
+    for text in (
+        "class H:\n    def __init__(self):\n        self.step_end = print\n",
+        "def H():\n    return object()\n",
+    ):
+        assert find_uncalled_methods("hooks.0", "hook", *class_of(text, "H")) == [], text
 
 
 def test_methods_are_found_in_bases_and_may_be_in_unknown_bases(class_of) -> None:
@@ -101,6 +157,38 @@ def test_methods_are_found_in_bases_and_may_be_in_unknown_bases(class_of) -> Non
     assert has_method(*_ask(class_of(text, "B"), "batch_metric")) is True
     assert has_method(*_ask(class_of(text, "B"), "epoch_metric")) is False
     assert has_method(*_ask(class_of(text, "C"), "batch_loss")) is None
+
+
+def test_a_method_without_a_return_is_shown_in_its_file(class_of) -> None:
+    for body, is_problem in (
+        ("\n        loss = out.mean()", True),
+        ("cross_entropy(out, batch)", True),
+        ("\n        if out: return\n        print(out)", True),
+        ("\n        def inner(): return 1\n        inner()", True),
+        ("\n        if out: return out", False),
+        ("return None", False),
+        ("...", False),
+        ("'Later.'", False),
+        ("raise NotImplementedError", False),
+        ("yield out", False),
+    ):
+        head = "import epochal as ep\nclass T(ep.Task):\n    def batch_loss(self, out, batch):"
+        found = class_of(f"{head} {body}\n", "T")
+        problems = find_missing_return("task.type", "batch_loss", *found)
+        assert bool(problems) is is_problem, body
+        for problem in problems:
+            assert problem.what == "m.T.batch_loss returns nothing: a `return` is missing"
+            assert problem.hint == 'end it with return {"loss": (tensor, count)}'
+            assert (problem.place.line, problem.place.column) == (3, 9)
+    text = """
+        import epochal as ep
+        class A(ep.Task):
+            def batch_loss(self, out, batch): out.mean()
+        class B(A):
+            batch_loss = staticmethod(len)
+    """
+    assert find_missing_return("task.type", "batch_loss", *class_of(text, "A")) != []
+    assert find_missing_return("task.type", "batch_loss", *class_of(text, "B")) == []
 
 
 def _ask(found: tuple[Definition, ModuleFinder], name: str) -> tuple[Definition, str, ModuleFinder]:

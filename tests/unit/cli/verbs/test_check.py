@@ -212,6 +212,22 @@ def test_build_reports_problems_of_the_parts(shop: Path, epochal: Command) -> No
     assert "bad.yaml: 2 mistakes" in done.err
 
 
+def test_build_shows_a_panel_for_an_error_in_the_code_of_the_parts(
+    shop: Path, epochal: Command
+) -> None:
+    words = ("check", "config.yaml", "model.dropout=-1", "--build", "--device", "cpu")
+    done = epochal(*words)
+    assert done.code == 1
+    assert "build failed: ValueError" in done.err
+    assert "while building model" in done.err
+    assert "Traceback" not in done.err
+    assert done.err.endswith("config.yaml: cannot be built\n")
+    done = epochal(*words, "--json")
+    (file,) = json.loads(done.out)
+    assert done.code == 1
+    assert file["problems"][0]["what"].startswith("cannot be built: ValueError: ")
+
+
 def test_build_reports_more_folds_than_samples(shop: Path, epochal: Command) -> None:
     done = epochal("check", "config.yaml", "train.folds=100000", "--build", "--device", "cpu")
     assert done.code == 78

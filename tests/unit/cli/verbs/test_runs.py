@@ -52,7 +52,7 @@ def test_variant_is_shown_where_there_is_one(shop: Path, epochal: Command) -> No
 
 
 def test_monitored_metric_comes_first(shop: Path, epochal: Command) -> None:
-    metrics = "metrics=[{type: mean, of: out.logits, name: zeal}]"
+    metrics = "metrics=[{type: mean, name: zeal}]"
     epochal("run", "config.yaml", "--fast", "monitor=+val/zeal", metrics)
     header, line = epochal("runs").out.splitlines()[:2]
     assert line[header.index("result") :].startswith("val/zeal ")

@@ -17,15 +17,11 @@ from epochal.testing import TinyTask
 
 
 def test_only_overridden_methods_listen() -> None:
-    class Quiet(Hook):
-        pass
-
     class Loud(Hook):
         priority = 7
 
         def run_end(self, run: Any) -> None: ...
 
-    assert hook_listeners(Quiet()) == []
     (listener,) = hook_listeners(Loud())
     assert (listener.event, listener.owner, listener.priority) == ("run_end", "Loud.run_end", 7)
 
@@ -59,7 +55,36 @@ def test_an_alias_may_select_a_split() -> None:
     assert not listener.accepts_split("val")
     assert listener.call("run", "train", 4, "batch", "out") == 4
     Old.on = ("val",)
-    assert hook_listeners(Old()) == []
+    with pytest.raises(TaskError) as caught:
+        hook_listeners(Old())
+    assert str(caught.value) == (
+        "Old: on: val leaves out its only events: onTrainBatchEnd\n"
+        "  give on the splits of these methods, or remove it"
+    )
+
+
+def test_a_hook_without_an_event_method_is_refused() -> None:
+    class Deaf(Hook):
+        def _helper(self) -> None: ...
+
+    for hook in (Deaf(), Hook(), object()):
+        with pytest.raises(TaskError, match="has no method that an event calls\n  events: setup"):
+            hook_listeners(hook)
+
+
+def test_a_hook_names_the_runners_under_which_it_is_called() -> None:
+    class Training(Hook):
+        runners = ("train",)
+
+        def run_start(self, run: Any) -> None: ...
+
+    (listener,) = hook_listeners(Training())
+    kinds = ("", "train", "test", "predict")
+    assert [listener.accepts_runner(kind) for kind in kinds] == [True, True, False, False]
+    for wrong in ((), True, ("fit",)):
+        Training.runners = wrong
+        with pytest.raises(TaskError, match=r"Training: runners: .* is not a list of runners\n"):
+            hook_listeners(Training())
 
 
 def test_splits_are_accepted_by_their_aliases() -> None:
@@ -121,10 +146,40 @@ def test_a_misspelt_event_is_refused_with_a_suggestion() -> None:
     with pytest.raises(TaskError) as caught:
         hook_listeners(Wrong())
     assert str(caught.value) == (
-        "Wrong.step_ends: nothing calls a method of this name\n"
+        "Wrong.step_ends: no event calls a method of this name\n"
         "  did you mean 'step_end'?\n"
         "  if it is a helper method, name it _step_ends"
     )
+
+
+def test_a_hook_method_that_no_event_calls_is_refused_whatever_its_name() -> None:
+    for name, hint in (
+        ("on_run_finish", "did you mean 'on_run_end'?"),
+        ("on_end", "did you mean 'run_end'?"),
+        ("close", "events: setup, assembled, "),
+    ):
+        parts = {name: lambda self: None, "step_end": lambda self, run: None}
+        for base in (Hook, object):
+            hook = type("Own", (base,), parts)()
+            with pytest.raises(TaskError, match=rf"Own.{name}: no event calls .*\n  ") as caught:
+                hook_listeners(hook)
+            assert hint in str(caught.value), name
+
+
+def test_hook_methods_that_others_call_are_accepted() -> None:
+    class Counting(Hook):
+        def summary(self) -> int:
+            return 1
+
+        def run_end(self, run: Any) -> None:
+            self.total = self.summary()
+
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: Any) -> None: ...
+
+    assert [one.event for one in hook_listeners(Counting())] == ["run_end"]
 
 
 def test_methods_that_are_no_misspellings_are_accepted() -> None:
@@ -151,8 +206,8 @@ def test_methods_that_are_no_misspellings_are_accepted() -> None:
     for task in (Calling(), Using(), Decorated()):
         assert task_listeners(task) == [], task
     for name in ("on_coffee_break", "before_lunch", "batch_loss_fn", "steps", "_step_ends"):
-        kind = type("Own", (Hook,), {name: lambda self: None})
-        assert hook_listeners(kind()) == [], name
+        kind = type("Own", (Task,), {name: lambda self: None})
+        assert task_listeners(kind()) == [], name
 
 
 def test_a_period_without_effect_is_refused() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from epochal.engine.loss.loss import (
+from epochal.engine.loss.argument_routes import (
     example_route,
     find_by_path,
     find_count_argument,
@@ -46,7 +46,10 @@ def test_routes_are_guessed_only_if_they_are_unambiguous() -> None:
         (("input", 0, 2, {"logits": X, "note": "a"}, [X, Y]), (True, ("logits",))),
         (("input", 0, 2, {"logits": X, "aux": X}, [X, Y]), None),
         (("target", 1, 2, X, [X, Y]), (False, ("1",))),
-        (("target", 1, 2, X, {"image": X, "label": Y}), None),
+        (("target", 1, 2, X, {"image": X, "label": Y}), (False, ("label",))),
+        (("labels", 1, 2, X, {"image": X, "y": Y}), (False, ("y",))),
+        (("target", 1, 2, X, {"y": X, "label": Y}), None),
+        (("target", 1, 2, X, {"image": X, "size": Y}), None),
         (("target", 1, 2, X, [X, Y, Y]), None),
         (("target", 1, 3, X, [X, Y]), None),
     ]

@@ -15,6 +15,7 @@ from epochal.checkpoint import serialize_tree
 from epochal.components.average import Ema
 from epochal.components.metrics import Mean
 from epochal.engine import Hook, Metric, Monitor, Run, TorchSchedule
+from epochal.engine.loss.metric_adapter import MetricAdapter
 from epochal.engine.measure.meter import Meter
 from epochal.engine.state.run_state import collect_state, restore_state
 from epochal.errors import CheckpointError
@@ -128,8 +129,7 @@ class Last(Metric):
 
 def test_training_metrics_resume_within_an_epoch() -> None:
     def build(setting: dict[str, Any]) -> Run:
-        mean = Mean(of="out.sum")
-        mean.on = ("train",)
+        mean = MetricAdapter(Mean(), inputs={"value": "out.sum"}, on=("train",))
         return plain(setting, parts={"metrics": {"last": Last(), "mean": mean}})
 
     assert_resumes_everywhere(build)

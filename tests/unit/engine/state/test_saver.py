@@ -230,6 +230,8 @@ def test_a_hook_with_tensors_and_no_state_dict_is_one_warning(
         def __init__(self) -> None:
             self.mean = torch.zeros(2)
 
+        def step_end(self, run: Run) -> None: ...
+
     train(Checking(saver(tmp_path)), Averaging())
     assert caplog.text.count("Averaging holds tensors, and a resumed run begins without") == 1
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from engine.parts import Sums, fit, make_run
 from epochal.engine import Run, Task, Test
 from epochal.engine.execute import execute
+from epochal.engine.interfaces.task import ModuleTask
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import TaskError
 
@@ -206,11 +207,39 @@ def test_evaluation_needs_no_loss_method() -> None:
     assert result.metrics == {"test/one": 1.0}
 
 
-@pytest.mark.parametrize("method", ["pre_batch_forward", "batch_forward", "post_batch_forward"])
-def test_a_forgotten_return_is_named(method: str) -> None:
-    wrong = type("Forgetful", (Sums,), {method: lambda *_: None})
-    with pytest.raises(TaskError, match=rf"Forgetful.{method}: returned None\n.*\n  return "):
-        fit(make_run(wrong(), for_="1ep"))
+def test_a_forgotten_return_is_named() -> None:
+    for method in ("pre_batch_forward", "batch_forward", "post_batch_forward", "batch_loss"):
+        wrong = type("Forgetful", (Sums,), {method: lambda *_: None})
+        message = rf"Forgetful.{method}: returned None: a `return` is missing\n.*\n  .*return "
+        with pytest.raises(TaskError, match=message):
+            fit(make_run(wrong(), for_="1ep"))
+
+
+def test_a_loss_without_a_count_is_said_once_to_have_the_batch_size(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Bare(Sums):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            return super().batch_loss(out, batch)["loss"][0]
+
+    class Model(nn.Linear):
+        def forward(self, features: Tensor, target: Tensor) -> dict[str, Tensor]:
+            return {"loss": (super().forward(features) - target).square().mean()}
+
+    task = ModuleTask()
+    task.train_loader = Sums().train_loader
+    for run, owner in (
+        (make_run(Bare(), for_="2ep", eval_loss=True), "Bare.batch_loss"),
+        (make_run(task, Model(3, 1), for_="2ep"), "Model"),
+    ):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            fit(run)
+        said = [one.getMessage() for one in caplog.records if "count" in one.getMessage()]
+        assert said == [
+            f"{owner}: 'loss' has no count, so the batch size, now 4, is its weight in averages; "
+            "return {'loss': (value, count)} for another one"
+        ]
 
 
 def test_metrics_of_a_whole_pass_must_be_numbers() -> None:

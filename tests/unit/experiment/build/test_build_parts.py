@@ -132,14 +132,45 @@ def test_first_weights_of_another_model_are_refused(weights: Path) -> None:
 
 
 def test_metrics_take_name_and_splits_from_their_section(shop: Path) -> None:
-    metrics = "metrics=[{type: mean, of: out.logits, name: height, on: [dev]}]"
+    metrics = "metrics=[{type: mean, inputs: {value: out.logits}, name: height, on: [dev]}]"
     assert look(lambda run: {n: m.on for n, m in run.metrics.items()}, metrics) == {
         "height": ("val",)
     }
 
 
+def test_metrics_may_be_of_torchmetrics_functions_and_classes(shop: Path) -> None:
+    write(
+        shop / "shop" / "measures.py",
+        """
+        import epochal as ep
+
+        def spread(logits, *, scale: float = 1.0):
+            return scale * logits.std()
+
+        class Largest(ep.Metric):
+            def reset(self): self.value = 0.0
+            def update(self, logits): self.value = max(self.value, float(logits.max()))
+            def compute(self): return self.value
+        """,
+    )
+    entries = [
+        {"type": "torchmetrics.Accuracy", "task": "multiclass", "num_classes": 3, "name": "tm"},
+        {"type": "accuracy", "inputs": {"logits": "out.logits", "target": "batch.label"}},
+        {"type": "shop.measures.spread", "scale": 0.0, "on": ["val", "train"]},
+        {"type": "shop.measures.Largest"},
+        {"type": "torch.nn.CrossEntropyLoss", "name": "ce"},
+    ]
+    overrides = [f"metrics={json.dumps(entries)}", "train.eval_loss=true"]
+    values = ep.run("config.yaml", overrides=overrides, no_file=True, raise_errors=True).metrics
+    assert values["val/tm"] == pytest.approx(values["val/accuracy"])
+    assert values["val/tm"] == pytest.approx(values["val/acc"])
+    assert values["val/spread"] == values["train/epoch/spread"] == 0.0
+    assert values["val/ce"] == pytest.approx(values["val/loss"])
+    assert "val/largest" in values
+
+
 def test_two_metrics_of_one_name_are_refused(shop: Path) -> None:
-    two = "metrics=[{type: mean, of: out.logits}, {type: mean, of: batch.x}]"
+    two = "metrics=[{type: mean}, {type: mean, inputs: {value: batch.x}}]"
     result = ep.run("config.yaml", overrides=[two], no_file=True, raise_errors=False)
     assert result.exit_code == 78
     assert "two metrics are called 'mean'" in result.message
@@ -270,8 +301,11 @@ def test_a_function_of_the_run_can_be_named_among_the_hooks(shop: Path) -> None:
         def remember(run: ep.Run, amount: float = 1.0) -> None:
             run.register_caches({"amount": amount})
 
+        class Quiet(ep.Hook):
+            def run_end(self, run): ...
+
         def make(patience: int = 2):
-            return ep.Hook()
+            return Quiet()
         """,
     )
     for hooks, expected in (

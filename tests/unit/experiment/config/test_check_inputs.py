@@ -76,8 +76,12 @@ def fit(kind: type[ep.Experiment] = ep.Experiment, **sections: Any) -> ep.RunRes
     return result
 
 
+class Hook(ep.Hook):
+    def step_end(self, run: ep.Run) -> None: ...
+
+
 def test_record_does_not_claim_sections_whose_parts_were_given(shop: Path) -> None:
-    result = fit(model=TinyModel(), task=TinyTask(), hooks=[ep.Hook()])
+    result = fit(model=TinyModel(), task=TinyTask(), hooks=[Hook()])
     read = Read(shop)
     assert read.run["given"] == ["hooks", "model", "task"]
     assert not {"model", "task"} & read.expanded.keys()
