@@ -191,7 +191,7 @@ def test_all_traps_at_once_are_described_in_one_line_each(root: Path) -> None:
         "bad\\udcff.py": ("odd name", ""),
         "broken.py": ("link", "nowhere.py"),
         "home": ("link", str(root.parent / "home")),
-        "huge.py": ("large", f"{1 << 40} bytes"),
+        "huge.py": ("large", "1.1 TB"),
         "images": ("many", "more than 300 names"),
         "loop": ("link", "loop"),
         "old/20260101-000000-abcd": ("records", ""),

@@ -123,8 +123,9 @@ def test_nan_loss_is_recorded(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "task={type: shop.parts.NanLoss}")
     assert done.code == 0, done.err
     (folder,) = run_folders(shop)
-    assert status_of(folder) == "finished"
+    assert status_of(folder) == "stopped"
     result = json.loads((folder / "result.json").read_text())
+    assert result["reason"] == "diverged"
     assert result["metrics"]["train/epoch/loss"] == "$nan"
     assert json.loads(epochal("runs", "--json").out)[0]["metrics"]["train/epoch/loss"] == "$nan"
 

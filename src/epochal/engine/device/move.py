@@ -73,12 +73,13 @@ def choose_mover(
 
 
 _CPU = torch.device("cpu")
-_PLAIN = frozenset({Tensor, dict, list, tuple})
+PLAIN_BATCHES = frozenset({Tensor, dict, list, tuple})
+"""Types of batches that are not moved on the CPU."""
 
 
 def keep_batch(batch: Batch) -> Batch:
     """The batch as it is; the method ``to`` of an own class is called, as on any device."""
-    if type(batch) in _PLAIN or not hasattr(batch, "to"):
+    if type(batch) in PLAIN_BATCHES or not hasattr(batch, "to"):
         return batch
     return batch.to(_CPU)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 import torch
 from torch import Tensor
 
-from epochal.engine.device.move import batch_size, choose_mover
+from epochal.engine.device.move import PLAIN_BATCHES, batch_size, choose_mover, keep_batch
 from epochal.engine.interfaces.binding import bind_by_name, parameter_names
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.task import ModuleTask
@@ -107,7 +107,9 @@ class TaskCalls:
 
     def train(self, batch: Batch) -> Outcome:
         """Everything in training before the backward pass."""
-        batch, out, values, losses = self.compute(self._move(batch))
+        if self._move is not keep_batch or type(batch) not in PLAIN_BATCHES:  # saves a call
+            batch = self._move(batch)
+        batch, out, values, losses = self.compute(batch)
         metrics = {} if values is None else check_metrics(values, self._fail_metric)
         checked = check_losses(losses, batch, self._fail_loss, self._say_count)
         loss: Any = checked["loss"][0]  # a tensor

@@ -97,8 +97,9 @@ def test_related_runs_are_shown(trained: Path, epochal: Command) -> None:
     words = ("model.dropout=0.2", "--variant", "long", "--desc", "to see")
     assert epochal("run", "config.yaml", *words, "seed=7").code == 0
     assert "  seeds    2 runs differ only by seed (0, 7): best " in epochal("show", "last").out
+    before = {*trained.parent.iterdir()}
     assert epochal("test", trained.name).code == 0
-    tested = max(trained.parent.iterdir()).name
+    (tested,) = (path.name for path in {*trained.parent.iterdir()} - before)
     assert f"  parent   test of {trained.name}" in epochal("show", tested).out
     out = epochal("show", trained.name).out
     assert "  child    " in out

@@ -132,7 +132,7 @@ def test_a_script_without_a_guard_is_named_instead_of_another_model_being_traine
     for verb, hint in (
         ("resume", "run train.py with Mine(..., choices={'resume': "),
         ("test", "shop-6').test()"),
-        ("predict", "final.safetensors').predict()"),
+        ("predict", "shop-6').predict()"),
     ):
         done = epochal(verb, "last")
         assert done.code == 74, verb

@@ -38,6 +38,7 @@ NO_SECRETS = {
     "hooks/profiler.py": "names of operators",
     "hooks/wandb.py": "names of metrics",
     "experiment/tools/profile.py": "names of layers",
+    "experiment/record/system_sampler.py": "numbers",
     "experiment/record/open_record.py": "the expanded config, redacted before it became a text",
     "experiment/tools/repro.py": "asked for, elsewhere than in a record",
     "inspect/storage.py": "its own words, to see whether a disk keeps them",
