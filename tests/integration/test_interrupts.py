@@ -30,6 +30,7 @@ class Endless(Points):
         print("stuck in a step", flush=True)
         while True:
             pass
+        return super().batch_loss(out, batch)
 
 
 class Unbuilt(Points):

@@ -159,10 +159,10 @@ def test_python_may_give_a_module_or_a_function(own: Path) -> None:
 
 
 def test_unknown_inputs_of_a_loss_end_the_run_with_the_known_ones(own: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot tell which part is 'target'") as caught:
-        run(BARE, "loss={type: cross_entropy}")
+    with pytest.raises(ConfigError, match="cannot tell which part is 'input2'") as caught:
+        run(BARE, "loss={type: MarginRankingLoss}")
     assert "out has logits; batch has x, label" in str(caught.value)
-    assert "inputs: {input: out.logits, target: batch.label}" in str(caught.value)
+    assert "input2: out.logits, target: batch.label}" in str(caught.value)
 
 
 class Final(ep.Hook):
