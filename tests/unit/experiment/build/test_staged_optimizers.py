@@ -144,10 +144,7 @@ def run_in_parts(folder: Path, *stops: int) -> Tensor:
     return torch.cat([one.flatten() for one in state["model"]["weights"].values()])
 
 
-@pytest.mark.parametrize("stops", [(3,), (4,), (5, 6), (8,), (2, 7, 9, 11)])
-def test_a_run_with_several_optimizers_resumes_in_any_stage(
-    tmp_path: Path, stops: tuple[int, ...]
-) -> None:
+def test_a_run_with_several_optimizers_resumes_in_any_stage(tmp_path: Path) -> None:
     whole = run_in_parts(tmp_path / "whole")
     for stops in ((3,), (4,), (5, 6), (8,), (2, 7, 9, 11)):
         assert torch.equal(run_in_parts(tmp_path / str(stops), *stops), whole), stops
