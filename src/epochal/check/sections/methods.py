@@ -29,6 +29,7 @@ _RETURNS = {
 """What a task's method must return, for messages."""
 
 _HOOK = "epochal.engine.interfaces.hook.Hook"
+_TASK = "epochal.engine.interfaces.task.Task"
 _STATE = "epochal.engine.interfaces.hook:STATE_METHODS"
 
 
@@ -67,6 +68,10 @@ def find_uncalled_methods(
             hint += "add a leading underscore if it is your own"
             place = item.module.place(statement, word=name)
             problems.append(Problem(path, what, place, hint))
+    if problems and kind == "hook" and any(item.dotted == _TASK for item in chain):
+        hint = "name it in the section task, or write a subclass of ep.Hook"
+        place = definition.module.place(definition.node, word=definition.node.name)
+        return [Problem(path, f"{definition.dotted} is a task, not a hook", place, hint)]
     is_hook = kind == "hook" and isinstance(definition.node, ast.ClassDef)
     if is_hook and is_complete and own and not problems:
         problems += _find_missing_events(path, definition, chain, finder)

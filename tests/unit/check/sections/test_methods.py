@@ -130,6 +130,18 @@ def test_hook_methods_that_others_call_are_accepted(class_of) -> None:
     assert find_uncalled_methods("hooks.0", "hook", *class_of(mixer, "H")) == []
 
 
+def test_a_task_among_the_hooks_is_one_problem(class_of) -> None:
+    text = """
+import epochal as ep
+class T(ep.Task):
+    def batch_forward(self, model, batch): ...
+    def batch_loss(self, out, batch): ...
+"""
+    (problem,) = find_uncalled_methods("hooks.0", "hook", *class_of(text, "T"))
+    assert problem.what == "m.T is a task, not a hook"
+    assert problem.hint == "name it in the section task, or write a subclass of ep.Hook"
+
+
 def test_a_hook_without_an_event_method_is_a_problem(class_of) -> None:
     text = "import epochal as ep\nclass H(ep.Hook):\n    def _helper(self): ...\n"
     (problem,) = find_uncalled_methods("hooks.0", "hook", *class_of(text, "H"))
