@@ -46,6 +46,12 @@ class RunWeights:
     is_averaged: bool = False
     """Whether they are the averaged weights of the checkpoint."""
 
+    @property
+    def init_from(self) -> str | dict[str, object]:
+        """The value of the config's key ``init_from`` that loads them."""
+        path = str(self.path)
+        return {"path": path, "try_ema": True} if self.is_averaged else path
+
     @override
     def __str__(self) -> str:
         at = self.checkpoint

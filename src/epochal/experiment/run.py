@@ -10,7 +10,6 @@ from typing_extensions import Unpack
 
 from epochal.check import SECTIONS
 from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
-from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.config.source_file import display_name
 from epochal.engine.execute import result_of_error
@@ -28,6 +27,7 @@ from epochal.experiment.record.open_record import find_withheld_secrets
 from epochal.experiment.resume.resume_plan import (
     died_before_checkpoint,
     get_expanded_config,
+    get_trained_record,
     get_training_record,
     last_overrides,
     project_dir,
@@ -35,12 +35,8 @@ from epochal.experiment.resume.resume_plan import (
     split_checkpoint_name,
 )
 from epochal.experiment.run_experiment import build_trained_model
-from epochal.records import RunRecord, read_run
-from epochal.records.find import resolve_run
-from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.layout.coerce import iter_leaves
-from epochal.records.layout.run_folders import is_run_folder
 from epochal.registry.project_file import get_runs_dir, name_run
 from epochal.text.escape import decode_typed
 
@@ -50,6 +46,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from epochal.engine import RunResult
+    from epochal.records import RunRecord
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +166,7 @@ def load_model(
         RecordError: There is no such run.
         CheckpointError: It has no such weights, or Python gave the model.
     """
-    record = _read_trained(run_name, get_runs_dir(runs_dir))
+    record = get_trained_record(run_name, get_runs_dir(runs_dir))
     chosen = choose_run_weights(record, weights)
     _require_configured(record, "load", ("model",), chosen)
     config, choices = get_expanded_config(record), Choices(device=device, no_file=True)
@@ -192,7 +189,7 @@ def evaluate_run(
 ) -> RunResult:
     """Evaluate weights of a run with the config it ran with; see ``test``."""
     check_choices(choices, sections=SECTIONS)
-    record = _read_trained(run_name, runs_dir)
+    record = get_trained_record(run_name, runs_dir)
     chosen = choose_run_weights(record, weights)
     _require_configured(record, runner, ("task", "model", "data"), chosen)
     config = get_expanded_config(record, f"runner={runner} init_from={chosen.path}")
@@ -318,18 +315,6 @@ def _refuse_unnamed_class(record: RunRecord, verb: str, arguments: str) -> None:
         )
 
 
-def _read_trained(run_name: Path | str, runs_dir: Path) -> RunRecord:
-    """The named record; ``last`` and tags mean runs with weights, if there are any."""
-    if is_run_folder(Path(run_name)):
-        return read_run(run_name)
-    return read_run(resolve_run(str(run_name), runs_dir, is_wanted=_has_weights))
-
-
-def _has_weights(folder: Path) -> bool:
-    checkpoints = folder / "checkpoints"
-    return (checkpoints / FINAL_WEIGHTS_FILE).is_file() or bool(find_checkpoints(checkpoints))
-
-
 def _require_configured(
     record: RunRecord, verb: str, parts: Sequence[str], chosen: RunWeights
 ) -> None:
@@ -351,9 +336,7 @@ def _require_configured(
 
 def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, object]:
     """The changes to the config of a training that an evaluation needs."""
-    path = str(chosen.path)
-    weights = {"path": path, "try_ema": True} if chosen.is_averaged else path
-    changes: dict[str, object] = {"runner": runner, "init_from": weights}
+    changes: dict[str, object] = {"runner": runner, "init_from": chosen.init_from}
     # An evaluation does not use them, so its record should not show them.
     unused = ("optim", "schedule", "notify")
     changes |= {key: "$delete" for key in unused if record.expanded.get(key)}

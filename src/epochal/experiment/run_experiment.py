@@ -107,7 +107,7 @@ def _run(
         checked = check_inputs(inputs, runner)
         weights = find_weights_to_evaluate(checked)
         if weights is not None:
-            checked = check_inputs(inputs.with_weights(weights), runner)
+            checked = check_inputs(inputs.with_weights(weights.init_from), runner)
         report = checked.report
         problems = find_blocking_problems(inputs.choices, report.problems)
         if problems:

@@ -443,7 +443,7 @@ def test_the_test_switch_holds_for_fit_and_takes_the_weights_of_a_named_run(shop
         assert "checkpoints" in str(tested.config["init_from"]), words
         if expected is not None:
             assert tested.metrics["test/acc"] == expected, words
-    with pytest.raises(CheckpointError, match="gone: no such checkpoint"):
+    with pytest.raises(CheckpointError, match="has no weights 'gone'"):
         ep.Experiment(
             ep.parse_args(["-c", "config.yaml", "--test", *words, "--from", "gone"])
         ).fit()

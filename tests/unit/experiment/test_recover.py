@@ -27,12 +27,17 @@ def test_weights_of_a_run_or_file_are_loaded_into_a_model(
     folder = ep.run("config.yaml", overrides=["average={type: ema}"]).dir
     assert folder is not None
     own, averaged = (folder / "checkpoints" / f"final{ema}.safetensors" for ema in ("", "-ema"))
-    for source in (folder, folder.name, "last", own):
+    for source in (folder, folder.name, "last"):
         model = TinyModel()
-        ep.recover(model, source)
+        ep.recover(model, source, weights="final")
         assert is_filled(model, averaged), source
-        ep.recover(model, source, try_ema=False)
+        ep.recover(model, source, weights="final", try_ema=False)
         assert is_filled(model, own), source
+    ep.recover(model, averaged)
+    assert is_filled(model, averaged)
+    ep.recover(model, folder, try_ema=False)
+    best = ep.load(folder).state_dict()
+    assert all(torch.equal(tensor, best[name]) for name, tensor in model.state_dict().items())
     plain = ep.run("config.yaml").dir
     ep.recover(TinyModel(), plain)
     assert "has no averaged weights; its own ones are taken" in caplog.text

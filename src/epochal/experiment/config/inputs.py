@@ -102,10 +102,10 @@ class ExperimentInputs:
         folder = self.choices.get("user_dir")
         return None if folder is None else Path(folder)
 
-    def with_weights(self, path: Path) -> ExperimentInputs:
-        """The same inputs with the weights at ``path``, and nothing to resume."""
+    def with_weights(self, init_from: object) -> ExperimentInputs:
+        """The same inputs with another ``init_from``, and nothing to resume."""
         changes = [one for one in self.overrides if not one.startswith(("init_from", "ckp_file"))]
-        added = (*changes, to_override("init_from", str(path)))
+        added = (*changes, to_override("init_from", init_from))
         choices: Choices = {"resume": None, "resume_from": None}
         return replace(self, overrides=added).with_choices(choices)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
+from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.interfaces.run import ResumePoint
 from epochal.errors import CheckpointError, ConfigError, Problem, suggest
@@ -18,6 +20,7 @@ from epochal.experiment.resume.changes import (
     refuse_changes,
 )
 from epochal.records import RunRecord, find_runs, read_run
+from epochal.records.find import resolve_run
 from epochal.records.folder.checkpoint_manifests import (
     find_best_checkpoint,
     find_checkpoints,
@@ -25,6 +28,7 @@ from epochal.records.folder.checkpoint_manifests import (
 )
 from epochal.records.folder.reader import find_expanded_config, read_time_spent
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
+from epochal.records.layout.run_folders import is_run_folder
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact_config
 from epochal.text.escape import to_openable_path
@@ -157,14 +161,12 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     )
 
 
-def find_weights_to_evaluate(checked: CheckedInputs) -> Path | None:
+def find_weights_to_evaluate(checked: CheckedInputs) -> RunWeights | None:
     """The weights of the run that the choices name, if it is to be evaluated and not resumed.
-
-    They are those of the chosen checkpoint, or else of the best one, or else the final ones.
 
     Raises:
         RecordError: There is no such run.
-        CheckpointError: It has no such checkpoint.
+        CheckpointError: It has no such weights.
     """
     choices, expanded = checked.inputs.choices, checked.report.expanded
     named = choices.get("resume")
@@ -172,23 +174,22 @@ def find_weights_to_evaluate(checked: CheckedInputs) -> Path | None:
         return None
     path = Path(str(named)).expanduser()
     if path.is_file():
-        return path
+        return RunWeights(path, str(path))
     run_name, checkpoint = split_checkpoint_name(path if path.exists() else str(named))
-    root = _runs_dir(checked.report)
-    if str(run_name) == LAST:
-        trainings = (one.path for one in find_runs(root) if one.runner not in _EVALUATIONS)
-        run_name = [run_name, *trainings][-1]
-    record = read_run(run_name, root)
-    chosen = choices.get("resume_from") or checkpoint
-    folder = record.path / "checkpoints"
-    if chosen and chosen not in (LAST, BEST):
-        return _find_named(folder, chosen)
-    if chosen == LAST:
-        return _require_found(folder, LAST, *find_newest_checkpoint(folder)).path
-    best, damaged = find_best_checkpoint(folder)
-    if chosen == BEST:
-        return _require_found(folder, BEST, best, damaged).path
-    return record.path if best is None else best.path
+    record = get_trained_record(run_name, _runs_dir(checked.report))
+    return choose_run_weights(record, choices.get("resume_from") or checkpoint or None)
+
+
+def get_trained_record(run_name: Path | str, runs_dir: Path) -> RunRecord:
+    """The named record; ``last`` and tags mean runs with weights, if there are any."""
+    if is_run_folder(Path(run_name)):
+        return read_run(run_name)
+    return read_run(resolve_run(str(run_name), runs_dir, is_wanted=_has_weights))
+
+
+def _has_weights(folder: Path) -> bool:
+    checkpoints = folder / "checkpoints"
+    return (checkpoints / FINAL_WEIGHTS_FILE).is_file() or bool(find_checkpoints(checkpoints))
 
 
 def _has_folds(record: RunRecord) -> bool:
