@@ -28,7 +28,13 @@ from epochal.durable.atomic import (
     write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
-from epochal.durable.reading import open_regular, read_bytes, read_text, require_regular
+from epochal.durable.reading import (
+    find_text,
+    open_regular,
+    read_bytes,
+    read_text,
+    require_regular,
+)
 from epochal.durable.system import Operations, WriteError, locked
 
 __all__ = [
@@ -42,6 +48,7 @@ __all__ = [
     "encode_json",
     "encode_line",
     "find_object",
+    "find_text",
     "is_untouched",
     "link_or_copy",
     "locked",

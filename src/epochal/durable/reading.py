@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from io import BufferedReader
     from pathlib import Path
 
 NO_FOLLOW: int = (
@@ -32,7 +34,7 @@ _KINDS = {
 }
 
 
-def open_regular(path: Path | str) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """A regular file, open for reading; raises OSError at once for anything else.
 
     A link in place of the file is refused. Links in place of the folders above it are followed:
@@ -41,10 +43,12 @@ def open_regular(path: Path | str) -> BinaryIO:
     return os.fdopen(open_descriptor(path, os.O_RDONLY), "rb")
 
 
-def open_descriptor(path: Path | str, flags: int) -> int:
-    """The descriptor of a regular file; see ``open_regular``."""
+def open_descriptor(
+    path: Path, flags: int, open_file: Callable[[Path, int, int], int] = os.open
+) -> int:
+    """The descriptor of a regular file, see ``open_regular``, with any flags of ``os.open``."""
     try:
-        descriptor = os.open(path, flags | NO_FOLLOW, 0o666)
+        descriptor = open_file(path, flags | NO_FOLLOW, 0o666)
     except OSError as error:
         _raise_if_special(path, error)
         raise
@@ -68,21 +72,28 @@ def require_regular(path: Path, *, follow: bool = False) -> None:
         raise _not_regular(path, mode)
 
 
-def read_bytes(path: Path | str, *, max_bytes: int = MAX_BYTES) -> bytes:
+def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """The content of a regular file; raises OSError if it is larger."""
     with open_regular(path) as file:
-        data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise OSError(errno.EFBIG, f"is larger than {max_bytes} bytes", str(path))
-    return data
+        if os.fstat(file.fileno()).st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"is larger than {max_bytes} bytes", str(path))
+        return file.read()
 
 
-def read_text(path: Path | str) -> str:
+def read_text(path: Path) -> str:
     """The same as text; replaces what is not UTF-8."""
     return read_bytes(path).decode("utf-8", "replace")
 
 
-def _raise_if_special(path: Path | str, error: OSError) -> None:
+def find_text(path: Path) -> str:
+    """The same; empty if it cannot be read."""
+    try:
+        return read_text(path)
+    except OSError:
+        return ""
+
+
+def _raise_if_special(path: Path, error: OSError) -> None:
     """Explain why a file could not be opened, if the reason is its kind."""
     try:
         mode = os.lstat(path).st_mode
@@ -92,7 +103,7 @@ def _raise_if_special(path: Path | str, error: OSError) -> None:
         raise _not_regular(path, mode) from error
 
 
-def _not_regular(path: Path | str, mode: int) -> OSError:
+def _not_regular(path: Path, mode: int) -> OSError:
     kind = stat.S_IFMT(mode)
     number = {stat.S_IFLNK: errno.ELOOP, stat.S_IFDIR: errno.EISDIR}.get(kind, errno.EINVAL)
     return OSError(number, f"is {_KINDS.get(kind, 'special')} and not a regular file", str(path))

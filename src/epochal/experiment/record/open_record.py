@@ -276,7 +276,7 @@ def _open_on_disk(
 def _restoring_on_refusal(folder: Path, attempt: int) -> Iterator[None]:
     """Restore the status of a run if a block refuses to resume it."""
     paths = [folder / name for name in ("run.json", "status.json")]
-    before = {path: path.read_bytes() for path in paths if path.is_file()}
+    before = {path: durable.read_bytes(path) for path in paths if path.is_file()}
     try:
         yield
     except ChangedError:

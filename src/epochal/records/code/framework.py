@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from epochal import durable
 from epochal.records.code.file_content import FRESH_NS
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def unpack_framework(archive: Path, target: Path) -> None:
         ValueError: It is no archive of Epochal.
     """
     try:
-        with zipfile.ZipFile(archive) as file:
+        with durable.open_regular(archive) as data, zipfile.ZipFile(data) as file:
             names = file.namelist()
             if any(not _is_inside(name) for name in names):
                 raise ValueError(f"{archive}: names files outside of the package")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
+from epochal import durable
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.records.code.code_manifest import (
     RESTORED_FILE,
@@ -186,7 +187,7 @@ def _restore_config(run_dir: Path, target: Path) -> Path | None:
     if os.path.lexists(place):  # the project itself was restored from a run
         place = target / f"restored-{run_dir.absolute().name}{source.suffix}"
     with place.open("xb") as out:
-        out.write(source.read_bytes())
+        out.write(durable.read_bytes(source))
     # Otherwise the next run would copy the config as part of the project.
     with suppress(OSError), (target / RESTORED_FILE).open("x", encoding="utf-8") as out:
         out.write(f"/{place.name}\n")
