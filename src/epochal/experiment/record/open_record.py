@@ -250,6 +250,7 @@ def _open_on_disk(
         options,
         project=to_file_name(values["project"]),
         tag=to_file_name(values["tag"]),
+        is_private=report.project.has_private_runs,
     )
     report_run_folder(folder.path)
     writer = RunWriter(folder)
