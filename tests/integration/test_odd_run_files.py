@@ -78,6 +78,19 @@ def test_weights_that_are_no_regular_file_are_refused_by_name(
             choose_run_weights(read_run(run), "last")
 
 
+def test_a_linked_config_is_named_and_not_used(
+    run: Path, epochal: Command, odd_file: OddFiles
+) -> None:
+    path = run / "config" / "expanded.yaml"
+    odd_file.target.write_text(path.read_text())
+    odd_file("link", path)
+    assert "config/expanded.yaml: not a regular file" in epochal("show", "last").out
+    for words in (["test", "last"], ["resume", "last"], ["predict", "last"]):
+        done = epochal(*words)
+        assert done.code != 0, words
+        assert "has no expanded config, or one that is not a regular file" in done.err, done.err
+
+
 def test_a_cache_is_not_written_through_links(
     run: Path, odd_file: OddFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

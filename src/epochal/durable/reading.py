@@ -74,10 +74,10 @@ def require_regular(path: Path, *, follow: bool = False) -> None:
 
 def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """The content of a regular file; raises OSError if it is larger."""
-    with open_regular(path) as file:
+    with os.fdopen(open_descriptor(path, os.O_RDONLY), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > max_bytes:
             raise OSError(errno.EFBIG, f"is larger than {max_bytes} bytes", str(path))
-        return file.read()
+        return file.readall()
 
 
 def read_text(path: Path) -> str:

@@ -373,7 +373,8 @@ def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
         yield "config: missing"
         return
     if find_expanded_config(run_dir) is None:
-        yield "config/expanded.*: missing"
+        odd = [f"expanded{suffix}" for suffix in sorted(_SUFFIXES) if f"expanded{suffix}" in names]
+        yield f"config/{odd[0]}: not a regular file" if odd else "config/expanded.*: missing"
     if "provenance.json" not in names:
         yield "config/provenance.json: missing"
     # A cross validation builds components in its folds only.
