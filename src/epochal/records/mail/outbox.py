@@ -178,8 +178,8 @@ class Delivery:
         if self.path is None:
             return self.send()
         with locked(self.path) as is_mine:
-            current = _read(self.path) if is_mine else None
-            return None if current is None else current.send()
+            # A later mail may have replaced it. A file that others changed does not count.
+            return (_read(self.path) or self).send() if is_mine else None
 
     def send(self) -> Delivery | None:
         """Try once; None if it was sent, otherwise the delivery with the error. Never raises."""

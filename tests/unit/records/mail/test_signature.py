@@ -111,6 +111,22 @@ def test_a_missing_key_verifies_nothing(home: Path, tmp_path: Path) -> None:
     assert not is_signed(tmp_path / "a.json", values)  # signed by another key
 
 
+def test_a_process_sends_its_own_mail_whatever_happened_to_the_file(
+    home: Path, box: Mailbox, mail: Mail
+) -> None:
+    with http_server() as hook, http_server() as other:
+        specs = [{"type": "webhook", "url": hook.url}] * 2
+        lost_key, changed = queue_mail(mail, specs, box)
+        assert changed.path is not None
+        values = json.loads(changed.path.read_text())
+        values["notify"]["url"] = other.url
+        changed.path.write_text(json.dumps(values))
+        assert changed.send_alone() is None
+        find_key_path().unlink()
+        assert lost_key.send_alone() is None
+    assert (len(hook.bodies), other.bodies) == (2, [])
+
+
 def test_without_a_home_a_process_sends_its_own_mail_and_leaves_none(
     box: Mailbox, mail: Mail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
