@@ -157,6 +157,16 @@ class RecordError(EpochalError):
     exit_code = 74
 
 
+class UntrustedCodeError(EpochalError):
+    """Code outside of this project would be executed, and the user has not allowed that."""
+
+    exit_code = 77
+
+    def __init__(self, what: str, hint: str = "if you trust that code, pass trust=True") -> None:
+        super().__init__(f"{what}\n  {hint}")
+        self.what = what
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """A "did you mean" hint for ``name``, or the known names, or nothing."""
     names = sorted(set(known))

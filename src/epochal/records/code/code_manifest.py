@@ -23,7 +23,9 @@ CODE_MANIFEST_FILE = "manifest.json"
 RESTORED_FILE = ".epochal-restored"
 """Lists the files that ``epochal restore`` added to a project, as lines of ``.gitignore``."""
 
-_ATTEMPT = "attempt-"
+ATTEMPT_PREFIX = "attempt-"
+"""Begins the names of the folders with the code of later attempts."""
+
 MAX_COPY_BYTES = 1 << 32
 """The largest file that can be copied, since it is read into memory."""
 
@@ -153,11 +155,11 @@ def find_code_dir(run_dir: Path, attempt: int = 0) -> Path:
 
 def get_attempt_dir(run_dir: Path, attempt: int) -> Path:
     """The folder for the code of one attempt."""
-    return run_dir / CODE_DIR / f"{_ATTEMPT}{attempt}" if attempt else run_dir / CODE_DIR
+    return run_dir / CODE_DIR / f"{ATTEMPT_PREFIX}{attempt}" if attempt else run_dir / CODE_DIR
 
 
 def _list_attempt_dirs(folder: Path) -> list[int]:
-    names = (path.name.removeprefix(_ATTEMPT) for path in folder.glob(f"{_ATTEMPT}*"))
+    names = (path.name.removeprefix(ATTEMPT_PREFIX) for path in folder.glob(f"{ATTEMPT_PREFIX}*"))
     return [int(name) for name in names if name.isdecimal()]
 
 
