@@ -38,7 +38,7 @@ def execute_trusted(args: argparse.Namespace, execute: Callable[[bool], RunResul
             command = f"{epochal_command()} {shlex.join([*args.typed, '--trust'])}"
             hint = f"if you trust that code: {command}"
             raise UntrustedCodeError(error.what, hint) from None
-    return execute(True)  # noqa: FBT003 - it has one argument
+    return execute(True)
 
 
 def _is_confirmed(what: str) -> bool:
