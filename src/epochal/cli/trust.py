@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from epochal.errors import UntrustedCodeError
 from epochal.experiment.config.choices import add_choices, add_options
 from epochal.text.command import epochal_command
-from epochal.text.escape import escape_control
+from epochal.text.terminal import print_wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -34,15 +34,11 @@ def execute_trusted(args: argparse.Namespace, execute: Callable[[bool], RunResul
     try:
         return execute(args.trust)
     except UntrustedCodeError as error:
-        if not _is_confirmed(error.what):
-            command = f"{epochal_command()} {shlex.join([*args.typed, '--trust'])}"
-            hint = f"if you trust that code: {command}"
+        command = f"{epochal_command()} {shlex.join([*args.typed, '--trust'])}"
+        hint = f"if you trust that code: {command}"
+        if not sys.stdin.isatty():
             raise UntrustedCodeError(error.what, hint) from None
+        print_wrapped([error.what])
+        if input("execute that code? [y/N] ").strip().casefold() not in ("y", "yes"):
+            raise UntrustedCodeError("nothing was executed", hint) from None
     return execute(True)
-
-
-def _is_confirmed(what: str) -> bool:
-    if not sys.stdin.isatty():
-        return False
-    print(escape_control(what))
-    return input("execute that code? [y/N] ").strip().casefold() in ("y", "yes")

@@ -23,9 +23,7 @@ CODE_MANIFEST_FILE = "manifest.json"
 RESTORED_FILE = ".epochal-restored"
 """Lists the files that ``epochal restore`` added to a project, as lines of ``.gitignore``."""
 
-ATTEMPT_PREFIX = "attempt-"
-"""Begins the names of the folders with the code of later attempts."""
-
+_ATTEMPT = "attempt-"
 MAX_COPY_BYTES = 1 << 32
 """The largest file that can be copied, since it is read into memory."""
 
@@ -165,11 +163,11 @@ def find_code_dir(run_dir: Path, attempt: int = 0) -> Path:
 
 def get_attempt_dir(run_dir: Path, attempt: int) -> Path:
     """The folder for the code of one attempt."""
-    return run_dir / CODE_DIR / f"{ATTEMPT_PREFIX}{attempt}" if attempt else run_dir / CODE_DIR
+    return run_dir / CODE_DIR / f"{_ATTEMPT}{attempt}" if attempt else run_dir / CODE_DIR
 
 
 def _list_attempt_dirs(folder: Path) -> list[int]:
-    names = (path.name.removeprefix(ATTEMPT_PREFIX) for path in folder.glob(f"{ATTEMPT_PREFIX}*"))
+    names = (path.name.removeprefix(_ATTEMPT) for path in folder.glob(f"{_ATTEMPT}*"))
     return [int(name) for name in names if name.isdecimal()]
 
 
@@ -201,7 +199,7 @@ def _checked(
     for name, value in known.items():
         if not isinstance(value, int if name in _NUMBERS else str):
             raise TypeError(name)
-        if name in _NUMBERS and value < 0:
+        if isinstance(value, int) and value < 0:
             raise ValueError(name)
     for name in ("path", "at", "archive"):
         known.get(name, "").encode()

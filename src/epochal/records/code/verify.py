@@ -7,8 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from epochal.records.code.code_manifest import (
-    ATTEMPT_PREFIX,
+    ASIDE_DIR,
     CODE_MANIFEST_FILE,
+    PROJECT_DIR,
     find_code_dir,
     read_code_digest,
     read_manifest,
@@ -58,18 +59,17 @@ def describe_damage(damage: Mapping[str, str]) -> str:
 
 
 def _iter_added(folder: Path, manifest: CodeManifest) -> Iterator[str]:
-    """Files and links below ``code`` that the manifest does not list."""
-    known = {CODE_MANIFEST_FILE, *(file.place for file in manifest.files)}
-    if manifest.framework is not None:
-        known.add(manifest.framework.archive)
-    for place, folders, files in os.walk(folder):
-        inner = os.path.relpath(place, folder).replace(os.sep, "/")
-        if inner == ".":  # later attempts have manifests of their own
-            folders[:] = [name for name in folders if not name.startswith(ATTEMPT_PREFIX)]
-        links = [name for name in folders if os.path.islink(f"{place}/{name}")]  # noqa: PTH114
-        for name in (*links, *files):
-            path = name if inner == "." else f"{inner}/{name}"
-            # A killed process may leave temporary files.
-            is_temporary = name.startswith(".") and name.endswith(".tmp")
-            if path not in known and not is_temporary:
-                yield path
+    """Copied files and links below ``code`` that the manifest does not list."""
+    known = {file.place for file in manifest.files}
+    for top in (PROJECT_DIR, ASIDE_DIR):
+        if (folder / top).is_symlink():
+            yield top
+            continue
+        for place, folders, files in os.walk(folder / top):
+            inner = os.path.relpath(place, folder).replace(os.sep, "/")
+            links = [name for name in folders if os.path.islink(f"{place}/{name}")]  # noqa: PTH114
+            for name in (*links, *files):
+                # A killed process may leave temporary files.
+                is_temporary = name.startswith(".") and name.endswith(".tmp")
+                if f"{inner}/{name}" not in known and not is_temporary:
+                    yield f"{inner}/{name}"

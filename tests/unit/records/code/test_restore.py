@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import ConfigError, RecordError
-from epochal.records.code import read_manifest
+from epochal.records.code import read_manifest, unpack_limits
 from epochal.records.code import restore as module
 from epochal.records.code import snapshot as snapshots
-from epochal.records.code import unpack_limits
 from epochal.records.code.framework import digest_package
 from epochal.records.code.restore import FRAMEWORK_DIR, restore_code
 from epochal.records.code.snapshot import CodeSnapshot
@@ -130,6 +129,7 @@ def test_files_that_differ_from_the_manifest_are_named_and_refused(
         shutil.rmtree(run_dir)
         (tmp_path / "whole").rename(run_dir)
     (copy / ".a.py.12-ab.tmp").touch()
+    (code / "uncommitted.diff").touch()
     assert restore_code(run_dir, tmp_path / "out").lost == ()
 
 
