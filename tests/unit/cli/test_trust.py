@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from small_project import run_folders
+from small_project import forgetting, run_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,20 +20,18 @@ if TYPE_CHECKING:
 def test_code_outside_of_the_project_is_executed_only_with_trust(
     shop: Path, epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert epochal("run", "config.yaml").code == 0
+    with forgetting(shop):
+        assert epochal("run", "config.yaml").code == 0
     (trained,) = run_folders(shop)
     # Its code would leave a trace.
     evil, trace = tmp_path / "evil", tmp_path / "trace"
-    (evil / "shop").mkdir(parents=True)
-    code = (shop / "shop" / "parts.py").read_text()
-    (evil / "shop" / "parts.py").write_text(f"{code}\nopen({str(trace)!r}, 'w').close()\n")
+    shutil.copytree(shop / "shop", evil / "shop")
+    (evil / "shop" / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
     facts = json.loads((trained / "run.json").read_text())
     (trained / "run.json").write_text(json.dumps(facts | {"project_dir": str(evil)}))
     answers = ["", "n", "ja", "y"]
     monkeypatch.setattr("builtins.input", lambda asked: answers.pop(0))
     (shop / "shop").rename(shop / "hidden")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
-        monkeypatch.delitem(sys.modules, name)
     for verb in ("test", "predict", "resume"):
         done = epochal(verb, "last", "--device=cpu")
         first, _, hint = done.err.partition("\n")
@@ -45,7 +44,8 @@ def test_code_outside_of_the_project_is_executed_only_with_trust(
         done = epochal("test", "last", "--no-file")
         assert (done.code, "would execute the code in" in done.out) == (77, True)
     assert not trace.exists()
-    assert epochal("test", "last", "--no-file").code == 0
-    assert (trace.exists(), answers) == (True, [])
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
-    assert epochal("test", "last", "--no-file", "--trust").code == 0
+    with forgetting(evil):
+        assert epochal("test", "last", "--no-file").code == 0
+        assert (trace.exists(), answers) == (True, [])
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+        assert epochal("test", "last", "--no-file", "--trust").code == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +15,7 @@ from indexed import record_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 ID = "20261115-031200-a3f9"
 

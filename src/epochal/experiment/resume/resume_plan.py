@@ -288,7 +288,8 @@ def require_project_dir(record: RunRecord) -> Path:
         what = "is damaged" if path.exists() else "is missing"
         raise CheckpointError(
             f"{path}: {what}, so the folder of its code is unknown\n"
-            "  name that folder yourself: --user-dir DIR"
+            "  name that folder yourself: --user-dir DIR\n"
+            f"  or resume with the config: epochal run FILE --resume {record.path}"
         )
     return folder
 

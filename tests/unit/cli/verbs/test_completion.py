@@ -93,7 +93,7 @@ def test_words_that_a_shell_would_execute_are_not_offered(
     )
     for name in (*hostile, "wide.2"):
         (tmp_path / "runs" / "p" / name / "20261115-031200-a3f9").mkdir(parents=True)
-    config = dict.fromkeys(hostile, 1) | {"seed": 1, "variants": dict.fromkeys(hostile, {})}
+    config = dict.fromkeys(hostile, 1) | {"seed": 1, "variants": {key: {} for key in hostile}}
     (tmp_path / "a.json").write_text(json.dumps(config))
     table = {
         "runs": "20261115-031200-a3f9\nlast\nwide.2\n",
