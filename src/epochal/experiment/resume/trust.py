@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.errors import RecordError, UntrustedCodeError
+from epochal.errors import CheckpointError, RecordError, UntrustedCodeError
 from epochal.experiment.resume.resume_plan import require_project_dir
 from epochal.records.code.verify import describe_damage, find_code_damage
 from epochal.registry.project import Project, find_project
@@ -20,11 +20,16 @@ def require_trusted_code(record: RunRecord, *, trust: bool) -> Path:
     """The folder of a run's code, which its evaluation or resumption executes.
 
     Raises:
-        CheckpointError: The record does not say where the code is.
+        CheckpointError: The record does not say where the code is, or it is not there.
         RecordError: The code is not of this project, and the record's copy of it was altered.
         UntrustedCodeError: The code is not of this project, and the user does not ``trust`` it.
     """
     folder = require_project_dir(record)
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"{record.path}: its code was in {folder}, which is not here\n"
+            "  name the folder that has it: --user-dir DIR"
+        )
     projects = _current_projects()
     if any(_has_code(project, folder.resolve(), record.path.resolve()) for project in projects):
         return folder

@@ -62,11 +62,11 @@ def test_only_code_of_the_current_project_needs_no_question(here: Path, tmp_path
         "a git checkout in it": (own_run, here / "lab" / "clone", False),
         "a folder in a git checkout": (own_run, here / "lab" / "clone" / "a", False),
         "another project in it": (own_run, here / "lab" / "other", False),
-        "the copy of the code in the run": (own_run, own_run / "code" / "project", False),
+        "a folder in the run": (own_run, own_run / "config", False),
         "a folder among the runs": (own_run, here / "runs" / "evil", False),
-        "a folder that is gone": (own_run, tmp_path / "gone", False),
     }
     for name, (run_dir, code, expected) in table.items():
+        code.mkdir(parents=True, exist_ok=True)
         assert is_own(make_record(run_dir, str(code))) is expected, name
 
 
@@ -79,6 +79,7 @@ def test_a_project_file_makes_all_its_folders_one_project(
     assert is_own(record)
     monkeypatch.chdir(here / "lab")
     assert is_own(record)
+    (here / "out" / "evil").mkdir(parents=True)
     assert not is_own(make_record(here / "out" / RUN, str(here / "out" / "evil")))
     monkeypatch.chdir(tmp_path)
     assert not is_own(record)
@@ -87,6 +88,7 @@ def test_a_project_file_makes_all_its_folders_one_project(
 def test_code_of_the_running_script_needs_no_question(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "beside").mkdir()
     record = make_record(here / "runs" / RUN, str(tmp_path / "beside"))
     script = SimpleNamespace(__file__=str(tmp_path / "beside" / "train.py"))
     monkeypatch.setitem(sys.modules, "__main__", script)  # type: ignore[arg-type]
@@ -99,6 +101,12 @@ def test_unknown_and_relative_folders_of_code_are_refused(here: Path) -> None:
         for trust in (False, True):
             with pytest.raises(CheckpointError, match="name that folder yourself: --user-dir DIR"):
                 require_trusted_code(record, trust=trust)
+
+
+def test_code_that_is_not_there_is_not_looked_for_elsewhere(here: Path) -> None:
+    record = make_record(here / "runs" / RUN, str(here / "gone"))
+    with pytest.raises(CheckpointError, match="which is not here\n  name the folder that has it"):
+        require_trusted_code(record, trust=True)
 
 
 def test_an_altered_copy_of_the_code_is_refused_even_if_trusted(
