@@ -7,7 +7,8 @@ EpochalError                   exit code 1
 ├── TaskError               70 a task, model or hook broke its contract
 ├── DataError               65 a loader is empty, or died
 ├── CheckpointError         74 weights cannot be written or read
-└── RecordError             74 a run's record is missing or damaged
+├── RecordError             74 a run's record is missing or damaged
+└── UntrustedCodeError      77 code outside of this project would be executed
 Preempted                   75 not an error: the run stops, and is continued later
 
 A message answers three questions in this order: where, what, what now.
