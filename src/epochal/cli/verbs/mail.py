@@ -15,7 +15,7 @@ from epochal.records.find import read_run
 from epochal.records.mail.lost_run_mail import post_lost_runs
 from epochal.records.mail.mailbox import OUTBOX, Mailbox, search_mails
 from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox
-from epochal.records.mail.signature import KeyUnusableError, require_key
+from epochal.records.mail.signature import KeyUnusableError, check_key
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
@@ -191,7 +191,7 @@ def _print_unsigned(box: Mailbox, own: Sequence[Delivery]) -> None:
         return
     where = f"{box.folder / OUTBOX}: {format_count(others, 'file')} will not be sent"
     try:
-        require_key()
+        check_key()
     except KeyUnusableError as error:
         print_wrapped([f"{where}: your key cannot be used", f"  {error}"])
     else:

@@ -66,9 +66,10 @@ def is_signed(path: Path, values: Mapping[str, Any]) -> bool:
     return hmac.compare_digest(signature, _sign(key, path, signed))
 
 
-def require_key() -> None:
-    """Raise KeyUnusableError if this user's runs cannot sign their mail."""
-    _get_key()
+def check_key() -> None:
+    """Raise KeyUnusableError if this user has a key that cannot be used."""
+    if os.path.lexists(find_key_path()):
+        _get_key()
 
 
 def _sign(key: bytes, path: Path, values: Mapping[str, Any]) -> str:

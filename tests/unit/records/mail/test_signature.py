@@ -13,9 +13,9 @@ from epochal.records.mail import signature
 from epochal.records.mail.outbox import queue_mail, read_outbox
 from epochal.records.mail.signature import (
     KeyUnusableError,
+    check_key,
     find_key_path,
     is_signed,
-    require_key,
     write_signed,
 )
 from mail_servers import http_server
@@ -56,9 +56,9 @@ def test_the_key_is_in_the_home_of_the_user(
 
 @pytest.mark.usefixtures("home")
 def test_a_process_that_loses_the_race_uses_the_key_of_the_other(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    require_key()
+    write_signed(tmp_path / "a.json", {})
     first = find_key_path().read_bytes()
     signature._create_key(find_key_path())
     assert find_key_path().read_bytes() == first
@@ -92,13 +92,14 @@ def test_an_unusable_key_signs_nothing_and_verifies_nothing(
         assert is_signed(place, values), what
         spoil()
         assert not is_signed(place, values), what
-        with pytest.raises(KeyUnusableError, match=what):
-            write_signed(place, {"value": 2})
+        for use in (check_key, lambda: write_signed(place, {"value": 2})):
+            with pytest.raises(KeyUnusableError, match=what):
+                use()
     restore()
     monkeypatch.setattr(signature.os, "geteuid", lambda: 12345)
     assert not is_signed(place, values)
     with pytest.raises(KeyUnusableError, match="belongs to another user"):
-        require_key()
+        check_key()
 
 
 def test_a_missing_key_verifies_nothing(home: Path, tmp_path: Path) -> None:
@@ -106,8 +107,9 @@ def test_a_missing_key_verifies_nothing(home: Path, tmp_path: Path) -> None:
     values = json.loads((tmp_path / "a.json").read_text())
     find_key_path().unlink()
     assert not is_signed(tmp_path / "a.json", values)
+    check_key()
     assert not find_key_path().exists()  # reading makes none
-    require_key()
+    write_signed(tmp_path / "b.json", {})
     assert not is_signed(tmp_path / "a.json", values)  # signed by another key
 
 
