@@ -177,7 +177,7 @@ def _other_forms(secret: str) -> Iterator[str]:
         return
     if _CASED.search(secret):  # a word in capitals may be anything
         yield from (secret.upper(), secret.lower())
-    data = secret.encode("utf-8", "surrogateescape")
+    data = secret.encode("utf-8", "surrogatepass")
     yield from (data.hex(), data.hex().upper())
     for before in range(3):  # base64 differs with the place in its text, as in `user:password`
         # Only whole characters: the first and the last ones depend on the neighbours.
