@@ -1,0 +1,29 @@
+/** Runs that differ only by seed, found from the comparison of their parameters. */
+
+import type { Comparison } from "../api/types";
+
+export interface SeedGroup {
+  label: string;
+  ids: string[];
+}
+
+/** Groups in the order of the runs; each run is in one. */
+export function seedGroups(comparison: Pick<Comparison, "runs" | "parameters">): SeedGroup[] {
+  const parameters = comparison.parameters.filter((one) => one.key !== "seed");
+  const groups = new Map<string, SeedGroup>();
+  comparison.runs.forEach((run, place) => {
+    const values = parameters.map((one) => one.values[place] ?? null);
+    const key = JSON.stringify([run.project, values]);
+    const group = groups.get(key);
+    if (group) group.ids.push(run.id);
+    else groups.set(key, { label: run.tag || run.id, ids: [run.id] });
+  });
+  return [...groups.values()];
+}
+
+/** Names that tell runs apart: tags, with the id where a tag is there twice. */
+export function labelsOf(runs: { id: string; tag: string }[]): Map<string, string> {
+  const counts = new Map<string, number>();
+  for (const { tag } of runs) counts.set(tag, (counts.get(tag) ?? 0) + 1);
+  return new Map(runs.map(({ id, tag }) => [id, !tag ? id : counts.get(tag) === 1 ? tag : `${tag} · ${id}`]));
+}
