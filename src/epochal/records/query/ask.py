@@ -51,6 +51,9 @@ class Question:
     limit: int | None = None
     """The maximum number of runs: the first ones, without ``sort`` the newest."""
 
+    offset: int = 0
+    """How many of these to skip."""
+
     words: tuple[str, ...] = ()
     """Parts of the path or tag."""
 
@@ -158,8 +161,8 @@ def ask(index: Index, question: Question, *, now: datetime | None = None) -> Ans
     age = "(julianday(?) - julianday(runs.started)) * 86400"
     found = index.fetch(
         f"SELECT {columns}, {age} FROM runs WHERE {where} ORDER BY {order}, runs.started, runs.id "
-        "LIMIT ?",
-        (f"{names.now.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}", *values, limit),
+        "LIMIT ? OFFSET ?",
+        (f"{names.now.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}", *values, limit, question.offset),
     )
     rows = [
         {name: None if value == "" else value for name, value in zip(_NAMES, row, strict=True)}
@@ -172,6 +175,14 @@ def ask(index: Index, question: Question, *, now: datetime | None = None) -> Ans
 
 
 _NAMES = (*_COLUMNS, AGE)
+
+
+def count_runs(index: Index, question: Question) -> int:
+    """How many runs match a question, whatever its limit; raises ConfigError as ``ask``."""
+    conditions = list(_conditions(index, question, NameResolver(index.fetch)))
+    where = " AND ".join(f"({one.text})" for one in conditions) or "1"
+    values = [value for one in conditions for value in one.values]
+    return int(index.fetch(f"SELECT count(*) FROM runs WHERE {where}", values)[0][0])
 
 
 def columns_of(index: Index, query: QueryText, answer: Answer) -> list[Target]:
