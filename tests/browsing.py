@@ -88,7 +88,7 @@ class Browser:
     ) -> None:
         self.codes: list[str] = []
         self.site = Site(
-            index=RunIndex(runs, min_seconds=0),
+            index=RunIndex(runs, min_seconds=0, patience_seconds=None),
             sessions=WebSessions(tuple(capabilities), self.codes.append),
             static=StaticFiles() if static is None else StaticFiles(static),
             hosts=frozenset({HOST, f"localhost:{PORT}", f"[::1]:{PORT}"}),

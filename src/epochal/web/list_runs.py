@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from epochal.errors import ConfigError
 from epochal.records.query.ask import Question, ask, columns_of, count_runs, orders_of
 from epochal.records.query.names import FACTS, ConfigKey, Fact, Measure
 from epochal.records.query.result_table import REPLICATE, group, join_values, sort_groups
+from epochal.records.query.values import QueryError
 from epochal.web.api_error import ApiError
 from epochal.web.numbers import to_json_value
 
@@ -59,6 +59,8 @@ def _columns(index: Index) -> Iterator[dict[str, Any]]:
             kind = _TYPES[Fact(name, name).kind]
             yield {"name": name, "kind": "fact", "type": kind, "differs": True}
     for key, low, high, num, number in index.fetch(_KEYS):
+        if key in FACTS:
+            continue
         differs = low != high or num < total
         kind = "text" if number is None else "bool" if low in ("true", "false") else "number"
         yield {"name": key, "kind": "config", "type": kind, "differs": differs}
@@ -78,11 +80,10 @@ def list_runs(site: Site, call: ApiCall) -> dict[str, Any]:
     )
     try:
         return site.index.ask(partial(_list, question=question, query=query))
-    except ConfigError as error:
-        first = error.problems[0]
-        place = first.place
-        column = place.column if place is not None else 0
-        problem = {"where": first.key, "what": first.what, "hint": first.hint, "column": column}
+    except QueryError as error:
+        (first,) = error.problems
+        place = {"start": error.start, "end": error.end}
+        problem = {"where": first.key, "what": error.what, "hint": first.hint, **place}
         return {"total": 0, "columns": [], "rows": [], "problem": problem}
 
 

@@ -27,7 +27,6 @@ REST = 10
 """How many times as long as a refresh the pause after it lasts."""
 
 PATIENCE_SECONDS = 0.05
-"""How long a reader waits for a refresh, before it uses the last state."""
 
 _MAX_CHANGES = 1000
 _STATE = "SELECT run, path, status, step, points, stamp, tag FROM runs"
@@ -45,11 +44,20 @@ class RunIndex:
         root: The folder of all runs.
         below: Only runs below this folder, relative to the root.
         min_seconds: The shortest time between two refreshes.
+        patience_seconds: How long a reader waits for a refresh, before it uses the last state.
     """
 
-    def __init__(self, root: Path, below: str = "", *, min_seconds: float = MIN_SECONDS) -> None:
+    def __init__(
+        self,
+        root: Path,
+        below: str = "",
+        *,
+        min_seconds: float = MIN_SECONDS,
+        patience_seconds: float | None = PATIENCE_SECONDS,
+    ) -> None:
         self.root, self.below = root, below
-        self._min_seconds = min_seconds
+        self._min_seconds, self._patience_seconds = min_seconds, patience_seconds
+        self._is_on_disk = False
         self._reader = ThreadPoolExecutor(1, "epochal-read")
         self._refresher = ThreadPoolExecutor(1, "epochal-refresh")
         self._index: Index | None = None
@@ -96,7 +104,7 @@ class RunIndex:
             current = self._current
         if current is not None:
             with suppress(FutureTimeoutError):
-                current.result(None if self._known is None else PATIENCE_SECONDS)
+                current.result(None if self._known is None else self._patience_seconds)
 
     def changes_since(self, version: int) -> list[str] | None:
         """The ids of runs that changed; None if that is too long ago."""
@@ -114,6 +122,8 @@ class RunIndex:
         return self._refresher.submit(self._refresh)
 
     def _work(self, work: Callable[[Index], ReturnT]) -> ReturnT:
+        if self._is_on_disk and self._index is not None and self._index.path is None:
+            self._close()  # the first run was made since it was opened
         if self._index is None:
             self._index = self._open()
         return work(self._index)
@@ -129,6 +139,7 @@ class RunIndex:
     def _refresh(self) -> None:
         begin = time.monotonic()
         rows = self._refresh_file()
+        self._is_on_disk = rows is not None
         if rows is None:
             rows = self._reader.submit(self._refresh_memory).result()
         self._note_changes({str(row[0]): row for row in rows})

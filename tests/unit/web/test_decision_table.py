@@ -129,7 +129,7 @@ def test_web_sockets_are_refused() -> None:
 
     sent = []
 
-    async def receive():  # noqa: ANN202
+    async def receive():
         return {"type": "websocket.connect"}
 
     async def send(message) -> None:
