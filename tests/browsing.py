@@ -44,6 +44,7 @@ class Reply:
 
 def request(
     app: WebApp,
+    runner: asyncio.Runner,
     method: str,
     path: str,
     *,
@@ -69,14 +70,21 @@ def request(
     async def send(message: Any) -> None:
         sent.append(dict(message))
 
-    asyncio.run(app(scope, receive, send))
+    runner.run(app(scope, receive, send))
     pairs = [(name.decode(), value.decode("latin-1")) for name, value in sent[0]["headers"]]
     content = b"".join(one.get("body", b"") for one in sent[1:])
     return Reply(sent[0]["status"], dict(pairs), content, pairs)
 
 
 class Browser:
-    """A browser that has opened the page of a server, or not."""
+    """A browser that has opened the page of a server, or not.
+
+    Args:
+        runs: The folder of the runs.
+        capabilities: What its session may do.
+        static: The folder of the built page.
+        is_fresh: Whether the index is refreshed before every answer, and not only once.
+    """
 
     def __init__(
         self,
@@ -84,11 +92,12 @@ class Browser:
         *,
         capabilities: Sequence[Any] = ("read", "edit", "launch"),
         static: Path | None = None,
-        routes: Sequence[Any] | None = None,
+        is_fresh: bool = True,
     ) -> None:
+        self.runner = asyncio.Runner()
         self.codes: list[str] = []
         self.site = Site(
-            index=RunIndex(runs, min_seconds=0, patience_seconds=None),
+            index=RunIndex(runs, min_seconds=0 if is_fresh else 1e9, patience_seconds=None),
             sessions=WebSessions(tuple(capabilities), self.codes.append),
             static=StaticFiles() if static is None else StaticFiles(static),
             hosts=frozenset({HOST, f"localhost:{PORT}", f"[::1]:{PORT}"}),
@@ -96,7 +105,7 @@ class Browser:
             project="shop",
             version="1",
         )
-        self.app = WebApp(self.site) if routes is None else WebApp(self.site, routes)
+        self.app = WebApp(self.site)
         self.cookie = ""
         self.csrf = ""
 
@@ -130,9 +139,13 @@ class Browser:
         """A request from the page itself, with changed headers."""
         data = b"" if body is None else json.dumps(body).encode()
         text = urlencode(query or {}, doseq=True).encode()
-        return request(
-            self.app, method, path, headers=self.headers(method, **changes), body=data, query=text
+        return self.request(
+            method, path, headers=self.headers(method, **changes), body=data, query=text
         )
+
+    def request(self, method: str, path: str, **parts: Any) -> Reply:
+        """A request with exactly these headers and this body."""
+        return request(self.app, self.runner, method, path, **parts)
 
     def get(self, path: str, **query: Any) -> Any:
         """The JSON of a successful GET."""
@@ -142,3 +155,4 @@ class Browser:
 
     def close(self) -> None:
         self.site.index.close()
+        self.runner.close()

@@ -95,7 +95,7 @@ def _list(index: Index, *, question: Question, query: Mapping[str, Any]) -> dict
     targets = _targets(index, question, answer)
     order = range(len(answer.rows))
     places = list(order if question.sort.strip() else reversed(order))  # the newest first
-    cells = [answer.values(target) for target in targets]
+    cells = answer.columns(targets)
     rows = [
         _row(answer, place) | {"cells": [to_json_value(column[place]) for column in cells]}
         for place in places

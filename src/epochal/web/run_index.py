@@ -27,6 +27,9 @@ REST = 10
 """How many times as long as a refresh the pause after it lasts."""
 
 PATIENCE_SECONDS = 0.05
+FIRST_PATIENCE_SECONDS = 5.0
+"""The same for the first refresh; then the runs that were read so far are shown."""
+
 
 _MAX_CHANGES = 1000
 _STATE = "SELECT run, path, status, step, points, stamp, tag FROM runs"
@@ -96,15 +99,16 @@ class RunIndex:
         self._current.result()
 
     def refresh_if_due(self) -> None:
-        """Start a refresh if the last is old, and wait a moment for it; for the first, fully."""
+        """Start a refresh if the last is old, and wait a moment for it; longer for the first."""
         with self._lock:
             is_free = self._current is None or self._current.done()
             if is_free and time.monotonic() >= self._due:
                 self._current = self._submit()
             current = self._current
         if current is not None:
+            is_first = self._known is None
             with suppress(FutureTimeoutError):
-                current.result(None if self._known is None else self._patience_seconds)
+                current.result(FIRST_PATIENCE_SECONDS if is_first else self._patience_seconds)
 
     def changes_since(self, version: int) -> list[str] | None:
         """The ids of runs that changed; None if that is too long ago."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,15 +13,14 @@ from comparing import make_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 RUNS = ("20261114-100000-aaaa", "20261114-110000-bbbb", "20261114-120000-cccc")
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    """A folder with three runs; the last one failed."""
-    root = tmp_path / "runs"
+@pytest.fixture(scope="session")
+def made_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three runs, to be copied."""
+    root = tmp_path_factory.mktemp("made") / "runs"
     for number, name in enumerate(RUNS):
         points = {
             "train/loss": {step: 1.0 / (step + 1) + number for step in range(10)},
@@ -44,6 +45,12 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def runs(made_runs: Path, tmp_path: Path) -> Path:
+    """A folder with three runs; the last one failed."""
+    return Path(shutil.copytree(made_runs, tmp_path / "runs"))
+
+
+@pytest.fixture
 def stranger(runs: Path) -> Iterator[Browser]:
     """A browser that has not opened the link."""
     browser = Browser(runs)
@@ -56,3 +63,12 @@ def browser(stranger: Browser) -> Browser:
     """A browser that opened the link."""
     stranger.sign_in()
     return stranger
+
+
+@pytest.fixture
+def busy_browser(runs: Path) -> Iterator[Browser]:
+    """The same for many requests: the index is not refreshed again."""
+    browser = Browser(runs, is_fresh=False)
+    browser.sign_in()
+    yield browser
+    browser.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from browsing import COOKIE, HOST, ORIGIN, PORT, Browser, request
+from browsing import COOKIE, HOST, ORIGIN, PORT, Browser
 from epochal.web.checks import HEADERS, MAX_HEADER_BYTES, Headers
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_only_its_own_names_are_answered(browser: Browser) -> None:
     assert len(HOSTS) >= 40
     assert browser.send("GET", "/", host=None).status == 403
     twice = [("host", HOST), ("host", HOST)]
-    assert request(browser.app, "GET", "/", headers=twice).status == 400
+    assert browser.request("GET", "/", headers=twice).status == 400
 
 
 ORIGINS = (
@@ -126,13 +126,13 @@ def test_bodies_must_be_json_objects_of_known_fields(browser: Browser) -> None:
         (b" " * ((1 << 20) + 1), 413),
     ]:
         headers = browser.headers("POST")
-        done = request(browser.app, "POST", "/api/mail/read", headers=headers, body=data)
+        done = browser.request("POST", "/api/mail/read", headers=headers, body=data)
         assert done.status == status, data[:40]
         assert set(done.json["error"]) == {"what", "hint"}, data[:40]
     headers = browser.headers("POST", content_length=str(1 << 40))
-    assert request(browser.app, "POST", "/api/mail/read", headers=headers).status == 413
+    assert browser.request("POST", "/api/mail/read", headers=headers).status == 413
     headers = browser.headers("POST", content_encoding="gzip")
-    assert request(browser.app, "POST", "/api/mail/read", headers=headers).status == 400
+    assert browser.request("POST", "/api/mail/read", headers=headers).status == 400
 
 
 def test_every_answer_has_the_headers_of_a_safe_page(browser: Browser) -> None:
@@ -160,7 +160,7 @@ def test_large_headers_and_repeated_ones_are_refused(browser: Browser) -> None:
     done = browser.send("GET", "/api/session", x_long="x" * MAX_HEADER_BYTES)
     assert done.status == 431
     twice = [*browser.headers("GET"), ("cookie", "a=b")]
-    assert request(browser.app, "GET", "/api/session", headers=twice).status == 400
+    assert browser.request("GET", "/api/session", headers=twice).status == 400
 
 
 @pytest.mark.parametrize("text", ["", "a", "a=b; a=c", "x=1;a", "a=b,a=c;x"])

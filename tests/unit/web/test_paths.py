@@ -29,8 +29,9 @@ FORMS = (
 
 
 def test_no_path_leaves_the_record(
-    browser: Browser, runs: Path, tmp_path: Path, record_property
+    busy_browser: Browser, runs: Path, tmp_path: Path, record_property
 ) -> None:
+    browser = busy_browser
     (tmp_path / "secret.txt").write_text("SECRET-CONTENT")
     (runs / "secret.txt").write_text("SECRET-CONTENT")
     count = 0
@@ -47,10 +48,22 @@ def test_no_path_leaves_the_record(
     record_property("counted", f"{count} paths that leave the record refused")
 
 
-def test_ids_in_bodies_and_queries_are_no_paths(browser: Browser, runs: Path) -> None:
+def test_ids_in_bodies_and_queries_are_no_paths(busy_browser: Browser, runs: Path) -> None:
+    browser = busy_browser
     outside = runs.parent / "outside"
     outside.mkdir()
-    for text in ("../outside", "..", ".", "/", str(outside), f"{RUNS[0]}/..", "*", "%", "\0", "a\nb"):
+    for text in (
+        "../outside",
+        "..",
+        ".",
+        "/",
+        str(outside),
+        f"{RUNS[0]}/..",
+        "*",
+        "%",
+        "\0",
+        "a\nb",
+    ):
         assert browser.send("POST", "/api/runs/delete", body={"ids": [text]}).status == 404, text
         query = {"run": [text, RUNS[0]]}
         assert browser.send("GET", "/api/compare", query=query).status == 404, text

@@ -32,6 +32,7 @@ CHANGED = "changed"
 EVALUATIONS = ("test", "predict")
 _MAX_ABOVE = 3
 _FEW = 500
+_MANY_COLUMNS = 8
 _COLUMNS = ("id", *(name for name in RUN_COLUMNS if name not in INTERNAL_COLUMNS))
 
 
@@ -102,6 +103,26 @@ class Answer:
                 for id_, value in self._fetch(question, target.name)
             }
         return [found.get(id_) for id_ in self._ids]
+
+    def columns(self, targets: Sequence[Target]) -> list[list[Any]]:
+        """The same for many targets at once, which is faster for few runs."""
+        keys = [one.key for one in targets if isinstance(one, ConfigKey)]
+        if len(keys) < _MANY_COLUMNS or len(self._ids) > _FEW:
+            return [self.values(target) for target in targets]
+        rows = self._index.fetch(
+            "SELECT run_id, key, text, number FROM params WHERE run_id IN "
+            "(SELECT value FROM json_each(?)) AND key IN (SELECT value FROM json_each(?))",
+            (json.dumps(self._ids), json.dumps(keys)),
+        )
+        found: dict[str, dict[int, Any]] = {}
+        for id_, key, *value in rows:
+            found.setdefault(key, {})[id_] = decode(*value)
+        return [
+            [*map(found.get(one.key, {}).get, self._ids)]
+            if isinstance(one, ConfigKey)
+            else self.values(one)
+            for one in targets
+        ]
 
     def trainings(self) -> Answer:
         """The undamaged trainings, without those of ``--fast`` if there are others."""
