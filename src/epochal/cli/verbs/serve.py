@@ -1,0 +1,98 @@
+"""``epochal serve``: shows the runs in a browser, on this machine only by default."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import webbrowser
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal import durable
+from epochal.cli.arguments import add_runs_dir_option
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.choices import add_options
+from epochal.registry.project_file import read_project_file
+from epochal.text.escape import escape_control
+
+if TYPE_CHECKING:
+    import argparse
+
+_REDIRECT = (
+    '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+    '<meta http-equiv="refresh" content="0; url={}"><title>Epochal</title>\n'
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    texts = {
+        "--port N": "port to listen on (default: the first free one from 8765)",
+        "--host ADDRESS": "address to listen on (default: 127.0.0.1)",
+        "--lan": "let other machines of the network connect; the connection is not encrypted",
+        "--read-only": "let nobody edit or delete runs",
+        "--no-open": "do not open a browser",
+    }
+    add_options(parser, texts)
+    add_runs_dir_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C."""
+    if find_spec("uvicorn") is None:
+        what, hint = "the page needs uvicorn", "pip install 'epochal[web]'"
+        raise ConfigError(Problem("serve", what, hint=hint))
+    from epochal.web.server import ServeOptions, WebServer
+
+    options = ServeOptions(
+        host=args.host, port=args.port, is_lan=args.lan, is_read_only=args.read_only
+    )
+    links: list[str] = []
+
+    def show(link: str) -> None:
+        links.append(link)
+        if len(links) > 1:
+            print(f"opened in a browser; for another one:  {link}", flush=True)
+
+    project = read_project_file(Path.cwd())
+    name = project.name if project is not None else ""
+    server = WebServer(args.runs_dir, options, project=name, version=_version(), on_link=show)
+    print(escape_control(f"runs of {args.runs_dir}"))
+    if args.lan:
+        print("other machines can connect, and the connection is not encrypted")
+    print(f"open       {links[0]}\n           (works once; then another link is printed)")
+    print("stop with  Ctrl-C", flush=True)
+    with tempfile.TemporaryDirectory(prefix="epochal-serve-") as folder:
+        if not args.no_open and _has_browser():
+            _open_browser(links[0], Path(folder))
+        with suppress(KeyboardInterrupt):
+            server.run()
+    print("stopped")
+    return 0
+
+
+def _has_browser() -> bool:
+    """Whether this terminal has a screen; a text browser would take the terminal over."""
+    has_screen = sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+    return sys.stdout.isatty() and has_screen and not os.environ.get("SSH_CONNECTION")
+
+
+def _open_browser(link: str, folder: Path) -> None:
+    """Open the link through a private file: other users can read the arguments of processes."""
+    page = folder / "open.html"
+    durable.write_text(page, _REDIRECT.format(link))
+    webbrowser.open(page.as_uri())
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("epochal")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,49 @@
+"""What all answers share: the folder of the runs, their index, sessions, and allowed names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.records.folder.reader import read_folder
+from epochal.web.api_error import not_found
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.records.folder.reader import RunRecord
+    from epochal.web.run_index import RunIndex
+    from epochal.web.sessions import WebSessions
+    from epochal.web.static_files import StaticFiles
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One server and the runs it shows."""
+
+    index: RunIndex
+    sessions: WebSessions
+    static: StaticFiles
+    hosts: frozenset[str]
+    """The values of the header Host that are answered."""
+
+    port: int
+    project: str = ""
+    version: str = ""
+
+    @property
+    def cookie_name(self) -> str:
+        """Servers on other ports of this machine have other cookies."""
+        return f"epochal-{self.port}"
+
+    def folder(self, run_id: str) -> Path:
+        """The folder of a run; ApiError if there is none."""
+        found = self.index.find(run_id)
+        if found is None:
+            raise not_found()
+        return found
+
+    def record(self, run_id: str) -> RunRecord:
+        """The record of a run; ApiError if there is none."""
+        return read_folder(self.folder(run_id))
