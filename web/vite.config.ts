@@ -10,5 +10,5 @@ export default defineConfig({
     assetsInlineLimit: 0, // the content security policy refuses data: addresses
     modulePreload: { polyfill: false },
   },
-  test: { include: ["tests/**/*.test.ts"] },
+  test: { include: ["tests/**/*.test.ts"], isolate: false },
 });

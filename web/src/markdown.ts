@@ -27,6 +27,13 @@ export function parseMarkdown(text: string): Block[] {
   return parseBlocks(text.replace(/\r\n?/g, "\n").split("\n"), 0);
 }
 
+/** The first paragraph below the title, as text; empty without one. */
+export function firstParagraph(text: string): string {
+  const parts = text.replace(/\r\n?/g, "\n").split(/\n\s*\n/).map((part) => part.replace(/^\s*#[^\n]*(\n|$)/, "").trim());
+  const found = parts.find(Boolean) ?? "";
+  return /^([-*+>|`~#]|\d+[.)])/.test(found) ? "" : found.slice(0, 600);
+}
+
 function parseBlocks(lines: string[], depth: number): Block[] {
   const blocks: Block[] = [];
   let i = 0;
@@ -124,7 +131,7 @@ function splitRow(line: string): Inline[][] {
 
 // Every repetition has a limit, so that a hostile text costs no more than a long one.
 const INLINE =
-  /(?<code>(?<ticks>`+)(?<code_text>[\s\S]{0,2000}?[^`])\k<ticks>(?!`))|(?<link>!?\[(?<label>[^[\]]*)\]\((?<href>[^\s()]*(?:\([^\s()]*\)[^\s()]*)*)(?:\s+"[^"]*")?\))|(?<auto><?(?<url>https?:\/\/[^\s<>"'`]*[^\s<>"'`.,;:!?)\]])>?)|(?<strong>(?:\*\*|__)(?=\S)(?<strong_text>[\s\S]{0,2000}?\S)(?:\*\*|__))|(?<em>\*(?=[^\s*])(?<em_text>[^*]{0,2000}?[^\s*])\*|(?<![\w])_(?=[^\s_])(?<em_text2>[^_]{0,2000}?[^\s_])_(?!\w))|(?<strike>~~(?=\S)(?<strike_text>[\s\S]{0,2000}?\S)~~)|(?<escape>\\(?<escaped>[!-/:-@[-`{-~]))|(?<break>(?: {2,}|\\)\n)/g;
+  /(?<code>(?<ticks>`+)(?<code_text>[\s\S]{0,2000}?[^`])\k<ticks>(?!`))|(?<link>!?\[(?<label>[^[\]]*)\]\((?<href>[^\s()]*(?:\([^\s()]*\)[^\s()]*)*)(?:\s+"[^"]*")?\))|(?<auto><?(?<url>https?:\/\/[^\s<>"'`]*[^\s<>"'`.,;:!?)\]])>?)|(?<strong>(?:\*\*|__)(?=\S)(?<strong_text>[\s\S]{0,2000}?\S)(?:\*\*(?!\*)|__))|(?<em>\*(?=[^\s*])(?<em_text>[^*]{0,2000}?[^\s*])\*|(?<![\w])_(?=[^\s_])(?<em_text2>[^_]{0,2000}?[^\s_])_(?!\w))|(?<strike>~~(?=\S)(?<strike_text>[\s\S]{0,2000}?\S)~~)|(?<escape>\\(?<escaped>[!-/:-@[-`{-~]))|(?<break>(?: {2,}|\\)\n)/g;
 
 export function parseInline(text: string, depth = 0): Inline[] {
   if (depth > MAX_DEPTH) return [{ kind: "text", text }];

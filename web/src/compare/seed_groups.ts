@@ -21,9 +21,19 @@ export function seedGroups(comparison: Pick<Comparison, "runs" | "parameters">):
   return [...groups.values()];
 }
 
-/** Names that tell runs apart: tags, with the id where a tag is there twice. */
+/** Names that tell runs apart: tags, with the end of the id where a tag is there twice. */
 export function labelsOf(runs: { id: string; tag: string }[]): Map<string, string> {
-  const counts = new Map<string, number>();
-  for (const { tag } of runs) counts.set(tag, (counts.get(tag) ?? 0) + 1);
-  return new Map(runs.map(({ id, tag }) => [id, !tag ? id : counts.get(tag) === 1 ? tag : `${tag} · ${id}`]));
+  const countOf = (values: string[]) => {
+    const counts = new Map<string, number>();
+    for (const one of values) counts.set(one, (counts.get(one) ?? 0) + 1);
+    return counts;
+  };
+  const short = ({ id, tag }: { id: string; tag: string }) => `${tag} ${id.slice(id.lastIndexOf("-") + 1)}`;
+  const [tags, shorts] = [countOf(runs.map((one) => one.tag)), countOf(runs.map(short))];
+  const labelOf = (run: { id: string; tag: string }) => {
+    if (!run.tag) return run.id;
+    if (tags.get(run.tag) === 1) return run.tag;
+    return shorts.get(short(run)) === 1 ? short(run) : `${run.tag} ${run.id}`;
+  };
+  return new Map(runs.map((run) => [run.id, labelOf(run)]));
 }

@@ -36,8 +36,12 @@ export function link(parts: string[], query: LinkQuery = {}): string {
 class RouteState {
   current = $state.raw<Route>(parseRoute(typeof location === "undefined" ? "" : location.hash));
 
+  /** Counts navigations by links, keys and the back button, but not `replace`. */
+  visits = $state(0);
+
   listen(): () => void {
     const update = () => {
+      this.visits++;
       this.current = parseRoute(location.hash);
     };
     addEventListener("hashchange", update);

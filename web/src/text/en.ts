@@ -32,11 +32,8 @@ export const en = {
   "common.cancel": "Cancel",
   "common.save": "Save",
   "common.edit": "Edit",
-  "common.copy": "Copy",
   "common.copied": "Copied",
-  "common.reset": "Reset",
   "common.clear": "Clear",
-  "common.none": "none",
 
   "status.starting": "starting",
   "status.running": "running",
@@ -102,7 +99,6 @@ export const en = {
   "run.tab.media": "Media",
   "run.tab.checkpoints": "Checkpoints",
   "run.tab.machine": "Time and hardware",
-  "run.error": "Error",
   "run.traceback": "Traceback",
   "run.started": "Started",
   "run.took": "Time",
@@ -142,7 +138,6 @@ export const en = {
   "charts.no_axis": "No points on this axis",
   "charts.no_log": "No positive values for a logarithmic axis",
   "charts.prefix": "other",
-  "charts.table": "{name}: last {last}",
 
   "readme.empty": "No README yet",
   "readme.empty.text": "Write down why this run was made and what came out.",

@@ -34,11 +34,8 @@ export const zh: Record<keyof typeof en, string> = {
   "common.cancel": "取消",
   "common.save": "保存",
   "common.edit": "编辑",
-  "common.copy": "复制",
   "common.copied": "已复制",
-  "common.reset": "重置",
   "common.clear": "清除",
-  "common.none": "无",
 
   "status.starting": "启动中",
   "status.running": "运行中",
@@ -104,7 +101,6 @@ export const zh: Record<keyof typeof en, string> = {
   "run.tab.media": "媒体",
   "run.tab.checkpoints": "检查点",
   "run.tab.machine": "时间与硬件",
-  "run.error": "错误",
   "run.traceback": "调用栈",
   "run.started": "开始时间",
   "run.took": "用时",
@@ -144,7 +140,6 @@ export const zh: Record<keyof typeof en, string> = {
   "charts.no_axis": "此坐标轴上没有数据点",
   "charts.no_log": "没有可用于对数坐标轴的正值",
   "charts.prefix": "其他",
-  "charts.table": "{name}：最新值 {last}",
 
   "readme.empty": "还没有说明",
   "readme.empty.text": "记下为什么进行这次运行，以及得到了什么结果。",
