@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.cli.arguments import add_runs_dir_option
+from epochal.cli.draw.progress import Progress
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_options
+from epochal.records.index import Index
+from epochal.records.query.ask import is_root, locate
 from epochal.registry.project_file import read_project_file
 from epochal.text.escape import escape_control
 
@@ -57,6 +60,7 @@ def execute(args: argparse.Namespace) -> int:
         if len(links) > 1:
             print(f"opened in a browser; for another one:  {link}", flush=True)
 
+    _read_runs(args.runs_dir)
     project = read_project_file(Path.cwd())
     name = project.name if project is not None else ""
     server = WebServer(args.runs_dir, options, project=name, version=_version(), on_link=show)
@@ -72,6 +76,13 @@ def execute(args: argparse.Namespace) -> int:
             server.run()
     print("stopped")
     return 0
+
+
+def _read_runs(runs_dir: Path) -> None:
+    """Read all runs once, which takes a minute for very many; the server then reads changes."""
+    root, _ = locate(runs_dir)
+    with Index.open(root, is_kept=is_root(root)) as index, Progress() as progress:
+        index.refresh(progress)
 
 
 def _has_browser() -> bool:
