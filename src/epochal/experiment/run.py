@@ -171,7 +171,10 @@ def load_model(
     _require_configured(record, "load", ("model",), chosen)
     config, choices = get_expanded_config(record), Choices(device=device, no_file=True)
     choices["user_dir"] = project_dir(record)
-    changes = _changes(record, "test", chosen)
+    values = record.run.get("task_values")
+    known = values.items() if isinstance(values, dict) else ()  # the file may be damaged
+    changes = {key: value for key, value in known if key.startswith("model.")}
+    changes |= _changes(record, "test", chosen)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
     experiment = load_experiment(config, overrides=changed, choices=choices)
     return build_trained_model(experiment, experiment.inputs)

@@ -14,7 +14,7 @@ from epochal.engine.execute import execute_and_catch, is_expected, result_of_err
 from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
-from epochal.errors import ConfigError, EpochalError
+from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.build.build_run import build_monitor, build_run
 from epochal.experiment.build.builder import Assembly, Builder
 from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
@@ -208,6 +208,11 @@ def build_trained_model(steps: BuildSteps, inputs: ExperimentInputs) -> nn.Modul
     if report.problems:
         raise ConfigError(*report.problems)
     assembly = _build_assembly(checked)
+    for key, node in report.expanded.get("model").iter_leaves():
+        if node.is_deferred:
+            what = f"{node.value} is known only when the task is built"
+            hint = f"give its value: overrides=['model.{key}=...']"
+            raise ConfigError(Problem(f"model.{key}", what, node.place, hint))
     with locating_errors(report.expanded), seeded(derive_seed(assembly.seed, "model")):
         model = steps.build_model(assembly)
         return steps.place_model(assembly, model).eval()
