@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_PATH = 250  # characters; a longer text is no path
 _BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
+_LIMITS = ("limit_batches", "limit_eval_batches")
 WeightsName = str | int | Path | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
 
@@ -203,6 +204,10 @@ def evaluate_run(
     is_here = runs_dir.resolve() in record.path.resolve().parents
     if is_here and log_dir != str(runs_dir):  # it was relative to another folder
         changes.setdefault("record.log_dir", str(runs_dir))
+    if not choices.get("fast"):  # a trial run limits its own evaluations only
+        train = record.expanded.get("train")
+        limits = [key for key in _LIMITS if isinstance(train, dict) and train.get(key)]
+        changes |= {f"train.{key}": None for key in limits}
     if not any(one.startswith("init_from") for one in overrides):
         choices["evaluated"] = f"{chosen} of {name_run(record.path)}"
     return _run_recorded(record, config, changes, overrides, choices)
@@ -273,7 +278,8 @@ def _recorded_overrides(
     typed = [decode_typed(one) for one in overrides]
     keys = {one.partition("=")[0].strip() for one in typed}
     keys |= {"train.for"} if choices.get("epochs") is not None else set()
-    changed = [one for one in last_overrides(record) if one.partition("=")[0] not in keys]
+    replaced = keys | {*changes}
+    changed = [one for one in last_overrides(record) if one.partition("=")[0] not in replaced]
     changed += [to_override(key, value) for key, value in changes.items() if key not in keys]
     changed += typed
     return [*changed, *find_withheld_secrets(record, config, changed)]

@@ -165,6 +165,19 @@ def test_runs_are_evaluated_and_loaded_from_python(trained: Path) -> None:
         ep.test("last", weight="best")
 
 
+def test_an_evaluation_of_a_trial_run_reads_all_data(shop: Path) -> None:
+    for limits in ({"fast": True}, {"overrides": ["train.limit_eval_batches=1"]}):
+        ep.run("config.yaml", **limits)
+        for choices, batches in (({}, 6), ({"fast": True}, 3)):
+            assert len(ep.predict("last", no_file=True, **choices).value) == batches, limits
+        tested = ep.test("last", no_file=True)
+        train = tested.config["train"]
+        assert (train["limit_batches"], train["limit_eval_batches"]) == (None, None), limits
+        overrides = ["train.limit_eval_batches=2"]
+        tested = ep.test("last", no_file=True, overrides=overrides)
+        assert tested.config["train"]["limit_eval_batches"] == 2
+
+
 def test_the_model_holds_the_final_weights_and_the_result_loads_the_best(shop: Path) -> None:
     torch.manual_seed(0)
     model = TinyModel()
