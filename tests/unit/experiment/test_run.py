@@ -14,7 +14,11 @@ import epochal as ep
 from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.errors import CheckpointError, ConfigError, RecordError
 from epochal.experiment.run import evaluate_run, run_series
-from epochal.records.folder.checkpoint_manifests import find_checkpoints, rank_by_score
+from epochal.records.folder.checkpoint_manifests import (
+    find_best_checkpoint,
+    find_checkpoints,
+    rank_by_score,
+)
 from epochal.testing import TinyModel, TinyTask
 from small_project import forgetting, run_folders, write, write_shop
 
@@ -195,6 +199,16 @@ def test_the_model_holds_the_final_weights_and_the_result_loads_the_best(shop: P
     assert not torch.equal(final["linear.weight"], best["linear.weight"])
     with pytest.raises(CheckpointError, match="its model came from Python"):
         ep.load("last")
+
+
+def test_an_evaluation_at_the_end_ranks_the_last_checkpoint(shop: Path) -> None:
+    for length in ("2ep", "7st"):
+        changes = ["train.eval_every=0", "train.eval_at_end=true", f"train.for={length}"]
+        result = ep.run("config.yaml", overrides=changes, name=f"at-{length}")
+        found, _ = find_best_checkpoint(result.dir / "checkpoints")
+        assert found is not None, length
+        assert (found.step, found.metrics["val/acc"]) == (result.steps, result.best), length
+        assert ep.read(result.dir).series("val/acc")[0].tolist() == [result.steps], length
 
 
 def test_the_best_weights_of_an_average_are_the_averaged_ones(shop: Path) -> None:

@@ -87,6 +87,9 @@ class StageProgress:
         self.at_end: dict[str, Callable[[EngineRun], object]] = {}
         """Calls by name, made after the last step of a run that ends inside an epoch."""
 
+        self.before_last_save: Callable[[EngineRun], object] = lambda run: None
+        """Called when a run that stops is about to be saved, so that its metrics are saved too."""
+
         self.schedule: AnySchedule | None = None
         """That of the run, for stages without one."""
 
