@@ -24,6 +24,7 @@ from epochal.experiment.config.choices import Choices, check_choices, to_overrid
 from epochal.experiment.experiment import load_experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
+from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.resume_plan import (
     died_before_checkpoint,
     get_expanded_config,
@@ -52,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_PATH = 250  # characters; a longer text is no path
 _BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
+_ENDS_SERIES = ("interrupted", "preempted")
 _LIMITS = ("limit_batches", "limit_eval_batches")
 WeightsName = str | int | Path | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
@@ -78,7 +80,9 @@ def run(
     """Run what a config describes; a list of configs gives a list of results, in that order.
 
     A run that fails is recorded and described on standard error, then its error is raised; with
-    ``raise_errors=False`` the result describes it instead, as it does for a list of configs.
+    ``raise_errors=False`` the result describes it instead, as it does for a list of configs. Ctrl-C
+    and SIGTERM end a list: ``KeyboardInterrupt`` is raised, or with
+    ``raise_errors=False`` the runs that were not started have such a result too.
 
     Args:
         source: A file, a mapping, an argparse namespace or an OmegaConf object, or a list.
@@ -89,8 +93,12 @@ def run(
     check_choices(choices, sections=SECTIONS)
     sources = source if isinstance(source, list) else [source]
     is_single = not isinstance(source, list) and not names_several(choices.get("variant"))
+    is_raised = choices.get("raise_errors", True)
     choices = {"raise_errors": is_single, **choices}
     results = list(run_series(sources, overrides=overrides, **choices))
+    for result in results if is_raised else ():
+        if result.status in _ENDS_SERIES:
+            raise to_raised(result, None)
     return results[0] if is_single else results
 
 
@@ -99,15 +107,19 @@ def run_series(
 ) -> Iterator[RunResult]:
     """The result of each run as it ends; a failed run does not stop the others.
 
-    Ctrl-C and SIGTERM do. A source may also be a ``CheckedConfig``, which is not loaded again.
+    After Ctrl-C and SIGTERM the others are not started, and have a result that says so. A source
+    may also be a ``CheckedConfig``, which is not loaded again.
     """
+    ended: RunResult | None = None
     for source in sources:
         for variant in _variants(source, choices):
+            if ended is not None:
+                yield _not_started(ended)
+                continue
             result = _run_one(source, overrides, choices | {"variant": variant})
             choices["begun"] = None  # the next run starts only now
             yield result
-            if result.status in ("interrupted", "preempted"):
-                return
+            ended = result if result.status in _ENDS_SERIES else None
 
 
 def test(
@@ -366,6 +378,14 @@ def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
         result = result_of_error(error)
         show_failure(result)
         return result
+
+
+def _not_started(ended: RunResult) -> RunResult:
+    """The result of a run that was not started, because an earlier one was interrupted."""
+    message = f"not started: an earlier run of the series was {ended.status}"
+    return type(ended)(
+        status=ended.status, reason=ended.reason, message=message, exit_code=ended.exit_code
+    )
 
 
 def _variants(source: ConfigSource, choices: Choices) -> Sequence[str | None]:

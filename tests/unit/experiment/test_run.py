@@ -90,9 +90,17 @@ def test_interrupt_ends_the_whole_series(shop: Path) -> None:
         """,
     )
     hooks = "hooks=[{type: shop.stops.Stops}]"
-    results = ep.run(["config.yaml", "config.yaml"], overrides=[hooks], no_file=True)
-    assert [result.status for result in results] == ["interrupted"]
-    assert results[0].exit_code == 130
+    sources: Any = ["config.yaml", "config.yaml", "missing.yaml"]
+    with pytest.raises(KeyboardInterrupt):
+        ep.run(sources, overrides=[hooks], no_file=True)
+    results = ep.run(sources, overrides=[hooks], no_file=True, raise_errors=False)
+    assert [result.status for result in results] == ["interrupted"] * 3
+    assert {result.exit_code for result in results} == {130}
+    assert [result.steps for result in results] == [1, 0, 0]
+    text = "not started: an earlier run of the series was interrupted"
+    assert [result.message == text for result in results] == [False, True, True]
+    with pytest.raises(KeyboardInterrupt):
+        ep.run("config.yaml", variant="base,all", overrides=[hooks], no_file=True)
 
 
 def test_errors_of_a_single_config_are_raised(shop: Path) -> None:
