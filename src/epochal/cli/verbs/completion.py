@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _SHELLS = ("bash", "zsh", "fish")
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_PLAIN = re.compile(r"[\w.,:=@%+-]+")
+"""Words that shells leave as they are; bash would execute a folder named ``$(...)``."""
+
 _MAX_DEPTH = 4  # runs/project/tag/id
 _KEY = re.compile(r"""(["']?)([\w$.-]+)\1:(?:\s+(.*))?$""")
 _FLOW_TOKEN = re.compile(r""""[^"]*"|'[^']*'|[{}\[\],]|[^{}\[\],"']+""")
@@ -55,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
         if args.what == "variants":
             names = {key.split(".")[1] for key in keys if key.startswith("variants.")}
             found = {"all", "base,all"} | names
-    for word in sorted(found):
+    for word in sorted(filter(_PLAIN.fullmatch, found)):
         print(word)
     return 0
 
