@@ -7,7 +7,8 @@ EpochalError                   exit code 1
 ├── TaskError               70 a task, model or hook broke its contract
 ├── DataError               65 a loader is empty, or died
 ├── CheckpointError         74 weights cannot be written or read
-└── RecordError             74 a run's record is missing or damaged
+├── RecordError             74 a run's record is missing or damaged
+└── DivergedError           79 losses or weights of a run are not finite
 Preempted                   75 not an error: the run stops, and is continued later
 
 A message answers three questions in this order: where, what, what now.
@@ -143,6 +144,16 @@ class CheckpointError(EpochalError):
     """Weights cannot be written or read."""
 
     exit_code = 74
+
+
+DIVERGED = "diverged"
+"""The status, and the reason, of a run whose losses, gradients or weights are not finite."""
+
+
+class DivergedError(EpochalError):
+    """The run ended with losses, gradients or weights that are not finite."""
+
+    exit_code = 79
 
 
 class Preempted(KeyboardInterrupt):
