@@ -69,10 +69,8 @@ def refresh_tables(
     With ``is_all`` the caches of runs do not count: everything is read from their records.
     """
     known = _load_known(connection)
-    progress("looking for runs")
-    found = {
-        escape_surrogates(one.path): one for one in scan_run_folders(str(root.absolute()), known)
-    }
+    scanned = scan_run_folders(str(root.absolute()), known, progress)
+    found = {escape_surrogates(one.path): one for one in scanned}
     deleted = [one.id for path, one in known.items() if path not in found]
     to_read = [
         (path, one)
