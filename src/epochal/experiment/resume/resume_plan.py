@@ -11,7 +11,7 @@ from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.interfaces.run import ResumePoint
-from epochal.errors import CheckpointError, ConfigError, Problem, suggest
+from epochal.errors import DIVERGED, CheckpointError, ConfigError, Problem, suggest
 from epochal.experiment.resume.changes import (
     Change,
     changes_to_overrides,
@@ -361,7 +361,7 @@ def _find_unfinished(checked: CheckedInputs) -> RunRecord | None:
     for summary in reversed(find_runs(_runs_dir(checked.report))):
         if (summary.project, summary.tag) != (values["project"], values["tag"]):
             continue
-        if summary.status in ("finished", "stopped", "damaged"):
+        if summary.status in ("finished", "stopped", DIVERGED, "damaged"):
             continue
         record = read_run(summary.path)
         if not _is_same_config(record, values, checked):
