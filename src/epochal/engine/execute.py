@@ -31,6 +31,7 @@ from epochal.engine.process.signals import (
     SignalSafeLog,
     handle_in_child,
     handling_preemption,
+    is_interrupted_or_preempted,
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult, select_result_metrics
@@ -146,7 +147,7 @@ def _work(run: EngineRun, runner: Runner) -> object:
     run.has_started = True
     run.fire("run_start")
     value = runner.run(run)
-    if run.stop_status == PREEMPTED:
+    if is_interrupted_or_preempted(run):
         save_if_requested(run)  # the signal came after the last step boundary
     return value
 

@@ -35,9 +35,13 @@ class EvaluationInterrupted(KeyboardInterrupt):
     """An evaluation was interrupted because the run ends; it is due again after a resume."""
 
 
+EXTERNAL_STOPS = ("interrupted", PREEMPTED)
+"""Ends that came from outside; those that training itself came to are part of its state."""
+
+
 def is_interrupted_or_preempted(run: Run) -> bool:
-    """Whether Ctrl-C or a signal ends the run, so that nothing long should start."""
-    return run.stop_status in ("interrupted", PREEMPTED)
+    """Whether Ctrl-C or a signal ends the run: nothing more is done, and what is due stays due."""
+    return run.stop_status in EXTERNAL_STOPS
 
 
 @final
