@@ -293,8 +293,12 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
     with closing(writer):
         try:
             yield writer
-        except Preempted:
-            writer.write_status("preempted", reason="preempted")
+        except KeyboardInterrupt as end:
+            if _status_of(writer.path) in ("", "starting", "running"):
+                if isinstance(end, Preempted):
+                    writer.write_status("preempted", reason="preempted")
+                else:
+                    writer.write_status("interrupted", reason="user_interrupt")
             raise
         except RecordError:
             with suppress(RecordError):  # the disk may refuse this too
