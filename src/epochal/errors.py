@@ -139,6 +139,17 @@ class DataError(EpochalError):
     exit_code = 65
 
 
+@final
+class WorkerDiedError(DataError):
+    """A worker process of a loader died."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(
+            f"{label}: a worker process of the loader died\n"
+            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        )
+
+
 class CheckpointError(EpochalError):
     """Weights cannot be written or read."""
 

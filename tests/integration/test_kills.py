@@ -61,8 +61,8 @@ class Scene:
 
     def start(self, place: str, inject: dict[str, Any] | None = None) -> Ended:
         """Start a run in its own folder, or resume the one that is there."""
-        words = ("run", "config.yaml", f"record.log_dir={self.folder / place}/runs", "--device", "cpu")
-        words += (*self.overrides, "--resume", "auto")
+        changes = (f"record.log_dir={self.folder / place}/runs", *self.overrides)
+        words = ("run", "config.yaml", *changes, "--device", "cpu", "--resume", "auto")
         return self.server.start(*words, inject=inject or {"signal": 0})
 
     def run_whole(self) -> None:

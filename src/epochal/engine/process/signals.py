@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
 from torch.utils.data import DataLoader
@@ -179,3 +179,20 @@ def protect_workers_from_signals(loader: object) -> None:
         init = loader.worker_init_fn
         if not isinstance(init, SignalTolerantWorker):
             loader.worker_init_fn = SignalTolerantWorker(init)
+
+
+def ignore_worker_deaths() -> None:
+    """Keep torch's handler of SIGCHLD from raising: one dead worker makes it raise for each exit.
+
+    It would interrupt the end of the run at any line. Loaders notice later deaths by polling.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
+    if not is_main or not callable(before):
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        with suppress(RuntimeError):
+            before(number, frame)
+
+    signal.signal(signal.SIGCHLD, handle)

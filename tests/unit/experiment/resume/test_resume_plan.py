@@ -160,7 +160,7 @@ def test_the_first_config_restores_the_one_in_the_record(
     path = saved / "config" / "expanded.yaml"
     before = path.read_bytes()
     path.write_bytes(before[:99])
-    with pytest.raises(CheckpointError, match="epochal run config.yaml --resume"):
+    with pytest.raises(CheckpointError, match=r"epochal run config\.yaml --resume"):
         ep.resume(saved)
     with pytest.raises(CheckpointError, match="edited or damaged"):
         plan("optim.lr=0.5", resume=saved)
