@@ -2,7 +2,8 @@
 
 ``Server`` starts this file as a process that imports everything once. Each ``start`` forks a child
 of it, which runs ``epochal`` with some words and injects a signal: at the n-th operation of
-``durable``, and again some operations later, or some seconds after the first one.
+``durable``, and again some operations later, or some seconds after the first one; to the child or
+to its whole process group.
 """
 
 from __future__ import annotations
@@ -133,12 +134,16 @@ class InjectedSignal:
         operation: int | None = None,
         delay: float | None = None,
         again: int | None = None,
+        is_group: bool = False,
     ) -> None:
         from epochal import durable
 
         self.count = 0
         self.started_at = 0.0
         self._signal, self._delay, self._clock = signal, delay, clock
+        self._send = os.killpg if is_group else os.kill
+        if is_group:
+            os.setsid()
         self._at = {operation, None if operation is None or again is None else operation + again}
         real = durable.Operations()
         self.operations = durable.Operations(
@@ -156,7 +161,7 @@ class InjectedSignal:
             if number in self._at:
                 if name == "write" and self._signal == signal.SIGKILL:  # a part was written
                     real(args[0], memoryview(args[1])[: len(args[1]) // 2])
-                os.kill(os.getpid(), self._signal)
+                self._send(os.getpid(), self._signal)
             return real(*args)
 
         return call
@@ -164,7 +169,7 @@ class InjectedSignal:
     def _start_timer(self) -> None:
         self.started_at = self._clock()
         if self._delay is not None:
-            timer = threading.Timer(self._delay, os.kill, (os.getpid(), self._signal))
+            timer = threading.Timer(self._delay, self._send, (os.getpid(), self._signal))
             timer.daemon = True
             timer.start()
 

@@ -115,6 +115,29 @@ def folds(scene: Scene) -> Scene:
     return made
 
 
+READERS = """
+from torch.utils.data import DataLoader
+from shop.parts import Points
+
+class Readers(Points):
+    def __init__(self, *, batch_size: int) -> None:
+        super().__init__()
+        data = self.train_loader.dataset
+        self.train_loader = DataLoader(data, batch_size, shuffle=True, num_workers=2)
+        self.val_loader = DataLoader(data, batch_size=12, num_workers=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def readers(scene: Scene) -> Scene:
+    """The same project, whose loaders have workers."""
+    write(scene.folder / "shop" / "readers.py", READERS)
+    changes = ("task.type=shop.readers.Readers",)
+    made = Scene(scene.folder / "readers", scene.server, overrides=changes)
+    made.run_whole()
+    return made
+
+
 def results_of_folds(record: RunRecord) -> dict[str, Any]:
     """The results of all folds, and the means with the points of the whole."""
     series = {name: record.series(name) for name in record.metric_names()}
@@ -365,3 +388,31 @@ def test_cross_validation_killed_at_every_operation_finishes_bit_equal(
         assert folds.read(record) == folds.whole, f"operation {at}"
     text = f"part {part}: {len(operations)} times, all bit-equal"
     record_property("counted", f"SIGKILL at every operation of a cross validation, {text}")
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("sent", ENDS)
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_signals_to_the_whole_process_group_give_their_exit_codes(
+    readers: Scene, seed: int, sent: signal.Signals, record_property: Count
+) -> None:
+    """Workers start and end in each epoch and evaluation, and get the signal, too."""
+    dice = random.Random(seed)
+    counts, runs = 0, 0
+    while counts < 40:
+        place = f"group-{sent.name}-{seed}-{runs}"
+        for number in range(SIGNALS_PER_RUN + 1):
+            delay = readers.draw_share(dice, saved_step(readers.latest(place))) * readers.seconds
+            inject = {"signal": sent, "delay": delay, "is_group": True}
+            ended = readers.start(place, inject if number < SIGNALS_PER_RUN else None)
+            if ended.code in (0, -sent):
+                break
+            assert ended.code == ENDS[sent][1], f"{inject}: {ended.code}\n{ended.text}"
+            counts += 1
+        record = readers.latest(place)
+        assert record is not None
+        if record.summary.status == "finished":
+            assert readers.read(record) == readers.whole, f"{record.path}, {inject}"
+        runs += 1
+    text = f"{counts} times exit {ENDS[sent][1]}, {runs} runs bit-equal"
+    record_property("counted", f"{sent.name} to workers, too, seed {seed}: {text}")
