@@ -196,7 +196,7 @@ def check_kills(scene: Scene, seed: int, wanted: int, count: Count) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_runs_end_bit_equal(scene: Scene, seed: int, record_property: Count) -> None:
-    check_kills(scene, seed, 24, record_property)
+    check_kills(scene, seed, 12, record_property)
 
 
 @pytest.mark.torture
@@ -279,7 +279,7 @@ def check_preemptions(
 def test_preempted_and_interrupted_runs_lose_no_step(
     scene: Scene, sent: signal.Signals, record_property: Count
 ) -> None:
-    check_preemptions(scene, sent, 16, record_property, sent)
+    check_preemptions(scene, sent, 10, record_property, sent)
 
 
 @pytest.mark.torture
@@ -360,7 +360,7 @@ def check_folds(folds: Scene, seed: int, wanted: int, count: Count) -> None:
 
 @pytest.mark.slow
 def test_ended_cross_validations_finish_bit_equal(folds: Scene, record_property: Count) -> None:
-    check_folds(folds, 0, 10, record_property)
+    check_folds(folds, 0, 6, record_property)
 
 
 @pytest.mark.torture
