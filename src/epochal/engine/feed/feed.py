@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from itertools import islice
-from pickle import UnpicklingError
 from time import perf_counter
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -395,7 +394,7 @@ def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
     """Raise a DataError when a worker of the loader dies in a block."""
     try:
         yield
-    except (RuntimeError, OSError, EOFError, UnpicklingError) as error:
+    except Exception as error:
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
         raise WorkerDiedError(label) from error
@@ -416,6 +415,9 @@ def _is_broken_connection(error: Exception, loader: Loader) -> bool:
         return False
     if isinstance(error, ConnectionError | EOFError):
         return True
+    is_cut_off = type(error).__name__ == "UnpicklingError"  # nothing here imports pickle
+    if not (is_cut_off or isinstance(error, OSError | RuntimeError)):
+        return False
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return False
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
