@@ -6,6 +6,7 @@ EpochalError                   exit code 1
 │   └── MissingFileError    66 a file that was asked for is not there
 ├── TaskError               70 a task, model or hook broke its contract
 ├── DataError               65 a loader is empty, or died
+│   └── WorkerDiedError        a worker process of a loader died
 ├── CheckpointError         74 weights cannot be written or read
 ├── RecordError             74 a run's record is missing or damaged
 └── UntrustedCodeError      77 code outside of this project would be executed
