@@ -46,6 +46,10 @@ def save_if_requested(run: EngineRun) -> None:
 
     After the last step of an epoch, the save waits for the end of the epoch, which follows.
     """
+    is_ended_from_outside = is_interrupted_or_preempted(run)
+    ends_epoch_next = run.is_in_epoch and run.feed.is_complete and not is_ended_from_outside
+    if run.stop_reason and run.diverged_at is None and not ends_epoch_next:
+        run.course.before_last_save(run)
     saver = run.find_part(Saver)
     if saver is None:
         run.save_reasons = ""
@@ -54,13 +58,11 @@ def save_if_requested(run: EngineRun) -> None:
     if run.diverged_at is not None:
         run.save_reasons = ""  # the run leaves this state
         return
-    is_ended_from_outside = is_interrupted_or_preempted(run)
     if is_ended_from_outside and saver.saved_at is None and run.step == run.first_step:
         run.save_reasons = ""  # it starts again, also with what comes before the first step
         return
     if run.stop_reason and saver.saved_at != _position(run):
         run.request_save(END_REASON)
-    ends_epoch_next = run.is_in_epoch and run.feed.is_complete and not is_ended_from_outside
     if run.save_reasons and not ends_epoch_next:
         reason, run.save_reasons = run.save_reasons, ""
         saver.save(run, reason)

@@ -34,6 +34,7 @@ from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.layout.run_folders import is_run_folder
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact, redact_config
+from epochal.registry.project_file import name_run
 from epochal.text.escape import to_openable_path
 
 if TYPE_CHECKING:
@@ -166,8 +167,10 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     )
 
 
-def find_weights_to_evaluate(checked: CheckedInputs) -> RunWeights | None:
+def find_weights_to_evaluate(checked: CheckedInputs) -> tuple[RunWeights, str] | None:
     """The weights of the run that the choices name, if it is to be evaluated and not resumed.
+
+    They come with a text that says which ones they are.
 
     Raises:
         RecordError: There is no such run.
@@ -179,10 +182,11 @@ def find_weights_to_evaluate(checked: CheckedInputs) -> RunWeights | None:
         return None
     path = Path(str(named)).expanduser()
     if path.is_file():
-        return RunWeights(path, str(path))
+        return RunWeights(path, str(path)), str(path)
     run_name, checkpoint = split_checkpoint_name(path if path.exists() else str(named))
     record = get_trained_record(run_name, _runs_dir(checked.report))
-    return choose_run_weights(record, choices.get("resume_from") or checkpoint or None)
+    weights = choose_run_weights(record, choices.get("resume_from") or checkpoint or None)
+    return weights, f"{weights} of {name_run(record.path)}"
 
 
 def get_trained_record(run_name: Path | str, runs_dir: Path) -> RunRecord:
@@ -271,20 +275,23 @@ def get_expanded_config(
     """
     if not allows_changes:
         _refuse_changed_files(record, instead)
-    found = sorted((record.path / "config").glob("expanded.*"))
-    if not found:
+    found = find_expanded_config(record.path)
+    if found is None:
         raise CheckpointError(
-            f"{record.path}: has no expanded config\n"
+            f"{record.path}: has no expanded config, or one that is not a regular file\n"
             f"  name the config yourself: epochal run FILE {instead or f'--resume {record.path}'}"
         )
-    return found[0]
+    return found
 
 
 def _refuse_changed_files(record: RunRecord, instead: str) -> None:
     """Refuse a run if accidents or edits have changed what describes it."""
     for path in find_changed_files(record.path, record.run):
-        what = "is not as the run wrote it: edited or damaged" if path.exists() else "is missing"
-        hint = "undo the change, or " if path.exists() else ""
+        is_there = path.exists() or path.is_symlink()
+        is_regular = path.is_file() and not path.is_symlink()
+        what = "is not as the run wrote it: edited or damaged" if is_there else "is missing"
+        what = "is not a regular file" if is_there and not is_regular else what
+        hint = "undo the change, or " if is_there else ""
         if instead:
             hint += f"name the config yourself: epochal run FILE {instead}"
         elif path.stem == EXPANDED:

@@ -26,7 +26,7 @@ def digest_config_files(run_dir: Path) -> dict[str, dict[str, str]]:
     """A fact for ``run.json``: the digests of the files from which a run is built again."""
     paths = [find_expanded_config(run_dir), run_dir / "config" / _PROVENANCE]
     found = [path for path in paths if path is not None and path.is_file()]
-    return {_CONFIG_DIGESTS: {path.name: digest_bytes(path.read_bytes()) for path in found}}
+    return {_CONFIG_DIGESTS: {path.name: digest_bytes(durable.read_bytes(path)) for path in found}}
 
 
 def add_digest(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +46,11 @@ def find_changed_files(run_dir: Path, run: Mapping[str, Any]) -> Iterator[Path]:
         yield run_dir / "run.json"
     for name, digest in _config_digests(run).items():
         path = run_dir / "config" / name
-        if not path.is_file() or digest_bytes(path.read_bytes()) != digest:
+        try:
+            is_same = digest_bytes(durable.read_bytes(path)) == digest
+        except OSError:
+            is_same = False
+        if not is_same:
             yield path
 
 
