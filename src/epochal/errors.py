@@ -6,6 +6,7 @@ EpochalError                   exit code 1
 │   └── MissingFileError    66 a file that was asked for is not there
 ├── TaskError               70 a task, model or hook broke its contract
 ├── DataError               65 a loader is empty, or died
+│   └── WorkerDiedError        a worker process of a loader died
 ├── CheckpointError         74 weights cannot be written or read
 ├── RecordError             74 a run's record is missing or damaged
 ├── UntrustedCodeError      77 code outside of this project would be executed
@@ -139,6 +140,17 @@ class DataError(EpochalError):
     """A loader is empty, or died."""
 
     exit_code = 65
+
+
+@final
+class WorkerDiedError(DataError):
+    """A worker process of a loader died."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(
+            f"{label}: a worker process of the loader died\n"
+            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        )
 
 
 class CheckpointError(EpochalError):

@@ -43,6 +43,7 @@ from epochal.records import (
     describe_machine,
 )
 from epochal.records.folder.folder import report_run_folder
+from epochal.records.folder.record_digests import digest_config_files
 from epochal.records.layout.alive import LEASE_FILE as LEASE
 from epochal.records.layout.alive import (
     holding_lease,
@@ -111,12 +112,14 @@ class OpenRecord:
             parent = find_parent(self.dir, info)
             info |= {"parent": None if parent is None else parent.to_json()}
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
+            self.facts.update(digest_config_files(self.dir))
         else:
             names = ("command", "cwd", "epochal", "torch", "device")
             known = start | info
             self.facts["attempts"][-1] |= {name: known[name] for name in names}
             for name, value in known.items():  # the process may have died before it wrote them
                 self.facts.setdefault(name, value)
+            self.facts.update(digest_config_files(self.dir))  # unchanged, or allowed to differ
         self.writer.write_run(self.facts)
         for note in self.notes:
             logger.warning("%s", note)
@@ -294,8 +297,12 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
     with closing(writer):
         try:
             yield writer
-        except Preempted:
-            writer.write_status("preempted", reason="preempted")
+        except KeyboardInterrupt as end:
+            if _status_of(writer.path) in ("", "starting", "running"):
+                if isinstance(end, Preempted):
+                    writer.write_status("preempted", reason="preempted")
+                else:
+                    writer.write_status("interrupted", reason="user_interrupt")
             raise
         except RecordError:
             with suppress(RecordError):  # the disk may refuse this too

@@ -171,7 +171,7 @@ class RunWriter(Writer):
     @raising_record_errors()
     def write_run(self, info: Mapping[str, object]) -> None:
         always = {"format": RECORD_FORMAT, "id": self.folder.id, "created": utc_now()}
-        clean.write_json(self.path / "run.json", {**always, **info})
+        clean.write_run(self.path / "run.json", {**always, **info})
 
     @override
     @raising_record_errors()
@@ -182,7 +182,7 @@ class RunWriter(Writer):
         changed = attempts.add_rollback_attempt(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
         )
-        clean.write_json(path, changed)
+        clean.write_run(path, changed)
         self.attempt = number
         return number
 
