@@ -8,6 +8,7 @@ EpochalError                   exit code 1
 ├── DataError               65 a loader is empty, or died
 ├── CheckpointError         74 weights cannot be written or read
 └── RecordError             74 a run's record is missing or damaged
+    └── LeaseLostError      73 a run no longer owns its folder
 Preempted                   75 not an error: the run stops, and is continued later
 
 A message answers three questions in this order: where, what, what now.
@@ -155,6 +156,12 @@ class RecordError(EpochalError):
     """A run's record is missing or damaged."""
 
     exit_code = 74
+
+
+class LeaseLostError(RecordError):
+    """The folder of a run is gone, was moved, or another process has taken it over."""
+
+    exit_code = 73
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

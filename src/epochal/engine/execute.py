@@ -39,7 +39,7 @@ from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.task_calls import TaskCalls
-from epochal.errors import ConfigError, EpochalError, Preempted
+from epochal.errors import ConfigError, EpochalError, LeaseLostError, Preempted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from epochal.engine.runner import Runner
     from epochal.errors import Place
 
+LEASE_LOST = "lease_lost"
 _CODES = {"interrupted": 130, PREEMPTED: PREEMPTED_EXIT_CODE}
 
 _logger = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ def _work(run: EngineRun, runner: Runner) -> object:
     value = runner.run(run)
     if run.stop_status == PREEMPTED:
         save_if_requested(run)  # the signal came after the last step boundary
+    run.writer.require_lease()  # a run without its folder has not finished
     return value
 
 
@@ -219,6 +221,8 @@ def _get_status_of_error(error: BaseException) -> tuple[str, str]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return "config"
+    if isinstance(error, LeaseLostError):
+        return LEASE_LOST
     if is_disk_full(error):
         return "disk_full"
     return "oom" if is_out_of_memory(error) else "exception"
@@ -251,6 +255,7 @@ def is_expected(error: BaseException) -> bool:
 @contextmanager
 def _run_context(run: EngineRun) -> Iterator[Preemption]:
     """Process settings and handlers of a run; restored at its end."""
+    run.writer.set_on_loss(lambda loss: run.stop(LEASE_LOST, status="failed"))
     with (
         making_current(run),
         # A signal may raise inside no_grad() just before its exit restores the mode.

@@ -233,10 +233,10 @@ def remove_unused_code(root: Path) -> int:
 
 def _remove(folder: Path, target: Path) -> None:
     try:
+        # It may have been resumed since it was listed; from now on the lease prevents that.
+        if read_folder(folder).summary.status in ACTIVE_STATUSES:
+            raise RecordError(f"{folder}: is running\n  wait for its end, or stop it first")
         with _holding_lease_if_possible(folder):
-            # It may have been resumed since it was listed.
-            if read_folder(folder).summary.status in ACTIVE_STATUSES:
-                raise RecordError(f"{folder}: is running\n  wait for its end, or stop it first")
             if target.is_dir():
                 durable.remove_tree(target, f"prune.{os.getpid()}")
     except OSError as error:

@@ -143,6 +143,7 @@ class Saver:
         """
         if (self.folder is None and not self.serves_rollback) or self._has_diverged(run):
             return
+        run.writer.require_lease()
         with run.clock.times.measuring(SAVING):
             self._wait(run)
             taken = _serialize_run(run, is_copied=True)

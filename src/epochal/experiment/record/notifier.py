@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, final
 
-from epochal.engine.execute import result_of_error
+from epochal.engine.execute import LEASE_LOST, result_of_error
 from epochal.engine.interfaces.monitor import Monitor
 from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
@@ -129,7 +129,7 @@ class Notifier:
                     log="" if kind == "finished" else self._log(result.traceback),
                 )
                 self._post(content)
-            if self._box is not None:
+            if self._box is not None and result.reason != LEASE_LOST:  # else it is another's
                 cancel_expected(self._box, self._run)
 
     def _post(self, content: MailContent) -> None:
