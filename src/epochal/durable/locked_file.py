@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, final
 
 from epochal.durable import system
+from epochal.durable.encoding import encode_json
 
 if sys.platform != "win32":
     import fcntl
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 
 @final
 class LockedFile:
-    """A new file at ``path``, locked until it is closed or the process ends, however it ends.
+    """``value`` as JSON at ``path``, locked until it is closed or the process ends, however it ends.
 
     Processes that this one forks or starts do not keep the lock.
     """
 
-    def __init__(self, path: Path, data: bytes) -> None:
-        self._path, self._data = path, data
+    def __init__(self, path: Path, value: object) -> None:
+        self._path, self._data = path, encode_json(value, indent=1) + b"\n"
         self._descriptor = -1
         with system.write_errors(path):
             try:

@@ -10,7 +10,13 @@ from typing_extensions import override
 
 SUCCESS = 0
 PREEMPTED = 75
-FINAL = {2: "the command line", 66: "a missing file", 78: "the config", 130: "Ctrl-C"}
+FINAL = {
+    2: "the command line",
+    66: "a missing file",
+    73: "that the run lost its folder",
+    78: "the config",
+    130: "Ctrl-C",
+}
 """Exit codes that a restart would not change, and their causes."""
 
 CRASH_LOOP = 3

@@ -99,8 +99,17 @@ def supervise(
     It gives up after ``limit`` restarts in a row without progress; ``tell`` shows a line to the
     user, ``wait`` waits some seconds or until a signal comes.
     """
-    file.claim(commands.start)
-    policy = RestartPolicy(limit)
+    with file.claimed(commands.start):
+        return _supervise(commands, file, RestartPolicy(limit), tell, wait)
+
+
+def _supervise(
+    commands: SupervisedCommands,
+    file: KeepAliveFile,
+    policy: RestartPolicy,
+    tell: Callable[[str], None],
+    wait: Callable[[StopRequest, float], None],
+) -> int:
     with _forwarded_signals() as stop:
         while True:
             end = _run_once(commands, file, stop)

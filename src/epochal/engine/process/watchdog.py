@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, final
 
+from epochal.errors import LeaseLostError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -114,7 +116,7 @@ def watching_for_hangs(
         yield
         return
     seconds, is_over = float(period.amount), threading.Event()
-    with _stacks_of(run.dir) as stacks:
+    with _stacks_of(run) as stacks:
         watchdog = Watchdog(run, seconds, position=position, on_stall=on_stall, stacks=stacks)
 
         def keep_checking() -> None:
@@ -133,16 +135,17 @@ def watching_for_hangs(
 
 
 @contextmanager
-def _stacks_of(folder: Path | None) -> Iterator[TextIO | None]:
+def _stacks_of(run: Run) -> Iterator[TextIO | None]:
     """The file for stacks, opened before it is needed; removed if it stays empty."""
-    file = None if folder is None else _open_stacks(folder / "logs")
+    file = None if run.dir is None else _open_stacks(run.dir / "logs")
     if file is None:
         yield None
         return
     with file:
         yield file
     path = Path(file.name)
-    with suppress(OSError):
+    with suppress(OSError, LeaseLostError):
+        run.writer.require_lease()
         if not path.stat().st_size:
             path.unlink()
 

@@ -269,7 +269,7 @@ def _open_on_disk(
         holding_lease(folder.path) as lease,
         writing_heartbeat(folder.path, is_owner=lease.is_held),
         _closing(RunWriter(folder, lease=lease)) as writer,
-        reserving_disk_space(folder.path),
+        reserving_disk_space(folder.path, lease),
     ):
         _write_configs(writer, config, report)
         code = CodeCopy(options, project=report.project.dir, run_dir=folder.path)
@@ -354,7 +354,7 @@ def _reopened(
     with (
         _restoring_on_refusal(folder.path, number),
         _closing(RunWriter(folder, attempt=number, lease=lease)) as writer,
-        reserving_disk_space(folder.path),
+        reserving_disk_space(folder.path, lease),
     ):
         at = {"step": 0, "epoch": 0} if plan.starts_again else {}
         if point is not None:

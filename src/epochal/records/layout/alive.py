@@ -49,8 +49,7 @@ class Lease:
         owner = describe_process(self._pid) | {"time": utc_now()}
         with raising_record_errors(), durable.locked(folder):
             _require_free(folder)
-            data = durable.encode_json(owner, indent=1) + b"\n"
-            self._file = durable.LockedFile(self._path, data)
+            self._file = durable.LockedFile(self._path, owner)
 
     def is_held(self) -> bool:
         """Look whether the folder is still that of this process; once lost, it stays lost."""
@@ -73,7 +72,7 @@ class Lease:
                 return ""
         except OSError:  # a network file system may be away for a while
             return ""
-        if not self._folder.is_dir():
+        if not (self._folder / "status.json").exists():  # a late write may have made a new folder
             return "the folder of the run is gone: deleted or moved"
         owner = durable.find_object(self._path)
         if not owner:
@@ -201,7 +200,7 @@ RESERVE_BYTES = 64 * 1024
 
 
 @contextmanager
-def reserving_disk_space(folder: Path) -> Iterator[None]:
+def reserving_disk_space(folder: Path, lease: Lease | None = None) -> Iterator[None]:
     """Reserve space in a folder during a block, or until ``release_reserve``."""
     with suppress(OSError):  # the disk is full already; later writes report it
         durable.write_bytes(
@@ -210,7 +209,8 @@ def reserving_disk_space(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        release_reserve(folder)
+        if lease is None or not lease.loss:
+            release_reserve(folder)
 
 
 def release_reserve(folder: Path) -> None:

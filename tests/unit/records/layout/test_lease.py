@@ -146,6 +146,7 @@ def test_a_lost_lease_is_noticed_once_and_stays_lost(tmp_path: Path) -> None:
     for act, loss in table:
         folder = tmp_path / act.__name__
         folder.mkdir()
+        (folder / "status.json").touch()
         lease, heard = Lease(folder), []
         lease.on_loss = heard.append
         assert lease.is_held(), act
