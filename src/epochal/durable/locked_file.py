@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @final
 class LockedFile:
-    """``value`` as JSON at ``path``, locked until it is closed or the process ends, however it ends.
+    """``value`` as JSON at ``path``, locked until it is closed or the process ends in any way.
 
     Processes that this one forks or starts do not keep the lock.
     """

@@ -24,6 +24,7 @@ from epochal.engine.device.memory import (
 from epochal.engine.device.move import explain_dtype_mismatch
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
+from epochal.engine.process.grace import enforcing_grace_period
 from epochal.engine.process.signals import (
     PREEMPTED,
     PREEMPTED_EXIT_CODE,
@@ -37,7 +38,7 @@ from epochal.engine.result import RunResult, select_result_metrics
 from epochal.engine.run.progress import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
-from epochal.engine.state.saver import save_if_requested
+from epochal.engine.state.saver import Saver, save_if_requested
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, EpochalError, LeaseLostError, Preempted
 
@@ -265,8 +266,21 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         watching_for_hangs(run, position=run.position, on_stall=run.on_stall),
         _stopping_on_interrupt(run),
         handling_preemption(run) as preemption,
+        enforcing_grace_period(
+            run,
+            preemption,
+            progress=lambda: (run.position(), preemption.is_ending, _save_progress(run)),
+        ),
     ):
         yield preemption
+
+
+def _save_progress(run: EngineRun) -> object:
+    """What changes when a checkpoint is begun or ended; another object while one is written."""
+    saver = run.find_part(Saver)
+    if saver is None:
+        return None
+    return object() if saver.is_writing else saver.saved_at
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class RunResult:
 
     status: str
     """``finished``, ``stopped`` (by a hook or a limit), ``failed``, ``interrupted`` (Ctrl-C) or
-    ``preempted`` (SIGTERM or SIGUSR1; it can be resumed)."""
+    ``preempted`` (SIGTERM, SIGUSR1 or SIGHUP; it can be resumed)."""
 
     reason: str
     """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``target`` (``train.until``),

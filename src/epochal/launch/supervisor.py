@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import EpochalError, RecordError
-from epochal.launch.restart_policy import SUCCESS, ProcessExit, RestartDecision, RestartPolicy
+from epochal.launch.restart_policy import (
+    STALLED,
+    SUCCESS,
+    ProcessExit,
+    RestartDecision,
+    RestartPolicy,
+)
 from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
@@ -157,6 +163,10 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     if code != SUCCESS and _is_done(after):  # killed when nothing was left to do
         code = SUCCESS
     record = _read(after)
+    if code == 1 and record is not None and record.summary.status == "lost":
+        # Code that blocked all threads was ended by the watchdog, which could write only stacks.
+        code = STALLED
+        _post_stall(after)
     saved_step = _saved_step(after) or 0
     step = 0 if record is None else step_of(record)
     return ProcessExit(
@@ -166,6 +176,13 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
         saved_step=saved_step,
         error=describe_error(record.result) if record is not None and code > 0 else "",
     )
+
+
+def _post_stall(folder: Path) -> None:
+    """Post the mail about a run that hung and could not do so itself."""
+    with suppress(OSError, EpochalError):
+        if (found := find_mailbox(folder)) is not None and is_expected(*found):
+            post_end(*found, kind="stalled", why="no progress; all its threads were blocked")
 
 
 def _saved_step(folder: Path | None) -> int | None:
