@@ -162,6 +162,7 @@ def enforcing_grace_period(
         is_over.set()
         signal.set_wakeup_fd(-1)
         _wakeup_files().discard(theirs.fileno())
+        theirs.shutdown(socket.SHUT_WR)  # closing is not enough: forked processes have copies
         theirs.close()
         thread.join()
         ours.close()
