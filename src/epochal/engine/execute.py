@@ -263,7 +263,12 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         torch.set_grad_enabled(torch.is_grad_enabled()),
         applying_engine_options(run.options.engine),
         seeded(derive_seed(run.seed, "run")),
-        watching_for_hangs(run, position=run.position, on_stall=run.on_stall),
+        watching_for_hangs(
+            run,
+            position=run.position,
+            on_stall=run.on_stall,
+            is_supervised=run.is_supervised,
+        ),
         _stopping_on_interrupt(run),
         handling_preemption(run) as preemption,
         enforcing_grace_period(

@@ -24,16 +24,16 @@ from epochal.experiment.config.choices import Choices, check_choices, to_overrid
 from epochal.experiment.experiment import load_experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
+from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.resume_plan import (
     died_before_checkpoint,
     get_expanded_config,
     get_trained_record,
     get_training_record,
     last_overrides,
-    project_dir,
-    require_project_dir,
     split_checkpoint_name,
 )
+from epochal.experiment.resume.trust import require_trusted_code
 from epochal.experiment.run_experiment import build_trained_model
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.layout.coerce import iter_leaves
@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_PATH = 250  # characters; a longer text is no path
 _BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
+_ENDS_SERIES = ("interrupted", "preempted")
+_LIMITS = ("limit_batches", "limit_eval_batches")
 WeightsName = str | int | Path | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
 
@@ -77,7 +79,9 @@ def run(
     """Run what a config describes; a list of configs gives a list of results, in that order.
 
     A run that fails is recorded and described on standard error, then its error is raised; with
-    ``raise_errors=False`` the result describes it instead, as it does for a list of configs.
+    ``raise_errors=False`` the result describes it instead, as it does for a list of configs. Ctrl-C
+    and SIGTERM end a list: ``KeyboardInterrupt`` is raised, or with
+    ``raise_errors=False`` the runs that were not started have such a result too.
 
     Args:
         source: A file, a mapping, an argparse namespace or an OmegaConf object, or a list.
@@ -88,8 +92,12 @@ def run(
     check_choices(choices, sections=SECTIONS)
     sources = source if isinstance(source, list) else [source]
     is_single = not isinstance(source, list) and not names_several(choices.get("variant"))
+    is_raised = choices.get("raise_errors", True)
     choices = {"raise_errors": is_single, **choices}
     results = list(run_series(sources, overrides=overrides, **choices))
+    for result in results if is_raised else ():
+        if result.status in _ENDS_SERIES:
+            raise to_raised(result, None)
     return results[0] if is_single else results
 
 
@@ -98,15 +106,19 @@ def run_series(
 ) -> Iterator[RunResult]:
     """The result of each run as it ends; a failed run does not stop the others.
 
-    Ctrl-C and SIGTERM do. A source may also be a ``CheckedConfig``, which is not loaded again.
+    After Ctrl-C and SIGTERM the others are not started, and have a result that says so. A source
+    may also be a ``CheckedConfig``, which is not loaded again.
     """
+    ended: RunResult | None = None
     for source in sources:
         for variant in _variants(source, choices):
+            if ended is not None:
+                yield _not_started(ended)
+                continue
             result = _run_one(source, overrides, choices | {"variant": variant})
             choices["begun"] = None  # the next run starts only now
             yield result
-            if result.status in ("interrupted", "preempted"):
-                return
+            ended = result if result.status in _ENDS_SERIES else None
 
 
 def test(
@@ -115,6 +127,7 @@ def test(
     weights: WeightsName = None,  # noqa: PT028 - not a test of pytest
     overrides: Sequence[str] = (),  # noqa: PT028
     runs_dir: Path | str | None = None,  # noqa: PT028
+    trust: bool = False,  # noqa: PT028
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Evaluate a run on its test data, as a run of its own.
@@ -125,15 +138,19 @@ def test(
             default the best, without a monitor the final ones. The result says which.
         overrides: Changes to its config.
         runs_dir: Where names are looked up; by default the folder of the project's runs.
-        choices: What belongs to this evaluation alone.
+        trust: Execute the run's code even if it is not part of this project.
+        choices: What belongs to this evaluation alone; ``user_dir`` names other code for it.
 
     Raises:
         RecordError: There is no such run.
+        UntrustedCodeError: Its code is not part of this project.
         CheckpointError: It has no such weights, or Python gave some parts.
     """
     choices = {"raise_errors": True, **choices}
     folder = get_runs_dir(runs_dir)
-    return evaluate_run(run_name, "test", folder, weights=weights, overrides=overrides, **choices)
+    return evaluate_run(
+        run_name, "test", folder, weights=weights, overrides=overrides, trust=trust, **choices
+    )
 
 
 def predict(
@@ -142,13 +159,14 @@ def predict(
     weights: WeightsName = None,
     overrides: Sequence[str] = (),
     runs_dir: Path | str | None = None,
+    trust: bool = False,
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Collect the outputs of a run's model as ``result.value``; takes what ``test`` takes."""
     choices = {"raise_errors": True, **choices}
     folder = get_runs_dir(runs_dir)
     return evaluate_run(
-        run_name, "predict", folder, weights=weights, overrides=overrides, **choices
+        run_name, "predict", folder, weights=weights, overrides=overrides, trust=trust, **choices
     )
 
 
@@ -159,19 +177,25 @@ def load_model(
     device: str = "cpu",
     overrides: Sequence[str] = (),
     runs_dir: Path | str | None = None,
+    user_dir: Path | str | None = None,
+    trust: bool = False,
 ) -> nn.Module:
     """The model of a run, in eval mode; takes what ``test`` takes. Nothing else is built.
 
     Raises:
         RecordError: There is no such run.
         CheckpointError: It has no such weights, or Python gave the model.
+        UntrustedCodeError: Its code is not part of this project.
     """
     record = get_trained_record(run_name, get_runs_dir(runs_dir))
     chosen = choose_run_weights(record, weights)
     _require_configured(record, "load", ("model",), chosen)
     config, choices = get_expanded_config(record), Choices(device=device, no_file=True)
-    choices["user_dir"] = project_dir(record)
-    changes = _changes(record, "test", chosen)
+    choices["user_dir"] = user_dir or require_trusted_code(record, trust=trust)
+    values = record.run.get("task_values")
+    known = values.items() if isinstance(values, dict) else ()  # the file may be damaged
+    changes = {key: value for key, value in known if key.startswith("model.")}
+    changes |= _changes(record, "test", chosen)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
     experiment = load_experiment(config, overrides=changed, choices=choices)
     return build_trained_model(experiment, experiment.inputs)
@@ -185,6 +209,7 @@ def evaluate_run(
     *,
     weights: WeightsName = None,
     overrides: Sequence[str] = (),
+    trust: bool = False,
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Evaluate weights of a run with the config it ran with; see ``test``."""
@@ -194,12 +219,16 @@ def evaluate_run(
     _require_configured(record, runner, ("task", "model", "data"), chosen)
     config = get_expanded_config(record, f"runner={runner} init_from={chosen.path}")
     if choices.get("user_dir") is None:
-        choices["user_dir"] = project_dir(record)
+        choices["user_dir"] = require_trusted_code(record, trust=trust)
     changes = _changes(record, runner, chosen)
     log_dir = record.expanded.get("record", {}).get("log_dir")
     is_here = runs_dir.resolve() in record.path.resolve().parents
     if is_here and log_dir != str(runs_dir):  # it was relative to another folder
         changes.setdefault("record.log_dir", str(runs_dir))
+    if not choices.get("fast"):  # a trial run limits its own evaluations only
+        train = record.expanded.get("train")
+        limits = [key for key in _LIMITS if isinstance(train, dict) and train.get(key)]
+        changes |= {f"train.{key}": None for key in limits}
     if not any(one.startswith("init_from") for one in overrides):
         choices["evaluated"] = f"{chosen} of {name_run(record.path)}"
     return _run_recorded(record, config, changes, overrides, choices)
@@ -210,6 +239,7 @@ def resume(
     *,
     overrides: Sequence[str] = (),
     runs_dir: Path | str | None = None,
+    trust: bool = False,
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Resume a run from its newest checkpoint, in its own folder.
@@ -222,10 +252,12 @@ def resume(
         overrides: Changes such as ``train.for=20ep``; those that change what is computed are
             refused unless ``allow_changed=True``.
         runs_dir: Where names are looked up; by default the folder of the project's runs.
+        trust: Execute the run's code even if it is not part of this project.
         choices: What belongs to this process alone; ``resume_from`` names a checkpoint.
 
     Raises:
         RecordError: There is no such run.
+        UntrustedCodeError: Its code is not part of this project.
         CheckpointError: Its checkpoints or its config are missing, or Python gave some parts.
     """
     __tracebackhide__ = True
@@ -237,7 +269,7 @@ def resume(
     if checkpoint and not choices.get("resume_from"):
         choices["resume_from"] = checkpoint
     if choices.get("user_dir") is None:
-        choices["user_dir"] = require_project_dir(record)
+        choices["user_dir"] = require_trusted_code(record, trust=trust)
     choices["resume"] = record.path
     has_weights = record.expanded.get("init_from") is not None
     if died_before_checkpoint(record):
@@ -270,7 +302,8 @@ def _recorded_overrides(
     typed = [decode_typed(one) for one in overrides]
     keys = {one.partition("=")[0].strip() for one in typed}
     keys |= {"train.for"} if choices.get("epochs") is not None else set()
-    changed = [one for one in last_overrides(record) if one.partition("=")[0] not in keys]
+    replaced = keys | {*changes}
+    changed = [one for one in last_overrides(record) if one.partition("=")[0] not in replaced]
     changed += [to_override(key, value) for key, value in changes.items() if key not in keys]
     changed += typed
     return [*changed, *find_withheld_secrets(record, config, changed)]
@@ -357,6 +390,14 @@ def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
         result = result_of_error(error)
         show_failure(result)
         return result
+
+
+def _not_started(ended: RunResult) -> RunResult:
+    """The result of a run that was not started, because an earlier one was interrupted."""
+    message = f"not started: an earlier run of the series was {ended.status}"
+    return type(ended)(
+        status=ended.status, reason=ended.reason, message=message, exit_code=ended.exit_code
+    )
 
 
 def _variants(source: ConfigSource, choices: Choices) -> Sequence[str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import logging
-import os
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, final
 
 from epochal.errors import LeaseLostError
-from epochal.records.folder.folder import RUN_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +113,11 @@ class Watchdog:
 
 @contextmanager
 def watching_for_hangs(
-    run: Run, *, position: Callable[[], object], on_stall: Callable[[str, int], None]
+    run: Run,
+    *,
+    position: Callable[[], object],
+    on_stall: Callable[[str, int], None],
+    is_supervised: bool = False,
 ) -> Iterator[None]:
     """Check the progress of a run during a block, from a separate thread."""
     period = run.options.engine.hang_after
@@ -130,7 +132,7 @@ def watching_for_hangs(
             position=position,
             on_stall=on_stall,
             stacks=stacks,
-            is_supervised=RUN_FILE_VARIABLE in os.environ,
+            is_supervised=is_supervised,
         )
 
         def keep_checking() -> None:

@@ -45,6 +45,11 @@ def save_if_requested(run: EngineRun) -> None:
 
     After the last step of an epoch, the save waits for the end of the epoch, which follows.
     """
+    ends_epoch_next = (
+        run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
+    )
+    if run.stop_reason and run.diverged_at is None and not ends_epoch_next:
+        run.course.before_last_save(run)
     saver = run.find_part(Saver)
     if saver is None:
         run.save_reasons = ""
@@ -55,9 +60,6 @@ def save_if_requested(run: EngineRun) -> None:
         return
     if run.stop_reason and saver.saved_at != _position(run):
         run.request_save(END_REASON)
-    ends_epoch_next = (
-        run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
-    )
     if run.save_reasons and not ends_epoch_next:
         reason, run.save_reasons = run.save_reasons, ""
         saver.save(run, reason)

@@ -27,6 +27,7 @@ from epochal.records.mail.lost_run_mail import (
 )
 from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import BackgroundSender, queue_mail, read_specs
+from epochal.records.mail.signature import KeyUnusableError
 from epochal.text.command import epochal_command
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ class Notifier:
         """Register that a mail is expected; returns the record, which also reports stalls."""
         self._record = record
         if self._is_part:
-            return replace(record, on_stall=self.stalled)
+            return replace(record, on_stall=self.stalled, is_supervised=self._is_supervised)
         if record.dir is not None:
             self._box, self._run = self._choose_mailbox(record, record.dir.absolute())
             with _errors_logged():
                 self._expect(self._box)
-        return replace(record, on_stall=self.stalled)
+        return replace(record, on_stall=self.stalled, is_supervised=self._is_supervised)
 
     def _choose_mailbox(self, record: OpenRecord, folder: Path) -> tuple[Mailbox, str]:
         """The mailbox of the runs folder, and the run's name in it; a moved run's is beside it."""
@@ -91,7 +92,14 @@ class Notifier:
             mode=mode,
             is_supervised=self._is_supervised,
         )
-        expect_mail(box, expected)
+        try:
+            expect_mail(box, expected)
+        except KeyUnusableError as error:
+            what, _, hint = str(error).partition("\n  ")
+            logger.warning(
+                "mail cannot be signed, so only this process sends it: %s",
+                f"{what}; {hint}" if hint else what,
+            )
 
     def stalled(self, words: str, step: int) -> None:
         """Report that the run makes no progress; never raises.

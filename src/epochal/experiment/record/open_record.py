@@ -98,6 +98,9 @@ class OpenRecord:
     on_stall: Callable[[str, int], None] = ignore_stall
     """Called when the run makes no progress."""
 
+    is_supervised: bool = False
+    """Whether a supervisor starts the run again when its process ends."""
+
     code: CodeCopy | None = None
     spent: TimeSpent = field(default_factory=TimeSpent)
     """The time that earlier attempts took."""
@@ -262,6 +265,7 @@ def _open_on_disk(
         options,
         project=to_file_name(values["project"]),
         tag=to_file_name(values["tag"]),
+        is_private=report.project.has_private_runs,
     )
     report_run_folder(folder.path)
     with (
@@ -288,7 +292,7 @@ def _open_on_disk(
 def _restoring_on_refusal(folder: Path, attempt: int) -> Iterator[None]:
     """Restore the status of a run if a block refuses to resume it."""
     paths = [folder / name for name in ("run.json", "status.json")]
-    before = {path: path.read_bytes() for path in paths if path.is_file()}
+    before = {path: durable.read_bytes(path) for path in paths if path.is_file()}
     try:
         yield
     except ChangedError:

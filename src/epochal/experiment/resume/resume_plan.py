@@ -31,6 +31,7 @@ from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.layout.run_folders import is_run_folder
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact_config
+from epochal.registry.project_file import name_run
 from epochal.text.escape import to_openable_path
 
 if TYPE_CHECKING:
@@ -161,8 +162,10 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     )
 
 
-def find_weights_to_evaluate(checked: CheckedInputs) -> RunWeights | None:
+def find_weights_to_evaluate(checked: CheckedInputs) -> tuple[RunWeights, str] | None:
     """The weights of the run that the choices name, if it is to be evaluated and not resumed.
+
+    They come with a text that says which ones they are.
 
     Raises:
         RecordError: There is no such run.
@@ -174,10 +177,11 @@ def find_weights_to_evaluate(checked: CheckedInputs) -> RunWeights | None:
         return None
     path = Path(str(named)).expanduser()
     if path.is_file():
-        return RunWeights(path, str(path))
+        return RunWeights(path, str(path)), str(path)
     run_name, checkpoint = split_checkpoint_name(path if path.exists() else str(named))
     record = get_trained_record(run_name, _runs_dir(checked.report))
-    return choose_run_weights(record, choices.get("resume_from") or checkpoint or None)
+    weights = choose_run_weights(record, choices.get("resume_from") or checkpoint or None)
+    return weights, f"{weights} of {name_run(record.path)}"
 
 
 def get_trained_record(run_name: Path | str, runs_dir: Path) -> RunRecord:
@@ -259,13 +263,13 @@ def get_expanded_config(record: RunRecord, instead: str = "") -> Path:
 
     ``instead`` is what the user can add to ``epochal run FILE`` if it is missing.
     """
-    found = sorted((record.path / "config").glob("expanded.*"))
-    if not found:
+    found = find_expanded_config(record.path)
+    if found is None:
         raise CheckpointError(
-            f"{record.path}: has no expanded config\n"
+            f"{record.path}: has no expanded config, or one that is not a regular file\n"
             f"  name the config yourself: epochal run FILE {instead or f'--resume {record.path}'}"
         )
-    return found[0]
+    return found
 
 
 def last_overrides(record: RunRecord) -> tuple[str, ...]:
@@ -276,7 +280,8 @@ def last_overrides(record: RunRecord) -> tuple[str, ...]:
 def project_dir(record: RunRecord) -> Path | None:
     """The folder of the code that a run used, if the record has it."""
     folder = record.run.get("project_dir")
-    return Path(to_openable_path(folder)) if isinstance(folder, str) else None
+    path = Path(to_openable_path(folder)) if isinstance(folder, str) else None
+    return path if path is not None and path.is_absolute() else None  # no run wrote a relative one
 
 
 def require_project_dir(record: RunRecord) -> Path:
@@ -287,7 +292,8 @@ def require_project_dir(record: RunRecord) -> Path:
         what = "is damaged" if path.exists() else "is missing"
         raise CheckpointError(
             f"{path}: {what}, so the folder of its code is unknown\n"
-            f"  name the config yourself: epochal run FILE --resume {record.path}"
+            "  name that folder yourself: --user-dir DIR\n"
+            f"  or resume with the config: epochal run FILE --resume {record.path}"
         )
     return folder
 

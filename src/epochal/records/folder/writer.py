@@ -194,7 +194,7 @@ class RunWriter(Writer):
     def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
         self.require_lease()
         path = self.path / "run.json"
-        run: Any = durable.decode_json(path.read_bytes())
+        run: Any = durable.decode_json(durable.read_bytes(path))
         number = self.attempt + 1
         changed = attempts.add_rollback_attempt(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
