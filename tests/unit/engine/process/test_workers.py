@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -62,6 +64,7 @@ def signal_group():
 os.register_at_fork(after_in_child=signal_group)
 sys.exit(main(sys.argv[1:]))
 """
+TORTURE_SIGNALS = 200
 FED = "task={type: shop.parts.Fed}"
 ROWS = (
     "data={train: {type: shop.parts.Rows, batch_size: 2, workers: 2}, "
@@ -78,6 +81,19 @@ def test_a_signal_at_the_start_of_a_worker_does_not_end_it(shop: Path) -> None:
 def test_a_signal_to_the_group_while_workers_start_preempts_the_run(shop: Path) -> None:
     done = run("-c", FORKING.format(more="os.kill(os.getppid(), signal.SIGTERM)"), *WORDS)
     assert done.returncode == 75, done.stderr
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_many_signals_to_the_group_while_workers_start(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = FORKING.format(more="os.kill(os.getppid(), signal.SIGTERM)")
+    codes = Counter(run("-c", code, *WORDS).returncode for _ in range(TORTURE_SIGNALS))
+    with capsys.disabled():
+        text = f"\n{TORTURE_SIGNALS} group signals while workers start: {dict(codes)}"
+        print(text)  # noqa: T201 - the count
+    assert set(codes) == {75}
 
 
 RAISING = """

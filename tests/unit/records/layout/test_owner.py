@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ if os.fork() == 0:
 sys.stdin.read()
 os._exit(9)
 """
+TORTURE_RUNS = 200
 NAMESPACE = ("unshare", "-Urpf", "--mount-proc", "--kill-child")
 
 
@@ -136,3 +138,24 @@ def test_without_locks_a_fresh_heartbeat_means_that_another_container_is_alive(
         assert state(tmp_path) == ("running", False)
         set_age(tmp_path, 600)
         assert state(tmp_path) == ("lost", True)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_many_runs_in_two_namespaces_have_one_owner(
+    tmp_path: Path, namespace: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: Counter[tuple[str, bool]] = Counter()
+    for number in range(TORTURE_RUNS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with owning(folder, *namespace) as process:
+            seen[state(folder)] += 1
+            inner = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0]
+            os.kill(int(inner), signal.SIGKILL)
+            process.wait()
+        seen[state(folder)] += 1
+    with capsys.disabled():
+        text = f"\n{TORTURE_RUNS} runs in two PID namespaces: {dict(seen)}"
+        print(text)  # noqa: T201 - the count
+    assert seen == {("running", False): TORTURE_RUNS, ("lost", True): TORTURE_RUNS}
