@@ -85,25 +85,21 @@ def iterate_loader(loader: Any) -> Iterator[Any]:  # noqa: ANN401 - of any kind
         return unprotected
     init.ends_with_thread = threading.current_thread() is threading.main_thread()
     before = {process.pid for process in multiprocessing.active_children()}
-    is_started = False
     with _holding_signals():
         try:
             batches: Iterator[Any] = iter(loader)
-            is_started = True
-        finally:
+        finally:  # also if a signal interrupts the start: the exit of Python ends the workers then
             for process in multiprocessing.active_children():
                 if process.pid not in before:
-                    _end_by_kill(process, at_once=not is_started)
+                    _end_by_kill(process)
     return batches
 
 
-def _end_by_kill(process: Any, *, at_once: bool) -> None:  # noqa: ANN401 - also BaseProcess
+def _end_by_kill(process: Any) -> None:  # noqa: ANN401 - a BaseProcess
     """Let ``terminate``, also that of the exit of Python, kill a process."""
     popen = getattr(process, "_popen", None)
     if popen is not None:
         popen.terminate = popen.kill
-    if at_once:
-        process.kill()
 
 
 @contextmanager
