@@ -28,6 +28,7 @@ from epochal.durable.atomic import (
     write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
+from epochal.durable.locked_file import LockedFile, is_locked
 from epochal.durable.reading import (
     find_text,
     open_regular,
@@ -40,6 +41,7 @@ from epochal.durable.system import Operations, WriteError, locked
 __all__ = [
     "Appender",
     "Blob",
+    "LockedFile",
     "Operations",
     "WriteError",
     "append_line",
@@ -49,6 +51,7 @@ __all__ = [
     "encode_line",
     "find_object",
     "find_text",
+    "is_locked",
     "is_untouched",
     "link_or_copy",
     "locked",
