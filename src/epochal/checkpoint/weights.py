@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from epochal import durable
 from epochal.checkpoint.checkpoint_folder import read_caches, read_checkpoint
+from epochal.checkpoint.finite import are_finite
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.checkpoint.torch_file import is_torch_file, load_torch_file
 from epochal.errors import CheckpointError
@@ -66,11 +67,12 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
     Names of tied weights share one tensor.
     """
-    if is_torch_file(path):
-        return load_torch_file(path)
     from safetensors import SafetensorError, safe_open
 
     try:
+        durable.require_regular(path, follow=True)  # model hubs link their files
+        if is_torch_file(path):
+            return load_torch_file(path)
         with safe_open(path, framework="pt") as file:
             names: list[str] = file.keys()
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in names}
@@ -133,6 +135,9 @@ def apply_tensors(
         model.load_state_dict(shared, strict=False)
     except RuntimeError as error:  # a read-only tensor, or a hook of the model
         raise CheckpointError(f"{source}: the model refused its weights\n  {error}") from error
+    trained = {name for name, one in model.named_parameters() if one.requires_grad}
+    if not are_finite(one for name, one in shared.items() if name in trained):
+        logger.warning("%s: some of its weights are not finite", source)
     return mismatch
 
 
@@ -353,7 +358,12 @@ def load_caches_from(path: Path) -> dict[str, Any]:
 
 def _read_file(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
     averaged = path.with_name(AVERAGED_WEIGHTS_FILE)
-    if try_ema and path.name == FINAL_WEIGHTS_FILE and averaged.is_file():
+    if (
+        try_ema
+        and path.name == FINAL_WEIGHTS_FILE
+        and averaged.is_file()
+        and not averaged.is_symlink()
+    ):
         return load_weights(averaged), averaged
     tensors = load_weights(path)
     if try_ema and path.name != AVERAGED_WEIGHTS_FILE:

@@ -58,10 +58,10 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 
-def create(path: Path, fill: Callable[[int], None]) -> None:
+def create(path: Path, fill: Callable[[int], None], mode: int = 0o666) -> None:
     """Make a new file, let ``fill`` write it, and sync it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    descriptor = operations.open(path, flags, 0o666)
+    descriptor = operations.open(path, flags, mode)
     try:
         fill(descriptor)
         operations.fsync(descriptor)
@@ -126,12 +126,13 @@ def locked(path: Path, flags: int = os.O_RDONLY, *, waits: bool = True) -> Itera
         return
     descriptor = os.open(path, flags, 0o666)
     try:
-        yield _lock(descriptor, waits=waits)
+        yield lock(descriptor, waits=waits)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, *, waits: bool) -> bool | None:
+def lock(descriptor: int, *, waits: bool) -> bool | None:
+    """Lock an open file: False if another process has it, None without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:

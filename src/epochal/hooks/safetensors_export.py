@@ -18,8 +18,10 @@ from epochal.engine.interfaces.hook import Hook
 from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.state.saver import fresh_metrics
+from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.errors import ConfigError, Problem
 from epochal.records.metrics.time_spent import SAVING
+from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,8 +103,8 @@ class FinalWeights(Hook):
 
     Averaged weights, if the run has them, go into ``checkpoints/final-ema.safetensors``.
 
-    An interrupted run writes its weights too. A run that failed, was preempted, took no step or
-    has no record writes none.
+    An interrupted run writes its weights too. A run that failed, was preempted, took no step, has
+    no record, or whose weights are not finite writes none.
     """
 
     priority = 200
@@ -126,6 +128,9 @@ class FinalWeights(Hook):
             return
         if run.stop_status == PREEMPTED:
             return
+        if not has_finite_weights(run):
+            logger.warning("%s is not written: the weights are not finite", FINAL_WEIGHTS_FILE)
+            return
         _save(run.checkpoint_dir / FINAL_WEIGHTS_FILE, run)
         if run.average is not None:
             with run.average.swapped():
@@ -133,7 +138,8 @@ class FinalWeights(Hook):
 
 
 def _save(path: Path, run: Run) -> None:
-    facts = {"tag": run.tag, "step": str(run.step), "epoch": str(run.epoch)}
-    facts["meta"] = json.dumps(run.meta, default=str)
-    save_weights(path, run.model, metadata=facts)
+    # People publish weights: what a user put into the task must not take a password along.
+    plain = redact_tree({"tag": run.tag, "meta": json.loads(json.dumps(run.meta, default=str))})
+    facts = {"tag": plain["tag"], "step": str(run.step), "epoch": str(run.epoch)}
+    save_weights(path, run.model, metadata={**facts, "meta": json.dumps(plain["meta"])})
     logger.debug("wrote %s", path)

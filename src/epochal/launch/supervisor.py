@@ -11,10 +11,17 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, final
 
-from epochal.errors import EpochalError, RecordError
-from epochal.launch.restart_policy import SUCCESS, ProcessExit, RestartDecision, RestartPolicy
+from epochal.errors import DIVERGED, DivergedError, EpochalError, RecordError
+from epochal.launch.restart_policy import (
+    STALLED,
+    SUCCESS,
+    ProcessExit,
+    RestartDecision,
+    RestartPolicy,
+)
 from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
@@ -99,8 +106,17 @@ def supervise(
     It gives up after ``limit`` restarts in a row without progress; ``tell`` shows a line to the
     user, ``wait`` waits some seconds or until a signal comes.
     """
-    file.claim(commands.start)
-    policy = RestartPolicy(limit)
+    with file.claimed(commands.start):
+        return _supervise(commands, file, RestartPolicy(limit), tell, wait)
+
+
+def _supervise(
+    commands: SupervisedCommands,
+    file: KeepAliveFile,
+    policy: RestartPolicy,
+    tell: Callable[[str], None],
+    wait: Callable[[StopRequest, float], None],
+) -> int:
     with _forwarded_signals() as stop:
         while True:
             end = _run_once(commands, file, stop)
@@ -131,8 +147,8 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     """Run one process, from start to exit."""
     before = file.read_run()
     first_step = _saved_step(before)
-    if before is not None and _is_done(before):
-        return ProcessExit(code=SUCCESS)
+    if before is not None and (code := _find_final_code(before)) is not None:
+        return ProcessExit(code=code)
     command = commands.start if before is None or first_step is None else commands.resume(before)
     environment = {RUN_FILE_VARIABLE: str(file.run_file)}
     if before is not None and first_step is None:
@@ -145,9 +161,14 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     after = file.read_run()
     if after is None:
         return ProcessExit(code=code)
-    if code != SUCCESS and _is_done(after):  # killed when nothing was left to do
-        code = SUCCESS
+    if code != SUCCESS:  # perhaps killed when nothing was left to do
+        final = _find_final_code(after)
+        code = code if final is None else final
     record = _read(after)
+    if code == 1 and record is not None and record.summary.status == "lost":
+        # Code that blocked all threads was ended by the watchdog, which could write only stacks.
+        code = STALLED
+        _post_stall(after)
     saved_step = _saved_step(after) or 0
     step = 0 if record is None else step_of(record)
     return ProcessExit(
@@ -157,6 +178,13 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
         saved_step=saved_step,
         error=describe_error(record.result) if record is not None and code > 0 else "",
     )
+
+
+def _post_stall(folder: Path) -> None:
+    """Post the mail about a run that hung and could not do so itself."""
+    with suppress(OSError, EpochalError):
+        if (found := find_mailbox(folder)) is not None and is_expected(*found):
+            post_end(*found, kind="stalled", why="no progress; all its threads were blocked")
 
 
 def _saved_step(folder: Path | None) -> int | None:
@@ -171,9 +199,13 @@ def _saved_step(folder: Path | None) -> int | None:
     return sum(steps) if steps else None
 
 
-def _is_done(folder: Path) -> bool:
+def _find_final_code(folder: Path) -> int | None:
+    """The exit code of a run that needs no other process; None if it does."""
     record = _read(folder)
-    return record is not None and record.summary.status in COMPLETED_STATUSES
+    status = "" if record is None else record.summary.status
+    if status in COMPLETED_STATUSES:
+        return SUCCESS
+    return DivergedError.exit_code if status == DIVERGED else None
 
 
 def _read(folder: Path) -> RunRecord | None:
@@ -293,7 +325,9 @@ def _post(
         if end.code == _INTERRUPTED:
             cancel_expected(*found)
         else:
-            mail = post_end(*found, kind=_kind(folder, decision), why=why)
+            kind = _kind(folder, decision)
+            find_specs = partial(_find_specs, find_settings)
+            mail, deliveries = post_end(*found, kind=kind, why=why, find_specs=find_specs)
     elif end.code not in (SUCCESS, _INTERRUPTED) and (settings := find_settings()) is not None:
         mail = compose(MailContent(kind="gave_up", tag=settings.tag, why=why or f"it {end}"))
         box = Mailbox(settings.root)
@@ -301,8 +335,19 @@ def _post(
         box.post(mail)
     if found is not None:
         box, run = found
-        deliveries += [one for one in read_outbox(box) if one.mail.run == run and not one.is_final]
+        queued = {one.path for one in deliveries}
+        left = [one for one in read_outbox(box) if one.mail.run == run and not one.is_final]
+        deliveries += [one for one in left if one.path not in queued]
     return mail, deliveries
+
+
+def _find_specs(find_settings: FindMailSettings) -> Sequence[Spec]:
+    """The recipients that the config of this command names now."""
+    try:
+        settings = find_settings()
+    except (OSError, EpochalError):  # the config was changed
+        return ()
+    return () if settings is None else settings.specs
 
 
 def _kind(folder: Path, decision: RestartDecision) -> Kind:

@@ -11,7 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.errors import RecordError
+from epochal import durable
+from epochal.errors import DIVERGED, RecordError
 from epochal.records.folder.reader import describe_error, seconds_of, step_of
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.folder.writer import COMPLETED_STATUSES
@@ -157,7 +158,7 @@ def _lines(content: MailContent) -> Iterator[str]:
     if run_id:
         yield f"  folder   {content.folder}"
         yield f"  next     epochal show {run_id}"
-        if content.kind in ("lost", "failed", "gave_up", "out_of_disk"):
+        if content.kind in ("lost", "failed", "diverged", "gave_up", "out_of_disk"):
             yield from (f"           {one}" for one in [_resume_command(content)] if one)
     for title, text in (("traceback", content.traceback), ("last log lines", content.log)):
         if text.strip():
@@ -171,7 +172,9 @@ def _resume_command(content: MailContent) -> str:
 def mail_kind(status: str, reason: str) -> Kind | None:
     """The mail for an ended run; None if a user ended it or it will be resumed."""
     if status in COMPLETED_STATUSES:
-        return "diverged" if reason == "diverged" else "finished"
+        return "finished"
+    if status == DIVERGED:
+        return "diverged"
     if status == "failed":
         return "out_of_disk" if reason == "disk_full" else "failed"
     return "lost" if status == "lost" else None
@@ -220,7 +223,7 @@ def last_lines(path: Path, *, without: str = "") -> str:
         if path.is_dir():
             logs = sorted(path.rglob("*.log"), key=lambda log: log.stat().st_mtime)
             return last_lines(logs[-1], without=without) if logs else ""
-        with path.open("rb") as file:
+        with durable.open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")
