@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port N": "port to listen on (default: the first free one from 8765)",
         "--host ADDRESS": "address to listen on (default: 127.0.0.1)",
         "--lan": "let other machines of the network connect; the connection is not encrypted",
-        "--read-only": "let nobody edit or delete runs",
+        "--read-only": "show runs, but change and delete nothing",
         "--no-open": "do not open a browser",
     }
     add_options(parser, texts)
@@ -64,11 +64,11 @@ def execute(args: argparse.Namespace) -> int:
     project = read_project_file(Path.cwd())
     name = project.name if project is not None else ""
     server = WebServer(args.runs_dir, options, project=name, version=_version(), on_link=show)
-    print(escape_control(f"runs of {args.runs_dir}"))
+    print(escape_control(f"runs   {args.runs_dir}"))
+    print(f"open   {links[0]}\n       (it works once; after that, another link is printed)")
     if args.lan:
-        print("other machines can connect, and the connection is not encrypted")
-    print(f"open       {links[0]}\n           (works once; then another link is printed)")
-    print("stop with  Ctrl-C", flush=True)
+        print("note   other machines can connect, and the connection is not encrypted")
+    print("stop   with Ctrl-C", flush=True)
     with tempfile.TemporaryDirectory(prefix="epochal-serve-") as folder:
         if not args.no_open and _has_browser():
             _open_browser(links[0], Path(folder))
