@@ -51,7 +51,7 @@ class Client:
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
         answer.read()
 
-    def get(self, path: str, **query: object) -> tuple[float, bytes]:
+    def get(self, path: str, /, **query: object) -> tuple[float, bytes]:
         """Seconds and body of one request."""
         begin = time.perf_counter()
         text = f"{path}?{urlencode(query, doseq=True)}"
@@ -63,13 +63,13 @@ class Client:
         return time.perf_counter() - begin, data
 
 
-def measure(client: Client, name: str, goal: float, path: str, **query: object) -> bytes:
+def measure(client: Client, title: str, goal: float, path: str, /, **query: object) -> bytes:
     """Print the median time of a request beside its goal."""
     found = [client.get(path, **query) for _ in range(ROUNDS)]
     seconds = statistics.median(one for one, _ in found[1:])
     size = len(found[0][1])
     first = found[0][0]
-    print(f"{name:<44}{first:>8.3f}s{seconds:>8.3f}s{goal:>8.2f}s{size:>12,}")
+    print(f"{title:<44}{first:>8.3f}s{seconds:>8.3f}s{goal:>8.2f}s{size:>12,}")
     return found[0][1]
 
 
