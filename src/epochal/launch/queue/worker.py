@@ -160,7 +160,8 @@ class QueueBacklog(Backlog):
         self.recover()
         waiting = self._queue.list_jobs("waiting")
         obstacles = self._queue.find_obstacles(waiting)
-        return all(job.id in obstacles and obstacles[job.id].is_lasting for job in waiting)
+        is_stuck = all(job.id in obstacles and obstacles[job.id].is_lasting for job in waiting)
+        return is_stuck and not any(map(_is_orphan, self._queue.list_jobs("running")))
 
     @override
     def count_waiting(self) -> int:
@@ -230,9 +231,18 @@ def _find_record(run_dir: Path | None) -> RunRecord | None:
         return None
 
 
+def _is_orphan(job: QueuedJob) -> bool:
+    """Whether the worker of a running job is gone, while the process of the job still ends."""
+    return is_owner_gone(durable.read_holder(_lock_path(job)))
+
+
+def _lock_path(job: QueuedJob) -> Path:
+    return job.file.with_suffix(".lock")
+
+
 def _try_lock(job: QueuedJob) -> durable.HeldLock | None:
     try:
         facts = describe_process(os.getpid()) | {"job": job.id}
-        return durable.try_lock(job.file.with_suffix(".lock"), facts, is_gone=is_owner_gone)
+        return durable.try_lock(_lock_path(job), facts, is_gone=is_owner_gone)
     except OSError:  # its folder is gone, or belongs to another user
         return None

@@ -11,6 +11,7 @@ from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.pool.pool import Pool
 from epochal.launch.queue.queue import Queue
 from epochal.launch.queue.worker import QueueBacklog, get_delay, list_ready
+from epochal.records.layout.process import host_name
 from pooled import ScriptedExecutor, make_leases, waiting_jobs
 
 if TYPE_CHECKING:
@@ -223,6 +224,25 @@ def test_the_job_of_a_dead_worker_is_found_and_resumed(tmp_path: Path) -> None:
     assert start.resume == folder
     assert scene.states() == {1: "finished"}
     assert scene.queue.get(1).failures == 0
+
+
+def test_a_worker_waits_for_the_end_of_an_orphaned_job(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.add(1)
+    dead = QueueBacklog(scene.queue, clock=lambda: scene.now).take()
+    assert dead is not None
+    assert dead.lock is not None
+    dead.lock.write({"pid": 2**30, "host": host_name(), "process": "gone"})
+    ticks: list[str] = []
+
+    def end_late(pool: Pool) -> None:
+        ticks.append(pool.mode)
+        if len(ticks) == 3:
+            assert scene.executor.starts == []
+            dead.lock.release()
+
+    scene.work(end_late)
+    assert scene.states() == {1: "finished"}
 
 
 def test_a_run_that_finished_without_its_worker_is_not_started_again(tmp_path: Path) -> None:
