@@ -103,7 +103,7 @@ class PoolPage:
             rows = rows[-_MAX_ROWS:]
         failed = sum(entry.end is not None and entry.end.code != 0 for entry in pool.ended)
         counts = [
-            format_count(len(pool.running), "run") + " running",
+            f"{len(pool.running)} running",
             f"{pool.backlog.count_waiting()} waiting",
             f"{len(pool.ended)} ended",
             *([f"{failed} failed"] if failed else []),
