@@ -9,6 +9,7 @@ from epochal.cli.draw.table import format_table
 from epochal.config.source_file import display_name
 from epochal.errors import RecordError
 from epochal.launch.pool.pool import plan_start
+from epochal.launch.pool.run_jobs import find_last_line
 from epochal.records.find import read_run
 from epochal.records.folder.reader import describe_error
 from epochal.records.metrics.points import TRAIN_PREFIX
@@ -169,16 +170,6 @@ def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
     monitor = str(record.run.get("monitor") or "").lstrip("+-")
     names.sort(key=lambda name: name != monitor)
     return ", ".join(f"{name} {format_value(metrics[name])}" for name in names[:_MAX_METRICS])
-
-
-def find_last_line(log: Path) -> str:
-    """The last line of an output that is not empty; errors have their message there."""
-    try:
-        data = log.read_bytes()[-8192:]
-    except OSError:
-        return ""
-    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "")
 
 
 def _find_record(run_dir: Path | None) -> RunRecord | None:

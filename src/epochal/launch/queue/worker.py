@@ -14,7 +14,7 @@ from epochal.errors import RecordError
 from epochal.launch.jobs.frozen_job import read_job
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.pool.pool import read_run_file
-from epochal.launch.pool.run_jobs import keep_output
+from epochal.launch.pool.run_jobs import find_last_line, keep_output
 from epochal.launch.restart_policy import FINAL, PREEMPTED, SUCCESS
 from epochal.records.find import read_run
 from epochal.records.folder.reader import describe_error, find_expanded_config
@@ -217,9 +217,8 @@ def _describe(job: QueuedJob, end: JobEnd, record: RunRecord | None) -> str:
     """Why a process ended, in one line."""
     if end.code < 0:
         return f"killed by signal {-end.code}"
-    error = "" if record is None else describe_error(record.result)
-    what = FINAL.get(end.code)
-    return error or (f"ended because of {what}" if what else f"ended with code {end.code}")
+    error = find_last_line(job.log) if record is None else describe_error(record.result)
+    return error or f"ended with code {end.code}"
 
 
 def _find_record(run_dir: Path | None) -> RunRecord | None:
