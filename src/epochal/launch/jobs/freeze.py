@@ -77,7 +77,7 @@ def freeze_code(project: Project, batch: Path, options: CodeOptions, *, command:
     if manifest is None or any(other.path == "." for other in manifest.others):
         return replace(frozen, snapshot=folder)
     copy = folder / _PROJECT_DIR
-    done = restore_code(folder, copy)
+    done = restore_code(folder, copy, is_partial=True)
     unfaithful = [*done.lost, *done.altered]
     for path in unfaithful:  # a copy without its secrets would not work
         with suppress(OSError):
