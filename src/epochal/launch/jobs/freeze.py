@@ -121,7 +121,7 @@ def find_framework(snapshot: Path | None) -> Path | None:
     if not folder.is_dir():
         try:
             with durable.staged_dir(folder, "epochal") as staged:
-                unpack_framework(snapshot / CODE_DIR / own.archive, staged.path)
+                unpack_framework(snapshot / CODE_DIR / own.archive, staged.path, own.digest)
         except (OSError, ValueError) as error:
             raise RecordError(
                 f"{snapshot}: the copy of Epochal is damaged: {error}\n  submit the job again"

@@ -12,6 +12,7 @@ from typing_extensions import override
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.jobs.frozen_job import read_job
+from epochal.launch.jobs.seal import is_sealed
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.pool.pool import read_run_file
 from epochal.launch.pool.run_jobs import find_last_line, keep_output
@@ -87,7 +88,7 @@ class QueueBacklog(Backlog):
         if job.state != "waiting" or self._queue.find_obstacle(job) is not None:
             return None
         try:
-            frozen = read_job(job.file)
+            frozen = _read_own_job(job)
         except RecordError as error:
             text = str(error).partition("\n")[0]
             self._queue.update(job_id, ["waiting"], state="failed", error=text, ended=self._clock())
@@ -186,7 +187,18 @@ def list_ready(queue: Queue) -> list[WaitingJob]:
     """The jobs that a worker would start now, in order; nothing is changed."""
     waiting = queue.list_jobs("waiting")
     obstacles = queue.find_obstacles(waiting)
-    return [_to_waiting(job, read_job(job.file)) for job in waiting if job.id not in obstacles]
+    return [_to_waiting(job, _read_own_job(job)) for job in waiting if job.id not in obstacles]
+
+
+def _read_own_job(job: QueuedJob) -> FrozenJob:
+    """The frozen job; RecordError if it is damaged, or this user did not add it."""
+    frozen = read_job(job.file)
+    if not is_sealed(job.file, job.seal):
+        raise RecordError(
+            f"job {job.id} was not added by you, or was changed since\n"
+            f"  it would execute code: look at {job.file}, and add it again if you trust it"
+        )
+    return frozen
 
 
 def _to_waiting(
@@ -202,7 +214,7 @@ def _to_waiting(
         resume=job.run_dir if is_resumed else None,
         replaces=job.run_dir.name if job.run_dir is not None and not is_resumed else "",
         lock=lock,
-        environment=job.environment,
+        environment={k: v for k, v in job.environment.items() if k in _SHARED_VARIABLES},
     )
 
 

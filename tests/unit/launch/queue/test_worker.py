@@ -17,6 +17,8 @@ from pooled import ScriptedExecutor, make_leases, waiting_jobs
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
 
 @dataclass
 class Scene:
@@ -281,3 +283,32 @@ def test_jobs_without_files_fail(tmp_path: Path) -> None:
     errors = {job.id: job.error for job in scene.queue.list_jobs("failed")}
     assert "is no frozen job" in errors[1]
     assert errors[2] == "its files are gone"
+
+
+def test_jobs_that_this_user_did_not_add_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    scene.add(2)
+    with scene.queue.get(2).file.open("a") as file:
+        file.write(" ")
+    scene.work()
+    assert [start.file.stem for start in scene.executor.starts] == ["1"]
+    job = scene.queue.get(2)
+    assert (job.state, job.error) == (
+        "failed",
+        "job 2 was not added by you, or was changed since",
+    )
+    (number,) = scene.add(1)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    scene.work()
+    assert scene.queue.get(number).state == "failed"
+
+
+def test_only_known_variables_of_an_earlier_start_are_used(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.add(1)
+    variables = {"LD_PRELOAD": "/tmp/evil.so", "OMP_NUM_THREADS": "2"}
+    scene.queue.update(1, ["waiting"], environment=json.dumps(variables))
+    (ready,) = list_ready(scene.queue)
+    assert ready.environment == {"OMP_NUM_THREADS": "2"}
