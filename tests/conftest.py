@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odd_files import OddFiles
 from small_project import Command, command, forgetting, write_shop
 
 if TYPE_CHECKING:
@@ -28,12 +29,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(str(line))
 
 
-@pytest.fixture(autouse=True, scope="session")
-def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the key of the queue out of the user's home."""
-    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
-
-
 @pytest.fixture(autouse=True)
 def registered_names_are_forgotten() -> Iterator[None]:
     """Remove the names that a test registered."""
@@ -43,6 +38,14 @@ def registered_names_are_forgotten() -> Iterator[None]:
     yield
     registry.REGISTERED.clear()
     registry.REGISTERED.update(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the key that signs mail and jobs out of the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
 
 
 @pytest.fixture
@@ -58,6 +61,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def epochal(capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs ``epochal`` with the given words in this process."""
     return command(capsys)
+
+
+@pytest.fixture
+def odd_file(tmp_path_factory: pytest.TempPathFactory) -> OddFiles:
+    """Puts something that is no regular file at a path."""
+    return OddFiles(tmp_path_factory.mktemp("odd"))
 
 
 @pytest.fixture

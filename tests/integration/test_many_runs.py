@@ -74,7 +74,7 @@ def test_results_come_in_order_and_one_failure_touches_no_other(shop: Path, tmp_
         ["2", "bad.yaml", "failed"],
     ]
     assert "KeyError: 'the shelf is empty'" in table[2]
-    assert table[-1] == "2 runs, 1 failed"
+    assert table[-1] == "2 runs: 1 finished, 1 failed"
     by_tag = {read(one / "run.json")["tag"]: one for one in run_folders(shop)}
     assert "val/acc" in (by_tag["shop"] / "logs" / "output.log").read_text()
     assert "the shelf is empty" in (by_tag["bad"] / "logs" / "output.log").read_text()

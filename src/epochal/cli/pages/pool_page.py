@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Self, final
 
 from epochal.cli.draw.table import format_table
 from epochal.config.source_file import display_name
 from epochal.errors import RecordError
 from epochal.launch.pool.pool import plan_start
-from epochal.launch.pool.run_jobs import find_last_line
+from epochal.launch.pool.run_jobs import PREEMPTED, find_last_line
 from epochal.records.find import read_run
 from epochal.records.folder.reader import describe_error
 from epochal.records.metrics.points import TRAIN_PREFIX
+from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds, format_value
 
@@ -162,8 +164,10 @@ def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
         return f"killed by signal {-end.code}"
     if record is None:
         return "" if end.code == 0 else find_last_line(waiting.log)
+    if end.code == PREEMPTED:
+        return f"continue with: {epochal_command()} resume {record.summary.id}"
     if end.code != 0:
-        return describe_error(record.result) or find_last_line(waiting.log)
+        return describe_error(record.result)
     found = record.result.get("metrics")
     metrics = found if isinstance(found, dict) else {}
     names = [name for name in metrics if not name.startswith(TRAIN_PREFIX)] or list(metrics)
@@ -195,10 +199,9 @@ def print_ends(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
             notes.append(f"output of {one.key}: {display_name(one.log)}")
     print()
     print(format_table(("#", "experiment", "state", "run", "result"), rows))
-    failed = sum(end.code != 0 for end in ends.values())
-    missing = len(jobs) - len(ends)
-    text = f"{format_count(len(ends), 'run')}, {failed} failed"
-    print("\n".join([*notes, text + (f", {missing} not started" if missing else "")]), flush=True)
+    states = Counter(row[2] for row in rows)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    print("\n".join([*notes, f"{format_count(len(jobs), 'run')}: {counts}"]), flush=True)
 
 
 def print_plan(jobs: Sequence[WaitingJob], executor: Executor, leases: DeviceLeases) -> None:

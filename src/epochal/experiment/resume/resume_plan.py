@@ -259,13 +259,13 @@ def get_expanded_config(record: RunRecord, instead: str = "") -> Path:
 
     ``instead`` is what the user can add to ``epochal run FILE`` if it is missing.
     """
-    found = sorted((record.path / "config").glob("expanded.*"))
-    if not found:
+    found = find_expanded_config(record.path)
+    if found is None:
         raise CheckpointError(
-            f"{record.path}: has no expanded config\n"
+            f"{record.path}: has no expanded config, or one that is not a regular file\n"
             f"  name the config yourself: epochal run FILE {instead or f'--resume {record.path}'}"
         )
-    return found[0]
+    return found
 
 
 def last_overrides(record: RunRecord) -> tuple[str, ...]:

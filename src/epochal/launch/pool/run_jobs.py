@@ -94,7 +94,7 @@ def find_last_line(log: Path) -> str:
     except OSError:
         return ""
     lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "")
+    return next((line for line in reversed(lines) if any(map(str.isalnum, line))), "")
 
 
 def _clean(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:

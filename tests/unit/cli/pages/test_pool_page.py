@@ -87,9 +87,11 @@ def test_ends_are_named_and_described_by_their_record(tmp_path: Path) -> None:
     finished = write_run(tmp_path / "a", "finished", metrics=metrics)
     failed = write_run(tmp_path / "b", "failed", exception_type="ValueError", message="torn\nrow")
     running = write_run(tmp_path / "c", "running")
+    preempted = write_run(tmp_path / "d", "preempted")
     rows = {
         (0, finished): ("finished", "val/acc 0.75, val/loss 0.5"),
         (1, failed): ("failed", "ValueError: torn"),
+        (75, preempted): ("preempted", f"continue with: epochal resume {preempted.name}"),
         (-9, running): ("killed", "killed by signal 9"),
         (1, None): ("failed", "ModuleNotFoundError: no module"),
         (75, None): ("preempted", "ModuleNotFoundError: no module"),
@@ -113,4 +115,4 @@ def test_results_are_printed_in_the_order_of_submission(
         ["3", "3.yaml", "not", "started"],
     ]
     assert lines[5] == f"output of 2: {jobs[1].log}"
-    assert lines[6] == "2 runs, 1 failed, 1 not started"
+    assert lines[6] == "3 runs: 1 finished, 1 failed, 1 not started"

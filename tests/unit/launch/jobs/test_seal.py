@@ -1,4 +1,4 @@
-"""A seal proves that this user wrote a file."""
+"""A seal proves that this user added a job."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_seal_holds_for_one_user_and_one_content(
+def test_a_seal_holds_for_one_user_one_content_and_one_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "me"))
-    file = tmp_path / "1.json"
-    file.write_text("a job")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "me"))
+    file, copied = tmp_path / "1.json", tmp_path / "2.json"
+    for one in (file, copied):
+        one.write_text("a job")
     assert not is_sealed(file, "")
     seal = seal_job(file)
     assert seal == seal_job(file)
     assert is_sealed(file, seal)
-    assert (tmp_path / "me" / "epochal" / "queue.key").stat().st_mode & 0o777 == 0o600
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    assert not is_sealed(copied, seal)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
     assert not is_sealed(file, seal)
     assert seal_job(file) != seal
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "me"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "me"))
     file.write_text("another job")
     assert not is_sealed(file, seal)
     assert not is_sealed(tmp_path / "missing", seal)
@@ -36,12 +37,6 @@ def test_a_seal_holds_for_one_user_and_one_content(
 def test_an_unusable_key_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "1.json"
     file.write_text("a job")
-    monkeypatch.setenv("XDG_STATE_HOME", str(file))
-    with pytest.raises(RecordError, match="the key of the queue cannot be used"):
-        seal_job(file)
-    key = tmp_path / "state" / "epochal" / "queue.key"
-    key.parent.mkdir(parents=True)
-    key.write_bytes(b"short")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with pytest.raises(RecordError, match="is damaged"):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(file))
+    with pytest.raises(RecordError, match="the job cannot be added: "):
         seal_job(file)

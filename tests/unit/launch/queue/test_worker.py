@@ -300,7 +300,7 @@ def test_jobs_that_this_user_did_not_add_are_not_run(
         "job 2 was not added by you, or was changed since",
     )
     (number,) = scene.add(1)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another user"))
     scene.work()
     assert scene.queue.get(number).state == "failed"
 
