@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -208,6 +210,42 @@ def test_two_workers_never_take_the_same_job(tmp_path: Path) -> None:
     assert one.take() is None
     other.recover()  # both jobs have living processes
     assert scene.states() == {1: "running", 2: "running"}
+
+
+TAKER = """
+import sys
+from pathlib import Path
+from epochal.launch.queue.queue import Queue
+from epochal.launch.queue.worker import QueueBacklog
+backlog = QueueBacklog(Queue(Path(sys.argv[1])))
+sys.stdin.read(1)
+taken = []
+while backlog.peek() is not None:
+    one = backlog.take()
+    if one is not None:
+        taken.append(one)
+print(*(one.key for one in taken))
+"""
+
+
+def test_workers_in_several_processes_share_the_jobs(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    ids = scene.add(24)
+    words = [sys.executable, "-c", TAKER, str(scene.queue.runs_dir)]
+    workers = [
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for one in workers:
+        assert one.stdin is not None
+        one.stdin.write("!")
+        one.stdin.flush()
+    taken = [int(word) for one in workers for word in one.communicate()[0].split()]
+    # A worker that has ended may have its jobs taken over, but none is lost or held twice.
+    assert set(taken) == set(ids)
+    scene.work()
+    assert set(scene.states().values()) == {"finished"}
+    assert len(scene.executor.starts) == len(ids)
 
 
 def test_the_job_of_a_dead_worker_is_found_and_resumed(tmp_path: Path) -> None:
