@@ -13,6 +13,7 @@ from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.pool.pool import Pool
 from epochal.launch.queue.queue import Queue
 from epochal.launch.queue.worker import QueueBacklog, get_delay, list_ready
+from epochal.records.folder.folder import Parent
 from epochal.records.layout.process import host_name
 from pooled import ScriptedExecutor, make_leases, waiting_jobs
 
@@ -126,7 +127,7 @@ def test_a_run_that_cannot_be_resumed_is_started_again(tmp_path: Path) -> None:
     (folder / "config" / "expanded.yaml").unlink()
     scene.queue.update(1, ["waiting"], run_dir=str(folder))
     (ready,) = list_ready(scene.queue)
-    assert (ready.resume, ready.replaces) == (None, folder.name)
+    assert (ready.resume, ready.parent) == (None, Parent(folder.name, "retried"))
 
 
 def test_a_job_whose_dependency_failed_stays_and_the_worker_ends(tmp_path: Path) -> None:
