@@ -24,6 +24,7 @@ from epochal.engine.device.memory import (
 from epochal.engine.device.move import explain_dtype_mismatch
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
+from epochal.engine.feed.feed import is_worker_death
 from epochal.engine.process.signals import (
     PREEMPTED,
     PREEMPTED_EXIT_CODE,
@@ -31,6 +32,8 @@ from epochal.engine.process.signals import (
     SignalSafeLog,
     handle_in_child,
     handling_preemption,
+    ignore_worker_deaths,
+    is_interrupted_or_preempted,
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult, select_result_metrics
@@ -39,7 +42,15 @@ from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.task_calls import TaskCalls
-from epochal.errors import ConfigError, EpochalError, Preempted
+from epochal.errors import (
+    DIVERGED,
+    ConfigError,
+    DataError,
+    DivergedError,
+    EpochalError,
+    Preempted,
+    WorkerDiedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +62,11 @@ if TYPE_CHECKING:
     from epochal.engine.runner import Runner
     from epochal.errors import Place
 
-_CODES = {"interrupted": 130, PREEMPTED: PREEMPTED_EXIT_CODE}
+_CODES = {
+    "interrupted": 130,
+    PREEMPTED: PREEMPTED_EXIT_CODE,
+    DIVERGED: DivergedError.exit_code,
+}
 
 _logger = logging.getLogger(__name__)
 
@@ -90,7 +105,7 @@ def execute_and_catch(
             try:
                 value = _work(run, runner)
             except BaseException as caught:  # also Ctrl-C: hooks get the error event
-                error = caught
+                error = _find_cause(run, caught)
                 explain_out_of_memory(run, caught)
                 explain_dtype_mismatch(run.model, caught)
                 if isinstance(caught, ConfigError):
@@ -146,9 +161,31 @@ def _work(run: EngineRun, runner: Runner) -> object:
     run.has_started = True
     run.fire("run_start")
     value = runner.run(run)
-    if run.stop_status == PREEMPTED:
+    if is_interrupted_or_preempted(run):
         save_if_requested(run)  # the signal came after the last step boundary
     return value
+
+
+def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
+    """The error that ended a run; a dead worker of a loader has a cause of its own.
+
+    A signal to the whole process group may have ended it, before it could ignore the signal.
+    """
+    if not is_worker_death(error):
+        return error
+    ignore_worker_deaths()
+    cause: BaseException = WorkerDiedError(f"{run.split}_loader")
+    if is_interrupted_or_preempted(run):
+        cause = Preempted() if run.stop_status == PREEMPTED else KeyboardInterrupt()
+        try:
+            if run.is_between_steps:
+                save_if_requested(run)
+        except Exception as failure:
+            return failure
+    elif isinstance(error, WorkerDiedError):
+        return error
+    cause.__cause__ = error
+    return cause.with_traceback(error.__traceback__)
 
 
 def _end(run: EngineRun, error: BaseException | None) -> BaseException | None:
@@ -233,6 +270,8 @@ def _exit_code(status: str, error: BaseException | None) -> int:
         return error.exit_code
     if is_out_of_memory(error):
         return OUT_OF_MEMORY
+    if is_worker_death(error):  # raised again while the run ended
+        return DataError.exit_code
     return 74 if isinstance(error, WriteError) else 1
 
 

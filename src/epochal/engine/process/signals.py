@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
 from torch.utils.data import DataLoader
@@ -35,9 +35,13 @@ class EvaluationInterrupted(KeyboardInterrupt):
     """An evaluation was interrupted because the run ends; it is due again after a resume."""
 
 
+EXTERNAL_STOPS = ("interrupted", PREEMPTED)
+"""Ends that came from outside; those that training itself came to are part of its state."""
+
+
 def is_interrupted_or_preempted(run: Run) -> bool:
-    """Whether Ctrl-C or a signal ends the run, so that nothing long should start."""
-    return run.stop_status in ("interrupted", PREEMPTED)
+    """Whether Ctrl-C or a signal ends the run: nothing more is done, and what is due stays due."""
+    return run.stop_status in EXTERNAL_STOPS
 
 
 @final
@@ -175,3 +179,20 @@ def protect_workers_from_signals(loader: object) -> None:
         init = loader.worker_init_fn
         if not isinstance(init, SignalTolerantWorker):
             loader.worker_init_fn = SignalTolerantWorker(init)
+
+
+def ignore_worker_deaths() -> None:
+    """Keep torch's handler of SIGCHLD from raising: one dead worker makes it raise for each exit.
+
+    It would interrupt the end of the run at any line. Loaders notice later deaths by polling.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
+    if not is_main or not callable(before):
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        with suppress(RuntimeError):
+            before(number, frame)
+
+    signal.signal(signal.SIGCHLD, handle)

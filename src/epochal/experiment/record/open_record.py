@@ -17,7 +17,7 @@ from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.run.engine_run import ignore_stall
-from epochal.errors import EpochalError, Preempted, RecordError
+from epochal.errors import DIVERGED, EpochalError, Preempted, RecordError
 from epochal.experiment.config.choices import to_override
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
 from epochal.experiment.resume.changes import (
@@ -43,6 +43,7 @@ from epochal.records import (
 )
 from epochal.records.folder.folder import report_run_folder
 from epochal.records.folder.machine import own_version
+from epochal.records.folder.record_digests import digest_config_files
 from epochal.records.layout.alive import LEASE_FILE as LEASE
 from epochal.records.layout.alive import (
     holding_lease,
@@ -115,12 +116,14 @@ class OpenRecord:
             parent = find_parent(self.dir, info)
             info |= {"parent": None if parent is None else parent.to_json()}
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
+            self.facts.update(digest_config_files(self.dir))
         else:
             names = ("command", "cwd", "epochal", "torch", "device")
             known = start | info
             self.facts["attempts"][-1] |= {name: known[name] for name in names}
             for name, value in known.items():  # the process may have died before it wrote them
                 self.facts.setdefault(name, value)
+            self.facts.update(digest_config_files(self.dir))  # unchanged, or allowed to differ
         self.writer.write_run(self.facts)
         for note in self.notes:
             logger.warning("%s", note)
@@ -312,8 +315,12 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
     with closing(writer):
         try:
             yield writer
-        except Preempted:
-            writer.write_status("preempted", reason="preempted")
+        except KeyboardInterrupt as end:
+            if _status_of(writer.path) in ("", "starting", "running"):
+                if isinstance(end, Preempted):
+                    writer.write_status("preempted", reason="preempted")
+                else:
+                    writer.write_status("interrupted", reason="user_interrupt")
             raise
         except RecordError:
             with suppress(RecordError):  # the disk may refuse this too
@@ -348,7 +355,12 @@ def _reopened(
 ) -> Iterator[OpenRecord]:
     """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
-    if plan.starts_again:
+    if plan.record.summary.status == DIVERGED:
+        start = 0 if point is None else point.manifest.step
+        back = f", and goes back to step {start}" * (plan.starts_again or plan.has_state)
+        change = "it will diverge again unless something changes, such as optim.lr"
+        notes = [*notes, f"it diverged{back}; {change}"]
+    elif plan.starts_again:
         notes = ["it died before its first checkpoint, and starts again at step 0"]
     attempt = plan.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])

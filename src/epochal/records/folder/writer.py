@@ -23,11 +23,19 @@ if TYPE_CHECKING:
     from epochal.config.source_file import SourceFile
     from epochal.records.folder.folder import RunFolder
 
-Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted", "preempted"]
+Status = Literal[
+    "starting", "running", "finished", "stopped", "failed", "diverged", "interrupted", "preempted"
+]
 COMPLETED_STATUSES: tuple[Status, ...] = ("finished", "stopped")
 """The run reached its planned end or was stopped early, and its result counts."""
 
-ENDED_STATUSES: tuple[Status, ...] = (*COMPLETED_STATUSES, "failed", "interrupted", "preempted")
+ENDED_STATUSES: tuple[Status, ...] = (
+    *COMPLETED_STATUSES,
+    "failed",
+    "diverged",
+    "interrupted",
+    "preempted",
+)
 
 RECORD_FORMAT = 1
 """Version of the layout of records, in ``run.json``."""
@@ -163,7 +171,7 @@ class RunWriter(Writer):
     @raising_record_errors()
     def write_run(self, info: Mapping[str, object]) -> None:
         always = {"format": RECORD_FORMAT, "id": self.folder.id, "created": utc_now()}
-        clean.write_json(self.path / "run.json", {**always, **info})
+        clean.write_run(self.path / "run.json", {**always, **info})
 
     @override
     @raising_record_errors()
@@ -174,7 +182,7 @@ class RunWriter(Writer):
         changed = attempts.add_rollback_attempt(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
         )
-        clean.write_json(path, changed)
+        clean.write_run(path, changed)
         self.attempt = number
         return number
 
