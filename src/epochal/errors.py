@@ -9,6 +9,7 @@ EpochalError                   exit code 1
 │   └── WorkerDiedError        a worker process of a loader died
 ├── CheckpointError         74 weights cannot be written or read
 ├── RecordError             74 a run's record is missing or damaged
+│   └── LeaseLostError      73 a run no longer owns its folder
 ├── UntrustedCodeError      77 code outside of this project would be executed
 └── DivergedError           79 losses or weights of a run are not finite
 Preempted                   75 not an error: the run stops, and is continued later
@@ -169,6 +170,12 @@ class RecordError(EpochalError):
     """A run's record is missing or damaged."""
 
     exit_code = 74
+
+
+class LeaseLostError(RecordError):
+    """The folder of a run is gone, was moved, or another process has taken it over."""
+
+    exit_code = 73
 
 
 class UntrustedCodeError(EpochalError):

@@ -25,6 +25,7 @@ from epochal.engine.device.move import explain_dtype_mismatch
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
 from epochal.engine.feed.feed import is_worker_death
+from epochal.engine.process.grace import enforcing_grace_period
 from epochal.engine.process.signals import (
     PREEMPTED,
     PREEMPTED_EXIT_CODE,
@@ -40,7 +41,7 @@ from epochal.engine.result import RunResult, select_result_metrics
 from epochal.engine.run.progress import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
-from epochal.engine.state.saver import save_if_requested
+from epochal.engine.state.saver import Saver, save_if_requested
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import (
     DIVERGED,
@@ -48,6 +49,7 @@ from epochal.errors import (
     DataError,
     DivergedError,
     EpochalError,
+    LeaseLostError,
     Preempted,
     WorkerDiedError,
 )
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from epochal.engine.runner import Runner
     from epochal.errors import Place
 
+LEASE_LOST = "lease_lost"
 _CODES = {
     "interrupted": 130,
     PREEMPTED: PREEMPTED_EXIT_CODE,
@@ -163,6 +166,7 @@ def _work(run: EngineRun, runner: Runner) -> object:
     value = runner.run(run)
     if is_interrupted_or_preempted(run):
         save_if_requested(run)  # the signal came after the last step boundary
+    run.writer.require_lease()  # a run without its folder has not finished
     return value
 
 
@@ -256,6 +260,8 @@ def _get_status_of_error(error: BaseException) -> tuple[str, str]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return "config"
+    if isinstance(error, LeaseLostError):
+        return LEASE_LOST
     if is_disk_full(error):
         return "disk_full"
     return "oom" if is_out_of_memory(error) else "exception"
@@ -290,17 +296,36 @@ def is_expected(error: BaseException) -> bool:
 @contextmanager
 def _run_context(run: EngineRun) -> Iterator[Preemption]:
     """Process settings and handlers of a run; restored at its end."""
+    run.writer.set_on_loss(lambda loss: run.stop(LEASE_LOST, status="failed"))
     with (
         making_current(run),
         # A signal may raise inside no_grad() just before its exit restores the mode.
         torch.set_grad_enabled(torch.is_grad_enabled()),
         applying_engine_options(run.options.engine),
         seeded(derive_seed(run.seed, "run")),
-        watching_for_hangs(run, position=run.position, on_stall=run.on_stall),
+        watching_for_hangs(
+            run,
+            position=run.position,
+            on_stall=run.on_stall,
+            is_supervised=run.is_supervised,
+        ),
         _stopping_on_interrupt(run),
         handling_preemption(run) as preemption,
+        enforcing_grace_period(
+            run,
+            preemption,
+            progress=lambda: (run.position(), preemption.is_ending, _save_progress(run)),
+        ),
     ):
         yield preemption
+
+
+def _save_progress(run: EngineRun) -> object:
+    """What changes when a checkpoint is begun or ended; another object while one is written."""
+    saver = run.find_part(Saver)
+    if saver is None:
+        return None
+    return object() if saver.is_writing else saver.saved_at
 
 
 @contextmanager

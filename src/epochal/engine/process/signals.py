@@ -1,4 +1,4 @@
-"""SIGTERM and SIGUSR1: the run saves at the next step boundary and ends."""
+"""SIGTERM, SIGUSR1 and SIGHUP: the run saves at the next step boundary and ends."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import signal
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
-
-from torch.utils.data import DataLoader
 
 from epochal.errors import Preempted
 
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
 
 PREEMPTED = "preempted"
 PREEMPTED_EXIT_CODE = 75
-PREEMPTION_SIGNALS = (
-    (signal.SIGTERM, signal.SIGUSR1) if hasattr(signal, "SIGUSR1") else (signal.SIGTERM,)
+PREEMPTION_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
 )
 
 _logger = logging.getLogger(__name__)
@@ -83,6 +81,9 @@ class Preemption:
         self.is_ending = False
         """Whether only the last events of the run are left."""
 
+        self.is_overdue = False
+        """Whether the run hung for too long after the first signal."""
+
         self.signal_log = SignalSafeLog()
         self._run = run
         self._num_terms = 0
@@ -91,7 +92,7 @@ class Preemption:
         """Request a save and the end of the run; the second SIGTERM ends it at once."""
         run, name = self._run, signal.Signals(number).name
         self._num_terms += number == signal.SIGTERM
-        is_urgent = number == signal.SIGTERM and self._num_terms > 1
+        is_urgent = number == signal.SIGTERM and (self._num_terms > 1 or self.is_overdue)
         has_steps = run.step > run.first_step
         is_over = self.is_ending or (bool(run.stop_reason) and run.stop_status != PREEMPTED)
         if not is_over:
@@ -99,14 +100,15 @@ class Preemption:
             if has_steps:
                 run.request_save(PREEMPTED)
         if is_urgent or not (is_over or has_steps):
-            raise Preempted(f"{name} ended the run at once")
+            why = "it made no progress" if self.is_overdue else f"{name} ended the run at once"
+            raise Preempted(why)
         what = "the run is already ending" if is_over else "saving after this step, then ending"
         self.signal_log.warn("%s: %s; SIGTERM again ends it at once", name, what)
 
 
 @contextmanager
 def handling_preemption(run: Run) -> Iterator[Preemption]:
-    """Handle SIGTERM and SIGUSR1 in a block, then restore the handlers.
+    """Handle SIGTERM, SIGUSR1 and SIGHUP in a block, then restore the handlers.
 
     Does nothing outside the main thread; ignored signals stay ignored.
     """
@@ -145,40 +147,6 @@ def handle_in_child(before: Handler, number: int, frame: FrameType | None) -> No
     elif before == signal.SIG_DFL:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-
-
-@final
-class SignalTolerantWorker:
-    """A ``worker_init_fn`` with which loader workers survive the first SIGTERM.
-
-    Schedulers signal all processes of a job, but the run needs its workers until it has saved.
-    The second SIGTERM, which torch sends at the end, ends the worker. ``init`` is the function that
-    the loader had.
-    """
-
-    def __init__(self, init: Callable[[int], None] | None) -> None:
-        self.init = init
-        self._was_terminated = False
-
-    def __call__(self, worker: int) -> None:
-        """Set the signal handlers of a worker, then call the original function."""
-        for number in PREEMPTION_SIGNALS:
-            signal.signal(number, self._handle_signal)
-        if self.init is not None:
-            self.init(worker)
-
-    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM and self._was_terminated:
-            os._exit(0)
-        self._was_terminated |= number == signal.SIGTERM
-
-
-def protect_workers_from_signals(loader: object) -> None:
-    """Let the workers of a loader survive the first signal to their process group."""
-    if isinstance(loader, DataLoader) and loader.num_workers > 0:
-        init = loader.worker_init_fn
-        if not isinstance(init, SignalTolerantWorker):
-            loader.worker_init_fn = SignalTolerantWorker(init)
 
 
 def ignore_worker_deaths() -> None:

@@ -125,6 +125,12 @@ class Saver:
         self._job: _WriteJob | None = None
         self._has_warned = self._has_checked = False
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written."""
+        job = self._job
+        return job is not None and job.thread is not None and job.thread.is_alive()
+
     def check_can_save(self, run: EngineRun) -> None:
         """Serialize the state once, so that what cannot be saved fails early; log its size."""
         if self.folder is None or self._has_checked:
@@ -149,6 +155,7 @@ class Saver:
         """
         if self.folder is None and not self.serves_rollback:
             return
+        run.writer.require_lease()
         with run.clock.times.measuring(SAVING):
             if self._has_diverged(run):
                 return

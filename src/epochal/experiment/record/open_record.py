@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from epochal.experiment.resume.resume_plan import ResumePlan
     from epochal.launch.jobs.frozen_job import FrozenCode
     from epochal.records import RunRecord
+    from epochal.records.layout.alive import Lease
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
@@ -99,12 +100,21 @@ class OpenRecord:
     on_stall: Callable[[str, int], None] = ignore_stall
     """Called when the run makes no progress."""
 
+    is_supervised: bool = False
+    """Whether a supervisor starts the run again when its process ends."""
+
     code: CodeCopy | None = None
     frozen: FrozenCode | None = None
     """The code of a frozen job, which replaces that of the project."""
 
     spent: TimeSpent = field(default_factory=TimeSpent)
     """The time that earlier attempts took."""
+
+    lease: Lease | None = None
+
+    def is_owner(self) -> bool:
+        """Whether this process may still write; False once it noticed that it lost the lease."""
+        return self.lease is None or not self.lease.loss
 
     def write_start(self, info: dict[str, Any]) -> None:
         """Write what is known before anything is built; for a resumed run, add the attempt."""
@@ -210,6 +220,7 @@ class OpenRecord:
             for one in fields(result)
             if one.name not in _UNRECORDED
         }
+        self.writer.require_lease()
         if self.dir is not None:
             release_reserve(self.dir)
         self.writer.write_result(values)
@@ -254,8 +265,11 @@ def _open_on_disk(
     if plan is not None:
         path = plan.record.path
         is_supervised = report_run_folder(path)
-        reopened = _reopened(plan, report, is_supervised=is_supervised, frozen=frozen)
-        with holding_lease(path), writing_heartbeat(path), reopened as record:
+        with (
+            holding_lease(path) as lease,
+            writing_heartbeat(path, is_owner=lease.is_held),
+            _reopened(plan, report, lease, is_supervised=is_supervised, frozen=frozen) as record,
+        ):
             yield record
         return
     values = report.expanded.to_plain()
@@ -267,13 +281,12 @@ def _open_on_disk(
         is_private=report.project.has_private_runs,
     )
     report_run_folder(folder.path)
-    writer = RunWriter(folder)
     with (
         _removing_failed_start(folder.path),
-        holding_lease(folder.path),
-        writing_heartbeat(folder.path),
-        _closing(writer),
-        reserving_disk_space(folder.path),
+        holding_lease(folder.path) as lease,
+        writing_heartbeat(folder.path, is_owner=lease.is_held),
+        _closing(RunWriter(folder, lease=lease)) as writer,
+        reserving_disk_space(folder.path, lease),
     ):
         _write_configs(writer, config, report)
         code = CodeCopy(
@@ -287,6 +300,7 @@ def _open_on_disk(
             notes=tuple(describe_withheld_secrets(report.expanded)),
             code=code,
             frozen=frozen,
+            lease=lease,
         )
 
 
@@ -351,7 +365,12 @@ def _status_of(folder: Path) -> object:
 
 @contextmanager
 def _reopened(
-    plan: ResumePlan, report: CheckReport, *, is_supervised: bool, frozen: FrozenCode | None
+    plan: ResumePlan,
+    report: CheckReport,
+    lease: Lease,
+    *,
+    is_supervised: bool,
+    frozen: FrozenCode | None,
 ) -> Iterator[OpenRecord]:
     """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
@@ -372,8 +391,8 @@ def _reopened(
     number = attempt.attempt
     with (
         _restoring_on_refusal(folder.path, number),
-        _closing(RunWriter(folder, attempt=number)) as writer,
-        reserving_disk_space(folder.path),
+        _closing(RunWriter(folder, attempt=number, lease=lease)) as writer,
+        reserving_disk_space(folder.path, lease),
     ):
         at = {"step": 0, "epoch": 0} if plan.starts_again else {}
         if point is not None:
@@ -391,6 +410,7 @@ def _reopened(
             resume_point=point,
             notes=tuple(notes),
             spent=spent,
+            lease=lease,
             code=CodeCopy(
                 options,
                 project=report.project.dir,
