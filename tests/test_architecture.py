@@ -228,6 +228,7 @@ WRITE_DISPOSABLE_FILES = {
     "records/code/framework.py",  # the same, of Epochal itself
     "engine/process/watchdog.py",  # stacks of a hang, when nothing else may work
     "experiment/record/logs.py",  # the null device
+    "launch/pool/local_executor.py",  # the output of a process, which writes there itself
 }
 
 
