@@ -42,7 +42,7 @@ def registered_names_are_forgotten() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def home_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the key that signs mail out of the user's home."""
+    """Keep the key that signs mail and jobs out of the user's home."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield

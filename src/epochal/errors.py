@@ -6,9 +6,12 @@ EpochalError                   exit code 1
 │   └── MissingFileError    66 a file that was asked for is not there
 ├── TaskError               70 a task, model or hook broke its contract
 ├── DataError               65 a loader is empty, or died
+│   └── WorkerDiedError        a worker process of a loader died
 ├── CheckpointError         74 weights cannot be written or read
 ├── RecordError             74 a run's record is missing or damaged
-└── UntrustedCodeError      77 code outside of this project would be executed
+│   └── LeaseLostError      73 a run no longer owns its folder
+├── UntrustedCodeError      77 code outside of this project would be executed
+└── DivergedError           79 losses or weights of a run are not finite
 Preempted                   75 not an error: the run stops, and is continued later
 
 A message answers three questions in this order: where, what, what now.
@@ -140,6 +143,17 @@ class DataError(EpochalError):
     exit_code = 65
 
 
+@final
+class WorkerDiedError(DataError):
+    """A worker process of a loader died."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(
+            f"{label}: a worker process of the loader died\n"
+            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        )
+
+
 class CheckpointError(EpochalError):
     """Weights cannot be written or read."""
 
@@ -158,6 +172,12 @@ class RecordError(EpochalError):
     exit_code = 74
 
 
+class LeaseLostError(RecordError):
+    """The folder of a run is gone, was moved, or another process has taken it over."""
+
+    exit_code = 73
+
+
 class UntrustedCodeError(EpochalError):
     """Code outside of this project would be executed, and the user has not allowed that."""
 
@@ -166,6 +186,16 @@ class UntrustedCodeError(EpochalError):
     def __init__(self, what: str, hint: str = "if you trust that code, pass trust=True") -> None:
         super().__init__(f"{what}\n  {hint}")
         self.what = what
+
+
+DIVERGED = "diverged"
+"""The status, and the reason, of a run whose losses, gradients or weights are not finite."""
+
+
+class DivergedError(EpochalError):
+    """The run ended with losses, gradients or weights that are not finite."""
+
+    exit_code = 79
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

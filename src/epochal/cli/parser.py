@@ -21,6 +21,7 @@ VERBS = {
     "find-batch": "find how many samples fit into memory at once",
     "find-lr": "suggest a learning rate from a range test",
     "run": "train the experiments of configs and record them",
+    "queue": "keep experiments waiting, in order, and run them on a pool",
     "resume": "continue a run from its newest checkpoint",
     "test": "evaluate the weights of a run on its test data",
     "predict": "write the predictions of a run's weights to a file",
@@ -37,6 +38,9 @@ VERBS = {
     "completion": "print the script that completes commands in bash, zsh or fish",
 }
 
+INTERNAL_VERBS = ("run-job",)
+"""Verbs that other verbs call; the help does not list them."""
+
 
 class Verb(Protocol):
     """The interface of the module of a verb."""
@@ -46,6 +50,11 @@ class Verb(Protocol):
 
     def execute(self, args: argparse.Namespace) -> int:
         """Run the verb; gives the exit code."""
+
+
+def find_verb(words: Sequence[str]) -> str | None:
+    """The verb among the words of a command line."""
+    return next((word for word in words if word in VERBS or word in INTERNAL_VERBS), None)
 
 
 def parse_arguments(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
@@ -66,7 +75,7 @@ def _join_dashed_values(parser: argparse.ArgumentParser, words: list[str]) -> li
 
     Options of the verb, and words that begin with --, are never values.
     """
-    verb = next((word for word in words if word in VERBS), None)
+    verb = find_verb(words)
     actions = _parser_of(parser, verb)._actions
     options = {name for action in actions for name in action.option_strings}
     with_value = {
@@ -118,6 +127,8 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
         one = verbs.add_parser(name, help=text, description=about, allow_abbrev=False)
         if name == verb:
             load_verb(name).add_arguments(one)
+    if verb in INTERNAL_VERBS:
+        load_verb(verb).add_arguments(verbs.add_parser(verb, allow_abbrev=False))
     return parser
 
 

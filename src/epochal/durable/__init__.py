@@ -28,6 +28,8 @@ from epochal.durable.atomic import (
     write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
+from epochal.durable.held_lock import HeldLock, read_holder, try_lock
+from epochal.durable.locked_file import LockedFile, is_locked
 from epochal.durable.reading import (
     find_text,
     open_regular,
@@ -40,6 +42,8 @@ from epochal.durable.system import Operations, WriteError, locked
 __all__ = [
     "Appender",
     "Blob",
+    "HeldLock",
+    "LockedFile",
     "Operations",
     "WriteError",
     "append_line",
@@ -49,6 +53,7 @@ __all__ = [
     "encode_line",
     "find_object",
     "find_text",
+    "is_locked",
     "is_untouched",
     "link_or_copy",
     "locked",
@@ -57,6 +62,7 @@ __all__ = [
     "open_lines",
     "open_regular",
     "read_bytes",
+    "read_holder",
     "read_text",
     "remove_file",
     "remove_stale",
@@ -66,6 +72,7 @@ __all__ = [
     "require_regular",
     "staged_dir",
     "system",
+    "try_lock",
     "write_bytes",
     "write_json",
     "write_readonly",

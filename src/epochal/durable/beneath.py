@@ -7,18 +7,13 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from epochal.durable.reading import NO_FOLLOW
+
 if TYPE_CHECKING:
     from io import BufferedReader
     from pathlib import Path
 
-_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a fifo would block
-    | getattr(os, "O_NOCTTY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
-_FOLDER_FLAGS = _FLAGS | getattr(os, "O_DIRECTORY", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def open_beneath(folder: Path, name: str) -> BufferedReader:
@@ -31,13 +26,13 @@ def open_beneath(folder: Path, name: str) -> BufferedReader:
     names = name.split("/")
     if not all(map(_is_plain, names)):
         raise OSError(errno.ENOENT, "is not a name below the folder", name)
-    handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | os.O_CLOEXEC)
+    handle = os.open(folder, _FOLDER)
     try:
         for one in names[:-1]:
-            inner = os.open(one, _FOLDER_FLAGS, dir_fd=handle)
+            inner = os.open(one, _FOLDER | NO_FOLLOW, dir_fd=handle)
             os.close(handle)
             handle = inner
-        file = os.open(names[-1], _FLAGS, dir_fd=handle)
+        file = os.open(names[-1], os.O_RDONLY | NO_FOLLOW, dir_fd=handle)
     finally:
         os.close(handle)
     if not stat.S_ISREG(os.fstat(file).st_mode):

@@ -18,7 +18,6 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.loop import train
 from epochal.engine.process.signals import (
-    PREEMPTED,
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
@@ -118,6 +117,8 @@ class Train(Runner):
                 run.plan.add_soonest(f"evaluate {split}", periods, call)
                 if options.eval_periods[split] == "auto":
                     run.course.at_end[f"evaluate {split}"] = partial(_evaluate_once, split)
+        if options.eval_at_end:
+            run.course.before_last_save = _evaluate_all
         run.set_part(ChangedAttributes, ChangedAttributes(run))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
@@ -145,7 +146,7 @@ class Train(Runner):
         train(run)
         if not is_interrupted_or_preempted(run):
             end_if_diverged(run)
-        if options.eval_at_end:
+        if options.eval_at_end:  # for a stop that no save followed
             _evaluate_all(run)
         return None
 
@@ -224,16 +225,10 @@ def _unevaluated(run: EngineRun, metric: str) -> str:
 
 def _evaluate_due(split: str, run: EngineRun) -> None:
     if is_interrupted_or_preempted(run):
-        # In this order, because a signal may come between the two checks.
-        if run.stop_status == PREEMPTED and run.plan.is_running_due:
+        if run.plan.is_running_due:
             raise EvaluationInterrupted
         return
-    try:
-        evaluate(run, split)
-    except KeyboardInterrupt:
-        # Drop an evaluation that was cut short, but keep the training before it.
-        if run.stop_status != "interrupted":
-            raise
+    evaluate(run, split)
 
 
 def _evaluate_all(run: EngineRun) -> None:

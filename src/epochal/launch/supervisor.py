@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from epochal.errors import EpochalError, RecordError
-from epochal.launch.restart_policy import SUCCESS, ProcessExit, RestartDecision, RestartPolicy
+from epochal.errors import DIVERGED, DivergedError, EpochalError, RecordError
+from epochal.launch.child_process import start_child
+from epochal.launch.restart_policy import (
+    STALLED,
+    SUCCESS,
+    ProcessExit,
+    RestartDecision,
+    RestartPolicy,
+)
 from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
@@ -29,7 +33,8 @@ from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import RETRY_SECONDS, BackgroundSender, queue_mail, read_outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    import subprocess
+    from collections.abc import Iterator
     from pathlib import Path
     from types import FrameType
 
@@ -40,7 +45,6 @@ if TYPE_CHECKING:
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _HANG_UP = getattr(signal, "SIGHUP", None)
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 SEND_SECONDS = 60.0
 """How long an ending supervisor waits for servers, with retries."""
 
@@ -100,8 +104,17 @@ def supervise(
     It gives up after ``limit`` restarts in a row without progress; ``tell`` shows a line to the
     user, ``wait`` waits some seconds or until a signal comes.
     """
-    file.claim(commands.start)
-    policy = RestartPolicy(limit)
+    with file.claimed(commands.start):
+        return _supervise(commands, file, RestartPolicy(limit), tell, wait)
+
+
+def _supervise(
+    commands: SupervisedCommands,
+    file: KeepAliveFile,
+    policy: RestartPolicy,
+    tell: Callable[[str], None],
+    wait: Callable[[StopRequest, float], None],
+) -> int:
     with _forwarded_signals() as stop:
         while True:
             end = _run_once(commands, file, stop)
@@ -132,8 +145,8 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     """Run one process, from start to exit."""
     before = file.read_run()
     first_step = _saved_step(before)
-    if before is not None and _is_done(before):
-        return ProcessExit(code=SUCCESS)
+    if before is not None and (code := _find_final_code(before)) is not None:
+        return ProcessExit(code=code)
     command = commands.start if before is None or first_step is None else commands.resume(before)
     environment = {RUN_FILE_VARIABLE: str(file.run_file)}
     if before is not None and first_step is None:
@@ -146,9 +159,14 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     after = file.read_run()
     if after is None:
         return ProcessExit(code=code)
-    if code != SUCCESS and _is_done(after):  # killed when nothing was left to do
-        code = SUCCESS
+    if code != SUCCESS:  # perhaps killed when nothing was left to do
+        final = _find_final_code(after)
+        code = code if final is None else final
     record = _read(after)
+    if code == 1 and record is not None and record.summary.status == "lost":
+        # Code that blocked all threads was ended by the watchdog, which could write only stacks.
+        code = STALLED
+        _post_stall(after)
     saved_step = _saved_step(after) or 0
     step = 0 if record is None else step_of(record)
     return ProcessExit(
@@ -158,6 +176,13 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
         saved_step=saved_step,
         error=describe_error(record.result) if record is not None and code > 0 else "",
     )
+
+
+def _post_stall(folder: Path) -> None:
+    """Post the mail about a run that hung and could not do so itself."""
+    with suppress(OSError, EpochalError):
+        if (found := find_mailbox(folder)) is not None and is_expected(*found):
+            post_end(*found, kind="stalled", why="no progress; all its threads were blocked")
 
 
 def _saved_step(folder: Path | None) -> int | None:
@@ -172,9 +197,13 @@ def _saved_step(folder: Path | None) -> int | None:
     return sum(steps) if steps else None
 
 
-def _is_done(folder: Path) -> bool:
+def _find_final_code(folder: Path) -> int | None:
+    """The exit code of a run that needs no other process; None if it does."""
     record = _read(folder)
-    return record is not None and record.summary.status in COMPLETED_STATUSES
+    status = "" if record is None else record.summary.status
+    if status in COMPLETED_STATUSES:
+        return SUCCESS
+    return DivergedError.exit_code if status == DIVERGED else None
 
 
 def _read(folder: Path) -> RunRecord | None:
@@ -213,34 +242,6 @@ def _forwarded_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
         for end in stop.pipe:
             os.close(end)
-
-
-def start_child(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a command in its own process group, with variables added to those of this process.
-
-    If this process dies for any reason, the child gets SIGTERM and can still save.
-    """
-    return subprocess.Popen(
-        list(command),
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        process_group=0,
-        preexec_fn=_bind_to_parent(),
-    )
-
-
-def _bind_to_parent() -> Callable[[], None] | None:
-    """What a child calls before it becomes the command; only Linux supports it."""
-    if sys.platform != "linux":
-        return None
-    library, parent = ctypes.CDLL(None), os.getpid()  # loaded here: little is safe after a fork
-
-    def bind() -> None:
-        library.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:  # the parent died before the call
-            os._exit(128 + signal.SIGTERM)
-
-    return bind
 
 
 @final

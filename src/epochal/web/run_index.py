@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
@@ -14,7 +15,7 @@ from epochal.records.index import Index
 from epochal.records.query.ask import is_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -34,8 +35,8 @@ FIRST_PATIENCE_SECONDS = 5.0
 _MAX_CHANGES = 1000
 _STATE = "SELECT run, path, status, step, points, stamp, tag FROM runs"
 _FIND = (
-    "SELECT path FROM runs WHERE run = ? AND (? = '' OR path = ? OR instr(path, ? || '/') = 1) "
-    "ORDER BY started DESC, id DESC LIMIT 1"
+    "SELECT run, path FROM runs WHERE run IN (SELECT value FROM json_each(?)) "
+    "AND (? = '' OR path = ? OR instr(path, ? || '/') = 1) ORDER BY started, id"
 )
 
 
@@ -84,13 +85,13 @@ class RunIndex:
 
     def find(self, run_id: str) -> Path | None:
         """The folder of the newest run with this id."""
-        values = (run_id, self.below, self.below, self.below)
-        try:
-            run_id.encode()
-        except UnicodeEncodeError:
-            return None
+        return self.find_all([run_id]).get(run_id)
+
+    def find_all(self, run_ids: Sequence[str]) -> dict[str, Path]:
+        """The same for several ids; unknown ones are left out."""
+        values = (json.dumps(run_ids), self.below, self.below, self.below)
         rows = self.ask(lambda index: index.fetch(_FIND, values))
-        return self.root / rows[0][0] if rows else None
+        return {run: self.root / path for run, path in rows}
 
     def refresh(self) -> None:
         """Read what changed, and wait for it."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.folder.reader import read_folder
+from epochal.records.layout.attempts import read_attempts
+from epochal.records.layout.coerce import as_count
 from epochal.records.metrics.points import POINT_BYTES, get_point_dtype, mask_valid_rows
 from epochal.web.api_error import not_found
 from epochal.web.numbers import to_json_numbers
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from epochal.records.folder.reader import RunRecord
     from epochal.web.routes import ApiCall
     from epochal.web.site import Site
 
@@ -36,14 +38,15 @@ def get_series(site: Site, call: ApiCall) -> dict[str, Any]:
     names = query["name"]
     if len(runs) * len(names) > MAX_CURVES:
         raise not_found()
+    folders = site.folders(runs)
     found = []
-    for run in dict.fromkeys(runs):
-        record = site.record(run)
-        scale = StepScale(record, query["x"])
+    for run, folder in folders.items():
+        scale = StepScale(folder, query["x"])
+        attempts = _find_attempts(folder, scale)
         for name in dict.fromkeys(names):
-            curve = _read_curve(record, scale, name, query)
+            curve = _read_curve(folder, scale, name, query)
             if curve is not None:
-                found.append({"run": run, "name": name, **curve})
+                found.append({"run": run, "name": name, **curve, "attempts": attempts})
     return {"series": found}
 
 
@@ -51,16 +54,18 @@ def get_series(site: Site, call: ApiCall) -> dict[str, Any]:
 class StepScale:
     """Converts steps to epochs or seconds since the first point of a run, and back."""
 
-    def __init__(self, record: RunRecord, axis: Axis) -> None:
+    def __init__(self, folder: Path, axis: Axis) -> None:
         import numpy as np
 
         self.axis = axis
         self._steps = self._marks = np.zeros(0)
         if axis == "time":
-            self._steps, self._marks = _sample_times(record.path)
-        elif axis == "epoch" and record.summary.epoch > 0 and record.summary.step > 0:
-            self._steps = np.array([0.0, record.summary.step])
-            self._marks = np.array([0.0, record.summary.epoch])
+            self._steps, self._marks = _sample_times(folder)
+        elif axis == "epoch":
+            status = durable.find_object(folder / "status.json")
+            step, epoch = as_count(status.get("step")), as_count(status.get("epoch"))
+            if step > 0 and epoch > 0:
+                self._steps, self._marks = np.array([0.0, step]), np.array([0.0, epoch])
 
     @property
     def is_known(self) -> bool:
@@ -112,7 +117,7 @@ def _sample_times(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 
 def _read_curve(
-    record: RunRecord, scale: StepScale, name: str, query: Mapping[str, Any]
+    folder: Path, scale: StepScale, name: str, query: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     from epochal.records.metrics.curve_cache import zoom
 
@@ -120,7 +125,7 @@ def _read_curve(
         return None
     first, last = scale.to_step(query["from"]), scale.to_step(query["to"])
     try:
-        found = zoom(record.path, name, first, last, buckets=query["points"])
+        found = zoom(folder, name, first, last, buckets=query["points"])
     except RecordError:  # this run has no such metric
         return None
     low, high = to_json_numbers(found.low), to_json_numbers(found.high)
@@ -132,15 +137,17 @@ def _read_curve(
         "mean": low if is_exact else to_json_numbers(found.mean),
         "is_exact": is_exact,
         "count": int(found.count.sum()),
-        "attempts": _attempts(record, scale),
     }
 
 
-def _attempts(record: RunRecord, scale: StepScale) -> list[float | None]:
+def _find_attempts(folder: Path, scale: StepScale) -> list[float | None]:
     """Where attempts after the first one began."""
     import numpy as np
 
-    steps = [one.step for one in record.attempts if one.attempt]
+    attempts = read_attempts(durable.find_object(folder / "run.json")) if scale.is_known else []
+    steps = [one.step for one in attempts if one.attempt]
+    if not steps:
+        return []
     return to_json_numbers(scale.to_axis(np.array(steps, np.int64)))
 
 
@@ -149,10 +156,7 @@ def get_sparklines(site: Site, call: ApiCall) -> dict[str, Any]:
     from epochal.records.metrics.curve_cache import zoom
 
     found = {}
-    for run in dict.fromkeys(call.query["run"]):
-        folder = site.index.find(run)
-        if folder is None:
-            continue
+    for run, folder in site.index.find_all(call.query["run"]).items():
         try:
             curve = zoom(folder, call.query["name"], buckets=SPARK_POINTS)
         except RecordError:

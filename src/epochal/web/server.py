@@ -120,7 +120,7 @@ def bind(options: ServeOptions) -> socket.socket:
     host = options.host or (_ANY if options.is_lan else LOOPBACK[0])
     if not options.is_lan and host not in (LOOPBACK[0], "localhost", "::1"):
         what = f"{host!r} lets other machines connect"
-        raise ConfigError(Problem("--host", what, hint="add --lan if they shall"))
+        raise ConfigError(Problem("--host", what, hint="add --lan to allow that"))
     first = DEFAULT_PORT if options.port is None else options.port
     if not 0 <= first < 2**16:
         raise ConfigError(Problem("--port", f"must be from 0 to 65535, got {first}"))

@@ -9,6 +9,7 @@ from epochal.records.folder.reader import read_folder
 from epochal.web.api_error import not_found
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from epochal.records.folder.reader import RunRecord
@@ -43,6 +44,13 @@ class Site:
         if found is None:
             raise not_found()
         return found
+
+    def folders(self, run_ids: Sequence[str]) -> dict[str, Path]:
+        """The folders of several runs, in this order; ApiError if one is unknown."""
+        found = self.index.find_all(run_ids)
+        if not {*run_ids} <= found.keys():
+            raise not_found()
+        return {one: found[one] for one in run_ids}
 
     def record(self, run_id: str) -> RunRecord:
         """The record of a run; ApiError if there is none."""

@@ -164,7 +164,7 @@ def test_a_crash_loop_at_one_step_is_named_with_its_error(tmp_path: Path) -> Non
     assert run.code == 1
     assert run.told[-2].startswith(
         "the run ended with code 1 at step 7 (ValueError: torn); "
-        "given up, since it failed 3 times at step 7"
+        "given up, since it died 3 times in a row at step 7"
     )
 
 
@@ -177,6 +177,15 @@ def test_restarts_with_progress_are_not_counted(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_after_its_end_is_done(tmp_path: Path) -> None:
     run = Supervised(tmp_path, {**FINISHED, "signal": signal.SIGKILL})
     assert (run.code, len(run.calls)) == (0, 1)
+
+
+def test_a_run_that_diverged_is_not_restarted(tmp_path: Path) -> None:
+    diverged = ran(9, saved=4, status="diverged")
+    for number, end in enumerate(({"code": 79}, {"signal": signal.SIGKILL})):
+        run = Supervised(tmp_path / str(number), {**diverged, **end})
+        assert (run.code, run.calls) == (79, [["run"]]), end
+        assert run.told[0].startswith("the run diverged at step 9"), end
+        assert run.told[0].endswith("another start would not change that"), end
 
 
 def test_a_later_supervisor_resumes_what_an_earlier_one_left(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from browsing import Browser
 from comparing import make_run
 from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.metrics.points import MetricWriter
@@ -15,6 +14,8 @@ from unit.web.conftest import RUNS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from browsing import Browser
 
 
 def points_of(events) -> dict[str, list[float]]:

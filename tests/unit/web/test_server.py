@@ -55,7 +55,9 @@ def test_a_browser_signs_in_and_reads_over_a_real_connection(runs: Path) -> None
 
 def test_other_machines_connect_only_if_asked() -> None:
     for host in ("0.0.0.0", "192.168.0.1", "::", "example.org"):
-        with pytest.raises(ConfigError, match="lets other machines connect\n  add --lan"):
+        with pytest.raises(
+            ConfigError, match="lets other machines connect\n  add --lan to allow that"
+        ):
             bind(ServeOptions(host=host))
     with bind(ServeOptions(port=0)) as found:
         assert found.getsockname()[0] == "127.0.0.1"

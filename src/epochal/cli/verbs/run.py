@@ -1,12 +1,14 @@
-"""``epochal run``: trains the experiments of configs, one after the other."""
+"""``epochal run``: trains the experiments of configs, one after the other or on a pool."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
 from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
+from epochal.cli.pool import add_pool_options, run_pool, wants_pool
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_file, names_several
 from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
@@ -28,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_words(parser)
     add_choices(parser)
     add_resume_choices(parser)
+    add_pool_options(parser)
     add_keep_alive_options(parser)
 
 
@@ -42,6 +45,8 @@ def execute(args: argparse.Namespace) -> int:
     if wrong:
         _print_mistakes(wrong, len(files))
         return wrong[0].exit_code
+    if wants_pool(args):
+        return run_pool(args, [one for file in checked for one in file.checked], overrides, choices)
     if args.keep_alive:
         return keep_alive(args, files)
     with raising_on_preemption():
@@ -64,8 +69,9 @@ def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> 
         if results[-1].status in ("interrupted", "preempted"):
             break
     if len(results) > 1:
-        failed = sum(not result.ok for result in results)
-        print(f"{len(results)} runs, {failed} failed", file=sys.stderr if failed else sys.stdout)
+        ends = Counter(result.status for result in results if not result.ok)
+        text = ", ".join(f"{count} {status}" for status, count in ends.items()) or "0 failed"
+        print(f"{len(results)} runs, {text}", file=sys.stderr if ends else sys.stdout)
     return next((result.exit_code for result in results if result.exit_code), 0)
 
 

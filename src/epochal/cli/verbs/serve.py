@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING
 
 from epochal import durable
 from epochal.cli.arguments import add_runs_dir_option
+from epochal.cli.draw.progress import Progress
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_options
+from epochal.records.index import Index
+from epochal.records.query.ask import is_root, locate
 from epochal.registry.project_file import read_project_file
 from epochal.text.escape import escape_control
 
@@ -33,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port N": "port to listen on (default: the first free one from 8765)",
         "--host ADDRESS": "address to listen on (default: 127.0.0.1)",
         "--lan": "let other machines of the network connect; the connection is not encrypted",
-        "--read-only": "let nobody edit or delete runs",
+        "--read-only": "show runs, but change and delete nothing",
         "--no-open": "do not open a browser",
     }
     add_options(parser, texts)
@@ -57,14 +60,15 @@ def execute(args: argparse.Namespace) -> int:
         if len(links) > 1:
             print(f"opened in a browser; for another one:  {link}", flush=True)
 
+    _read_runs(args.runs_dir)
     project = read_project_file(Path.cwd())
     name = project.name if project is not None else ""
     server = WebServer(args.runs_dir, options, project=name, version=_version(), on_link=show)
-    print(escape_control(f"runs of {args.runs_dir}"))
+    print(escape_control(f"runs   {args.runs_dir}"))
+    print(f"open   {links[0]}\n       (it works once; after that, another link is printed)")
     if args.lan:
-        print("other machines can connect, and the connection is not encrypted")
-    print(f"open       {links[0]}\n           (works once; then another link is printed)")
-    print("stop with  Ctrl-C", flush=True)
+        print("note   other machines can connect, and the connection is not encrypted")
+    print("stop   with Ctrl-C", flush=True)
     with tempfile.TemporaryDirectory(prefix="epochal-serve-") as folder:
         if not args.no_open and _has_browser():
             _open_browser(links[0], Path(folder))
@@ -72,6 +76,13 @@ def execute(args: argparse.Namespace) -> int:
             server.run()
     print("stopped")
     return 0
+
+
+def _read_runs(runs_dir: Path) -> None:
+    """Read all runs once, which takes a minute for very many; the server then reads changes."""
+    root, _ = locate(runs_dir)
+    with Index.open(root, is_kept=is_root(root)) as index, Progress() as progress:
+        index.refresh(progress)
 
 
 def _has_browser() -> bool:

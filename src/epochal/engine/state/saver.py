@@ -19,7 +19,9 @@ from epochal.checkpoint import (
 )
 from epochal.checkpoint.serialize import serialize_state
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
-from epochal.engine.state.run_state import EXTERNAL_STOPS, collect_state, find_stateless_hooks
+from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.state.run_state import collect_state, find_stateless_hooks
+from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 from epochal.errors import EpochalError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FIELDS, CheckpointManifest
@@ -45,6 +47,10 @@ def save_if_requested(run: EngineRun) -> None:
 
     After the last step of an epoch, the save waits for the end of the epoch, which follows.
     """
+    is_ended_from_outside = is_interrupted_or_preempted(run)
+    ends_epoch_next = run.is_in_epoch and run.feed.is_complete and not is_ended_from_outside
+    if run.stop_reason and run.diverged_at is None and not ends_epoch_next:
+        run.course.before_last_save(run)
     saver = run.find_part(Saver)
     if saver is None:
         run.save_reasons = ""
@@ -53,11 +59,11 @@ def save_if_requested(run: EngineRun) -> None:
     if run.diverged_at is not None:
         run.save_reasons = ""  # the run leaves this state
         return
+    if is_ended_from_outside and saver.saved_at is None and run.step == run.first_step:
+        run.save_reasons = ""  # it starts again, also with what comes before the first step
+        return
     if run.stop_reason and saver.saved_at != _position(run):
         run.request_save(END_REASON)
-    ends_epoch_next = (
-        run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
-    )
     if run.save_reasons and not ends_epoch_next:
         reason, run.save_reasons = run.save_reasons, ""
         saver.save(run, reason)
@@ -119,6 +125,12 @@ class Saver:
         self._job: _WriteJob | None = None
         self._has_warned = self._has_checked = False
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written."""
+        job = self._job
+        return job is not None and job.thread is not None and job.thread.is_alive()
+
     def check_can_save(self, run: EngineRun) -> None:
         """Serialize the state once, so that what cannot be saved fails early; log its size."""
         if self.folder is None or self._has_checked:
@@ -139,11 +151,14 @@ class Saver:
     def save(self, run: EngineRun, reason: str) -> None:
         """Take a snapshot now and start to write it; waits for the one before.
 
-        A run that has diverged is not saved.
+        A run that has diverged is not saved, so that the last finite checkpoint stays.
         """
-        if (self.folder is None and not self.serves_rollback) or self._has_diverged(run):
+        if self.folder is None and not self.serves_rollback:
             return
+        run.writer.require_lease()
         with run.clock.times.measuring(SAVING):
+            if self._has_diverged(run):
+                return
             self._wait(run)
             taken = _serialize_run(run, is_copied=True)
             self.saved_at = _position(run)
@@ -187,13 +202,18 @@ class Saver:
     def _has_diverged(self, run: EngineRun) -> bool:
         """Whether the run has diverged; logs that once."""
         watch = run.find_part(NonfiniteWatch)
-        if watch is None:
+        if watch is not None:
+            watch.check_now(run)
+        if watch is not None and watch.has_diverged:
+            level, why = logging.INFO, "its updates were left out"
+        elif not has_finite_weights(run):
+            level, why = logging.WARNING, "its weights are not finite; earlier checkpoints stay"
+        else:
             return False
-        watch.check_now(run)
-        if watch.has_diverged and not self._has_warned:
+        if not self._has_warned:
             self._has_warned = True
-            logger.info("step %d is not saved: its updates were left out", run.step)
-        return watch.has_diverged
+            logger.log(level, "step %d is not saved: %s", run.step, why)
+        return True
 
     def _wait(self, run: EngineRun) -> None:
         job = self._job
@@ -218,7 +238,9 @@ class Saver:
         assert self.folder is not None
         try:
             run.writer.sync()  # the checkpoint counts the points, so they must be on disk
-            job.path = write_checkpoint(self.folder, name, taken, facts).path
+            confirm = run.writer.require_lease  # the folder may be lost while this is written
+            confirm()
+            job.path = write_checkpoint(self.folder, name, taken, facts, confirm=confirm).path
         except BaseException as error:
             job.error = error
         else:

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -18,7 +17,7 @@ from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.run.engine_run import ignore_stall
-from epochal.errors import EpochalError, Preempted, RecordError
+from epochal.errors import DIVERGED, EpochalError, Preempted, RecordError
 from epochal.experiment.config.choices import to_override
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
 from epochal.experiment.resume.changes import (
@@ -43,6 +42,8 @@ from epochal.records import (
     describe_machine,
 )
 from epochal.records.folder.folder import report_run_folder
+from epochal.records.folder.machine import own_version
+from epochal.records.folder.record_digests import digest_config_files
 from epochal.records.layout.alive import LEASE_FILE as LEASE
 from epochal.records.layout.alive import (
     holding_lease,
@@ -65,7 +66,9 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
     from epochal.engine.interfaces.run import ResumePoint
     from epochal.experiment.resume.resume_plan import ResumePlan
+    from epochal.launch.jobs.frozen_job import FrozenCode
     from epochal.records import RunRecord
+    from epochal.records.layout.alive import Lease
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
@@ -97,26 +100,40 @@ class OpenRecord:
     on_stall: Callable[[str, int], None] = ignore_stall
     """Called when the run makes no progress."""
 
+    is_supervised: bool = False
+    """Whether a supervisor starts the run again when its process ends."""
+
     code: CodeCopy | None = None
+    frozen: FrozenCode | None = None
+    """The code of a frozen job, which replaces that of the project."""
+
     spent: TimeSpent = field(default_factory=TimeSpent)
     """The time that earlier attempts took."""
+
+    lease: Lease | None = None
+
+    def is_owner(self) -> bool:
+        """Whether this process may still write; False once it noticed that it lost the lease."""
+        return self.lease is None or not self.lease.loss
 
     def write_start(self, info: dict[str, Any]) -> None:
         """Write what is known before anything is built; for a resumed run, add the attempt."""
         if self.dir is None:
             return
-        start = _describe_start(None if self.code is None else self.code.project)
+        start = _describe_start(None if self.code is None else self.code.project, self.frozen)
         self._save_code(start)
         if self.resume_plan is None:
             parent = find_parent(self.dir, info)
             info |= {"parent": None if parent is None else parent.to_json()}
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
+            self.facts.update(digest_config_files(self.dir))
         else:
             names = ("command", "cwd", "epochal", "torch", "device")
             known = start | info
             self.facts["attempts"][-1] |= {name: known[name] for name in names}
             for name, value in known.items():  # the process may have died before it wrote them
                 self.facts.setdefault(name, value)
+            self.facts.update(digest_config_files(self.dir))  # unchanged, or allowed to differ
         self.writer.write_run(self.facts)
         for note in self.notes:
             logger.warning("%s", note)
@@ -203,6 +220,7 @@ class OpenRecord:
             for one in fields(result)
             if one.name not in _UNRECORDED
         }
+        self.writer.require_lease()
         if self.dir is not None:
             release_reserve(self.dir)
         self.writer.write_result(values)
@@ -219,14 +237,20 @@ class OpenRecord:
 
 @contextmanager
 def open_record(
-    config: Config, report: CheckReport, *, is_kept: bool, resume_plan: ResumePlan | None = None
+    config: Config,
+    report: CheckReport,
+    *,
+    is_kept: bool,
+    resume_plan: ResumePlan | None = None,
+    frozen: FrozenCode | None = None,
 ) -> Iterator[OpenRecord]:
     """A record with its configs written and verified; closed at the end.
 
     With ``resume_plan`` it is that of an earlier run, whose configs and README stay unchanged.
+    ``frozen`` is the code of a frozen job.
     """
     secrets = [*iter_config_secrets(config.root), *iter_config_secrets(report.expanded)]
-    kept = _open_on_disk(config, report, resume_plan)
+    kept = _open_on_disk(config, report, resume_plan, frozen)
     with (
         hiding_secrets(secrets),
         kept if is_kept else nullcontext(OpenRecord(NullWriter())) as record,
@@ -236,12 +260,16 @@ def open_record(
 
 @contextmanager
 def _open_on_disk(
-    config: Config, report: CheckReport, plan: ResumePlan | None
+    config: Config, report: CheckReport, plan: ResumePlan | None, frozen: FrozenCode | None
 ) -> Iterator[OpenRecord]:
     if plan is not None:
         path = plan.record.path
-        reopened = _reopened(plan, report, is_supervised=report_run_folder(path))
-        with holding_lease(path), writing_heartbeat(path), reopened as record:
+        is_supervised = report_run_folder(path)
+        with (
+            holding_lease(path) as lease,
+            writing_heartbeat(path, is_owner=lease.is_held),
+            _reopened(plan, report, lease, is_supervised=is_supervised, frozen=frozen) as record,
+        ):
             yield record
         return
     values = report.expanded.to_plain()
@@ -253,16 +281,17 @@ def _open_on_disk(
         is_private=report.project.has_private_runs,
     )
     report_run_folder(folder.path)
-    writer = RunWriter(folder)
     with (
         _removing_failed_start(folder.path),
-        holding_lease(folder.path),
-        writing_heartbeat(folder.path),
-        _closing(writer),
-        reserving_disk_space(folder.path),
+        holding_lease(folder.path) as lease,
+        writing_heartbeat(folder.path, is_owner=lease.is_held),
+        _closing(RunWriter(folder, lease=lease)) as writer,
+        reserving_disk_space(folder.path, lease),
     ):
         _write_configs(writer, config, report)
-        code = CodeCopy(options, project=report.project.dir, run_dir=folder.path)
+        code = CodeCopy(
+            options, project=report.project.dir, run_dir=folder.path, frozen=_snapshot(frozen)
+        )
         yield OpenRecord(
             writer,
             folder.path,
@@ -270,7 +299,13 @@ def _open_on_disk(
             folder.log_path,
             notes=tuple(describe_withheld_secrets(report.expanded)),
             code=code,
+            frozen=frozen,
+            lease=lease,
         )
+
+
+def _snapshot(frozen: FrozenCode | None) -> Path | None:
+    return None if frozen is None else frozen.snapshot
 
 
 @contextmanager
@@ -294,8 +329,12 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
     with closing(writer):
         try:
             yield writer
-        except Preempted:
-            writer.write_status("preempted", reason="preempted")
+        except KeyboardInterrupt as end:
+            if _status_of(writer.path) in ("", "starting", "running"):
+                if isinstance(end, Preempted):
+                    writer.write_status("preempted", reason="preempted")
+                else:
+                    writer.write_status("interrupted", reason="user_interrupt")
             raise
         except RecordError:
             with suppress(RecordError):  # the disk may refuse this too
@@ -326,11 +365,21 @@ def _status_of(folder: Path) -> object:
 
 @contextmanager
 def _reopened(
-    plan: ResumePlan, report: CheckReport, *, is_supervised: bool
+    plan: ResumePlan,
+    report: CheckReport,
+    lease: Lease,
+    *,
+    is_supervised: bool,
+    frozen: FrozenCode | None,
 ) -> Iterator[OpenRecord]:
     """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
-    if plan.starts_again:
+    if plan.record.summary.status == DIVERGED:
+        start = 0 if point is None else point.manifest.step
+        back = f", and goes back to step {start}" * (plan.starts_again or plan.has_state)
+        change = "it will diverge again unless something changes, such as optim.lr"
+        notes = [*notes, f"it diverged{back}; {change}"]
+    elif plan.starts_again:
         notes = ["it died before its first checkpoint, and starts again at step 0"]
     attempt = plan.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])
@@ -342,8 +391,8 @@ def _reopened(
     number = attempt.attempt
     with (
         _restoring_on_refusal(folder.path, number),
-        _closing(RunWriter(folder, attempt=number)) as writer,
-        reserving_disk_space(folder.path),
+        _closing(RunWriter(folder, attempt=number, lease=lease)) as writer,
+        reserving_disk_space(folder.path, lease),
     ):
         at = {"step": 0, "epoch": 0} if plan.starts_again else {}
         if point is not None:
@@ -361,7 +410,15 @@ def _reopened(
             resume_point=point,
             notes=tuple(notes),
             spent=spent,
-            code=CodeCopy(options, project=report.project.dir, run_dir=folder.path, attempt=number),
+            lease=lease,
+            code=CodeCopy(
+                options,
+                project=report.project.dir,
+                run_dir=folder.path,
+                attempt=number,
+                frozen=_snapshot(frozen),
+            ),
+            frozen=frozen,
         )
 
 
@@ -396,20 +453,16 @@ def _reads_as(path: Path, expanded: Node) -> bool:
     return not found.problems and found.root.to_public() == expanded.to_public()
 
 
-def _describe_start(project: Path | None) -> dict[str, Any]:
-    return {
+def _describe_start(project: Path | None, frozen: FrozenCode | None) -> dict[str, Any]:
+    start: dict[str, Any] = {
         "command": decode_typed(shlex.join(command_line_words())),
         "cwd": decode_typed(str(Path.cwd())),
-        "epochal": _own_version(),
+        "epochal": own_version(),
         "machine": describe_machine(project),
     }
-
-
-def _own_version() -> str:
-    try:
-        return version("epochal")
-    except PackageNotFoundError:  # run from a source tree that was not installed
-        return "not installed"
+    if frozen is not None:
+        start |= {"command": frozen.command, "machine": start["machine"] | {"git": frozen.git}}
+    return start
 
 
 def to_recordable(value: object) -> object:

@@ -14,6 +14,8 @@ import psutil
 
 from epochal import durable
 from epochal.engine.tracking.mirror import fork_safe_import
+from epochal.errors import LeaseLostError
+from epochal.launch.pool.gpus import find_visible_gpus
 from epochal.records.metrics.system_figures import SYSTEM_FILE
 
 if TYPE_CHECKING:
@@ -42,11 +44,15 @@ def sampling_system(run: Run) -> Iterator[None]:
     def work() -> None:
         try:
             sampler = SystemSampler(folder)
-            write_samples(
-                folder / SYSTEM_FILE,
-                lambda: {"step": run.step, **sampler.sample()},
-                wait=lambda: is_over.wait(every.amount),
-            )
+
+            def sample() -> Sample:
+                run.writer.require_lease()
+                return {"step": run.step, **sampler.sample()}
+
+            path = folder / SYSTEM_FILE
+            write_samples(path, sample, wait=lambda: is_over.wait(every.amount))
+        except LeaseLostError:  # the run itself reports it
+            return
         except Exception as error:  # measuring must not affect the run
             logger.warning("the record has no further system figures: %s", error)
 
@@ -203,22 +209,3 @@ def import_nvml() -> Any:  # noqa: ANN401 - a module
         logger.info("GPU use is not recorded: `pip install 'epochal[nvml]'`")
         return None
     return pynvml
-
-
-def find_visible_gpus(names: list[str], visible: str | None) -> list[int]:
-    """The indices of the GPUs that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
-
-    As in CUDA, an entry is an index or the start of a name; the first unknown one ends the list.
-    """
-    if visible is None:
-        return list(range(len(names)))
-    chosen: list[int] = []
-    for entry in map(str.strip, visible.split(",")):
-        if entry.isdecimal():
-            found = [int(entry)] if int(entry) < len(names) else []
-        else:
-            found = [index for index, name in enumerate(names) if entry and name.startswith(entry)]
-        if len(found) != 1:
-            break
-        chosen += found
-    return chosen

@@ -51,9 +51,19 @@ def write_signed(path: Path, values: Mapping[str, Any]) -> None:
     durable.write_json(path, {**plain, SIGNATURE: _sign(_get_key(), path, plain)})
 
 
+def sign(path: Path, values: Mapping[str, Any]) -> str:
+    """The signature of this user for values that belong to a path; may raise KeyUnusableError."""
+    return _sign(_get_key(), path, values)
+
+
 def is_signed(path: Path, values: Mapping[str, Any]) -> bool:
     """Whether this user's runs wrote these values, and no others, to this path."""
-    signature = values.get(SIGNATURE)
+    signed = {name: value for name, value in values.items() if name != SIGNATURE}
+    return has_signature(values.get(SIGNATURE), path, signed)
+
+
+def has_signature(signature: object, path: Path, values: Mapping[str, Any]) -> bool:
+    """Whether a signature is that of this user for these values at this path."""
     if not isinstance(signature, str) or not signature.isascii():
         return False
     try:
@@ -62,8 +72,7 @@ def is_signed(path: Path, values: Mapping[str, Any]) -> bool:
         key = _read_key(find_key_path())
     except (OSError, KeyUnusableError):
         return False
-    signed = {name: value for name, value in values.items() if name != SIGNATURE}
-    return hmac.compare_digest(signature, _sign(key, path, signed))
+    return hmac.compare_digest(signature, _sign(key, path, values))
 
 
 def check_key() -> None:

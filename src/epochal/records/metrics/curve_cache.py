@@ -28,6 +28,7 @@ from epochal.records.metrics.points import (
     read_series_names,
 )
 from epochal.records.metrics.pyramid import (
+    BLOCK_SIZE,
     CacheDamagedError,
     Curve,
     InMemoryCurve,
@@ -295,6 +296,8 @@ def _zoom(curve: Curve, first: int | None, last: int | None, buckets: int) -> Zo
     if end - start <= buckets:
         steps, values = curve.read(start, max(start, end))
         return Zoom(steps, values, values, values, np.ones(len(steps), np.int64))
+    if end - start <= 2 * BLOCK_SIZE * buckets:  # nearly all points are needed: read them at once
+        curve, start, end = InMemoryCurve(*curve.read(start, end)), 0, end - start
     reached = curve.steps_at(np.array([start, end - 1])).tolist()
     first = reached[0] if first is None else first
     span = (reached[1] if last is None else last) + 1 - first
