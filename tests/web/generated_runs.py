@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from epochal.records.folder.reader import RunRecord
 
 BASE = "20261114-100000-base"
+WIDE = "20261114-140000-wide"
 FAILED = "20261114-150000-fail"
 SEEDS = tuple(f"20261114-1{hour}0000-see{hour}" for hour in range(1, 4))
 TRACEBACK = """Traceback (most recent call last):
@@ -46,7 +47,7 @@ Does a *wider* model help? **No**, see `model.py`.
 def generate_runs(root: Path) -> None:
     """Write six runs and two mails."""
     base = _make(root, BASE, hour=10, tag="baseline", lr=0.01, width=128, readme=README)
-    wide = _make(root, "20261114-140000-wide", hour=14, tag="wide", lr=0.003, width=512)
+    wide = _make(root, WIDE, hour=14, tag="wide", lr=0.003, width=512)
     for seed, run in enumerate(SEEDS, start=1):
         _make(root, run, hour=10 + seed, tag="seeds", lr=0.03, width=128, seed=seed)
     failed = _make(root, FAILED, hour=15, tag="augmented", lr=0.01, width=128, status="failed")
@@ -54,8 +55,12 @@ def generate_runs(root: Path) -> None:
     what = TRACEBACK.rstrip().rpartition(": logits")[0].rpartition("\n")[2].partition(": ")
     result |= {"exception_type": what[0], "message": what[2], "traceback": TRACEBACK}
     (failed.path / "result.json").write_text(json.dumps(result))
-    keep_code(base, {"model.py": b"WIDTH = 128\n\n\nclass Mlp:\n    depth = 2\n", "task.py": b"pass\n"})
-    keep_code(wide, {"model.py": b"WIDTH = 512\n\n\nclass Mlp:\n    depth = 2\n", "task.py": b"pass\n"})
+    keep_code(
+        base, {"model.py": b"WIDTH = 128\n\n\nclass Mlp:\n    depth = 2\n", "task.py": b"pass\n"}
+    )
+    keep_code(
+        wide, {"model.py": b"WIDTH = 512\n\n\nclass Mlp:\n    depth = 2\n", "task.py": b"pass\n"}
+    )
     _add_media(base)
     box = Mailbox(root)
     box.post(_mail("1", "finished", "baseline finished after 12 min: val/acc 0.97", base))
@@ -77,7 +82,9 @@ def _make(
     random = np.random.default_rng(hour)
     steps = range(0, 1000, 2)
     loss = {step: math.exp(-step / 200) + 0.1 + random.normal(0, 0.02) for step in steps}
-    acc = {step: 0.97 - 0.6 * math.exp(-step / 150) + random.normal(0, 0.004) for step in steps[::25]}
+    acc = {
+        step: 0.97 - 0.6 * math.exp(-step / 150) + random.normal(0, 0.004) for step in steps[::25]
+    }
     points = {
         "train/loss": loss,
         "train/lr": {step: lr * (1 - step / 1000) for step in steps},
@@ -107,9 +114,16 @@ def _make(
     (record.path / "logs" / "run.log").write_text("".join(lines))
     times = {"steps": 540.0, "data wait": 120.0, "evaluation": 44.0, "start-up/imports": 6.0}
     result = json.loads((record.path / "result.json").read_text())
-    (record.path / "result.json").write_text(json.dumps(result | {"times": times, "seconds": 710.0}))
+    (record.path / "result.json").write_text(
+        json.dumps(result | {"times": times, "seconds": 710.0})
+    )
     samples = (
-        {"time": 1e9 + 10 * i, "step": i, "system/cpu": 40 + 20 * math.sin(i / 9), "system/memory": 31.0}
+        {
+            "time": 1e9 + 10 * i,
+            "step": i,
+            "system/cpu": 40 + 20 * math.sin(i / 9),
+            "system/memory": 31.0,
+        }
         for i in range(120)
     )
     (record.path / "system.jsonl").write_text("".join(json.dumps(one) + "\n" for one in samples))
