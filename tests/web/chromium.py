@@ -1,4 +1,4 @@
-"""A real Chromium: one that is installed, or the one inside the npm package, which needs no root."""
+"""A real Chromium: an installed one, or that of the npm package, which needs no root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One browser for all tests, real servers, and pages that fail a test on any error in the console."""
+"""One browser for all tests, real servers, and pages whose console errors fail a test."""
 
 from __future__ import annotations
 

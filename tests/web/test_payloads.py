@@ -69,7 +69,7 @@ SHAPES = (
     "\x1b]8;;javascript:{}\x07x\x1b]8;;\x07",
     "\u202e<script>{}</script>",
     "<scr\x00ipt>{}</scr\x00ipt>",
-    "＜script＞{}＜/script＞",
+    "\uff1cscript\uff1e{}\uff1c/script\uff1e",
     "<img src=\"x` `<script>{}</script>\"` `>",
     "<svg><animate onbegin={} attributeName=x dur=1s>",
     "<svg><script>{}</script></svg>",

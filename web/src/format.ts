@@ -58,7 +58,7 @@ export function formatTime(iso: string): string {
   return `${day} ${pad(time.getHours())}:${pad(time.getMinutes())}`;
 }
 
-export function formatBytes(bytes: number): string {
+export function formatBytes(bytes: number, digits = 3): string {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let size = bytes;
   let unit = 0;
@@ -66,7 +66,39 @@ export function formatBytes(bytes: number): string {
     size /= 1000;
     unit++;
   }
-  return `${unit ? trimZeros(size.toPrecision(3)) : size} ${units[unit]}`;
+  return `${unit ? formatNumber(size, digits) : size} ${units[unit]}`;
+}
+
+export type Unit = "" | "bytes" | "bytes/s" | "percent" | "watts" | "degrees";
+
+/** The unit of a system figure, by its name. */
+export function unitOf(name: string): Unit {
+  if (/\/disk\/(read|write)$/.test(name)) return "bytes/s";
+  if (/\/(memory|free)$/.test(name)) return "bytes";
+  if (/\/(cpu|use)$/.test(name)) return "percent";
+  if (name.endsWith("/power")) return "watts";
+  return name.endsWith("/temperature") ? "degrees" : "";
+}
+
+/** A number with its unit, in about `digits` digits. */
+export function formatUnit(value: number, unit: Unit = "", digits = 4): string {
+  const shown = () => formatNumber(value, digits);
+  if (unit === "bytes") return formatBytes(value, digits);
+  if (unit === "bytes/s") return `${formatBytes(value, digits)}/s`;
+  if (unit === "percent") return `${shown()}%`;
+  if (unit === "watts") return `${shown()} W`;
+  return unit === "degrees" ? `${shown()} °C` : shown();
+}
+
+/** The label of a tick: as many digits as tell it from its neighbours, and 2M instead of 2,000,000. */
+export function formatTick(value: number, step: number, unit: Unit = ""): string {
+  const size = Math.abs(value);
+  const digits = Math.min(8, Math.max(3, Math.ceil(Math.log10(size / step || 1)) + 1));
+  if (unit || size < 1e4 || !Number.isFinite(size)) return formatUnit(value, unit, digits);
+  for (const [power, suffix] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]] as const) {
+    if (size >= power) return `${formatNumber(value / power, digits)}${suffix}`;
+  }
+  return formatNumber(value, digits);
 }
 
 export type Ago = { n: number; unit: "s" | "min" | "h" | "d" } | null;

@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import type { Series } from "../src/api/types";
 import { append, bandOf, gapsOf, interpolate, nearest, smooth, spread, t95, unionOf } from "../src/chart/curve";
 import { escapeXml, ticksOf, toCsvFile, toSvgFile } from "../src/chart/export";
+import { repairLanguage } from "../src/chart/language";
 import { groupByPrefix } from "../src/chart/groups";
 import { sparkPath } from "../src/runs/spark_path";
 
@@ -76,6 +77,15 @@ test("a spike is in the band of every drawing", () => {
   expect(svg).toContain(">50<");
   expect(toCsvFile({ title: "", xLabel: "step", curves: [curve], isLogY: false })).toContain("a,1,0.1,0,50");
   expect(escapeXml("a\u0000<'\">&")).toBe("a&lt;&#39;&quot;&gt;&amp;");
+});
+
+test("a language that no number can be formatted in is replaced", () => {
+  const languages = ["en-US@posix", "zh-CN", "de"].map((language) => {
+    const browser = { language };
+    repairLanguage(browser);
+    return browser.language;
+  });
+  expect(languages).toEqual(["en", "zh-CN", "de"]);
 });
 
 test("ticks are round and inside", () => {

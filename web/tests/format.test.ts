@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { formatBytes, formatCell, formatDuration, formatNumber, prefixOf, timeAgo, toCsv } from "../src/format";
+import { formatBytes, formatCell, formatDuration, formatNumber, formatTick, formatUnit, prefixOf, timeAgo, toCsv, unitOf } from "../src/format";
 
 test("numbers are short and exact enough", () => {
   const rows: [number, string][] = [
@@ -28,6 +28,20 @@ test("durations name their unit", () => {
 test("sizes are in decimal units", () => {
   const rows: [number, string][] = [[0, "0 B"], [999, "999 B"], [1000, "1 kB"], [1234567, "1.23 MB"], [999_999, "1 MB"], [5e13, "50 TB"]];
   for (const [bytes, text] of rows) expect(formatBytes(bytes), String(bytes)).toBe(text);
+});
+
+test("ticks have the digits that tell them apart", () => {
+  const rows: [Parameters<typeof formatTick>, string][] = [
+    [[0.25, 0.05], "0.25"], [[2_000_000, 500_000], "2M"], [[15_000, 5000], "15k"], [[9500, 500], "9,500"], [[0.97125, 0.00025], "0.97125"], [[65.71e9, 0.01e9, "bytes"], "65.71 GB"], [[0, 1], "0"],
+  ];
+  for (const [words, text] of rows) expect(formatTick(...words), JSON.stringify(words)).toBe(text);
+});
+
+test("system figures have units", () => {
+  const rows: [string, string][] = [
+    ["system/cpu", "99.5%"], ["system/memory", "99.5 B"], ["system/disk/free", "99.5 B"], ["system/disk/read", "99.5 B/s"], ["system/process/cores", "99.5"], ["system/gpu0/power", "99.5 W"], ["system/gpu0/temperature", "99.5 °C"], ["system/gpu0/use", "99.5%"],
+  ];
+  for (const [name, text] of rows) expect(formatUnit(99.5, unitOf(name)), name).toBe(text);
 });
 
 test("times are told by their largest unit", () => {

@@ -86,7 +86,7 @@ export interface RunFacts {
   desc: string;
   error: { what: string; traceback: string } | null;
   command: string;
-  device: Cell;
+  device: { device?: string; name?: string } | string | null;
   git: Record<string, Cell>;
   host: string;
   damage: string[];
