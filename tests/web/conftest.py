@@ -102,6 +102,8 @@ def open_page(chromium: Browser, tolerated: list[str]) -> Iterator[Callable[...,
             page.goto(served.link)
             page.get_by_role("link", name="Runs", exact=True).wait_for()
             served.cookies = context.storage_state()
+            if not place:
+                return page  # the link leads to the runs
         page.goto(f"{served.address}/{place}")
         return page
 

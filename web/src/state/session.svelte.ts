@@ -1,6 +1,7 @@
 /** The session of this browser: opened by the code in the printed link. */
 
 import type { Capability, Session } from "../api/types";
+import { parseRoute, route } from "./route.svelte";
 
 type State = "asking" | "open" | "closed" | "unreachable";
 
@@ -22,6 +23,7 @@ class SessionState {
     if (location.pathname === "/open") {
       const code = location.hash.slice(1);
       history.replaceState(null, "", "/");
+      route.current = parseRoute(""); // the code is not the name of a page
       if (code) return this.#open(code);
     }
     return this.check();
