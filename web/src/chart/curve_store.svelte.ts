@@ -10,6 +10,8 @@ export type Zoom = [number, number] | null;
 const POINTS = 700;
 const MAX_POINTS = 4 * POINTS;
 const MAX_NAMES = 24;
+const MAX_RUNS = 100;
+const MAX_CURVES = 400; // of one request; the server refuses more than 500
 const RELOAD_MS = 2000;
 
 export class CurveStore {
@@ -65,6 +67,12 @@ export class CurveStore {
     if (!this.series.has(name)) this.#ask(name, 0);
   }
 
+  /** Load a curve again that could not be loaded. */
+  retry(name: string): void {
+    this.failed = new Set([...this.failed].filter((one) => one !== name));
+    this.#ask(name, 0);
+  }
+
   hide(name: string): void {
     this.#visible.delete(name);
   }
@@ -80,9 +88,9 @@ export class CurveStore {
 
   async #flush(): Promise<void> {
     this.#timer = undefined;
-    const names = [...this.#wanted].slice(0, MAX_NAMES);
+    const runs = this.#runs().slice(0, MAX_RUNS);
+    const names = [...this.#wanted].slice(0, Math.min(MAX_NAMES, Math.floor(MAX_CURVES / Math.max(1, runs.length))));
     names.forEach((name) => this.#wanted.delete(name));
-    const runs = this.#runs();
     if (!names.length || !runs.length) return;
     const generation = this.#generation;
     const [from, to] = this.#zoom ?? [];

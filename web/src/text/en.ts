@@ -230,6 +230,8 @@ export const en = {
   "mail.unread": "{n} unread",
   "mail.empty.title": "No mail",
   "mail.empty.text": "When a run finishes, fails or stalls, you read it here.",
+  "mail.notify": "Notify me",
+  "mail.notify.help": "Let the browser show new mail while this page is in the background",
   "mail.read_all": "Mark all as read",
   "mail.mark_read": "Mark as read",
   "mail.mark_unread": "Mark as unread",

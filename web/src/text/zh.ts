@@ -232,6 +232,8 @@ export const zh: Record<keyof typeof en, string> = {
   "mail.unread": "{n} 条未读",
   "mail.empty.title": "没有消息",
   "mail.empty.text": "运行完成、失败或停滞时，会在这里通知您。",
+  "mail.notify": "通知我",
+  "mail.notify.help": "页面在后台时由浏览器提示新消息",
   "mail.read_all": "全部标为已读",
   "mail.mark_read": "标为已读",
   "mail.mark_unread": "标为未读",
