@@ -197,9 +197,13 @@ async def _read_json(headers: Headers, receive: Receive) -> object:
         if not message.get("more_body"):
             break
     try:
-        return json.loads(data)
+        return json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise ApiError(400, "the body is not valid JSON") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _encode(answer: object) -> RawAnswer | EventStream:
