@@ -28,6 +28,7 @@ _MAX_TRIES = 20
 _BACKLOG = 128
 _ANY = "0.0.0.0"
 _MAX_HEADER_BYTES = 32 * 1024
+_MAX_CONNECTIONS = 256
 _SHUTDOWN_SECONDS = 1
 
 
@@ -109,6 +110,7 @@ class WebServer:
             server_header=False,
             proxy_headers=False,
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+            limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
         self.uvicorn = uvicorn.Server(settings)
