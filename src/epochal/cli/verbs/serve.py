@@ -78,7 +78,7 @@ def execute(args: argparse.Namespace) -> int:
     server = WebServer(
         args.runs_dir, options, project=name, version=_version(), launches=launches, on_link=show
     )
-    print(escape_control(f"runs   {args.runs_dir}"))
+    print(escape_control(f"folder {args.runs_dir}"))
     print(f"open   {links[0]}\n       (it works once; after that, another link is printed)")
     if args.lan:
         print("note   other machines can connect, and the connection is not encrypted")
