@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
@@ -191,9 +192,11 @@ class OptunaSampler:
             return samplers.GPSampler(seed=seed)
         if self._method == "cma-es":
             # CMA-ES learns from its own proposals only; those of an earlier process are its start.
-            return samplers.CmaEsSampler(
-                seed=seed, warn_independent_sampling=False, source_trials=self._earlier or None
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
+                return samplers.CmaEsSampler(
+                    seed=seed, warn_independent_sampling=False, source_trials=self._earlier or None
+                )
         return samplers.TPESampler(seed=seed)
 
     def ask(self, number: int) -> Values | None:

@@ -149,6 +149,10 @@ class _Reader:
         method = self._read_method(entries.get("method"))
         space = self._read_space(entries.get("space"), method)
         constraints, conditions = self._read_constraints(entries.get("constraints"), space)
+        read = {key for one in constraints for key in one.keys}
+        read -= {one.key for one in space.parameters}
+        fixed = {key: (self._expanded.find(key) or Node(None)).value for key in sorted(read)}
+        space = replace(space, fixed=MappingProxyType({**space.fixed, **fixed}))
         objectives, target = self._read_objectives(entries.get("objective"))
         default = None if method == "grid" else _DEFAULT_TRIALS
         trials = self._read_count(entries, "trials", default, least=1)
@@ -179,7 +183,8 @@ class _Reader:
         return settings
 
     def _report(self, key: str, what: str, place: Place | None, hint: str = "") -> None:
-        self.problems.append(Problem(key, what, place, hint))
+        known = place if place is not None and place.name else None
+        self.problems.append(Problem(key, what, known, hint))
 
     def _read_names(self, sweep: Node) -> dict[str, Node]:
         entries: dict[str, Node] = {}
