@@ -91,17 +91,22 @@ class CheckReport:
 
 
 def build_registry(
-    config: Config, *, user_dir: Path | None = None, like: Registry | None = None
+    config: Config,
+    *,
+    user_dir: Path | None = None,
+    like: Registry | None = None,
+    project: Project | None = None,
 ) -> Registry:
     """The registry of the project that contains the config's file, with its ``imports``.
 
-    ``like``, the registry of a similar config, is returned if it fits: its caches are filled.
+    ``project`` replaces that project, as for a frozen job. ``like``, the registry of a similar
+    config, is returned if it fits: its caches are filled.
     """
     start = config.path.absolute().parent if config.path is not None else Path.cwd()
     imports = [node.value for node in config.root.get("imports").elements]
     names = [name for name in imports if isinstance(name, str)]
     tops = {name.partition(".")[0] for name in (*names, *_dotted_types(config.root))}
-    project = find_project(start, user_dir=user_dir, modules=tops)
+    project = project or find_project(start, user_dir=user_dir, modules=tops)
     if like is not None and (like.project, like.imports) == (project, tuple(names)):
         return like
     return Registry(project, names)

@@ -36,10 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _execute(words: list[str], *, begun: float | None = None) -> int:
     """Run the verb; errors that a user can fix are printed without a traceback."""
-    from epochal.cli.parser import VERBS, build_parser, load_verb, parse_arguments
+    from epochal.cli.parser import build_parser, find_verb, load_verb, parse_arguments
     from epochal.errors import EpochalError, RecordError
 
-    parser = build_parser(next((word for word in words if word in VERBS), None))
+    parser = build_parser(find_verb(words))
     args = parse_arguments(parser, words)
     args.typed, args.begun = words, begun
     if args.verb is None:

@@ -36,6 +36,9 @@ VERBS = {
     "completion": "print the script that completes commands in bash, zsh or fish",
 }
 
+INTERNAL_VERBS = ("run-job",)
+"""Verbs that other verbs call; the help does not list them."""
+
 
 class Verb(Protocol):
     """The interface of the module of a verb."""
@@ -45,6 +48,11 @@ class Verb(Protocol):
 
     def execute(self, args: argparse.Namespace) -> int:
         """Run the verb; gives the exit code."""
+
+
+def find_verb(words: Sequence[str]) -> str | None:
+    """The verb among the words of a command line."""
+    return next((word for word in words if word in VERBS or word in INTERNAL_VERBS), None)
 
 
 def parse_arguments(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
@@ -65,7 +73,7 @@ def _join_dashed_values(parser: argparse.ArgumentParser, words: list[str]) -> li
 
     Options of the verb, and words that begin with --, are never values.
     """
-    verb = next((word for word in words if word in VERBS), None)
+    verb = find_verb(words)
     actions = _parser_of(parser, verb)._actions
     options = {name for action in actions for name in action.option_strings}
     with_value = {
@@ -117,6 +125,8 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
         one = verbs.add_parser(name, help=text, description=about, allow_abbrev=False)
         if name == verb:
             load_verb(name).add_arguments(one)
+    if verb in INTERNAL_VERBS:
+        load_verb(verb).add_arguments(verbs.add_parser(verb, allow_abbrev=False))
     return parser
 
 

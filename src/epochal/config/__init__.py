@@ -5,6 +5,7 @@ from epochal.config.condition import parse_condition
 from epochal.config.duration import Duration, parse_duration
 from epochal.config.load import Config, load, load_variants
 from epochal.config.node import Node, from_plain
+from epochal.config.source_file import FrozenSource, freeze_source
 from epochal.config.write import dump
 
 __all__ = [
@@ -14,8 +15,10 @@ __all__ = [
     "Below",
     "Config",
     "Duration",
+    "FrozenSource",
     "Node",
     "dump",
+    "freeze_source",
     "from_plain",
     "load",
     "load_variants",

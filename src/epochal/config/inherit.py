@@ -23,7 +23,7 @@ from epochal.config.type_aliases import rename_spec
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from epochal.config.node import Node
 
@@ -36,6 +36,9 @@ class Inheritance:
     """Merges base files into a tree, each file being read once."""
 
     allow_python: bool = False
+    read: Callable[[Path], SourceFile] = read_source
+    """Gives the text of a file."""
+
     sources: list[SourceFile] = field(default_factory=list)
     """The base files that were read, in order."""
 
@@ -126,7 +129,7 @@ class Inheritance:
             refuse(BASE, f"more than {MAX_BASES} bases in one config")
         if real not in self._composed:
             findings = Findings()
-            source = read_source(target)
+            source = self.read(target)
             self.sources.append(source)
             node = read_document(source, findings, layer="base", allow_python=self.allow_python)
             self._composed[real] = (self.compose(node, target, findings), findings)

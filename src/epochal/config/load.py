@@ -13,6 +13,7 @@ from epochal.config.problems import MAX_DEPTH, MAX_NODES, Findings, measure
 from epochal.config.source_file import (
     EMPTY,
     SUFFIXES,
+    FrozenSource,
     SourceFile,
     as_config,
     read_document,
@@ -72,8 +73,8 @@ def load(
     Mistakes in the content are collected in ``problems``, not raised.
 
     Args:
-        source: A path of a .yaml, .yml, .toml, .json or .py file, a mapping, an
-            argparse namespace or an OmegaConf object.
+        source: A path of a .yaml, .yml, .toml, .json or .py file, a ``FrozenSource``, a mapping,
+            an argparse namespace or an OmegaConf object.
         variant: The name of the variant to apply.
         overrides: Changes such as ``optim.lr=1e-3``.
         allow_python: Run .py configs, which is running code.
@@ -101,6 +102,8 @@ def _compose(source: object, allow_python: bool) -> tuple[Config, Findings]:
     """What all variants of a config share: its files, read and merged, but not interpolated."""
     findings = Findings()
     inheritance = Inheritance(allow_python=allow_python)
+    if isinstance(source, FrozenSource):
+        inheritance.read = source.read
     node, main = _read(source, findings, allow_python)
     path = main.path if main else None
     root, variants = split_variants(inheritance.compose(node, path, findings), findings)
@@ -139,8 +142,12 @@ def _within_limits(root: Node, findings: Findings) -> Node:
 
 
 def _read(source: object, findings: Findings, allow_python: bool) -> tuple[Node, SourceFile | None]:
-    if isinstance(source, str | Path):
+    main: SourceFile | None = None
+    if isinstance(source, FrozenSource):
+        main = source.read(source.path)
+    elif isinstance(source, str | Path):
         main = read_source(Path(source))
+    if main is not None:
         return read_document(main, findings, layer="file", allow_python=allow_python), main
     from epochal.config.read_python import read_object
 

@@ -16,7 +16,7 @@ from epochal.config.type_aliases import rename_aliases
 from epochal.errors import MissingFileError, Place, Problem, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from epochal.config.problems import Findings
 
@@ -34,6 +34,35 @@ class SourceFile:
 
     path: Path
     text: str
+
+
+@final
+@dataclass(frozen=True)
+class FrozenSource:
+    """A config file with the texts of all files that it needs, as they were when it was frozen."""
+
+    path: Path
+    """The main file; it need not exist any more."""
+
+    texts: Mapping[str, str]
+    """The text of each file by its absolute path."""
+
+    def read(self, path: Path) -> SourceFile:
+        """The frozen text of a file; MissingFileError for any other file."""
+        text = self.texts.get(_absolute(path))
+        if text is None:
+            hint = "submit the config again"
+            raise MissingFileError(Problem(display_name(path), "was not frozen", hint=hint))
+        return SourceFile(path, text)
+
+
+def freeze_source(path: Path, sources: Iterable[SourceFile]) -> FrozenSource:
+    """A loaded config with the texts of its sources, which are not read again."""
+    return FrozenSource(path, {_absolute(one.path): one.text for one in sources})
+
+
+def _absolute(path: Path) -> str:
+    return os.path.abspath(path)  # noqa: PTH100  resolve() would follow links
 
 
 @final
@@ -70,7 +99,7 @@ class SourceText:
 
 def display_name(path: Path) -> str:
     """The path as a user would type it: relative if it is below the current folder."""
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow links
+    absolute = Path(_absolute(path))
     try:
         return str(absolute.relative_to(Path.cwd()))
     except ValueError:

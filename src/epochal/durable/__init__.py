@@ -27,11 +27,13 @@ from epochal.durable.atomic import (
     write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
+from epochal.durable.held_lock import HeldLock, read_holder, try_lock
 from epochal.durable.system import Operations, WriteError, locked
 
 __all__ = [
     "Appender",
     "Blob",
+    "HeldLock",
     "Operations",
     "WriteError",
     "append_line",
@@ -45,6 +47,7 @@ __all__ = [
     "locked",
     "make_dir",
     "open_lines",
+    "read_holder",
     "remove_file",
     "remove_stale",
     "remove_tree",
@@ -52,6 +55,7 @@ __all__ = [
     "replace_link",
     "staged_dir",
     "system",
+    "try_lock",
     "write_bytes",
     "write_json",
     "write_readonly",

@@ -198,7 +198,7 @@ def load_experiment(
     registry = (
         checked.registry
         if checked is not None
-        else build_registry(inputs.config, user_dir=inputs.user_dir)
+        else build_registry(inputs.config, user_dir=inputs.user_dir, project=inputs.project)
     )
     if "." not in node.value:
         what = f"{node.value!r} is no dotted path"

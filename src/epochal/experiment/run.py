@@ -35,6 +35,7 @@ from epochal.experiment.resume.resume_plan import (
     split_checkpoint_name,
 )
 from epochal.experiment.run_experiment import build_trained_model
+from epochal.launch.jobs.frozen_job import read_job
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.layout.coerce import iter_leaves
 from epochal.registry.project_file import get_runs_dir, name_run
@@ -107,6 +108,25 @@ def run_series(
             yield result
             if result.status in ("interrupted", "preempted"):
                 return
+
+
+def run_job(
+    file: Path,
+    *,
+    device: str | None = None,
+    resume: Path | None = None,
+    begun: float | None = None,
+) -> RunResult:
+    """Run a frozen job on a device, or continue its run; its config and code are those it has.
+
+    Raises:
+        RecordError: The file is damaged.
+    """
+    job = read_job(file)
+    choices: Choices = {**job.choices, "device": device, "frozen": job.code, "begun": begun}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
+    if resume is not None:
+        choices |= {"resume": resume, "resume_from": None}
+    return _run_one(job.source, job.overrides, choices)
 
 
 def test(

@@ -226,8 +226,14 @@ def locating_errors(config: Node) -> Iterator[None]:
 def _open_record(
     checked: CheckedInputs, plan: ResumePlan | None
 ) -> AbstractContextManager[OpenRecord]:
-    is_kept = not checked.inputs.choices.get("no_file", False)
-    return open_record(checked.inputs.config, checked.report, is_kept=is_kept, resume_plan=plan)
+    choices = checked.inputs.choices
+    return open_record(
+        checked.inputs.config,
+        checked.report,
+        is_kept=not choices.get("no_file", False),
+        resume_plan=plan,
+        frozen=choices.get("frozen"),
+    )
 
 
 def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Assembly:

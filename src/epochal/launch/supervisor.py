@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import EpochalError, RecordError
+from epochal.launch.child_process import start_child
 from epochal.launch.restart_policy import SUCCESS, ProcessExit, RestartDecision, RestartPolicy
 from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
@@ -28,7 +26,8 @@ from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import RETRY_SECONDS, BackgroundSender, queue_mail, read_outbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    import subprocess
+    from collections.abc import Iterator
     from pathlib import Path
     from types import FrameType
 
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 _FORWARDED = ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP")
 _HANG_UP = getattr(signal, "SIGHUP", None)
-_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 SEND_SECONDS = 60.0
 """How long an ending supervisor waits for servers, with retries."""
 
@@ -212,34 +210,6 @@ def _forwarded_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
         for end in stop.pipe:
             os.close(end)
-
-
-def start_child(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a command in its own process group, with variables added to those of this process.
-
-    If this process dies for any reason, the child gets SIGTERM and can still save.
-    """
-    return subprocess.Popen(
-        list(command),
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        process_group=0,
-        preexec_fn=_bind_to_parent(),
-    )
-
-
-def _bind_to_parent() -> Callable[[], None] | None:
-    """What a child calls before it becomes the command; only Linux supports it."""
-    if sys.platform != "linux":
-        return None
-    library, parent = ctypes.CDLL(None), os.getpid()  # loaded here: little is safe after a fork
-
-    def bind() -> None:
-        library.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:  # the parent died before the call
-            os._exit(128 + signal.SIGTERM)
-
-    return bind
 
 
 @final

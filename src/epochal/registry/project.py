@@ -33,11 +33,19 @@ class Project:
     runs_dir: Path = RUNS_DIR
     """The folder of the runs, relative to the current folder unless it is far away."""
 
+    copy: Path | None = None
+    """A frozen copy of ``dir``; its code is used instead."""
+
+    @property
+    def code_dir(self) -> Path:
+        """The folder that code is imported from: ``dir``, or its frozen copy."""
+        return self.copy or self.dir
+
     @property
     def code_dirs(self) -> tuple[Path, ...]:
         """The folders with the project's own packages."""
-        source = self.dir / "src"
-        return (self.dir, source) if source.is_dir() else (self.dir,)
+        source = self.code_dir / "src"
+        return (self.code_dir, source) if source.is_dir() else (self.code_dir,)
 
     def owns(self, top: str) -> bool:
         """Whether a top-level module name is the project's own code."""

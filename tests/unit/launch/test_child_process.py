@@ -8,14 +8,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from epochal.launch.supervisor import start_child
+from epochal.launch.child_process import start_child
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PARENT = """
 import os, sys
-from epochal.launch.supervisor import start_child
+from epochal.launch.child_process import start_child
 child = start_child([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], {})
 os.read(0, 1)  # until the child is ready
 os.kill(os.getpid(), 9)

@@ -1,4 +1,4 @@
-"""``epochal run``: trains the experiments of configs, one after the other."""
+"""``epochal run``: trains the experiments of configs, one after the other or on a pool."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
 from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
+from epochal.cli.pool import add_pool_options, run_pool, wants_pool
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_file, names_several
 from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_words(parser)
     add_choices(parser)
     add_resume_choices(parser)
+    add_pool_options(parser)
     add_keep_alive_options(parser)
 
 
@@ -42,6 +44,8 @@ def execute(args: argparse.Namespace) -> int:
     if wrong:
         _print_mistakes(wrong, len(files))
         return wrong[0].exit_code
+    if wants_pool(args):
+        return run_pool(args, [one for file in checked for one in file.checked], overrides, choices)
     if args.keep_alive:
         return keep_alive(args, files)
     with raising_on_preemption():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from epochal.check import Default
     from epochal.config import Config, Node
     from epochal.experiment.config.choices import Choices
-    from epochal.registry import Registry
+    from epochal.registry import Project, Registry
 
 ALL_VARIANTS = "all"
 BASE_VARIANT = "base"
@@ -46,12 +46,14 @@ def check_config(
     given: Collection[str] = (),
     steps: Collection[str] | None = None,
     like: Registry | None = None,
+    project: Project | None = None,
 ) -> CheckedConfig:
     """The config with every mistake in it; see ``check`` for ``runner``, ``given`` and ``steps``.
 
-    ``like`` is the registry of a similar config, used again if it serves for this one.
+    ``project`` is that of a frozen job. ``like`` is the registry of a similar config, used again
+    if it serves for this one.
     """
-    registry = build_registry(config, user_dir=user_dir, like=like)
+    registry = build_registry(config, user_dir=user_dir, like=like, project=project)
     report = check(config, registry, runner=runner, given=given, steps=steps)
     return CheckedConfig(config, report, registry)
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from epochal.launch.jobs.frozen_job import FrozenCode
+
 FAST_BATCHES = 3
 
 logger = logging.getLogger(__name__)
@@ -96,6 +98,9 @@ class Choices(TypedDict, total=False):
 
     evaluated: str | None
     """Which weights an evaluation of a run uses, for its summary."""
+
+    frozen: FrozenCode | None
+    """The code of the job that this process runs, instead of that of the project."""
 
     raise_errors: bool
     """Raise the error that ended a run; False describes it in the result instead."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from epochal.check import CheckReport
     from epochal.config import Node
     from epochal.experiment.config.experiment_class import ExperimentClass
-    from epochal.registry import Registry
+    from epochal.registry import Project, Registry
 
 OBJECT_SECTIONS = (
     "task",
@@ -101,6 +101,12 @@ class ExperimentInputs:
         """The folder of the user's code, if it was chosen."""
         folder = self.choices.get("user_dir")
         return None if folder is None else Path(folder)
+
+    @property
+    def project(self) -> Project | None:
+        """The project of a frozen job; None: it is found as usual."""
+        frozen = self.choices.get("frozen")
+        return None if frozen is None else frozen.project
 
     def with_weights(self, init_from: object) -> ExperimentInputs:
         """The same inputs with another ``init_from``, and nothing to resume."""
@@ -376,7 +382,8 @@ def _name_class(inputs: ExperimentInputs) -> ExperimentInputs:
     """The inputs with the experiment's class in the config, if a config can name it."""
     if inputs.kind is None:
         return inputs
-    kind = inputs.kind.locate(build_registry(inputs.config, user_dir=inputs.user_dir))
+    registry = build_registry(inputs.config, user_dir=inputs.user_dir, project=inputs.project)
+    kind = inputs.kind.locate(registry)
     return replace(inputs, kind=kind, config=kind.put_into(inputs.config))
 
 
@@ -390,6 +397,7 @@ def _check(inputs: ExperimentInputs, runner: str | None) -> CheckedConfig:
     checked = check_config(
         inputs.config,
         user_dir=inputs.user_dir,
+        project=inputs.project,
         runner=runner,
         given=sections,
         steps=given.overridden,

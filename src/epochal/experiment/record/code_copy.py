@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.records.code.code_manifest import get_attempt_dir
+from epochal.launch.jobs.freeze import copy_snapshot
+from epochal.records.code.code_manifest import DIFF_FILE, get_attempt_dir, read_manifest
 from epochal.records.code.file_selection import SnapshotLimits
 from epochal.records.code.snapshot import CodeSnapshot, SnapshotResult
 from epochal.records.folder.folder import FOLDS_DIR, Parent, pop_parent_variable
@@ -24,18 +25,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DIFF_FILE = "uncommitted.diff"
 _MAX_ABOVE = 8
 
 
 @final
 class CodeCopy:
-    """The copy of a project's code in a record; an error in it never stops the run."""
+    """The copy of a project's code in a record; an error in it never stops the run.
+
+    The code of a ``frozen`` job is taken from the folder with its snapshot.
+    """
 
     def __init__(
-        self, options: RecordOptions, *, project: Path, run_dir: Path, attempt: int = 0
+        self,
+        options: RecordOptions,
+        *,
+        project: Path,
+        run_dir: Path,
+        attempt: int = 0,
+        frozen: Path | None = None,
     ) -> None:
         self.is_wanted = options.code
+        self._frozen = frozen
         self._options = options
         self._snapshot = CodeSnapshot(
             project=project.absolute(),
@@ -56,6 +66,8 @@ class CodeCopy:
         """Copy the code as it is now, and its uncommitted changes."""
 
         def take() -> SnapshotResult:
+            if self._frozen is not None:
+                return self._take_frozen(self._frozen)
             home = find_home(self._options, self._snapshot.run_dir)
             self._snapshot = replace(self._snapshot, home=home, version=version)
             taken = self._take()
@@ -64,6 +76,12 @@ class CodeCopy:
             return taken
 
         self._try(take)
+
+    def _take_frozen(self, frozen: Path) -> SnapshotResult:
+        manifest = read_manifest(self._snapshot.run_dir)  # each attempt of a job has the same code
+        if manifest is not None:
+            return SnapshotResult(manifest.digest)
+        return SnapshotResult(copy_snapshot(frozen, self._snapshot.run_dir))
 
     def _take(self) -> SnapshotResult:
         try:

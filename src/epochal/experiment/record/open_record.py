@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -43,6 +42,7 @@ from epochal.records import (
     describe_machine,
 )
 from epochal.records.folder.folder import report_run_folder
+from epochal.records.folder.machine import own_version
 from epochal.records.layout.alive import LEASE_FILE as LEASE
 from epochal.records.layout.alive import (
     holding_lease,
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
     from epochal.engine.interfaces.run import ResumePoint
     from epochal.experiment.resume.resume_plan import ResumePlan
+    from epochal.launch.jobs.frozen_job import FrozenCode
     from epochal.records import RunRecord
     from epochal.registry.project import Project
 
@@ -98,6 +99,9 @@ class OpenRecord:
     """Called when the run makes no progress."""
 
     code: CodeCopy | None = None
+    frozen: FrozenCode | None = None
+    """The code of a frozen job, which replaces that of the project."""
+
     spent: TimeSpent = field(default_factory=TimeSpent)
     """The time that earlier attempts took."""
 
@@ -105,7 +109,7 @@ class OpenRecord:
         """Write what is known before anything is built; for a resumed run, add the attempt."""
         if self.dir is None:
             return
-        start = _describe_start(None if self.code is None else self.code.project)
+        start = _describe_start(None if self.code is None else self.code.project, self.frozen)
         self._save_code(start)
         if self.resume_plan is None:
             parent = find_parent(self.dir, info)
@@ -219,14 +223,20 @@ class OpenRecord:
 
 @contextmanager
 def open_record(
-    config: Config, report: CheckReport, *, is_kept: bool, resume_plan: ResumePlan | None = None
+    config: Config,
+    report: CheckReport,
+    *,
+    is_kept: bool,
+    resume_plan: ResumePlan | None = None,
+    frozen: FrozenCode | None = None,
 ) -> Iterator[OpenRecord]:
     """A record with its configs written and verified; closed at the end.
 
     With ``resume_plan`` it is that of an earlier run, whose configs and README stay unchanged.
+    ``frozen`` is the code of a frozen job.
     """
     secrets = [*iter_config_secrets(config.root), *iter_config_secrets(report.expanded)]
-    kept = _open_on_disk(config, report, resume_plan)
+    kept = _open_on_disk(config, report, resume_plan, frozen)
     with (
         hiding_secrets(secrets),
         kept if is_kept else nullcontext(OpenRecord(NullWriter())) as record,
@@ -236,11 +246,12 @@ def open_record(
 
 @contextmanager
 def _open_on_disk(
-    config: Config, report: CheckReport, plan: ResumePlan | None
+    config: Config, report: CheckReport, plan: ResumePlan | None, frozen: FrozenCode | None
 ) -> Iterator[OpenRecord]:
     if plan is not None:
         path = plan.record.path
-        reopened = _reopened(plan, report, is_supervised=report_run_folder(path))
+        is_supervised = report_run_folder(path)
+        reopened = _reopened(plan, report, is_supervised=is_supervised, frozen=frozen)
         with holding_lease(path), writing_heartbeat(path), reopened as record:
             yield record
         return
@@ -261,7 +272,9 @@ def _open_on_disk(
         reserving_disk_space(folder.path),
     ):
         _write_configs(writer, config, report)
-        code = CodeCopy(options, project=report.project.dir, run_dir=folder.path)
+        code = CodeCopy(
+            options, project=report.project.dir, run_dir=folder.path, frozen=_snapshot(frozen)
+        )
         yield OpenRecord(
             writer,
             folder.path,
@@ -269,7 +282,12 @@ def _open_on_disk(
             folder.log_path,
             notes=tuple(describe_withheld_secrets(report.expanded)),
             code=code,
+            frozen=frozen,
         )
+
+
+def _snapshot(frozen: FrozenCode | None) -> Path | None:
+    return None if frozen is None else frozen.snapshot
 
 
 @contextmanager
@@ -325,7 +343,7 @@ def _status_of(folder: Path) -> object:
 
 @contextmanager
 def _reopened(
-    plan: ResumePlan, report: CheckReport, *, is_supervised: bool
+    plan: ResumePlan, report: CheckReport, *, is_supervised: bool, frozen: FrozenCode | None
 ) -> Iterator[OpenRecord]:
     """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
@@ -360,7 +378,14 @@ def _reopened(
             resume_point=point,
             notes=tuple(notes),
             spent=spent,
-            code=CodeCopy(options, project=report.project.dir, run_dir=folder.path, attempt=number),
+            code=CodeCopy(
+                options,
+                project=report.project.dir,
+                run_dir=folder.path,
+                attempt=number,
+                frozen=_snapshot(frozen),
+            ),
+            frozen=frozen,
         )
 
 
@@ -395,20 +420,16 @@ def _reads_as(path: Path, expanded: Node) -> bool:
     return not found.problems and found.root.to_public() == expanded.to_public()
 
 
-def _describe_start(project: Path | None) -> dict[str, Any]:
-    return {
+def _describe_start(project: Path | None, frozen: FrozenCode | None) -> dict[str, Any]:
+    start: dict[str, Any] = {
         "command": decode_typed(shlex.join(command_line_words())),
         "cwd": decode_typed(str(Path.cwd())),
-        "epochal": _own_version(),
+        "epochal": own_version(),
         "machine": describe_machine(project),
     }
-
-
-def _own_version() -> str:
-    try:
-        return version("epochal")
-    except PackageNotFoundError:  # run from a source tree that was not installed
-        return "not installed"
+    if frozen is not None:
+        start |= {"command": frozen.command, "machine": start["machine"] | {"git": frozen.git}}
+    return start
 
 
 def to_recordable(value: object) -> object:

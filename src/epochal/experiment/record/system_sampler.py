@@ -14,6 +14,7 @@ import psutil
 
 from epochal import durable
 from epochal.engine.tracking.mirror import fork_safe_import
+from epochal.launch.pool.gpus import find_visible_gpus
 from epochal.records.metrics.system_figures import SYSTEM_FILE
 
 if TYPE_CHECKING:
@@ -203,22 +204,3 @@ def import_nvml() -> Any:  # noqa: ANN401 - a module
         logger.info("GPU use is not recorded: `pip install 'epochal[nvml]'`")
         return None
     return pynvml
-
-
-def find_visible_gpus(names: list[str], visible: str | None) -> list[int]:
-    """The indices of the GPUs that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
-
-    As in CUDA, an entry is an index or the start of a name; the first unknown one ends the list.
-    """
-    if visible is None:
-        return list(range(len(names)))
-    chosen: list[int] = []
-    for entry in map(str.strip, visible.split(",")):
-        if entry.isdecimal():
-            found = [int(entry)] if int(entry) < len(names) else []
-        else:
-            found = [index for index, name in enumerate(names) if entry and name.startswith(entry)]
-        if len(found) != 1:
-            break
-        chosen += found
-    return chosen

@@ -159,8 +159,8 @@ def digest_config(values: Mapping[str, Any]) -> str:
 def digest_code(project: Project) -> dict[str, str]:
     """A digest of each of the project's files that is imported, by path in the project."""
     found = {}
-    for path in _imported_files(project.dir.absolute()):
-        name = _name_in(path, project.dir.absolute())
+    for path in _imported_files(project.code_dir.absolute()):
+        name = _name_in(path, project.code_dir.absolute())
         content = None if name is None else _read(path)
         if name is not None and content is not None:
             found[name] = _digest(content)
@@ -171,7 +171,7 @@ def find_code_changes(recorded: Mapping[str, str], project: Project) -> list[Cha
     """The recorded files that have changed; imports nothing."""
     changes = []
     for name, before in recorded.items():
-        content = _read(project.dir / name)
+        content = _read(project.code_dir / name)
         after = _GONE if content is None else _digest(content)
         if after != before:
             changes.append(Change(f"code {name}", before, after))

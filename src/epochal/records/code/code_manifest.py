@@ -20,6 +20,9 @@ CODE_DIR = "code"
 PROJECT_DIR = "project"
 ASIDE_DIR = "aside"
 CODE_MANIFEST_FILE = "manifest.json"
+DIFF_FILE = "uncommitted.diff"
+"""The uncommitted changes of the project's repository, in the subfolder."""
+
 RESTORED_FILE = ".epochal-restored"
 """Lists the files that ``epochal restore`` added to a project, as lines of ``.gitignore``."""
 

@@ -84,6 +84,16 @@ def package_versions() -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
+def own_version() -> str:
+    """The version of Epochal."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("epochal")
+    except PackageNotFoundError:  # run from a source tree that was not installed
+        return "not installed"
+
+
 def _name_and_version(distribution: Distribution) -> tuple[str, str]:
     """Two fields of the metadata; parsing all of it takes far longer."""
     text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""

@@ -1,0 +1,226 @@
+"""What a pool shows: a live table on a terminal, else a line for each start and end."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Self, final
+
+from epochal.cli.draw.table import format_table
+from epochal.config.source_file import display_name
+from epochal.errors import RecordError
+from epochal.launch.pool.pool import plan_start
+from epochal.records.find import read_run
+from epochal.records.folder.reader import describe_error
+from epochal.records.metrics.points import TRAIN_PREFIX
+from epochal.text.escape import escape_control
+from epochal.text.formatting import format_count, format_seconds, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from rich.live import Live
+
+    from epochal.launch.pool.backlog import JobEnd, WaitingJob
+    from epochal.launch.pool.devices import DeviceLeases
+    from epochal.launch.pool.executor import Executor
+    from epochal.launch.pool.pool import Pool, PoolEntry
+    from epochal.records.folder.reader import RunRecord
+
+_HEADER = ("#", "experiment", "state", "device", "step", "time", "result")
+_MAX_ROWS = 40
+_MAX_METRICS = 3
+_STATES = {75: "preempted", 130: "interrupted"}
+_HINTS = {
+    "running": "Ctrl-C: let the running ones end, and start no more",
+    "draining": "starting no more; Ctrl-C again: save and stop the running ones",
+    "stopping": "the running ones save and end; Ctrl-C again kills them",
+    "killing": "killing the running ones",
+}
+
+
+@final
+class PoolPage:
+    """Shows a pool while it works; call ``show`` with it, inside ``with``."""
+
+    def __init__(self, jobs: Sequence[WaitingJob] = ()) -> None:
+        self._jobs = {one.key: one for one in jobs}
+        self._begun: list[PoolEntry] = []
+        self._told: list[PoolEntry] = []
+        self._mode = "running"
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, pool: Pool) -> None:
+        """Show the present state."""
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text("\n".join(self._lines(pool))), refresh=True)
+            return
+        for entry in (*pool.ended, *pool.running):
+            if entry not in self._begun:
+                self._begun.append(entry)
+                _tell("started", entry.waiting, f"on {entry.device}", self._total())
+            self._tell_end(entry)
+        if pool.mode != self._mode:
+            self._mode = pool.mode
+            print(_HINTS[pool.mode], flush=True)
+
+    def _tell_end(self, entry: PoolEntry) -> None:
+        if entry in self._told or entry.end is None or entry.ended is None:
+            return
+        self._told.append(entry)
+        seconds = format_seconds(entry.ended - entry.started)
+        rest = f"after {seconds}" + _after_colon(describe_end(entry.waiting, entry.end))
+        _tell(name_end(entry.end), entry.waiting, rest, self._total())
+
+    def _total(self) -> str:
+        return f" of {len(self._jobs)}" if self._jobs else ""
+
+    def _lines(self, pool: Pool) -> Iterable[str]:
+        rows = [_to_row(entry, pool) for entry in (*pool.ended, *pool.running)]
+        begun = {int(row[0]) for row in rows}
+        rows += [
+            (str(key), one.job.title, "waiting", "", "", "", "")
+            for key, one in self._jobs.items()
+            if key not in begun
+        ]
+        rows = sorted(rows, key=lambda row: int(row[0]))
+        if len(rows) > _MAX_ROWS:
+            rows = [row for row in rows if row[2] in ("running", "stopping")] or rows
+            rows = rows[-_MAX_ROWS:]
+        failed = sum(entry.end is not None and entry.end.code != 0 for entry in pool.ended)
+        counts = [
+            format_count(len(pool.running), "run") + " running",
+            f"{pool.backlog.count_waiting()} waiting",
+            f"{len(pool.ended)} ended",
+            *([f"{failed} failed"] if failed else []),
+        ]
+        yield format_table(_HEADER, rows)
+        yield ", ".join(counts)
+        if pool.leases.obstacles and not pool.running:
+            busy = ", ".join(f"{name} ({why})" for name, why in pool.leases.obstacles.items())
+            yield f"waiting for a device: {busy}"
+        yield _HINTS[pool.mode]
+
+
+def _to_row(entry: PoolEntry, pool: Pool) -> tuple[str, ...]:
+    seconds = (pool.clock() if entry.ended is None else entry.ended) - entry.started
+    record = _find_record(entry.find_run_dir() if entry.end is None else entry.end.run_dir)
+    state = "stopping" if entry.was_stopped else "running"
+    return (
+        str(entry.waiting.key),
+        entry.waiting.job.title,
+        state if entry.end is None else name_end(entry.end),
+        entry.device,
+        "" if record is None else str(record.summary.step),
+        format_seconds(seconds),
+        "" if entry.end is None else describe_end(entry.waiting, entry.end),
+    )
+
+
+def _tell(what: str, waiting: WaitingJob, rest: str, total: str) -> None:
+    text = f"{what:<9} {waiting.key}{total}: {waiting.job.title} {rest}"
+    print(escape_control(text), flush=True)
+
+
+def _after_colon(text: str) -> str:
+    return f": {text}" if text else ""
+
+
+def name_end(end: JobEnd) -> str:
+    """The state of a job that has ended, in one word."""
+    record = _find_record(end.run_dir)
+    if (
+        record is not None
+        and end.code >= 0
+        and record.summary.status not in ("starting", "running")
+    ):
+        return record.summary.status
+    if end.code == 0:
+        return "finished"
+    return "killed" if end.code < 0 else _STATES.get(end.code, "failed")
+
+
+def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
+    """The metrics of a run, or why it failed, in one line."""
+    record = _find_record(end.run_dir)
+    if end.code < 0:
+        return f"killed by signal {-end.code}"
+    if record is None:
+        return "" if end.code == 0 else find_last_line(waiting.log)
+    if end.code != 0:
+        return describe_error(record.result) or find_last_line(waiting.log)
+    found = record.result.get("metrics")
+    metrics = found if isinstance(found, dict) else {}
+    names = [name for name in metrics if not name.startswith(TRAIN_PREFIX)] or list(metrics)
+    monitor = str(record.run.get("monitor") or "").lstrip("+-")
+    names.sort(key=lambda name: name != monitor)
+    return ", ".join(f"{name} {format_value(metrics[name])}" for name in names[:_MAX_METRICS])
+
+
+def find_last_line(log: Path) -> str:
+    """The last line of an output that is not empty; errors have their message there."""
+    try:
+        data = log.read_bytes()[-8192:]
+    except OSError:
+        return ""
+    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
+    return next((line for line in reversed(lines) if line), "")
+
+
+def _find_record(run_dir: Path | None) -> RunRecord | None:
+    if run_dir is None:
+        return None
+    try:
+        return read_run(run_dir)
+    except RecordError:  # its process has just made the folder
+        return None
+
+
+def print_ends(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
+    """Print how all jobs ended, in the order in which they were submitted."""
+    rows, notes = [], []
+    for one in jobs:
+        end = ends.get(one.key)
+        if end is None:
+            rows.append((str(one.key), one.job.title, "not started", "", ""))
+            continue
+        folder = "" if end.run_dir is None else display_name(end.run_dir)
+        rows.append((str(one.key), one.job.title, name_end(end), folder, describe_end(one, end)))
+        if end.code != 0 and one.log.is_file():
+            notes.append(f"output of {one.key}: {display_name(one.log)}")
+    print()
+    print(format_table(("#", "experiment", "state", "run", "result"), rows))
+    failed = sum(end.code != 0 for end in ends.values())
+    missing = len(jobs) - len(ends)
+    text = f"{format_count(len(ends), 'run')}, {failed} failed"
+    print("\n".join([*notes, text + (f", {missing} not started" if missing else "")]), flush=True)
+
+
+def print_plan(jobs: Sequence[WaitingJob], executor: Executor, leases: DeviceLeases) -> None:
+    """Print what would start where, without starting anything."""
+    held = []
+    for one in jobs:
+        lease = leases.acquire(one.preferred)
+        where = "waits for a device" if lease is None else f"starts on {lease.device.name}"
+        print(escape_control(f"{one.key} of {len(jobs)}: {one.job.title} {where}"))
+        if lease is not None:
+            held.append(lease)
+            print(escape_control(f"  cd {one.job.cwd}"))
+            print(escape_control(f"  {executor.describe(plan_start(one, lease))}"))
+    for lease in held:
+        leases.release(lease)
+    print(f"{format_count(len(jobs), 'run')}, {len(held)} at once; nothing was started")

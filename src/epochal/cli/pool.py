@@ -1,0 +1,101 @@
+"""``epochal run --devices``: runs several experiments at once on a pool."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.config.choices import add_options
+from epochal.text.command import command_line_words
+from epochal.text.escape import decode_typed
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from epochal.experiment.config.check_file import CheckedConfig
+    from epochal.experiment.config.choices import Choices
+    from epochal.launch.pool.devices import DeviceLeases
+
+
+def add_pool_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the devices of a pool."""
+    group = parser.add_argument_group("running several experiments at once")
+    texts = {
+        "--devices LIST": "devices to use, such as 0,1 or cpu; each run has its own process "
+        "(default with --per-device: all GPUs, else the CPU)",
+        "--per-device N": "how many runs share a device at once (default with --devices: 1)",
+    }
+    add_options(group, texts)
+
+
+def wants_pool(args: argparse.Namespace) -> bool:
+    """Whether the options ask for a pool."""
+    return args.devices is not None or args.per_device is not None
+
+
+def make_leases(args: argparse.Namespace) -> DeviceLeases:
+    """The devices that the options name."""
+    from epochal.launch.pool.devices import DeviceLeases, parse_devices
+
+    per_device = 1 if args.per_device is None else args.per_device
+    devices = parse_devices(args.devices, per_device=per_device)
+    return DeviceLeases(devices, per_device=per_device)
+
+
+def run_pool(
+    args: argparse.Namespace,
+    configs: Sequence[CheckedConfig],
+    overrides: Sequence[str],
+    choices: Choices,
+) -> int:
+    """Run checked configs at once; gives the exit code of the first that failed."""
+    # An ordinary run needs none of these imports.
+    from epochal.cli.pages.pool_page import PoolPage, print_ends
+    from epochal.experiment.config.freeze import freeze_configs
+    from epochal.launch.pool.local_executor import LocalExecutor
+    from epochal.launch.pool.run_jobs import remove_batch, run_jobs
+
+    _refuse_unsupported(args, choices)
+    leases = make_leases(args)
+    jobs = freeze_configs(configs, overrides=overrides, choices=choices, command=typed_command())
+    executor = LocalExecutor()
+    if args.dry_run:
+        from epochal.cli.pages.pool_page import print_plan
+
+        print_plan(jobs, executor, leases)
+        remove_batch(jobs[0].file.parent)
+        return 0
+    print(
+        f"{format_count(len(jobs), 'run')} on {', '.join(one.name for one in leases.devices)}, "
+        f"at most {leases.per_device} at once on each",
+        flush=True,
+    )
+    with PoolPage(jobs) as page:
+        result = run_jobs(jobs, executor, leases, show=page.show)
+    print_ends(jobs, result.ends)
+    return result.exit_code
+
+
+def typed_command() -> str:
+    """The command line as typed, for records."""
+    return decode_typed(shlex.join(command_line_words()))
+
+
+def _refuse_unsupported(args: argparse.Namespace, choices: Choices) -> None:
+    if args.keep_alive:
+        _refuse("--keep-alive", "restarts one run only", "use `epochal queue add --retries 3`")
+    if choices.get("gpus") is not None:
+        _refuse("--gpus", "given together with --devices", "keep one of them")
+
+
+def _refuse(key: str, what: str, hint: str) -> NoReturn:
+    raise ConfigError(Problem(key, what, hint=hint))
+
+
+def print_line(text: str) -> None:
+    """Print a line for users at once."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Frozen jobs: experiments with their config and code as they were when they were submitted."""

@@ -1,0 +1,1 @@
+"""The local pool: runs many jobs at once on leased devices."""

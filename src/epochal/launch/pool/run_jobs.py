@@ -1,0 +1,134 @@
+"""Runs a list of frozen jobs in a pool, then removes what they needed only to run."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal import durable
+from epochal.launch.pool.backlog import JobList
+from epochal.launch.pool.pool import Pool
+from epochal.records.layout.process import describe_process, is_owner_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from epochal.launch.pool.backlog import JobEnd, WaitingJob
+    from epochal.launch.pool.devices import DeviceLeases
+    from epochal.launch.pool.executor import Executor
+
+_LOCK = "pool.lock"
+_ABANDONED_SECONDS = 3600.0
+INTERRUPTED = 130
+PREEMPTED = 75
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PoolResult:
+    """How the jobs of a pool ended."""
+
+    ends: Mapping[int, JobEnd]
+    """By the key of the job; jobs that were not started are missing."""
+
+    was_interrupted: bool
+    was_stopped: bool
+    """Whether a signal other than Ctrl-C stopped the pool."""
+
+    @property
+    def exit_code(self) -> int:
+        """The code of the pool, or that of the first job that failed."""
+        if self.was_interrupted:
+            return INTERRUPTED
+        if self.was_stopped:
+            return PREEMPTED
+        codes = (self.ends[key].code for key in sorted(self.ends))
+        return next((code if code > 0 else 128 - code for code in codes if code), 0)
+
+
+def run_jobs(
+    jobs: Sequence[WaitingJob],
+    executor: Executor,
+    leases: DeviceLeases,
+    *,
+    show: Callable[[Pool], None] = lambda pool: None,
+) -> PoolResult:
+    """Run jobs that were frozen together, each in its own process."""
+    batch = jobs[0].file.parent
+    _remove_abandoned(batch.parent)
+    lock = durable.try_lock(batch / _LOCK, describe_process(os.getpid()), is_gone=is_owner_gone)
+    backlog = JobList(jobs)
+    pool = Pool(backlog, executor, leases, show=show)
+    try:
+        pool.run()
+    finally:
+        if lock is not None:
+            lock.release()
+        _clean(jobs, backlog.ends)
+    is_stopped = pool.mode != "running"
+    return PoolResult(
+        ends=backlog.ends,
+        was_interrupted=pool.was_interrupted,
+        was_stopped=is_stopped and not pool.was_interrupted,
+    )
+
+
+def keep_output(log: Path, run_dir: Path | None) -> Path:
+    """Move the output of a job's processes into the folder of its run; gives its place."""
+    if run_dir is None or not (run_dir / "logs").is_dir():
+        return log
+    numbers = ("", *(f".{number}" for number in range(1, 1000)))
+    places = (run_dir / "logs" / f"output{number}.log" for number in numbers)
+    place = next((one for one in places if not one.exists()), None)
+    if place is None:
+        return log
+    try:
+        log.replace(place)
+    except OSError:  # another file system
+        return log
+    return place
+
+
+def _clean(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
+    """Remove the folder of the jobs, except for the output of failures without a run folder."""
+    batch, is_kept = jobs[0].file.parent, False
+    for one in jobs:
+        end = ends.get(one.key)
+        if end is None:
+            continue
+        is_kept |= keep_output(one.log, end.run_dir) == one.log and end.code != 0
+    if not is_kept:
+        remove_batch(batch)
+        return
+    for entry in list(batch.iterdir()):
+        if entry.is_dir():
+            _remove(entry)
+        elif entry.suffix != ".log":
+            with suppress(OSError):
+                entry.unlink()
+
+
+def remove_batch(batch: Path) -> None:
+    """Remove a folder of frozen jobs; what it links to stays."""
+    _remove(batch)
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):
+        durable.remove_tree(folder, "ended")
+
+
+def _remove_abandoned(jobs_dir: Path) -> None:
+    """Remove the folders of pools that were killed."""
+    for path in jobs_dir.glob(f"*/{_LOCK}"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime < _ABANDONED_SECONDS:
+                continue
+            lock = durable.try_lock(path, {}, is_gone=is_owner_gone)
+            if lock is not None:
+                lock.release()
+                _remove(path.parent)
