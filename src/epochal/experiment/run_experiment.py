@@ -329,6 +329,7 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "defaults": len(report.defaults),
         "init_from": assembly.config.mapping["init_from"].to_plain(),
         "monitor": None if monitor is None else monitor.metric,
+        "trial": inputs.choices.get("trial"),
         "given": inputs.given.sections,
         "experiment": None if inputs.kind is None else inputs.kind.to_json(),
     }

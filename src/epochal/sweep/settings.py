@@ -98,6 +98,11 @@ class SweepSettings:
     constraints: tuple[ValueConstraint, ...] = ()
     metric_constraints: tuple[Condition, ...] = ()
     seed: int = 0
+    """Of the search itself."""
+
+    base_seed: int = 0
+    """The seed of the config; repeats count up from it."""
+
     name: str = ""
     max_failures: int = 5
     """The sweep stops after this many failed trials in a row."""
@@ -107,6 +112,11 @@ class SweepSettings:
 
     notes: tuple[str, ...] = ()
     """What was read in another way than written."""
+
+    def reaches_target(self, value: float) -> bool:
+        """Whether a value of the first objective is at least as good as the target."""
+        target = self.target
+        return target is not None and not self.objectives[0].is_better(target, value)
 
     def is_allowed(self, values: Mapping[str, Any]) -> bool:
         """Whether values meet the constraints on values."""
@@ -166,6 +176,7 @@ class _Reader:
             constraints=constraints,
             metric_constraints=conditions,
             seed=self._read_count(entries, "seed", 0, least=0) or 0,
+            base_seed=_to_int((self._expanded.find("seed") or Node(0)).value),
             name=str(entries["name"].value or "") if "name" in entries else "",
             max_failures=self._read_count(entries, "max_failures", 5, least=1) or 5,
             target=self._read_number(entries.get("target"), "sweep.target", target),
@@ -516,6 +527,10 @@ def _iter_parameters(node: Node, prefix: str) -> Iterable[tuple[str, Node]]:
             yield from _iter_parameters(nested, key)
         else:
             yield key, child
+
+
+def _to_int(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _show(node: Node) -> str:

@@ -45,6 +45,20 @@ _OPTIONS = {
 }
 
 
+class TrialFacts(TypedDict):
+    """Which trial of a sweep a run is."""
+
+    sweep: str
+    """The id of the sweep."""
+
+    number: int
+    repeat: int
+    """Counted from 0; each repeat has another seed."""
+
+    values: dict[str, Any]
+    """The values of the trial, by dotted key of the config."""
+
+
 class Choices(TypedDict, total=False):
     """What can be chosen for a single run; the file does not change."""
 
@@ -101,6 +115,9 @@ class Choices(TypedDict, total=False):
 
     frozen: FrozenCode | None
     """The code of the job that this process runs, instead of that of the project."""
+
+    trial: TrialFacts | None
+    """The trial of a sweep that this run is."""
 
     raise_errors: bool
     """Raise the error that ended a run; False describes it in the result instead."""

@@ -1,0 +1,265 @@
+"""Gives the trials of a sweep to a pool: proposes, prunes, repeats, and continues after a crash."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+from typing_extensions import override
+
+from epochal.errors import ConfigError
+from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
+from epochal.launch.queue.worker import can_continue
+from epochal.launch.restart_policy import FINAL, PREEMPTED
+from epochal.records.layout.stop_request import read_stop_request, write_stop_request
+from epochal.sweep.sampling import Observation, create_sampler
+from epochal.sweep.trials import PRUNED, Trial, TrialRun, find_record
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from epochal.sweep.sampling import Sampler
+    from epochal.sweep.sweep_folder import SweepFolder
+
+logger = logging.getLogger(__name__)
+
+MAX_STARTS = 3
+"""How often the run of a trial is started, if its process is killed."""
+
+
+@final
+class SweepBacklog(Backlog):
+    """The trials of a sweep.
+
+    A trial exists when its job is written, and ends when its record says so. A new object for the
+    same folder finds every trial again and continues those that did not end.
+
+    Args:
+        folder: The folder of the sweep; the caller holds its lock.
+    """
+
+    def __init__(self, folder: SweepFolder) -> None:
+        self.folder = folder
+        self.settings = folder.read_settings()
+        self.trials: dict[int, Trial] = {}
+        self.stop_reason = ""
+        """Why no more trials are proposed, apart from their number."""
+
+        self._base = folder.read_base()
+        self._stamp = folder.read_stamp()
+        self._is_exhausted = False
+        self._ready: deque[TrialRun] = deque()
+        self._running: dict[int, TrialRun] = {}
+        self._starts: dict[int, int] = {}
+        self._read_trials()
+        self._failures = 0
+        self._told: set[int] = set()
+        self._sampler = self._create_sampler()
+        for trial in self.trials.values():
+            self._advance(trial)
+
+    # Jobs for the pool
+
+    @override
+    def peek(self) -> str | None:
+        self._reload_settings()
+        return "" if self._ready or self._may_propose() else None
+
+    @override
+    def take(self) -> WaitingJob | None:
+        if not self._ready and self._may_propose():
+            self._propose()
+        if not self._ready:
+            return None
+        run = self._ready.popleft()
+        run.state = "running"
+        self._running[run.job.key] = run
+        self._starts[run.job.key] = self._starts.get(run.job.key, 0) + 1
+        return self._plan_start(run)
+
+    def _plan_start(self, run: TrialRun) -> WaitingJob:
+        record = find_record(run.path)
+        if record is None:
+            return run.job
+        if can_continue(record):
+            return replace(run.job, resume=record.path)
+        return replace(run.job, replaces=record.path.name)
+
+    @override
+    def begin(self, waiting: WaitingJob, device: str, environment: dict[str, str]) -> None:
+        pass
+
+    @override
+    def end(self, waiting: WaitingJob, end: JobEnd) -> None:
+        run = self._running.pop(waiting.key)
+        run.path = end.run_dir or run.path
+        run.state = "waiting"
+        run.read(self.settings)
+        if run.state == "waiting":
+            self._judge_unfinished(run, end)
+        self._advance(self.trials[waiting.key // 1000])
+
+    def _judge_unfinished(self, run: TrialRun, end: JobEnd) -> None:
+        """What to do with a run whose process ended, but not its training."""
+        if run.path is not None and read_stop_request(run.path).startswith(PRUNED):
+            run.state = "pruned"
+        elif end.was_stopped or end.code == PREEMPTED:
+            pass  # the sweep stops, or the machine is needed; it is continued
+        elif end.code in FINAL or self._starts.get(run.job.key, 0) >= MAX_STARTS:
+            run.state, run.error = "failed", run.error or f"ended with code {end.code}"
+
+    @override
+    def is_done(self) -> bool:
+        return not self._ready and not self._may_propose()
+
+    @override
+    def count_waiting(self) -> int:
+        known = self.settings.num_trials
+        more = 0 if known is None or self.stop_reason else max(known - len(self.trials), 0)
+        return len(self._ready) + more
+
+    @override
+    def find_unwanted(self) -> Collection[int]:
+        """The runs that are pruned."""
+        pruner = self.settings.pruner
+        if pruner is None:
+            return ()
+        for key, run in self._running.items():
+            size = run.stamp
+            run.read(self.settings)
+            run.state = "running"
+            if run.stamp == size or run.path is None or key % 1000:
+                continue
+            number = key // 1000
+            others = {
+                n: one.runs[0].curves[0]
+                for n, one in self.trials.items()
+                if n != number and one.runs and one.runs[0].curves
+            }
+            mode = self.settings.objectives[0].mode
+            reason = pruner.find_reason(run.curves[0], others, number=number, mode=mode)
+            if reason:
+                write_stop_request(run.path, f"{PRUNED} ({reason})")
+        return [
+            key
+            for key, run in self._running.items()
+            if run.path is not None and read_stop_request(run.path).startswith(PRUNED)
+        ]
+
+    # Trials
+
+    def _read_trials(self) -> None:
+        for job in self.folder.iter_jobs():
+            facts = job.job.choices["trial"]
+            trial = self.trials.setdefault(facts["number"], Trial(facts["number"], facts["values"]))
+            run = TrialRun(job)
+            run.read(self.settings)
+            is_pruned = run.path is not None and read_stop_request(run.path).startswith(PRUNED)
+            if run.state == "waiting" and is_pruned:
+                run.state = "pruned"
+            trial.runs.append(run)
+
+    def _create_sampler(self) -> Sampler:
+        settings = self.settings
+        sampler = create_sampler(
+            settings.method,
+            settings.space,
+            is_allowed=settings.is_allowed,
+            directions=[one.mode for one in settings.objectives],
+            seed=settings.seed,
+            observed={one.number: one.values for one in self.trials.values()},
+            has_constraints=bool(settings.metric_constraints),
+        )
+        self._told = {one.number for one in self.trials.values() if self._is_complete(one)}
+        for trial in self.trials.values():
+            if trial.number in self._told:
+                sampler.tell(self._observe(trial))
+            else:
+                sampler.adopt(trial.number, trial.values)
+        return sampler
+
+    def _observe(self, trial: Trial) -> Observation:
+        return Observation(
+            trial.number,
+            trial.values,
+            trial.get_objectives(self.settings),
+            trial.get_violation(self.settings),
+            is_pruned=trial.state == "pruned",
+        )
+
+    def _is_complete(self, trial: Trial) -> bool:
+        """Whether all repeats that the trial needs have ended."""
+        if not trial.is_ended:
+            return False
+        return trial.state != "finished" or len(trial.runs) >= self.settings.repeats
+
+    def _may_propose(self) -> bool:
+        if self._is_exhausted or self.stop_reason:
+            return False
+        limit = self.settings.num_trials
+        return limit is None or len(self.trials) < limit
+
+    def _propose(self) -> None:
+        number = max(self.trials, default=-1) + 1
+        values = self._sampler.ask(number)
+        if values is None:
+            self._is_exhausted = True
+            return
+        trial = self.trials[number] = Trial(number, values)
+        self._add_run(trial)
+
+    def _add_run(self, trial: Trial) -> None:
+        repeat = len(trial.runs)
+        values = dict(trial.values)
+        if self.settings.repeats > 1:
+            values["seed"] = self.settings.base_seed + repeat
+        facts = {
+            "sweep": self.folder.id,
+            "number": trial.number,
+            "repeat": repeat,
+            "values": values,
+        }
+        run = TrialRun(self.folder.write_job(self._base, facts))  # type: ignore[arg-type]
+        trial.runs.append(run)
+        self._ready.append(run)
+
+    def _advance(self, trial: Trial) -> None:
+        """Queue what a trial still needs; learn from it when it is complete."""
+        if self._is_complete(trial):
+            self._learn(trial)
+            return
+        waiting = [run for run in trial.runs if run.state == "waiting"]
+        self._ready.extend(run for run in waiting if run not in self._ready)
+        if trial.state == "finished":
+            # The repeats start when the first run was good enough to reach its end.
+            while len(trial.runs) < self.settings.repeats:
+                self._add_run(trial)
+
+    def _learn(self, trial: Trial) -> None:
+        """Tell the sampler; stop proposing if the target is reached or too many failed."""
+        observation, settings = self._observe(trial), self.settings
+        if trial.number not in self._told:
+            self._told.add(trial.number)
+            self._sampler.tell(observation)
+        self._failures = self._failures + 1 if trial.state == "failed" else 0
+        if self._failures >= settings.max_failures:
+            self.stop_reason = f"the last {self._failures} trials failed: {trial.error}"
+        found = observation.objectives
+        if found and observation.violation == 0 and settings.reaches_target(found[0]):
+            self.stop_reason = f"trial {trial.number} reached {found[0]:g}"
+
+    def _reload_settings(self) -> None:
+        stamp = self.folder.read_stamp()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.settings = self.folder.read_settings()
+        except ConfigError as error:
+            logger.warning("the sweep goes on as before: %s", error)
+            return
+        self._is_exhausted = False
+        self._sampler = self._create_sampler()
+        logger.info("the sweep continues with its changed settings")

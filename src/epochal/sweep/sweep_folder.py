@@ -1,0 +1,166 @@
+"""The folder of a sweep: what is searched, with the frozen code, and one job per trial."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.config import load
+from epochal.errors import ConfigError, RecordError, suggest
+from epochal.experiment.config.check_file import check_config
+from epochal.experiment.config.choices import to_overrides
+from epochal.launch.jobs.frozen_job import FrozenJob, read_job
+from epochal.launch.pool.backlog import WaitingJob
+from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
+from epochal.sweep.settings import SweepSettings, read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from epochal.experiment.config.choices import Choices, TrialFacts
+
+SWEEPS_DIR = "sweeps"
+_SWEEP_FILE = "sweep.json"
+_BASE_FILE = "base.json"
+_LOCK_FILE = "lock"
+_JOBS_DIR = "jobs"
+
+
+@final
+@dataclass(frozen=True)
+class SweepFolder:
+    """``sweeps/ID`` beside the runs: ``sweep.json``, the frozen experiment, and the trials' jobs.
+
+    A trial is an ordinary run elsewhere, which names its sweep and its number. What came out of
+    it is read from its record alone.
+    """
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The name of the sweep, by which its trials know it."""
+        return self.path.name
+
+    def read_facts(self) -> dict[str, Any]:
+        """``sweep.json``: when it began, the command, and changes since."""
+        return durable.find_object(self.path / _SWEEP_FILE)
+
+    def read_base(self) -> FrozenJob:
+        """The experiment without the values of a trial."""
+        return read_job(self.path / _BASE_FILE)
+
+    def read_settings(self) -> SweepSettings:
+        """What is searched now: the section of the config, and the changes made since."""
+        base, changes = self.read_base(), self.read_facts().get("changes") or []
+        choices: Choices = {**base.choices}  # type: ignore[typeddict-item]  # from our own file
+        config = load(
+            base.source,
+            variant=choices.get("variant"),
+            overrides=to_overrides(choices, [*base.overrides, *changes]),
+            allow_python=choices.get("allow_python", False),
+        )
+        if config.problems:
+            raise ConfigError(*config.problems)
+        checked = check_config(config, project=base.code.project)
+        return read_settings(config.sweep, checked.report.expanded)
+
+    def change(self, overrides: Sequence[str]) -> SweepSettings:
+        """Change what is searched from now on, such as ``sweep.trials=40``; gives the result.
+
+        Raises:
+            ConfigError: The changes are mistaken; nothing is changed then.
+        """
+        with durable.locked(self.path):
+            before = self.read_facts()
+            changed = before | {"changes": [*(before.get("changes") or []), *overrides]}
+            durable.write_json(self.path / _SWEEP_FILE, changed)
+            try:
+                return self.read_settings()
+            except ConfigError:
+                durable.write_json(self.path / _SWEEP_FILE, before)
+                raise
+
+    def read_stamp(self) -> int:
+        """A number that changes with every change of the settings."""
+        return (self.path / _SWEEP_FILE).stat().st_mtime_ns
+
+    def lock(self) -> durable.HeldLock:
+        """The right to start trials; RecordError while another process has it."""
+        facts = describe_process(os.getpid()) | {"time": utc_now()}
+        lock = durable.try_lock(self.path / _LOCK_FILE, facts, is_gone=is_owner_gone)
+        if lock is None:
+            owner = durable.find_object(self.path / _LOCK_FILE)
+            who = f"process {owner.get('pid')} on {owner.get('host')}"
+            raise RecordError(f"{self.id}: {who} runs this sweep\n  wait for its end, or stop it")
+        return lock
+
+    def write_job(self, base: FrozenJob, facts: TrialFacts) -> WaitingJob:
+        """Write the job of a trial; from here on the trial exists."""
+        job = replace(base, choices={**base.choices, "trial": facts})
+        file = self.path / _JOBS_DIR / f"{facts['number']:06}-{facts['repeat']}.json"
+        job.write(file)
+        return self._to_waiting(job, file)
+
+    def iter_jobs(self) -> Iterator[WaitingJob]:
+        """The job of every trial so far, in the order of their numbers."""
+        for file in sorted((self.path / _JOBS_DIR).glob("*.json")):
+            yield self._to_waiting(read_job(file), file)
+
+    def _to_waiting(self, job: FrozenJob, file: Path) -> WaitingJob:
+        number, _, repeat = file.stem.partition("-")
+        return WaitingJob(key=int(number) * 1000 + int(repeat), job=job, file=file)
+
+
+def create_sweep(base: FrozenJob, *, name: str, command: str) -> SweepFolder:
+    """A new folder for a sweep of a frozen experiment."""
+    sweeps = base.log_dir / SWEEPS_DIR
+    tag = "".join(char if char.isalnum() else "-" for char in name or base.name)[:40].strip("-")
+    stamp = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    folder = SweepFolder(sweeps / f"{tag or 'sweep'}-{stamp}-{secrets.token_hex(2)}")
+    (folder.path / _JOBS_DIR).mkdir(parents=True, mode=0o700)
+    facts = {"format": 1, "command": command, "begun": utc_now(), "changes": []}
+    durable.write_json(folder.path / _SWEEP_FILE, facts)
+    base.write(folder.path / _BASE_FILE)
+    return folder
+
+
+def list_sweeps(runs_dir: Path) -> list[SweepFolder]:
+    """Every sweep of a folder of runs, oldest first."""
+    files = list((runs_dir / SWEEPS_DIR).glob(f"*/{_SWEEP_FILE}"))
+    folders = [SweepFolder(file.parent) for file in files]
+    return sorted(folders, key=lambda one: str(one.read_facts().get("begun")))
+
+
+def is_sweep(name: Path | str) -> bool:
+    """Whether a path is the folder of a sweep."""
+    return (Path(name) / _SWEEP_FILE).is_file()
+
+
+def find_sweep(name: str, runs_dir: Path) -> SweepFolder:
+    """The sweep that a name means: its folder, its id or a part of it, or ``last``.
+
+    Raises:
+        RecordError: There is none, or several.
+    """
+    if is_sweep(name):
+        return SweepFolder(Path(name).absolute())
+    found = list_sweeps(runs_dir)
+    if not found:
+        raise RecordError(f"{runs_dir}: no sweeps here\n  start one with `epochal sweep CONFIG`")
+    matches = [one for one in found if one.id == name]
+    matches = matches or (
+        [found[-1]] if name == "last" else [one for one in found if name in one.id]
+    )
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        hint = suggest(name, [one.id for one in found]) or f"the last one is {found[-1].id!r}"
+        raise RecordError(f"{name}: no such sweep in {runs_dir}\n  {hint}")
+    names = "\n".join(f"  {one.id}" for one in matches[-8:])
+    raise RecordError(f"{name}: fits {len(matches)} sweeps\n{names}")
