@@ -21,6 +21,7 @@ VERBS = {
     "find-batch": "find how many samples fit into memory at once",
     "find-lr": "suggest a learning rate from a range test",
     "run": "train the experiments of configs and record them",
+    "queue": "keep experiments waiting, in order, and run them on a pool",
     "resume": "continue a run from its newest checkpoint",
     "test": "evaluate the weights of a run on its test data",
     "predict": "write the predictions of a run's weights to a file",

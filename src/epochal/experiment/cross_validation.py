@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, final
 
@@ -16,6 +16,7 @@ from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import to_override
+from epochal.experiment.record.past_result import read_result
 from epochal.experiment.resume.resume_plan import has_run_ended
 from epochal.records import read_run
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
@@ -83,9 +84,7 @@ class CrossValidation:
         record = read_run(folder)
         if not has_run_ended(record):
             return None
-        known = {one.name for one in fields(RunResult)}
-        values = {name: value for name, value in record.result.items() if name in known}
-        return RunResult(**values | {"dir": folder, "config": record.expanded})
+        return read_result(record)
 
     def inputs_of(self, number: int) -> ExperimentInputs:
         """The inputs of one fold: its own config, and copies of the given parts."""

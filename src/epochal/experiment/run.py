@@ -13,7 +13,7 @@ from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.config import load
 from epochal.config.source_file import display_name
 from epochal.engine.execute import result_of_error
-from epochal.errors import CheckpointError, EpochalError
+from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem
 from epochal.experiment.config.check_file import (
     CheckedConfig,
     expand_variants,
@@ -35,6 +35,7 @@ from epochal.experiment.resume.resume_plan import (
     split_checkpoint_name,
 )
 from epochal.experiment.run_experiment import build_trained_model
+from epochal.experiment.run_pool import run_in_pool
 from epochal.launch.jobs.frozen_job import read_job
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.layout.coerce import iter_leaves
@@ -54,12 +55,18 @@ logger = logging.getLogger(__name__)
 _MAX_PATH = 250  # characters; a longer text is no path
 _BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
 WeightsName = str | int | Path | None
+Devices = str | int | list[str | int] | list[int] | list[str] | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
 
 
 @overload
 def run(
-    source: list[ConfigSource], *, overrides: Sequence[str] = ..., **choices: Unpack[Choices]
+    source: list[ConfigSource],
+    *,
+    overrides: Sequence[str] = ...,
+    devices: Devices = ...,
+    per_device: int | None = ...,
+    **choices: Unpack[Choices],
 ) -> list[RunResult]: ...
 
 
@@ -73,6 +80,8 @@ def run(
     source: ConfigSource | list[ConfigSource],
     *,
     overrides: Sequence[str] = (),
+    devices: Devices = None,
+    per_device: int | None = None,
     **choices: Unpack[Choices],
 ) -> RunResult | list[RunResult]:
     """Run what a config describes; a list of configs gives a list of results, in that order.
@@ -83,10 +92,20 @@ def run(
     Args:
         source: A file, a mapping, an argparse namespace or an OmegaConf object, or a list.
         overrides: Changes such as ``optim.lr=1e-3``.
+        devices: For a list: run the configs at once, each in its own process, on these devices,
+            such as ``[0, 1]`` or ``"cpu"``; ``device`` is then the preferred one.
+        per_device: How many of them share a device; without ``devices``: on all GPUs, or the CPU.
         choices: What belongs to this run alone; see ``Choices``.
     """
     __tracebackhide__ = True
     check_choices(choices, sections=SECTIONS)
+    if devices is not None or per_device is not None:
+        if not isinstance(source, list):
+            what = "runs a list of configs"
+            raise ConfigError(Problem("devices", what, hint="ep.run([config], devices=...)"))
+        return run_in_pool(
+            source, overrides=overrides, choices=choices, devices=devices, per_device=per_device
+        )
     sources = source if isinstance(source, list) else [source]
     is_single = not isinstance(source, list) and not names_several(choices.get("variant"))
     choices = {"raise_errors": is_single, **choices}

@@ -216,7 +216,7 @@ def print_plan(jobs: Sequence[WaitingJob], executor: Executor, leases: DeviceLea
     for one in jobs:
         lease = leases.acquire(one.preferred)
         where = "waits for a device" if lease is None else f"starts on {lease.device.name}"
-        print(escape_control(f"{one.key} of {len(jobs)}: {one.job.title} {where}"))
+        print(escape_control(f"{one.key}: {one.job.title} {where}"))
         if lease is not None:
             held.append(lease)
             print(escape_control(f"  cd {one.job.cwd}"))

@@ -36,6 +36,7 @@ def freeze_configs(
     overrides: Sequence[str] = (),
     choices: Choices | None = None,
     command: str,
+    home: Path | None = None,
     values: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> list[WaitingJob]:
     """Freeze configs and the code of their projects into a new folder; one job for each.
@@ -45,11 +46,12 @@ def freeze_configs(
         overrides: As typed; the configs have them already.
         choices: Choices for each run; ``device`` is the preferred device.
         command: The command that a record shows.
+        home: The folder of runs below which the jobs are kept; by default that of the configs.
         values: The values of configs that are no files, by their position.
     """
     choices = choices or {}
     log_dir = get_log_dir(configs[0])
-    batch = make_batch_dir(log_dir)
+    batch = make_batch_dir(home or log_dir)
     frozen: dict[object, FrozenCode] = {}
     jobs = []
     for index, checked in enumerate(configs):

@@ -14,7 +14,7 @@ from epochal.launch.pool.pool import Pool
 from epochal.records.layout.process import describe_process, is_owner_gone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from epochal.launch.pool.backlog import JobEnd, WaitingJob
@@ -35,19 +35,17 @@ class PoolResult:
     ends: Mapping[int, JobEnd]
     """By the key of the job; jobs that were not started are missing."""
 
-    was_interrupted: bool
-    was_stopped: bool
-    """Whether a signal other than Ctrl-C stopped the pool."""
+    exit_code: int
+    """That of the first job that failed, or of the signal that ended the pool."""
 
-    @property
-    def exit_code(self) -> int:
-        """The code of the pool, or that of the first job that failed."""
-        if self.was_interrupted:
-            return INTERRUPTED
-        if self.was_stopped:
-            return PREEMPTED
-        codes = (self.ends[key].code for key in sorted(self.ends))
-        return next((code if code > 0 else 128 - code for code in codes if code), 0)
+
+def exit_code_of(pool: Pool, codes: Iterable[int]) -> int:
+    """The exit code of a pool whose jobs ended with ``codes``."""
+    if pool.was_interrupted:
+        return INTERRUPTED
+    if pool.mode in ("stopping", "killing"):
+        return PREEMPTED
+    return next((code if code > 0 else 128 - code for code in codes if code), 0)
 
 
 def run_jobs(
@@ -69,12 +67,8 @@ def run_jobs(
         if lock is not None:
             lock.release()
         _clean(jobs, backlog.ends)
-    is_stopped = pool.mode != "running"
-    return PoolResult(
-        ends=backlog.ends,
-        was_interrupted=pool.was_interrupted,
-        was_stopped=is_stopped and not pool.was_interrupted,
-    )
+    codes = [backlog.ends[key].code for key in sorted(backlog.ends)]
+    return PoolResult(ends=backlog.ends, exit_code=exit_code_of(pool, codes))
 
 
 def keep_output(log: Path, run_dir: Path | None) -> Path:

@@ -198,16 +198,20 @@ def _require_inside(name: str, key: str) -> str:
 
 
 RUN_FILE_VARIABLE = "EPOCHAL_RUN_FILE"
-"""The environment variable with the file to which the path of the folder is written."""
+"""The variable in which a supervisor names the file for the path of the run's folder."""
+
+JOB_RUN_FILE_VARIABLE = "EPOCHAL_JOB_RUN_FILE"
+"""The same for a pool, which leaves the mail about a failure to the run."""
 
 
 def report_run_folder(folder: Path) -> bool:
     """Report the folder once; gives whether a supervisor asked for it."""
-    target = os.environ.pop(RUN_FILE_VARIABLE, "")  # child processes must not inherit it
-    if target:
+    # Child processes must not inherit the variables.
+    targets = [os.environ.pop(name, "") for name in (RUN_FILE_VARIABLE, JOB_RUN_FILE_VARIABLE)]
+    for target in filter(None, targets):
         with suppress(OSError):  # a restart then begins a new run
             durable.write_text(Path(target), str(folder.absolute()))
-    return bool(target)
+    return bool(targets[0])
 
 
 ParentKind = Literal["retried", "trial", "fold", "weights", "test", "predict"]

@@ -1,0 +1,123 @@
+"""The SQLite file ``.epochal/project.db`` with what exists nowhere else: the queue."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from epochal.errors import RecordError
+from epochal.records.folder.machine import find_file_system, is_network_file_system
+from epochal.records.layout.run_folders import EPOCHAL_DIR, make_epochal_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PROJECT_FILE = "project.db"
+APPLICATION_ID = 0x45504F50
+"""Distinguishes the database from other SQLite files, such as the index."""
+
+SCHEMA_VERSION = 1
+_BUSY_MILLISECONDS = 30_000
+
+_TABLES = (
+    "CREATE TABLE jobs ("
+    "id INTEGER PRIMARY KEY AUTOINCREMENT, "
+    "title TEXT NOT NULL, "
+    "file TEXT NOT NULL, "  # of the frozen job
+    "state TEXT NOT NULL, "
+    "priority INTEGER NOT NULL, "
+    "place REAL NOT NULL, "  # the order of jobs with the same priority
+    "after TEXT NOT NULL, "  # JSON: ids of jobs, folders of runs
+    "preferred TEXT NOT NULL, "
+    "retries INTEGER NOT NULL, "  # how many more after a failure
+    "failures INTEGER NOT NULL, "
+    "starts INTEGER NOT NULL, "
+    "not_before REAL NOT NULL, "  # seconds since 1970
+    "is_paused INTEGER NOT NULL, "
+    "is_unwanted INTEGER NOT NULL, "  # whether a running job should stop
+    "added REAL NOT NULL, "
+    "started REAL, "
+    "ended REAL, "
+    "device TEXT NOT NULL, "
+    "environment TEXT NOT NULL, "  # JSON: variables of the first start
+    "run_dir TEXT NOT NULL, "
+    "code INTEGER, "  # exit code of the last process
+    "error TEXT NOT NULL)",
+    "CREATE INDEX jobs_by_state ON jobs (state, priority, place)",
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+)
+
+
+def get_database_path(runs_dir: Path) -> Path:
+    """The path of the database of a folder of runs; it may not exist yet."""
+    return runs_dir / EPOCHAL_DIR / PROJECT_FILE
+
+
+def open_database(runs_dir: Path) -> sqlite3.Connection:
+    """A connection; the file is created if it is missing.
+
+    Raises:
+        RecordError: The file is no database of Epochal, damaged, or of a later version.
+    """
+    home = make_epochal_dir(runs_dir.absolute())
+    path = home / PROJECT_FILE
+    try:
+        connection = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=rwc", uri=True, isolation_level=None
+        )
+        connection.row_factory = sqlite3.Row
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+        # A write-ahead log needs shared memory, which machines do not have in common.
+        is_shared = is_network_file_system(find_file_system(home)[0])
+        connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()
+        connection.execute("PRAGMA synchronous = FULL")  # a job that was accepted is not lost
+        _create_tables(connection, path)
+    except sqlite3.DatabaseError as error:
+        raise RecordError(
+            f"{path}: cannot be used: {error}\n"
+            "  it holds the queue; move it away to start an empty one"
+        ) from error
+    return connection
+
+
+def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the tables are there; False for an empty file."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if (application, version) == (APPLICATION_ID, SCHEMA_VERSION):
+        return True
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application == APPLICATION_ID:
+        raise RecordError(
+            f"{path}: was written by another version of Epochal\n  use that version, or update"
+        )
+    if tables:
+        raise RecordError(f"{path}: is no database of Epochal\n  move it away")
+    return False
+
+
+def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
+    if _is_current(connection, path):
+        return
+    with writing(connection):
+        if _is_current(connection, path):  # another process was quicker
+            return
+        for statement in _TABLES:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that no other writer can be in at the same time."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

@@ -1,0 +1,238 @@
+"""Gives the jobs of a queue to a pool, tries failed ones again, and finds those of dead workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, final
+
+from typing_extensions import override
+
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.launch.jobs.frozen_job import read_job
+from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
+from epochal.launch.pool.pool import read_run_file
+from epochal.launch.pool.run_jobs import keep_output
+from epochal.launch.restart_policy import FINAL, PREEMPTED, SUCCESS
+from epochal.records.find import read_run
+from epochal.records.folder.reader import describe_error, find_expanded_config
+from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.layout.process import describe_process, is_owner_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+    from pathlib import Path
+
+    from epochal.launch.jobs.frozen_job import FrozenJob
+    from epochal.launch.queue.queue import Queue, QueuedJob
+    from epochal.records.folder.reader import RunRecord
+
+FIRST_DELAY_SECONDS = 30.0
+MAX_DELAY_SECONDS = 3600.0
+_EVALUATIONS = ("test", "predict")
+_SHARED_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables of the first start that later ones must have, too: they change sums on the CPU."""
+
+_RECOVER_SECONDS = 15.0
+
+
+def get_delay(failures: int) -> float:
+    """Seconds until a job starts again after so many failures; doubled each time."""
+    return float(min(FIRST_DELAY_SECONDS * 2.0 ** max(failures - 1, 0), MAX_DELAY_SECONDS))
+
+
+@final
+class QueueBacklog(Backlog):
+    """The jobs of a queue, for one worker.
+
+    A job that runs has a lock file, which its process inherits. If the lock of a running job is
+    free, its worker and its process are gone, and the job waits again.
+
+    Args:
+        queue: The queue.
+        clock: Gives the seconds since 1970.
+    """
+
+    def __init__(self, queue: Queue, *, clock: Callable[[], float] = time.time) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._begun = clock()
+        self._recovered = 0.0
+
+    @override
+    def peek(self) -> str | None:
+        if self._clock() - self._recovered >= _RECOVER_SECONDS:
+            self._recovered = self._clock()
+            self.recover()
+        ready = next(self._iter_ready(), None)
+        return None if ready is None else ready.preferred
+
+    @override
+    def take(self) -> WaitingJob | None:
+        for job in self._iter_ready():
+            lock = _try_lock(job)
+            if lock is None:  # its last process is still ending
+                continue
+            waiting = self._claim(job.id, lock)
+            if waiting is not None:
+                return waiting
+            lock.release()
+        return None
+
+    def _claim(self, job_id: int, lock: durable.HeldLock) -> WaitingJob | None:
+        """The job as it is now, marked as running; None if it cannot start any more."""
+        job = self._queue.get(job_id)
+        if job.state != "waiting" or self._queue.find_obstacle(job) is not None:
+            return None
+        try:
+            frozen = read_job(job.file)
+        except RecordError as error:
+            text = str(error).partition("\n")[0]
+            self._queue.update(job_id, ["waiting"], state="failed", error=text, ended=self._clock())
+            return None
+        is_mine = self._queue.update(
+            job_id, ["waiting"], state="running", started=self._clock(), starts=job.starts + 1
+        )
+        if not is_mine:
+            return None
+        waiting = _to_waiting(job, frozen, lock)
+        if waiting.resume is None:
+            waiting.run_file.unlink(missing_ok=True)
+        return waiting
+
+    @override
+    def begin(self, waiting: WaitingJob, device: str, environment: dict[str, str]) -> None:
+        kept = {name: environment[name] for name in _SHARED_VARIABLES if name in environment}
+        self._queue.update(
+            waiting.key, ["running"], device=device, environment=json.dumps(kept), error=""
+        )
+
+    @override
+    def end(self, waiting: WaitingJob, end: JobEnd) -> None:
+        self._note_end(self._queue.get(waiting.key), end)
+
+    def _note_end(self, job: QueuedJob, end: JobEnd) -> None:
+        now, run_dir = self._clock(), end.run_dir or job.run_dir
+        record = _find_record(run_dir)
+        is_complete = record is not None and record.summary.status in COMPLETED_STATUSES
+        error = _describe(job, end, record)
+        values: dict[str, object] = {"run_dir": str(run_dir or ""), "code": end.code}
+        if end.code == SUCCESS or is_complete:  # it may be killed when nothing is left to do
+            values |= {"state": "finished", "ended": now, "error": ""}
+        elif job.is_unwanted:
+            values |= {"state": "removed", "ended": now, "is_unwanted": 0}
+        elif end.was_stopped or end.code == PREEMPTED:
+            values |= {"state": "waiting"}
+        elif end.code in FINAL or job.failures >= job.retries:
+            values |= {"state": "failed", "ended": now, "error": error}
+        else:
+            delay = get_delay(job.failures + 1)
+            values |= {"state": "waiting", "not_before": now + delay, "error": error}
+            values["failures"] = job.failures + 1
+        if values["state"] != "waiting":
+            keep_output(job.log, run_dir)
+        self._queue.update(job.id, ["running"], **values)
+        self._queue.forget_ended()
+
+    def recover(self) -> None:
+        """Let jobs wait again whose worker and process are gone; note those that finished."""
+        for job in self._queue.list_jobs("running"):
+            if not job.file.is_file():
+                values = {"state": "failed", "error": "its files are gone", "ended": self._clock()}
+                self._queue.update(job.id, ["running"], **values)
+                continue
+            lock = _try_lock(job)
+            if lock is None:
+                continue
+            try:
+                run_dir = read_run_file(job.file.with_suffix(".run"))
+                current = self._queue.get(job.id)
+                if current.state == "running":
+                    end = JobEnd(code=PREEMPTED, run_dir=run_dir, was_stopped=True)
+                    self._note_end(current, end)
+            finally:
+                lock.release()
+
+    @override
+    def is_done(self) -> bool:
+        self.recover()
+        waiting = self._queue.list_jobs("waiting")
+        obstacles = self._queue.find_obstacles(waiting)
+        return all(job.id in obstacles and obstacles[job.id].is_lasting for job in waiting)
+
+    @override
+    def count_waiting(self) -> int:
+        return len(self._queue.list_jobs("waiting"))
+
+    @override
+    def find_unwanted(self) -> Collection[int]:
+        return {job.id for job in self._queue.list_jobs("running") if job.is_unwanted}
+
+    @override
+    def wants_drain(self) -> bool:
+        drained = self._queue.read_setting("drained")
+        return bool(drained) and float(drained) >= self._begun
+
+    def _iter_ready(self) -> Iterator[QueuedJob]:
+        waiting = self._queue.list_jobs("waiting")
+        obstacles = self._queue.find_obstacles(waiting)
+        yield from (job for job in waiting if job.id not in obstacles)
+
+
+def list_ready(queue: Queue) -> list[WaitingJob]:
+    """The jobs that a worker would start now, in order; nothing is changed."""
+    waiting = queue.list_jobs("waiting")
+    obstacles = queue.find_obstacles(waiting)
+    return [_to_waiting(job, read_job(job.file)) for job in waiting if job.id not in obstacles]
+
+
+def _to_waiting(
+    job: QueuedJob, frozen: FrozenJob, lock: durable.HeldLock | None = None
+) -> WaitingJob:
+    record = _find_record(job.run_dir)
+    is_resumed = record is not None and can_continue(record)
+    return WaitingJob(
+        key=job.id,
+        job=frozen,
+        file=job.file,
+        preferred=job.preferred,
+        resume=job.run_dir if is_resumed else None,
+        replaces=job.run_dir.name if job.run_dir is not None and not is_resumed else "",
+        lock=lock,
+        environment=job.environment,
+    )
+
+
+def can_continue(record: RunRecord) -> bool:
+    """Whether a run can be resumed: a training whose config was written."""
+    if record.summary.runner in _EVALUATIONS or record.summary.status in COMPLETED_STATUSES:
+        return False
+    return find_expanded_config(record.path) is not None
+
+
+def _describe(job: QueuedJob, end: JobEnd, record: RunRecord | None) -> str:
+    """Why a process ended, in one line."""
+    if end.code < 0:
+        return f"killed by signal {-end.code}"
+    error = "" if record is None else describe_error(record.result)
+    what = FINAL.get(end.code)
+    return error or (f"ended because of {what}" if what else f"ended with code {end.code}")
+
+
+def _find_record(run_dir: Path | None) -> RunRecord | None:
+    if run_dir is None:
+        return None
+    try:
+        return read_run(run_dir)
+    except RecordError:
+        return None
+
+
+def _try_lock(job: QueuedJob) -> durable.HeldLock | None:
+    try:
+        facts = describe_process(os.getpid()) | {"job": job.id}
+        return durable.try_lock(job.file.with_suffix(".lock"), facts, is_gone=is_owner_gone)
+    except OSError:  # its folder is gone, or belongs to another user
+        return None
