@@ -31,7 +31,7 @@ _HEADER = ("#", "experiment", "state", "device", "step", "time", "result")
 _MAX_ROWS = 40
 _MAX_METRICS = 3
 _STATES = {75: "preempted", 130: "interrupted"}
-_HINTS = {
+HINTS = {
     "running": "Ctrl-C: let the running ones end, and start no more",
     "draining": "starting no more; Ctrl-C again: save and stop the running ones",
     "stopping": "the running ones save and end; Ctrl-C again kills them",
@@ -76,7 +76,7 @@ class PoolPage:
             self._tell_end(entry)
         if pool.mode != self._mode:
             self._mode = pool.mode
-            print(_HINTS[pool.mode], flush=True)
+            print(HINTS[pool.mode], flush=True)
 
     def _tell_end(self, entry: PoolEntry) -> None:
         if entry in self._told or entry.end is None or entry.ended is None:
@@ -113,7 +113,7 @@ class PoolPage:
         if pool.leases.obstacles and not pool.running:
             busy = ", ".join(f"{name} ({why})" for name, why in pool.leases.obstacles.items())
             yield f"waiting for a device: {busy}"
-        yield _HINTS[pool.mode]
+        yield HINTS[pool.mode]
 
 
 def _to_row(entry: PoolEntry, pool: Pool) -> tuple[str, ...]:
