@@ -219,3 +219,26 @@ def test_mistakes_of_one_variant_do_not_affect_the_next(tmp_path) -> None:
         one.variant: [problem.key for problem in one.problems] for one in load_variants(source)
     }
     assert found == {None: [], "bad": ["variants.bad.a.b"], "good": []}
+
+
+def test_a_frozen_config_is_read_from_its_texts(tmp_path: Path) -> None:
+    main, base = tmp_path / "main.yaml", tmp_path / "deep" / "base.yaml"
+    base.parent.mkdir()
+    base.write_text("optim: {lr: 0.1, momentum: 0.9}\n")
+    main.write_text("$BASE: deep/base.yaml\nvariants: {hot: {optim.lr: 0.5}}\n")
+    before = load(main, variant="hot", overrides=["optim.momentum=0"])
+    frozen = freeze_source(main, before.sources)
+    main.write_text("other: 1\n")
+    base.unlink()
+    after = load(frozen, variant="hot", overrides=["optim.momentum=0"])
+    assert after == before
+
+
+def test_a_frozen_config_needs_no_other_file(tmp_path: Path) -> None:
+    main = tmp_path / "main.yaml"
+    main.write_text("a: 1\n")
+    frozen = freeze_source(main, load(main).sources)
+    (tmp_path / "base.yaml").write_text("b: 2\n")
+    text = dict.fromkeys(frozen.texts, "$BASE: base.yaml\n")
+    (problem,) = load(replace(frozen, texts=text)).problems
+    assert problem.what == f"{tmp_path / 'base.yaml'}: was not frozen"

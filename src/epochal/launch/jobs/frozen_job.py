@@ -100,8 +100,9 @@ class FrozenJob:
             "python": self.python,
             "environment": self.environment,
         }
-        # Only ASCII, so that every text that Python can hold is read back as it was.
-        write_private(path, json.dumps(value, indent=1).encode("ascii"))
+        text = json.dumps(value, indent=1, ensure_ascii=False)
+        # Escapes of JSON would join two halves of a surrogate pair into one character.
+        write_private(path, text.encode("utf-8", "surrogatepass"))
 
 
 def read_job(path: Path) -> FrozenJob:
@@ -111,7 +112,7 @@ def read_job(path: Path) -> FrozenJob:
         RecordError: The file is missing or damaged, or comes from a later version.
     """
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
         if value["format"] > JOB_FORMAT:
             raise RecordError(
                 f"{path}: was written by a later version of Epochal\n  update Epochal first"

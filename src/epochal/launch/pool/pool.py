@@ -87,6 +87,7 @@ class Pool:
         show: Called with the pool after each change and about once a second.
         waits_for_more: Whether to wait for new jobs when the backlog is done.
         clock: Gives seconds.
+        tick_seconds: How long to wait at most until it looks again.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Pool:
         show: Callable[[Pool], None] = lambda pool: None,
         waits_for_more: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        tick_seconds: float = TICK_SECONDS,
     ) -> None:
         self.backlog, self.leases = backlog, leases
         self.running: list[PoolEntry] = []
@@ -112,6 +114,7 @@ class Pool:
         self._show = show
         self._waits_for_more = waits_for_more
         self.clock = clock
+        self._tick_seconds = tick_seconds
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[0], False)
         os.set_blocking(self._pipe[1], False)
@@ -207,7 +210,7 @@ class Pool:
     def _wait(self) -> None:
         """Wait for a signal, the end of a child, or the next tick."""
         has_failed = any(entry.handle is None for entry in self.running)
-        select.select([self._pipe[0]], [], [], 0.0 if has_failed else TICK_SECONDS)
+        select.select([self._pipe[0]], [], [], 0.0 if has_failed else self._tick_seconds)
         with suppress(BlockingIOError):
             while os.read(self._pipe[0], 4096):
                 pass

@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
@@ -15,7 +16,6 @@ from epochal.records.layout.process import describe_process, is_owner_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from epochal.launch.pool.backlog import JobEnd, WaitingJob
     from epochal.launch.pool.devices import DeviceLeases
@@ -89,19 +89,18 @@ def keep_output(log: Path, run_dir: Path | None) -> Path:
 
 def _clean(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
     """Remove the folder of the jobs, except for the output of failures without a run folder."""
-    batch, is_kept = jobs[0].file.parent, False
+    batch, kept = jobs[0].file.parent, set[Path]()
     for one in jobs:
         end = ends.get(one.key)
-        if end is None:
-            continue
-        is_kept |= keep_output(one.log, end.run_dir) == one.log and end.code != 0
-    if not is_kept:
+        if end is not None and keep_output(one.log, end.run_dir) == one.log and end.code != 0:
+            kept.add(one.log)
+    if not kept:
         remove_batch(batch)
         return
-    for entry in list(batch.iterdir()):
+    for entry in set(batch.iterdir()) - kept:
         if entry.is_dir():
             _remove(entry)
-        elif entry.suffix != ".log":
+        else:
             with suppress(OSError):
                 entry.unlink()
 

@@ -62,20 +62,19 @@ def open_database(runs_dir: Path) -> sqlite3.Connection:
     Raises:
         RecordError: The file is no database of Epochal, damaged, or of a later version.
     """
-    home = make_epochal_dir(runs_dir.absolute())
-    path = home / PROJECT_FILE
+    path = make_epochal_dir(runs_dir.absolute()) / PROJECT_FILE
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rwc", uri=True, isolation_level=None
+    )
     try:
-        connection = sqlite3.connect(
-            f"file:{quote(str(path))}?mode=rwc", uri=True, isolation_level=None
-        )
         connection.row_factory = sqlite3.Row
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
-        # A write-ahead log needs shared memory, which machines do not have in common.
-        is_shared = is_network_file_system(find_file_system(home)[0])
-        connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()
         connection.execute("PRAGMA synchronous = FULL")  # a job that was accepted is not lost
         _create_tables(connection, path)
-    except sqlite3.DatabaseError as error:
+    except BaseException as error:
+        connection.close()
+        if not isinstance(error, sqlite3.DatabaseError):
+            raise
         raise RecordError(
             f"{path}: cannot be used: {error}\n"
             "  it holds the queue; move it away to start an empty one"
@@ -102,6 +101,9 @@ def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
 def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
     if _is_current(connection, path):
         return
+    # A write-ahead log needs shared memory, which machines do not have in common.
+    is_shared = is_network_file_system(find_file_system(path.parent)[0])
+    connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()
     with writing(connection):
         if _is_current(connection, path):  # another process was quicker
             return

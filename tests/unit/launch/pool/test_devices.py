@@ -1,0 +1,186 @@
+"""Devices are found by their names, and leases keep pools apart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epochal.errors import ConfigError, RecordError
+from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.pool.devices import get_leases_dir, parse_devices
+from epochal.launch.pool.gpus import Gpu
+from pooled import CPU, device, make_leases
+
+GIB = 1 << 30
+
+
+def gpu(number: int, free: int = 80 * GIB) -> Gpu:
+    return Gpu(f"GPU-{number}", "card", lambda: (free, 80 * GIB))
+
+
+def test_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    gpus = [gpu(7), gpu(8)]
+    rows = {
+        "0,1": ["cuda:0", "cuda:1"],
+        "1, 0": ["cuda:1", "cuda:0"],
+        "cuda:1": ["cuda:1"],
+        "cpu": ["cpu"],
+        "cpu,1": ["cpu", "cuda:1"],
+    }
+    for text, names in rows.items():
+        assert [one.name for one in parse_devices(text, gpus=gpus)] == names, text
+    assert [one.name for one in parse_devices([1, "cpu"], gpus=gpus)] == ["cuda:1", "cpu"]
+    assert [one.name for one in parse_devices(None, gpus=gpus)] == ["cuda:0", "cuda:1"]
+    assert [one.name for one in parse_devices(None, gpus=[])] == ["cpu"]
+
+
+def test_a_process_sees_its_gpu_only() -> None:
+    (one,) = parse_devices("1", gpus=[gpu(7), gpu(8)])
+    assert (one.choice, one.environment) == ("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-8"})
+
+
+def test_runs_on_the_cpu_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    (one,) = parse_devices("cpu", per_device=3, gpus=[])
+    assert one.environment == {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "2"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")  # the user's number stays
+    (one,) = parse_devices("cpu", per_device=3, gpus=[])
+    assert "OMP_NUM_THREADS" not in one.environment
+
+
+def test_unknown_devices_are_refused() -> None:
+    rows = {
+        "2": "there is no GPU '2': there are 2 GPUs\n  use 0 to 1",
+        "tpu": "unknown device 'tpu'",
+        "0,cuda:0": "names '0' twice",
+        "": "unknown device ''",
+    }
+    for text, message in rows.items():
+        with pytest.raises(ConfigError) as found:
+            parse_devices(text, gpus=[gpu(0), gpu(1)])
+        assert message in str(found.value), text
+    with pytest.raises(ConfigError, match="no GPU was found\n  use --devices cpu"):
+        parse_devices("0", gpus=[])
+    with pytest.raises(ConfigError, match="must be at least 1, got 0"):
+        parse_devices("cpu", per_device=0, gpus=[])
+
+
+def test_two_pools_never_share_a_slot(tmp_path: Path) -> None:
+    mine, other = (make_leases(tmp_path, per_device=2) for _ in range(2))
+    first, second = mine.acquire(), other.acquire()
+    assert first is not None
+    assert second is not None
+    assert first.lock.path != second.lock.path
+    assert mine.acquire() is None
+    assert other.acquire() is None
+    assert mine.obstacles == {"cpu": "in use"}
+    mine.release(first)
+    assert other.acquire() is not None
+
+
+def test_a_pool_that_wants_a_device_alone_waits_for_others(tmp_path: Path) -> None:
+    sharing, alone = make_leases(tmp_path, per_device=2), make_leases(tmp_path)
+    leases = [sharing.acquire(), sharing.acquire()]
+    assert leases[0] is not None
+    sharing.release(leases[0])  # its slot is free, but the device is not
+    assert alone.acquire() is None
+
+
+def test_preferred_devices_are_respected_defect_21(tmp_path: Path) -> None:
+    leases = make_leases(tmp_path, device("cuda:0"), device("cuda:1"), per_device=2)
+    taken = [leases.acquire("cuda:1"), leases.acquire("1"), leases.acquire("1"), leases.acquire()]
+    names = [None if one is None else one.device.name for one in taken]
+    # The third finds its device full; a preference is no condition.
+    assert names == ["cuda:1", "cuda:1", "cuda:0", "cuda:0"]
+    assert leases.acquire("cuda:1") is None
+    assert taken[0] is not None
+    leases.release(taken[0])
+    handed_over = leases.acquire("cuda:1")
+    assert handed_over is not None
+    assert handed_over.device.name == "cuda:1"
+
+
+def test_jobs_are_spread_over_devices_in_their_order(tmp_path: Path) -> None:
+    leases = make_leases(tmp_path, device("b"), device("a"), per_device=2)
+    names = [one.device.name for _ in range(4) if (one := leases.acquire()) is not None]
+    assert names == ["b", "a", "b", "a"]
+
+
+def test_a_gpu_without_free_memory_is_left_alone(tmp_path: Path) -> None:
+    free = [10 * GIB]
+    full = device("cuda:0", read_memory=lambda: (free[0], 80 * GIB))
+    leases = make_leases(tmp_path, full)
+    assert leases.acquire() is None
+    assert leases.obstacles == {"cuda:0": "10.7 GB of 85.9 GB free"}
+    free[0] = 70 * GIB
+    assert leases.acquire() is not None
+
+    def fail() -> tuple[int, int]:
+        raise RuntimeError("the driver does not tell")
+
+    silent = make_leases(tmp_path, device("cuda:1", read_memory=fail))
+    assert silent.acquire() is not None
+
+
+HOLDER = """
+import sys, pathlib
+from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.pool.devices import Device, DeviceLeases
+cpu = Device(name="cpu", id="cpu", choice="cpu")
+leases = DeviceLeases([cpu], folder=pathlib.Path(sys.argv[1]))
+lease = leases.acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_lease_of_a_killed_owner_is_taken_back(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "leases"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "held\n"
+    leases = make_leases(tmp_path, CPU)
+    assert leases.acquire() is None
+    owner.send_signal(signal.SIGKILL)
+    owner.communicate()
+    assert leases.acquire() is not None
+
+
+def test_a_lease_lasts_as_long_as_the_process_that_inherited_it(tmp_path: Path) -> None:
+    owner, other = make_leases(tmp_path), make_leases(tmp_path)
+    lease = owner.acquire()
+    assert lease is not None
+    child = subprocess.Popen(
+        [sys.executable, "-S", "-c", "input()"],
+        stdin=subprocess.PIPE,
+        pass_fds=[lease.lock.descriptor],
+    )
+    os.close(lease.lock.descriptor)  # as if the owner had been killed
+    lease.lock.descriptor = -1
+    assert other.acquire() is None
+    child.communicate(b"\n")
+    assert other.acquire() is not None
+
+
+def test_folder_of_leases_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_leases(tmp_path)
+    assert (tmp_path / "home" / "leases").stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("EPOCHAL_LEASES_DIR", str(tmp_path / "shared"))
+    assert get_leases_dir() == tmp_path / "shared"
+    monkeypatch.delenv("EPOCHAL_LEASES_DIR")
+    assert get_leases_dir() == Path(f"/tmp/epochal-{os.getuid()}/leases")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(RecordError, match="is not a folder"):
+        make_private_dir(tmp_path / "link")
