@@ -69,13 +69,27 @@ def apply_trial(root: Node, values: Mapping[str, object], findings: Findings) ->
     section = root.get(SWEEP)
     spaces = [section.mapping[name] for name in _SPACES if name in section.mapping]
     for key, value in values.items():
-        written = next((one.mapping[key] for one in spaces if key in one.mapping), section)
+        found = (_find_written(one, key.split(".")) for one in spaces)
+        written = next((one for one in found if one is not None), section)
         node = from_plain(value, place=written.place, layer=SWEEP)
         try:
             root = assign(root, rename_path(key), replace(node, key_place=written.key_place))
         except PathError as error:
             findings.report(f"sweep.space.{key}", str(error), written.key_place, error.hint)
     return root
+
+
+def _find_written(here: Node, parts: Sequence[str]) -> Node | None:
+    """The range of a key, which may be written with dots or nested."""
+    if not parts:
+        return here
+    mapping = here.mapping.get("parameters", here).mapping
+    for size in range(len(parts), 0, -1):
+        inner = mapping.get(".".join(parts[:size]))
+        found = None if inner is None else _find_written(inner, parts[size:])
+        if found is not None:
+            return found
+    return None
 
 
 def apply_overrides(root: Node, overrides: Sequence[str], findings: Findings) -> Node:

@@ -19,7 +19,9 @@ from epochal.sweep.trials import PRUNED, Trial, TrialRun, find_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
+    from epochal.sweep.pruning import Pruner
     from epochal.sweep.sampling import Sampler
     from epochal.sweep.sweep_folder import SweepFolder
 
@@ -53,12 +55,11 @@ class SweepBacklog(Backlog):
         self._ready: deque[TrialRun] = deque()
         self._running: dict[int, TrialRun] = {}
         self._starts: dict[int, int] = {}
-        self._read_trials()
         self._failures = 0
         self._told: set[int] = set()
+        self._read_trials()
         self._sampler = self._create_sampler()
-        for trial in self.trials.values():
-            self._advance(trial)
+        self._advance_all()
 
     # Jobs for the pool
 
@@ -69,23 +70,43 @@ class SweepBacklog(Backlog):
 
     @override
     def take(self) -> WaitingJob | None:
-        if not self._ready and self._may_propose():
-            self._propose()
-        if not self._ready:
+        while (run := self._lock_next()) is not None:
+            run.read(self.settings)  # it may have ended while an earlier process still had it
+            if run.state == "waiting":
+                return self._start(run)
+            run.release()
+            self._advance(self._trial_of(run))
+        return None
+
+    def _lock_next(self) -> TrialRun | None:
+        """The next run, locked; its process inherits the lock.
+
+        A run whose lock is taken still has a process, whose coordinator was killed.
+        """
+        for run in list(self._ready):
+            if run.acquire():
+                self._ready.remove(run)
+                return run
+        new = self._propose() if self._may_propose() else None
+        if new is None or not new.acquire():
             return None
-        run = self._ready.popleft()
+        self._ready.remove(new)
+        return new
+
+    def _start(self, run: TrialRun) -> WaitingJob:
+        key = run.job.key
         run.state = "running"
-        self._running[run.job.key] = run
-        self._starts[run.job.key] = self._starts.get(run.job.key, 0) + 1
-        return self._plan_start(run)
+        self._running[key] = run
+        self._starts[key] = self._starts.get(key, 0) + 1
+        return replace(self._plan_start(run), lock=run.lock)
 
     def _plan_start(self, run: TrialRun) -> WaitingJob:
         record = find_record(run.path)
-        if record is None:
-            return run.job
-        if can_continue(record):
+        if record is not None and can_continue(record):
             return replace(run.job, resume=record.path)
-        return replace(run.job, replaces=record.path.name)
+        run.job.run_file.unlink(missing_ok=True)
+        run.path, run.stamp, run.curves = None, -1, ()
+        return run.job if record is None else replace(run.job, replaces=record.path.name)
 
     @override
     def begin(self, waiting: WaitingJob, device: str, environment: dict[str, str]) -> None:
@@ -99,7 +120,7 @@ class SweepBacklog(Backlog):
         run.read(self.settings)
         if run.state == "waiting":
             self._judge_unfinished(run, end)
-        self._advance(self.trials[waiting.key // 1000])
+        self._advance(self._trial_of(run))
 
     def _judge_unfinished(self, run: TrialRun, end: JobEnd) -> None:
         """What to do with a run whose process ended, but not its training."""
@@ -126,29 +147,36 @@ class SweepBacklog(Backlog):
         pruner = self.settings.pruner
         if pruner is None:
             return ()
-        for key, run in self._running.items():
-            size = run.stamp
+        before = {key: run.stamp for key, run in self._running.items()}
+        for run in self._running.values():
             run.read(self.settings)
             run.state = "running"
-            if run.stamp == size or run.path is None or key % 1000:
-                continue
-            number = key // 1000
-            others = {
-                n: one.runs[0].curves[0]
-                for n, one in self.trials.items()
-                if n != number and one.runs and one.runs[0].curves
-            }
-            mode = self.settings.objectives[0].mode
-            reason = pruner.find_reason(run.curves[0], others, number=number, mode=mode)
-            if reason:
-                write_stop_request(run.path, f"{PRUNED} ({reason})")
+        for key, run in self._running.items():
+            if run.stamp != before[key] and run.path is not None and not key % 1000:
+                self._prune(pruner, run, run.path)
         return [
             key
             for key, run in self._running.items()
             if run.path is not None and read_stop_request(run.path).startswith(PRUNED)
         ]
 
+    def _prune(self, pruner: Pruner, run: TrialRun, path: Path) -> None:
+        """Ask a run to stop if others were better; only the first of the repeats is judged."""
+        own = self._trial_of(run).number
+        others = {
+            number: one.runs[0].curves[0]
+            for number, one in self.trials.items()
+            if number != own and one.runs[0].curves
+        }
+        mode = self.settings.objectives[0].mode
+        reason = pruner.find_reason(run.curves[0], others, number=own, mode=mode)
+        if reason:
+            write_stop_request(path, f"{PRUNED} ({reason})")
+
     # Trials
+
+    def _trial_of(self, run: TrialRun) -> Trial:
+        return self.trials[run.job.key // 1000]
 
     def _read_trials(self) -> None:
         for job in self.folder.iter_jobs():
@@ -201,16 +229,16 @@ class SweepBacklog(Backlog):
         limit = self.settings.num_trials
         return limit is None or len(self.trials) < limit
 
-    def _propose(self) -> None:
-        number = max(self.trials, default=-1) + 1
+    def _propose(self) -> TrialRun | None:
+        number = next(reversed(self.trials), -1) + 1
         values = self._sampler.ask(number)
         if values is None:
             self._is_exhausted = True
-            return
+            return None
         trial = self.trials[number] = Trial(number, values)
-        self._add_run(trial)
+        return self._add_run(trial)
 
-    def _add_run(self, trial: Trial) -> None:
+    def _add_run(self, trial: Trial) -> TrialRun:
         repeat = len(trial.runs)
         values = dict(trial.values)
         if self.settings.repeats > 1:
@@ -224,6 +252,12 @@ class SweepBacklog(Backlog):
         run = TrialRun(self.folder.write_job(self._base, facts))  # type: ignore[arg-type]
         trial.runs.append(run)
         self._ready.append(run)
+        return run
+
+    def _advance_all(self) -> None:
+        self.stop_reason, self._failures = "", 0
+        for trial in list(self.trials.values()):
+            self._advance(trial)
 
     def _advance(self, trial: Trial) -> None:
         """Queue what a trial still needs; learn from it when it is complete."""
@@ -262,4 +296,5 @@ class SweepBacklog(Backlog):
             return
         self._is_exhausted = False
         self._sampler = self._create_sampler()
+        self._advance_all()
         logger.info("the sweep continues with its changed settings")

@@ -370,7 +370,7 @@ class _Reader:
             self._report("sweep.space", "there is nothing to search", place, hint)
             return Space()
         found: dict[str, SweepParameter] = {}
-        for key, child in _iter_parameters(node, ""):
+        for key, child in self._iter_parameters(node, ""):
             parameter = self._read_parameter(key, child)
             if parameter is None:
                 continue
@@ -386,6 +386,23 @@ class _Reader:
             if name not in found
         }
         return Space(tuple(ordered), MappingProxyType(fixed))
+
+    def _iter_parameters(self, node: Node, prefix: str) -> Iterable[tuple[str, Node]]:
+        """Every dotted key with its values; keys may be nested, also below ``parameters``."""
+        for name, child in node.mapping.items():
+            key = f"{prefix}.{name}" if prefix else name
+            nested = child.mapping.get("parameters", child)
+            if nested is not child or self._is_nested(key, child):
+                yield from self._iter_parameters(nested, key)
+            else:
+                yield key, child
+
+    def _is_nested(self, key: str, node: Node) -> bool:
+        """Whether a mapping has further keys, instead of saying which values a key takes."""
+        if not node.is_mapping or any(name in _RANGE_KEYS for name in node.mapping):
+            return False
+        current = self._expanded.find(key)
+        return bool(node.mapping) and (current is None or current.is_mapping)
 
     def _order(self, found: dict[str, SweepParameter]) -> list[SweepParameter]:
         """Parameters after those that their conditions read."""
@@ -516,17 +533,6 @@ class _Reader:
                 for name, child in node.mapping.items()
             }
         )
-
-
-def _iter_parameters(node: Node, prefix: str) -> Iterable[tuple[str, Node]]:
-    """Every key with its values; ``parameters`` of W&B nest keys."""
-    for name, child in node.mapping.items():
-        key = f"{prefix}.{name}" if prefix else name
-        nested = child.mapping.get("parameters")
-        if nested is not None and nested.is_mapping:
-            yield from _iter_parameters(nested, key)
-        else:
-            yield key, child
 
 
 def _to_int(value: object) -> int:

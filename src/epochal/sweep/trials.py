@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.pool.pool import read_run_file
 from epochal.records.find import read_run
 from epochal.records.folder.reader import describe_error
 from epochal.records.folder.writer import COMPLETED_STATUSES
+from epochal.records.layout.process import describe_process, is_owner_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,6 +45,20 @@ class TrialRun:
     error: str = ""
     stamp: int = -1
     """The size of the file with its points when they were read last."""
+
+    lock: durable.HeldLock | None = None
+    """Held by this process and by that of the run."""
+
+    def acquire(self) -> bool:
+        """Take its lock; False while another process has it."""
+        path, owner = self.job.file.with_suffix(".lock"), describe_process(os.getpid())
+        self.lock = durable.try_lock(path, owner, is_gone=is_owner_gone)
+        return self.lock is not None
+
+    def release(self) -> None:
+        """Free its lock."""
+        if self.lock is not None:
+            self.lock.release()
 
     def read(self, settings: SweepSettings) -> None:
         """Read what its record says now."""

@@ -194,3 +194,15 @@ def test_what_cannot_work_together_is_refused() -> None:
         _read({"space": SPACE}, monitor=None)
     with pytest.raises(ConfigError, match="the config has no search space"):
         read_settings(None, Node({}))
+
+
+def test_keys_may_be_nested() -> None:
+    space = {"optim": {"lr": [1, 2], "groups": {"head": {"min": 0.1, "max": 1.0}}}}
+    found = _read({"space": {**space, "model.width": [3]}})
+    assert [one.key for one in found.space.parameters] == [
+        "optim.lr",
+        "optim.groups.head",
+        "model.width",
+    ]
+    with pytest.raises(ConfigError, match=r"sweep.space.optim.lr.mn: unknown key 'mn'"):
+        _read({"space": {"optim.lr": {"mn": 1, "mx": 2}}})
