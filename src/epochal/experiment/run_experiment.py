@@ -112,7 +112,9 @@ def _run(
         problems = find_blocking_problems(inputs.choices, report.problems)
         if problems:
             raise ConfigError(*problems)
-        with raising_on_preemption(), Notifier(report, is_part=is_part) as notifier:
+        is_trial = inputs.choices.get("trial") is not None
+        notifying = Notifier(report, is_part=is_part, is_trial=is_trial)
+        with raising_on_preemption(), notifying as notifier:
             plan = plan_resume(checked)
             is_resumed = plan is not None and not plan.starts_again
             if report.problems and not is_resumed:  # those that matter only to a new run

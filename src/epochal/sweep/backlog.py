@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
@@ -15,7 +15,15 @@ from epochal.launch.queue.worker import can_continue
 from epochal.launch.restart_policy import FINAL, PREEMPTED
 from epochal.records.layout.stop_request import read_stop_request, write_stop_request
 from epochal.sweep.sampling import Observation, create_sampler
-from epochal.sweep.trials import PRUNED, Trial, TrialRun, find_record
+from epochal.sweep.trials import (
+    PRUNED,
+    SEED,
+    Trial,
+    TrialRun,
+    TrialState,
+    find_record,
+    read_trials,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -45,9 +53,15 @@ class SweepBacklog(Backlog):
     def __init__(self, folder: SweepFolder) -> None:
         self.folder = folder
         self.settings = folder.read_settings()
-        self.trials: dict[int, Trial] = {}
+        self.trials = read_trials(folder, self.settings)
         self.stop_reason = ""
         """Why no more trials are proposed, apart from their number."""
+
+        self.best: Trial | None = None
+        """The best finished trial; None with several objectives."""
+
+        self.num_ended = 0
+        """Trials that ended while this object existed."""
 
         self._base = folder.read_base()
         self._stamp = folder.read_stamp()
@@ -57,7 +71,6 @@ class SweepBacklog(Backlog):
         self._starts: dict[int, int] = {}
         self._failures = 0
         self._told: set[int] = set()
-        self._read_trials()
         self._sampler = self._create_sampler()
         self._advance_all()
 
@@ -121,12 +134,11 @@ class SweepBacklog(Backlog):
         if run.state == "waiting":
             self._judge_unfinished(run, end)
         self._advance(self._trial_of(run))
+        self.write_summary()
 
     def _judge_unfinished(self, run: TrialRun, end: JobEnd) -> None:
         """What to do with a run whose process ended, but not its training."""
-        if run.path is not None and read_stop_request(run.path).startswith(PRUNED):
-            run.state = "pruned"
-        elif end.was_stopped or end.code == PREEMPTED:
+        if end.was_stopped or end.code == PREEMPTED:
             pass  # the sweep stops, or the machine is needed; it is continued
         elif end.code in FINAL or self._starts.get(run.job.key, 0) >= MAX_STARTS:
             run.state, run.error = "failed", run.error or f"ended with code {end.code}"
@@ -177,17 +189,6 @@ class SweepBacklog(Backlog):
 
     def _trial_of(self, run: TrialRun) -> Trial:
         return self.trials[run.job.key // 1000]
-
-    def _read_trials(self) -> None:
-        for job in self.folder.iter_jobs():
-            facts = job.job.choices["trial"]
-            trial = self.trials.setdefault(facts["number"], Trial(facts["number"], facts["values"]))
-            run = TrialRun(job)
-            run.read(self.settings)
-            is_pruned = run.path is not None and read_stop_request(run.path).startswith(PRUNED)
-            if run.state == "waiting" and is_pruned:
-                run.state = "pruned"
-            trial.runs.append(run)
 
     def _create_sampler(self) -> Sampler:
         settings = self.settings
@@ -242,7 +243,7 @@ class SweepBacklog(Backlog):
         repeat = len(trial.runs)
         values = dict(trial.values)
         if self.settings.repeats > 1:
-            values["seed"] = self.settings.base_seed + repeat
+            values[SEED] = self.settings.base_seed + repeat
         facts = {
             "sweep": self.folder.id,
             "number": trial.number,
@@ -255,7 +256,8 @@ class SweepBacklog(Backlog):
         return run
 
     def _advance_all(self) -> None:
-        self.stop_reason, self._failures = "", 0
+        self.stop_reason, self._failures, self.best = "", 0, None
+        self._counts: Counter[TrialState] = Counter()
         for trial in list(self.trials.values()):
             self._advance(trial)
 
@@ -277,12 +279,36 @@ class SweepBacklog(Backlog):
         if trial.number not in self._told:
             self._told.add(trial.number)
             self._sampler.tell(observation)
+            self.num_ended += 1
         self._failures = self._failures + 1 if trial.state == "failed" else 0
         if self._failures >= settings.max_failures:
             self.stop_reason = f"the last {self._failures} trials failed: {trial.error}"
+        self._counts[trial.state] += 1
         found = observation.objectives
-        if found and observation.violation == 0 and settings.reaches_target(found[0]):
+        if not found or observation.violation or trial.state != "finished":
+            return
+        if settings.reaches_target(found[0]):
             self.stop_reason = f"trial {trial.number} reached {found[0]:g}"
+        best = None if self.best is None else self.best.get_objectives(settings)
+        if len(found) == 1 and (
+            best is None or settings.objectives[0].is_better(found[0], best[0])
+        ):
+            self.best = trial
+
+    def write_summary(self) -> None:
+        """Write what lists of runs say about the sweep."""
+        best, metric = self.best, self.settings.objectives[0].metric
+        found = None if best is None else best.get_objectives(self.settings)
+        facts: dict[str, object] = {
+            "trials": len(self.trials),
+            "planned": self.settings.num_trials,
+            "metric": metric,
+            **{state: count for state, count in self._counts.items() if count},
+        }
+        if best is not None and found is not None:
+            run = best.runs[0].path
+            facts |= {"best": found[0], "trial": best.number, "run": run.name if run else ""}
+        self.folder.write_summary(facts)
 
     def _reload_settings(self) -> None:
         stamp = self.folder.read_stamp()

@@ -182,6 +182,9 @@ class _Reader:
             target=self._read_number(entries.get("target"), "sweep.target", target),
             notes=tuple(self.notes),
         )
+        if settings.repeats > 1 and any(one.key == "seed" for one in space.parameters):
+            what = "the seed is set by repeats, and cannot be searched as well"
+            self._report("sweep.space.seed", what, entries["space"].place, "remove one of both")
         if settings.pruner is not None and len(objectives) > 1:
             what = "trials cannot be stopped early with several objectives"
             self._report("sweep.prune", what, entries["prune"].place, "remove one of both")

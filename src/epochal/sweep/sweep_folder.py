@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,15 +18,17 @@ from epochal.experiment.config.choices import to_overrides
 from epochal.launch.jobs.frozen_job import FrozenJob, read_job
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
+from epochal.records.layout.sweep_folders import SWEEP_FILE, get_sweeps_dir, is_sweep_folder
+from epochal.records.mail.outbox import read_specs
 from epochal.sweep.settings import SweepSettings, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from epochal.experiment.config.check_file import CheckedConfig
     from epochal.experiment.config.choices import Choices, TrialFacts
 
-SWEEPS_DIR = "sweeps"
-_SWEEP_FILE = "sweep.json"
+_SUMMARY_FILE = "summary.json"
 _BASE_FILE = "base.json"
 _LOCK_FILE = "lock"
 _JOBS_DIR = "jobs"
@@ -49,7 +52,7 @@ class SweepFolder:
 
     def read_facts(self) -> dict[str, Any]:
         """``sweep.json``: when it began, the command, and changes since."""
-        return durable.find_object(self.path / _SWEEP_FILE)
+        return durable.find_object(self.path / SWEEP_FILE)
 
     def read_base(self) -> FrozenJob:
         """The experiment without the values of a trial."""
@@ -57,6 +60,14 @@ class SweepFolder:
 
     def read_settings(self) -> SweepSettings:
         """What is searched now: the section of the config, and the changes made since."""
+        checked = self._check()
+        return read_settings(checked.config.sweep, checked.report.expanded)
+
+    def read_notify(self) -> list[dict[str, Any]]:
+        """The entries of ``notify`` of its config."""
+        return read_specs(self._check().report.expanded)
+
+    def _check(self) -> CheckedConfig:
         base, changes = self.read_base(), self.read_facts().get("changes") or []
         choices: Choices = {**base.choices}  # type: ignore[typeddict-item]  # from our own file
         config = load(
@@ -67,8 +78,7 @@ class SweepFolder:
         )
         if config.problems:
             raise ConfigError(*config.problems)
-        checked = check_config(config, project=base.code.project)
-        return read_settings(config.sweep, checked.report.expanded)
+        return check_config(config, project=base.code.project)
 
     def change(self, overrides: Sequence[str]) -> SweepSettings:
         """Change what is searched from now on, such as ``sweep.trials=40``; gives the result.
@@ -79,16 +89,25 @@ class SweepFolder:
         with durable.locked(self.path):
             before = self.read_facts()
             changed = before | {"changes": [*(before.get("changes") or []), *overrides]}
-            durable.write_json(self.path / _SWEEP_FILE, changed)
+            durable.write_json(self.path / SWEEP_FILE, changed)
             try:
                 return self.read_settings()
             except ConfigError:
-                durable.write_json(self.path / _SWEEP_FILE, before)
+                durable.write_json(self.path / SWEEP_FILE, before)
                 raise
 
     def read_stamp(self) -> int:
         """A number that changes with every change of the settings."""
-        return (self.path / _SWEEP_FILE).stat().st_mtime_ns
+        return (self.path / SWEEP_FILE).stat().st_mtime_ns
+
+    def write_summary(self, facts: Mapping[str, object]) -> None:
+        """Write what lists show; it is made from the records, and nothing depends on it."""
+        with suppress(OSError):
+            durable.write_json(self.path / _SUMMARY_FILE, facts)
+
+    def read_summary(self) -> dict[str, Any]:
+        """Counts of its trials and the best one, as of the last trial that ended."""
+        return durable.find_object(self.path / _SUMMARY_FILE)
 
     def lock(self) -> durable.HeldLock:
         """The right to start trials; RecordError while another process has it."""
@@ -119,27 +138,22 @@ class SweepFolder:
 
 def create_sweep(base: FrozenJob, *, name: str, command: str) -> SweepFolder:
     """A new folder for a sweep of a frozen experiment."""
-    sweeps = base.log_dir / SWEEPS_DIR
+    sweeps = get_sweeps_dir(base.log_dir)
     tag = "".join(char if char.isalnum() else "-" for char in name or base.name)[:40].strip("-")
     stamp = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     folder = SweepFolder(sweeps / f"{tag or 'sweep'}-{stamp}-{secrets.token_hex(2)}")
     (folder.path / _JOBS_DIR).mkdir(parents=True, mode=0o700)
     facts = {"format": 1, "command": command, "begun": utc_now(), "changes": []}
-    durable.write_json(folder.path / _SWEEP_FILE, facts)
+    durable.write_json(folder.path / SWEEP_FILE, facts)
     base.write(folder.path / _BASE_FILE)
     return folder
 
 
 def list_sweeps(runs_dir: Path) -> list[SweepFolder]:
     """Every sweep of a folder of runs, oldest first."""
-    files = list((runs_dir / SWEEPS_DIR).glob(f"*/{_SWEEP_FILE}"))
+    files = list(get_sweeps_dir(runs_dir).glob(f"*/{SWEEP_FILE}"))
     folders = [SweepFolder(file.parent) for file in files]
     return sorted(folders, key=lambda one: str(one.read_facts().get("begun")))
-
-
-def is_sweep(name: Path | str) -> bool:
-    """Whether a path is the folder of a sweep."""
-    return (Path(name) / _SWEEP_FILE).is_file()
 
 
 def find_sweep(name: str, runs_dir: Path) -> SweepFolder:
@@ -148,7 +162,7 @@ def find_sweep(name: str, runs_dir: Path) -> SweepFolder:
     Raises:
         RecordError: There is none, or several.
     """
-    if is_sweep(name):
+    if is_sweep_folder(name):
         return SweepFolder(Path(name).absolute())
     found = list_sweeps(runs_dir)
     if not found:

@@ -14,6 +14,7 @@ from epochal.records.find import read_run
 from epochal.records.folder.reader import describe_error
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import describe_process, is_owner_gone
+from epochal.records.layout.stop_request import read_stop_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from epochal.records.folder.reader import RunRecord
     from epochal.sweep.settings import Objective, SweepSettings
     from epochal.sweep.space import Values
+    from epochal.sweep.sweep_folder import SweepFolder
 
 TrialState = Literal["waiting", "running", "finished", "pruned", "failed"]
 PRUNED = "pruned"
+SEED = "seed"
+"""The key that repeats set, besides the values of their trial."""
 
 
 @final
@@ -43,6 +47,9 @@ class TrialRun:
     """The last value of the metric of each constraint."""
 
     error: str = ""
+    status: str = ""
+    """That of its record."""
+
     stamp: int = -1
     """The size of the file with its points when they were read last."""
 
@@ -67,13 +74,15 @@ class TrialRun:
         if record is None:
             return
         self._read_points(record, settings)
-        status = record.summary.status
+        status = self.status = record.summary.status
         if status in COMPLETED_STATUSES:
             reason = str(record.result.get("reason") or "")
             self.state = "pruned" if reason.startswith(PRUNED) else "finished"
         elif status in ("failed", "diverged"):
             self.state = "failed"
             self.error = describe_error(record.result) or status
+        elif read_stop_request(record.path).startswith(PRUNED):
+            self.state = "pruned"
 
     def _read_points(self, record: RunRecord, settings: SweepSettings) -> None:
         size = _size_of_points(record.path)
@@ -151,6 +160,20 @@ class Trial:
             miss = (condition.value - value) * (1.0 if condition.sign == "+" else -1.0)
             total += miss if miss > 0 else math.inf if math.isnan(miss) else 0.0
         return min(total, 1e300)
+
+
+def read_trials(folder: SweepFolder, settings: SweepSettings) -> dict[int, Trial]:
+    """Every trial of a sweep by its number, as the records tell."""
+    trials: dict[int, Trial] = {}
+    is_searched = any(one.key == SEED for one in settings.space.parameters)
+    for job in folder.iter_jobs():
+        facts = job.job.choices["trial"]
+        values = {k: one for k, one in facts["values"].items() if k != SEED or is_searched}
+        trial = trials.setdefault(facts["number"], Trial(facts["number"], values))
+        run = TrialRun(job)
+        run.read(settings)
+        trial.runs.append(run)
+    return trials
 
 
 def rank_trials(trials: Iterable[Trial], settings: SweepSettings) -> list[Trial]:

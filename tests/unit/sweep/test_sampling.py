@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
@@ -152,3 +153,15 @@ def test_random_trials_depend_on_seed_and_number_only() -> None:
     random.Random(0).shuffle(numbers)
     assert {n: first.ask(n) for n in (2, 4, 9)} == {n: second.ask(n) for n in numbers}
     assert RandomSampler(SPACE, _any, 2).ask(2) != first.ask(2)
+
+
+def test_grid_random_and_quasi_random_need_no_optuna(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    for method in ("grid", "random", "quasi-random"):
+        space = Space((SweepParameter("x", ValueRange(0.0, 1.0, points=3)),))
+        sampler = create_sampler(
+            method, space, is_allowed=_any, directions=["min"], seed=0, observed={}
+        )
+        assert sampler.ask(0) is not None, method
+    with pytest.raises(ImportError):
+        OptunaSampler("tpe", PLANE, _any, directions=["min"])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import ConfigError, RecordError
-from epochal.sweep.sweep_folder import SweepFolder, find_sweep, is_sweep, list_sweeps
+from epochal.records.layout.sweep_folders import is_sweep_folder
+from epochal.sweep.sweep_folder import SweepFolder, find_sweep, list_sweeps
 from swept import new_sweep
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def test_sweeps_are_found_by_name(tmp_path: Path) -> None:
     for name, expected in rows.items():
         assert find_sweep(name, runs).path == expected.path, name
     assert find_sweep("last", runs) in (first, second)
-    assert is_sweep(first.path)
-    assert not is_sweep(runs)
+    assert is_sweep_folder(first.path)
+    assert not is_sweep_folder(runs)
     with pytest.raises(RecordError, match="toy: fits 2 sweeps"):
         find_sweep("toy", runs)
     with pytest.raises(RecordError, match="nope: no such sweep"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from epochal.errors import ConfigError, Problem, RecordError, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.folder.disk_usage import measure_disk_usage
+from epochal.records.layout.sweep_folders import SWEEPS_DIR, get_sweeps_dir, is_sweep_folder
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.records.metrics.system_figures import SYSTEM_PREFIX
 from epochal.text.command import epochal_command
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from epochal.sweep.sweep_folder import SweepFolder
+
 _BUCKETS = 1200
 _SPAN = 1000.0
 _SHORT_ID = 4
@@ -34,7 +38,7 @@ _MIN_UNITS = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    text = f"{RUN_HELP}; with --plot also several runs"
+    text = f"{RUN_HELP}; with --plot also several runs; or a sweep, sweeps/last is the newest"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     add_runs_dir_option(parser)
     text = "plot metrics, such as val/loss, 'train/*' or system/cpu (default: the monitored metric)"
@@ -50,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print the run, or the part of it that the options select."""
+    """Print the run, or the part of it that the options select; or a sweep."""
+    if len(args.words) == 1 and (folder := _find_sweep(args.words[0], args.runs_dir)) is not None:
+        _show_sweep(folder, args)
+        return 0
     records = [read_run(word, args.runs_dir) for word in dict.fromkeys(args.words)]
     if args.plot is not None or args.png is not None:
         _plot(records, args.plot or [], args.png)
@@ -80,6 +87,42 @@ def execute(args: argparse.Namespace) -> int:
 
         print_wrapped(describe_run(record, args.runs_dir))
     return 0
+
+
+def _find_sweep(word: str, runs_dir: Path) -> SweepFolder | None:
+    """The sweep that a word names; a run of that name comes before a part of a sweep's id."""
+    if not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
+        return None
+    from epochal.sweep.sweep_folder import find_sweep, list_sweeps  # showing a run needs none of it
+
+    inner = word.removeprefix(f"{SWEEPS_DIR}/")
+    if is_sweep_folder(word) or inner != word:
+        return find_sweep(word if is_sweep_folder(word) else inner, runs_dir)
+    sweeps = list_sweeps(runs_dir)
+    if not any(word in one.id for one in sweeps):
+        return None
+    if not any(word == one.id for one in sweeps):
+        with suppress(RecordError):
+            read_run(word, runs_dir)
+            return None
+    return find_sweep(word, runs_dir)
+
+
+def _show_sweep(folder: SweepFolder, args: argparse.Namespace) -> None:
+    from epochal.cli.pages.sweep_page import describe_sweep
+    from epochal.sweep.trials import read_trials, to_plain
+
+    for option in ("plot", "png", "explain", "config", "log"):
+        if getattr(args, option) not in (None, False):
+            what = f"{folder.id} is a sweep, which has no --{option}"
+            raise ConfigError(Problem("command line", what, hint="name one of its runs"))
+    settings = folder.read_settings()
+    trials = read_trials(folder, settings)
+    if args.json:
+        plain = [to_plain(one, settings) for one in trials.values()]
+        print_json({"id": folder.id, "path": str(folder.path), "trials": plain})
+    else:
+        print_wrapped(describe_sweep(folder, settings, trials.values()))
 
 
 def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> None:

@@ -58,9 +58,11 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
+    from epochal.cli.pages.sweep_page import summarise_sweep
+
     found = list_sweeps(args.runs_dir)
     for one in found:
-        print(one.id)
+        print(summarise_sweep(one))
     if not found:
         print(f"no sweeps yet; start one with: {epochal_command()} sweep CONFIG")
     return 0
@@ -133,6 +135,7 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
     from epochal.launch.pool.pool import Pool
     from epochal.launch.pool.run_jobs import exit_code_of
     from epochal.sweep.backlog import SweepBacklog
+    from epochal.sweep.sweep_mail import send_sweep_mail
 
     try:
         lock = folder.lock()
@@ -149,4 +152,6 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
     finally:
         lock.release()
     print_sweep(backlog)
+    if backlog.is_done() and backlog.num_ended:
+        send_sweep_mail(backlog)
     return exit_code_of(pool, [])
