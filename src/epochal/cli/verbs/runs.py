@@ -154,7 +154,7 @@ def _format_of(args: argparse.Namespace) -> str:
 
 def _list(index: Index, question: Question, args: argparse.Namespace, form: str) -> None:
     if form != "table" or args.trials or _is_precise(args):
-        answer, sweeps = ask(index, question), []
+        answer, sweeps = ask(index, question), list[str]()
     else:
         answer, sweeps = _fold_sweeps(index, question, args.limit)
     asked = columns_of(index, question.text("columns"), answer)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from epochal.cli.arguments import add_runs_dir_option, split_single_file
 from epochal.cli.pool import add_pool_options, make_leases, typed_command
 from epochal.config import load
-from epochal.errors import ConfigError, RecordError
+from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import add_choices, add_options, read_choices, to_overrides
 from epochal.sweep.check_space import find_space_problems
@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "newest; and overrides such as sweep.trials=40"
     )
     parser.add_argument("words", nargs="*", metavar="FILE|SWEEP|key=value", help=text)
-    add_options(parser, {"--dry-run": "check the search space, and print the first trials"})
+    texts = {
+        "--dry-run": "check the search space, and print the first trials",
+        "--export FILE": "write a sweep for optuna-dashboard: *.db for SQLite, *.log for a journal",
+    }
+    add_options(parser, texts)
     add_pool_options(parser)
     add_choices(parser)
     add_runs_dir_option(parser)
@@ -49,12 +53,28 @@ def execute(args: argparse.Namespace) -> int:
     named = [word for word in args.words if "=" not in word]
     if len(named) == 1 and Path(named[0]).suffix.lower() not in _CONFIG_SUFFIXES:
         folder = find_sweep(named[0], args.runs_dir)
+        if args.export is not None:
+            return _export(folder, args.export)
         changes = [word for word in args.words if "=" in word]
         if changes:
             folder.change(changes)
             print(f"changed: {', '.join(changes)}")
         return _work(args, folder, is_changed=bool(changes))
+    if args.export is not None:
+        hint = f"start it first, then: {epochal_command()} sweep last --export {args.export}"
+        raise ConfigError(Problem("--export", "takes the name of a sweep", hint=hint))
     return _start(args)
+
+
+def _export(folder: SweepFolder, path: Path) -> int:
+    from epochal.sweep.export import export_study
+    from epochal.sweep.trials import read_trials
+
+    settings = folder.read_settings()
+    trials = read_trials(folder, settings)
+    address = export_study(folder.id, settings, trials.values(), path)
+    print(f"wrote {format_count(len(trials), 'trial')}; open it with: optuna-dashboard {address}")
+    return 0
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -135,6 +155,7 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
     from epochal.launch.pool.pool import Pool
     from epochal.launch.pool.run_jobs import exit_code_of
     from epochal.sweep.backlog import SweepBacklog
+    from epochal.sweep.report.write_report import write_report
     from epochal.sweep.sweep_mail import send_sweep_mail
 
     try:
@@ -152,6 +173,9 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
     finally:
         lock.release()
     print_sweep(backlog)
+    if backlog.trials:
+        for written in write_report(folder, backlog.settings, backlog.trials.values()):
+            print(f"report: {written}")
     if backlog.is_done() and backlog.num_ended:
         send_sweep_mail(backlog)
     return exit_code_of(pool, [])

@@ -1,0 +1,1 @@
+"""The report at the end of a sweep: one HTML page and one picture of the same figures."""
