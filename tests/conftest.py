@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odd_files import OddFiles
 from small_project import Command, command, forgetting, write_shop
 
 if TYPE_CHECKING:
@@ -39,6 +40,14 @@ def registered_names_are_forgotten() -> Iterator[None]:
     registry.REGISTERED.update(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def home_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the key that signs mail and jobs out of the user's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of a working project, which is also the current folder."""
@@ -52,6 +61,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def epochal(capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs ``epochal`` with the given words in this process."""
     return command(capsys)
+
+
+@pytest.fixture
+def odd_file(tmp_path_factory: pytest.TempPathFactory) -> OddFiles:
+    """Puts something that is no regular file at a path."""
+    return OddFiles(tmp_path_factory.mktemp("odd"))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from epochal.records import RunFolder, RunWriter
 from epochal.records.layout.process import host_name, process_token
 from epochal.records.mail.lost_run_mail import ExpectedMail, expect_mail
 from epochal.records.mail.mailbox import make_id
+from epochal.records.mail.signature import SIGNATURE, write_signed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,10 @@ def leave_run(box: Mailbox, owner: dict[str, Any], **status: Any) -> Path:
 
 
 def change(path: Path, **values: Any) -> None:
-    durable.write_json(path, {**json.loads(path.read_text()), **values})
+    """Change a file as the run that wrote it would: a signed one is signed again."""
+    before = json.loads(path.read_text())
+    write = write_signed if before.pop(SIGNATURE, None) else durable.write_json
+    write(path, {**before, **values})
 
 
 def expect_from(box: Mailbox, owner: dict[str, Any], **facts: Any) -> Path:

@@ -227,6 +227,7 @@ WRITE_DISPOSABLE_FILES = {
     "records/code/restore.py",  # a copy of what a record holds
     "engine/process/watchdog.py",  # stacks of a hang, when nothing else may work
     "experiment/record/logs.py",  # the null device
+    "launch/pool/local_executor.py",  # the output of a process, which writes there itself
 }
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import epochal
 from epochal.cli.parser import VERBS, build_parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 KNOWN = json.loads((Path(__file__).parent / "data" / "public_api.json").read_text())
 
@@ -21,9 +25,15 @@ def words_of(verb: str) -> list[str]:
         for action in build_parser(verb)._actions
         if isinstance(action, argparse._SubParsersAction)
     ]
-    parser: argparse.ArgumentParser = verbs.choices[verb]
-    words = [name for action in parser._actions for name in action.option_strings or [action.dest]]
-    return sorted(words)
+    return sorted(iter_words(verbs.choices[verb]))
+
+
+def iter_words(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        yield from action.option_strings or [action.dest]
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from (f"{name} {word}" for word in iter_words(inner))
 
 
 def test_exported_names_are_those_on_the_list() -> None:

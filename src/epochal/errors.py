@@ -7,7 +7,8 @@ EpochalError                   exit code 1
 ├── TaskError               70 a task, model or hook broke its contract
 ├── DataError               65 a loader is empty, or died
 ├── CheckpointError         74 weights cannot be written or read
-└── RecordError             74 a run's record is missing or damaged
+├── RecordError             74 a run's record is missing or damaged
+└── UntrustedCodeError      77 code outside of this project would be executed
 Preempted                   75 not an error: the run stops, and is continued later
 
 A message answers three questions in this order: where, what, what now.
@@ -155,6 +156,16 @@ class RecordError(EpochalError):
     """A run's record is missing or damaged."""
 
     exit_code = 74
+
+
+class UntrustedCodeError(EpochalError):
+    """Code outside of this project would be executed, and the user has not allowed that."""
+
+    exit_code = 77
+
+    def __init__(self, what: str, hint: str = "if you trust that code, pass trust=True") -> None:
+        super().__init__(f"{what}\n  {hint}")
+        self.what = what
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from epochal.records import read_run
 from epochal.records.code import read_code_digest, read_file, read_manifest
+from epochal.records.code.framework import FrameworkPackage, get_archive_name
 from small_project import Command, forgetting, run_folders, write_shop
 
 if TYPE_CHECKING:
@@ -93,10 +95,13 @@ def test_restored_run_uses_the_epochal_that_made_it(
     manifest = read_manifest(folder)
     assert manifest is not None
     assert manifest.framework is not None
-    other = manifest_path.read_text().replace(
-        f'"digest":"{manifest.framework.digest}"', '"digest":"0"'
-    )
-    manifest_path.write_text(other)
+    shutil.copytree(Path(package.__file__).parent, tmp_path / "other")
+    (tmp_path / "other" / "more.py").touch()
+    digest, data = FrameworkPackage.find(tmp_path / "other").archive()
+    (folder / "code" / manifest.framework.archive).unlink()
+    (folder / "code" / get_archive_name(digest)).write_bytes(data)
+    text = manifest_path.read_text().replace(manifest.framework.digest, digest)
+    manifest_path.write_text(text)
     done = epochal("restore", folder, tmp_path / "back", "--json")
     restored = json.loads(done.out)
     assert restored["command"][1].startswith("PYTHONPATH=.epochal-code python -m epochal run")

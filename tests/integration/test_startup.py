@@ -46,6 +46,27 @@ def test_check_imports_neither_torch_nor_the_users_code() -> None:
     assert "no mistakes" in done.stdout
 
 
+def test_pool_and_queue_do_not_import_torch(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EPOCHAL_LEASES_DIR", str(tmp_path / "leases" / "here"))
+    for words in (
+        ("run", "config.yaml", "config.yaml", "--devices", "cpu", "--dry-run"),
+        ("queue", "add", "config.yaml"),
+        ("queue", "work", "--devices", "cpu", "--dry-run"),
+        ("queue", "list"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "epochal", *words],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        imported = set(re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.MULTILINE))
+        assert "epochal.launch" in imported, words
+        assert not {"torch", "shop"} & imported, words
+
+
 @pytest.mark.parametrize("module", ["epochal.cli.parser", "ruamel.yaml", "torch.nn", "shop.parts"])
 def test_ctrl_c_while_starting_ends_quietly(shop: Path, module: str) -> None:
     words = ["run", "config.yaml", "--device", "cpu", "train.for=100000ep"]

@@ -39,6 +39,7 @@ def test_exit_codes_are_those_that_scripts_depend_on() -> None:
         ("DataError", 65),
         ("CheckpointError", 74),
         ("RecordError", 74),
+        ("UntrustedCodeError", 77),
     ):
         assert getattr(errors, name).exit_code == code
 

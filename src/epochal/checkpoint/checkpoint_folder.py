@@ -95,13 +95,13 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], CheckpointManifest]:
         what = str(damage) if damage else f"{path}: no such checkpoint"
         raise CheckpointError(f"{what}\n  `ls {path.parent}` shows the other checkpoints")
     manifest = read_manifest(path)
-    plain = json.loads((path / STATE_FILE).read_bytes())
+    plain = json.loads(durable.read_bytes(path / STATE_FILE))
     return deserialize_state(plain, _read_tensors(path / TENSORS_FILE)), manifest
 
 
 def read_caches(path: Path) -> dict[str, Any]:
     """The caches in a checkpoint that was verified; reads its tensors only if there are any."""
-    plain = json.loads((path / STATE_FILE).read_bytes())
+    plain = json.loads(durable.read_bytes(path / STATE_FILE))
     if not plain.get("caches"):
         return {}
     caches: dict[str, Any] = deserialize_state(plain["caches"], _read_tensors(path / TENSORS_FILE))
@@ -189,6 +189,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        durable.require_regular(path)
         with safe_open(path, framework="pt") as file:
             names: list[str] = file.keys()
             # Cloned, so that nothing depends on the file afterwards.

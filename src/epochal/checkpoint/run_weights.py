@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
+from epochal import durable
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE, apply_tensors, load_weights_from
 from epochal.errors import CheckpointError, suggest
 from epochal.records.folder.checkpoint_manifests import (
@@ -16,6 +17,7 @@ from epochal.records.folder.checkpoint_manifests import (
     find_checkpoints,
     find_newest_checkpoint,
 )
+from epochal.records.layout.os_errors import describe_os_error
 from epochal.text.formatting import format_value
 
 if TYPE_CHECKING:
@@ -84,9 +86,8 @@ def choose_run_weights(record: RunRecord, wanted: str | int | Path | None = None
         CheckpointError: There are no such weights.
     """
     folder = record.path / "checkpoints"
-    final = folder / FINAL_WEIGHTS_FILE
     if wanted is None:
-        found = _find_best(record) or (RunWeights(final, FINAL) if final.is_file() else None)
+        found = _find_best(record) or _find_final(folder)
         found = found or _find_last(folder)
         if found is None:
             raise _no_weights(record, "has no weights", "weights are saved as the run trains")
@@ -98,7 +99,7 @@ def choose_run_weights(record: RunRecord, wanted: str | int | Path | None = None
     elif text == LAST:
         found, why = _find_last(folder), "has no checkpoint"
     elif text == FINAL:
-        found = RunWeights(final, FINAL) if final.is_file() else None
+        found = _find_final(folder)
         why = "has no final weights, which are saved when a training ends"
     else:
         return _find_named(folder, text)
@@ -118,6 +119,18 @@ def _find_best(record: RunRecord) -> RunWeights | None:
         return None
     is_averaged = found.monitor.startswith(_AVERAGED_PREFIX)
     return RunWeights(found.path, BEST, found, is_averaged)
+
+
+def _find_final(folder: Path) -> RunWeights | None:
+    path = folder / FINAL_WEIGHTS_FILE
+    try:
+        durable.require_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        hint = f"name other weights: {BEST}, {LAST}, or a file"
+        raise CheckpointError(f"{path}: {describe_os_error(error)}\n  {hint}") from error
+    return RunWeights(path, FINAL)
 
 
 def _find_last(folder: Path) -> RunWeights | None:

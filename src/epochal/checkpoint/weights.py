@@ -66,11 +66,12 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
     Names of tied weights share one tensor.
     """
-    if is_torch_file(path):
-        return load_torch_file(path)
     from safetensors import SafetensorError, safe_open
 
     try:
+        durable.require_regular(path, follow=True)  # model hubs link their files
+        if is_torch_file(path):
+            return load_torch_file(path)
         with safe_open(path, framework="pt") as file:
             names: list[str] = file.keys()
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in names}
@@ -353,7 +354,12 @@ def load_caches_from(path: Path) -> dict[str, Any]:
 
 def _read_file(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]:
     averaged = path.with_name(AVERAGED_WEIGHTS_FILE)
-    if try_ema and path.name == FINAL_WEIGHTS_FILE and averaged.is_file():
+    if (
+        try_ema
+        and path.name == FINAL_WEIGHTS_FILE
+        and averaged.is_file()
+        and not averaged.is_symlink()
+    ):
         return load_weights(averaged), averaged
     tensors = load_weights(path)
     if try_ema and path.name != AVERAGED_WEIGHTS_FILE:

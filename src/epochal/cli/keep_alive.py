@@ -61,7 +61,8 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
         point = ["--from", args.resume_from] if args.resume_from else []
         # The record has all overrides except secrets.
         secrets = [word for word in args.words if "=" in word and redact(word) != word]
-        return [*program, "resume", str(folder), *secrets, *point, *_options_of_process(args)]
+        options = ["--trust", *point, *_options_of_process(args)]  # the user started that code
+        return [*program, "resume", str(folder), *secrets, *options]
 
     commands = SupervisedCommands(
         start=start,

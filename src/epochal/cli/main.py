@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from epochal.records.mail.mailbox import Mailbox
+
 INTERRUPTED = 130
 _LOADED = time.perf_counter()  # start-up time includes later imports
 
@@ -104,7 +106,7 @@ def notify_of_mail(args: argparse.Namespace) -> None:
 
     with suppress(OSError):
         box = Mailbox(args.runs_dir)
-        counts = {"unread": box.count_unread(), "unsent": box.count_unsent()}
+        counts = {"unread": box.count_unread(), "unsent": _count_unsent(box)}
         hints = {"unread": "epochal mail --unread", "unsent": "epochal mail --send"}
         lines = [
             f"{count} {'mail is' if count == 1 else 'mails are'} {state}: {hints[state]}"
@@ -113,3 +115,12 @@ def notify_of_mail(args: argparse.Namespace) -> None:
         ]
         if lines:
             print("\n".join(wrap("; ".join(lines))), file=sys.stderr)
+
+
+def _count_unsent(box: Mailbox) -> int:
+    """Number of unsent mails of this user's runs."""
+    if not box.count_outbox():
+        return 0
+    from epochal.records.mail.outbox import read_outbox  # needs the packages of configs
+
+    return len(read_outbox(box))

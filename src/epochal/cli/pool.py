@@ -71,7 +71,7 @@ def run_pool(
         return 0
     print(
         f"{format_count(len(jobs), 'run')} on {', '.join(one.name for one in leases.devices)}, "
-        f"at most {leases.per_device} at once on each",
+        f"up to {leases.per_device} at once on each",
         flush=True,
     )
     with PoolPage(jobs) as page:

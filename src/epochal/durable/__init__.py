@@ -14,6 +14,7 @@ from epochal.durable.atomic import (
     is_untouched,
     link_or_copy,
     make_dir,
+    make_inner_dir,
     remove_file,
     remove_stale,
     remove_tree,
@@ -28,6 +29,13 @@ from epochal.durable.atomic import (
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
 from epochal.durable.held_lock import HeldLock, read_holder, try_lock
+from epochal.durable.reading import (
+    find_text,
+    open_regular,
+    read_bytes,
+    read_text,
+    require_regular,
+)
 from epochal.durable.system import Operations, WriteError, locked
 
 __all__ = [
@@ -42,17 +50,23 @@ __all__ = [
     "encode_json",
     "encode_line",
     "find_object",
+    "find_text",
     "is_untouched",
     "link_or_copy",
     "locked",
     "make_dir",
+    "make_inner_dir",
     "open_lines",
+    "open_regular",
+    "read_bytes",
     "read_holder",
+    "read_text",
     "remove_file",
     "remove_stale",
     "remove_tree",
     "rename",
     "replace_link",
+    "require_regular",
     "staged_dir",
     "system",
     "try_lock",

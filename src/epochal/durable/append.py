@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self, final
 
 from epochal.durable import system
 from epochal.durable.encoding import encode_line
+from epochal.durable.reading import open_descriptor, open_regular
 from epochal.durable.system import WriteError
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ class Appender:
         self._good_bytes: int | None = None  # where to truncate after a failure
         with system.write_errors(path):
             is_new = not path.exists()
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-            self._descriptor = system.operations.open(path, flags, 0o666)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            self._descriptor = open_descriptor(path, flags, system.operations.open)
             try:
                 if keep is not None and not is_new:
                     system.operations.truncate(self._descriptor, keep)
@@ -89,7 +91,7 @@ class Appender:
 def open_lines(path: Path, *, sync: bool = False) -> Appender:
     """An appender for ``encode_line`` records; a last line cut short by a crash is removed."""
     good_bytes = 0
-    with system.write_errors(path, "read"), suppress(FileNotFoundError), path.open("rb") as file:
+    with system.write_errors(path, "read"), suppress(FileNotFoundError), open_regular(path) as file:
         position = file.seek(0, os.SEEK_END)
         while position and not good_bytes:
             start = max(0, position - 4096)
@@ -112,9 +114,11 @@ def extend(path: Path, keep: int, data: bytes) -> None:
     For data that can be rebuilt; readers must detect an incomplete file.
     """
     with system.write_errors(path):
-        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        descriptor = system.operations.open(path, flags, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT
+        descriptor = open_descriptor(path, flags, system.operations.open)
         try:
+            if os.fstat(descriptor).st_nlink > 1:  # its other name may be outside of the folder
+                raise OSError(errno.EMLINK, "has another name")
             system.operations.truncate(descriptor, keep)
             os.lseek(descriptor, 0, os.SEEK_END)
             system.write_all(descriptor, data)

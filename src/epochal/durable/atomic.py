@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from epochal.durable import system
 from epochal.durable.encoding import decode_json, encode_json
+from epochal.durable.reading import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -103,7 +104,7 @@ def write_json(path: Path, value: object) -> None:
 def find_object(path: Path) -> dict[str, Any]:
     """The object that ``write_json`` put at ``path``; empty if it cannot be read."""
     try:
-        value = decode_json(path.read_bytes())
+        value = decode_json(read_bytes(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -133,6 +134,14 @@ def make_dir(path: Path, *, exist_ok: bool = False) -> None:
             if not exist_ok or not path.is_dir():  # otherwise another process made it meanwhile
                 raise
         system.sync_dir(path.parent)
+
+
+def make_inner_dir(path: Path) -> None:
+    """Make a folder if it is missing; refuse a link, which others may have put there."""
+    with system.write_errors(path, "made"):
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "is a link")
+        make_dir(path, exist_ok=True)
 
 
 def write_safetensors(
@@ -360,4 +369,4 @@ def link_or_copy(source: Path, target: Path) -> None:
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
-            write_readonly(target, source.read_bytes())
+            write_readonly(target, read_bytes(source))

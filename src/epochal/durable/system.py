@@ -58,10 +58,10 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
 
 
-def create(path: Path, fill: Callable[[int], None]) -> None:
+def create(path: Path, fill: Callable[[int], None], mode: int = 0o666) -> None:
     """Make a new file, let ``fill`` write it, and sync it."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    descriptor = operations.open(path, flags, 0o666)
+    descriptor = operations.open(path, flags, mode)
     try:
         fill(descriptor)
         operations.fsync(descriptor)

@@ -30,10 +30,9 @@ from epochal.experiment.resume.resume_plan import (
     get_trained_record,
     get_training_record,
     last_overrides,
-    project_dir,
-    require_project_dir,
     split_checkpoint_name,
 )
+from epochal.experiment.resume.trust import require_trusted_code
 from epochal.experiment.run_experiment import build_trained_model
 from epochal.experiment.run_pool import run_in_pool
 from epochal.launch.jobs.frozen_job import read_job
@@ -154,6 +153,7 @@ def test(
     weights: WeightsName = None,  # noqa: PT028 - not a test of pytest
     overrides: Sequence[str] = (),  # noqa: PT028
     runs_dir: Path | str | None = None,  # noqa: PT028
+    trust: bool = False,  # noqa: PT028
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Evaluate a run on its test data, as a run of its own.
@@ -164,15 +164,19 @@ def test(
             default the best, without a monitor the final ones. The result says which.
         overrides: Changes to its config.
         runs_dir: Where names are looked up; by default the folder of the project's runs.
-        choices: What belongs to this evaluation alone.
+        trust: Execute the run's code even if it is not part of this project.
+        choices: What belongs to this evaluation alone; ``user_dir`` names other code for it.
 
     Raises:
         RecordError: There is no such run.
+        UntrustedCodeError: Its code is not part of this project.
         CheckpointError: It has no such weights, or Python gave some parts.
     """
     choices = {"raise_errors": True, **choices}
     folder = get_runs_dir(runs_dir)
-    return evaluate_run(run_name, "test", folder, weights=weights, overrides=overrides, **choices)
+    return evaluate_run(
+        run_name, "test", folder, weights=weights, overrides=overrides, trust=trust, **choices
+    )
 
 
 def predict(
@@ -181,13 +185,14 @@ def predict(
     weights: WeightsName = None,
     overrides: Sequence[str] = (),
     runs_dir: Path | str | None = None,
+    trust: bool = False,
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Collect the outputs of a run's model as ``result.value``; takes what ``test`` takes."""
     choices = {"raise_errors": True, **choices}
     folder = get_runs_dir(runs_dir)
     return evaluate_run(
-        run_name, "predict", folder, weights=weights, overrides=overrides, **choices
+        run_name, "predict", folder, weights=weights, overrides=overrides, trust=trust, **choices
     )
 
 
@@ -198,18 +203,21 @@ def load_model(
     device: str = "cpu",
     overrides: Sequence[str] = (),
     runs_dir: Path | str | None = None,
+    user_dir: Path | str | None = None,
+    trust: bool = False,
 ) -> nn.Module:
     """The model of a run, in eval mode; takes what ``test`` takes. Nothing else is built.
 
     Raises:
         RecordError: There is no such run.
         CheckpointError: It has no such weights, or Python gave the model.
+        UntrustedCodeError: Its code is not part of this project.
     """
     record = get_trained_record(run_name, get_runs_dir(runs_dir))
     chosen = choose_run_weights(record, weights)
     _require_configured(record, "load", ("model",), chosen)
     config, choices = get_expanded_config(record), Choices(device=device, no_file=True)
-    choices["user_dir"] = project_dir(record)
+    choices["user_dir"] = user_dir or require_trusted_code(record, trust=trust)
     changes = _changes(record, "test", chosen)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
     experiment = load_experiment(config, overrides=changed, choices=choices)
@@ -224,6 +232,7 @@ def evaluate_run(
     *,
     weights: WeightsName = None,
     overrides: Sequence[str] = (),
+    trust: bool = False,
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Evaluate weights of a run with the config it ran with; see ``test``."""
@@ -233,7 +242,7 @@ def evaluate_run(
     _require_configured(record, runner, ("task", "model", "data"), chosen)
     config = get_expanded_config(record, f"runner={runner} init_from={chosen.path}")
     if choices.get("user_dir") is None:
-        choices["user_dir"] = project_dir(record)
+        choices["user_dir"] = require_trusted_code(record, trust=trust)
     changes = _changes(record, runner, chosen)
     log_dir = record.expanded.get("record", {}).get("log_dir")
     is_here = runs_dir.resolve() in record.path.resolve().parents
@@ -249,6 +258,7 @@ def resume(
     *,
     overrides: Sequence[str] = (),
     runs_dir: Path | str | None = None,
+    trust: bool = False,
     **choices: Unpack[Choices],
 ) -> RunResult:
     """Resume a run from its newest checkpoint, in its own folder.
@@ -261,10 +271,12 @@ def resume(
         overrides: Changes such as ``train.for=20ep``; those that change what is computed are
             refused unless ``allow_changed=True``.
         runs_dir: Where names are looked up; by default the folder of the project's runs.
+        trust: Execute the run's code even if it is not part of this project.
         choices: What belongs to this process alone; ``resume_from`` names a checkpoint.
 
     Raises:
         RecordError: There is no such run.
+        UntrustedCodeError: Its code is not part of this project.
         CheckpointError: Its checkpoints or its config are missing, or Python gave some parts.
     """
     __tracebackhide__ = True
@@ -276,7 +288,7 @@ def resume(
     if checkpoint and not choices.get("resume_from"):
         choices["resume_from"] = checkpoint
     if choices.get("user_dir") is None:
-        choices["user_dir"] = require_project_dir(record)
+        choices["user_dir"] = require_trusted_code(record, trust=trust)
     choices["resume"] = record.path
     has_weights = record.expanded.get("init_from") is not None
     if died_before_checkpoint(record):

@@ -20,6 +20,7 @@ from epochal.engine.run.engine_run import engine_run
 from epochal.engine.state.saver import fresh_metrics
 from epochal.errors import ConfigError, Problem
 from epochal.records.metrics.time_spent import SAVING
+from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,7 +134,8 @@ class FinalWeights(Hook):
 
 
 def _save(path: Path, run: Run) -> None:
-    facts = {"tag": run.tag, "step": str(run.step), "epoch": str(run.epoch)}
-    facts["meta"] = json.dumps(run.meta, default=str)
-    save_weights(path, run.model, metadata=facts)
+    # People publish weights: what a user put into the task must not take a password along.
+    plain = redact_tree({"tag": run.tag, "meta": json.loads(json.dumps(run.meta, default=str))})
+    facts = {"tag": plain["tag"], "step": str(run.step), "epoch": str(run.epoch)}
+    save_weights(path, run.model, metadata={**facts, "meta": json.dumps(plain["meta"])})
     logger.debug("wrote %s", path)

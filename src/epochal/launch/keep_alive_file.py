@@ -39,10 +39,7 @@ class KeepAliveFile:
 
     def read_run(self) -> Path | None:
         """The folder of the run, relative if it is below the current one; None if it has none."""
-        try:
-            text = self.run_file.read_text("utf-8").strip()
-        except OSError:
-            return None
+        text = durable.find_text(self.run_file).strip()
         folder = Path(text)
         if not text or not folder.is_dir():
             return None

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import EpochalError, RecordError
@@ -263,7 +264,9 @@ def _post(
         if end.code == _INTERRUPTED:
             cancel_expected(*found)
         else:
-            mail = post_end(*found, kind=_kind(folder, decision), why=why)
+            kind = _kind(folder, decision)
+            find_specs = partial(_find_specs, find_settings)
+            mail, deliveries = post_end(*found, kind=kind, why=why, find_specs=find_specs)
     elif end.code not in (SUCCESS, _INTERRUPTED) and (settings := find_settings()) is not None:
         mail = compose(MailContent(kind="gave_up", tag=settings.tag, why=why or f"it {end}"))
         box = Mailbox(settings.root)
@@ -271,8 +274,19 @@ def _post(
         box.post(mail)
     if found is not None:
         box, run = found
-        deliveries += [one for one in read_outbox(box) if one.mail.run == run and not one.is_final]
+        queued = {one.path for one in deliveries}
+        left = [one for one in read_outbox(box) if one.mail.run == run and not one.is_final]
+        deliveries += [one for one in left if one.path not in queued]
     return mail, deliveries
+
+
+def _find_specs(find_settings: FindMailSettings) -> Sequence[Spec]:
+    """The recipients that the config of this command names now."""
+    try:
+        settings = find_settings()
+    except (OSError, EpochalError):  # the config was changed
+        return ()
+    return () if settings is None else settings.specs
 
 
 def _kind(folder: Path, decision: RestartDecision) -> Kind:

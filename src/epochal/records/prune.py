@@ -19,9 +19,10 @@ from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.layout.run_folders import EPOCHAL_DIR
 from epochal.records.query.names import ConfigKey
 from epochal.records.query.values import read_time
+from epochal.records.removable import why_not_removable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from epochal.records.folder.reader import Mode
@@ -70,9 +71,17 @@ class PrunePlan:
 
 
 def plan_pruning(
-    whole: Answer, chosen: Answer, policy: RetentionPolicy, *, now: datetime
+    whole: Answer,
+    chosen: Answer,
+    policy: RetentionPolicy,
+    *,
+    now: datetime,
+    why_not: Callable[[Path], str] = lambda folder: "",
 ) -> PrunePlan:
-    """Which of the ``chosen`` runs among all, the ``whole``, a policy deletes or protects."""
+    """Which of the ``chosen`` runs among all, the ``whole``, a policy deletes or protects.
+
+    ``why_not`` gives the reason for which a folder must not be deleted, if there is one.
+    """
     protected: dict[int, tuple[RunRow, str]] = {}
     to_delete: dict[int, RunRow] = {}
     kept = _kept_by_rank(whole, policy)
@@ -84,6 +93,8 @@ def plan_pruning(
             protected[row["id"]] = row, "is running"
         elif row["id"] in kept:
             protected[row["id"]] = row, kept[row["id"]]
+        elif reason := why_not(whole.path(row)):
+            protected[row["id"]] = row, reason
     for number in protected:
         del to_delete[number]
     _protect_required_runs(whole, to_delete, protected)
@@ -200,14 +211,20 @@ def _owner_of(path: str, folders: Mapping[str, str]) -> str | None:
     return next((folders[one] for one in above if one in folders), None)
 
 
-def remove_run(folder: Path) -> None:
-    """Delete the folder of a run, renamed first; RecordError if it is running or in use."""
-    _remove(folder, folder)
+def remove_run(folder: Path, root: Path) -> None:
+    """Delete the folder of a run below ``root``, renamed first.
+
+    Raises:
+        RecordError: It is running, in use, or not surely a run.
+    """
+    _remove(folder, folder, why_not_removable(folder, root))
 
 
-def remove_checkpoints(folder: Path) -> None:
+def remove_checkpoints(folder: Path, root: Path) -> None:
     """Delete the checkpoints of a run, but not its record; RecordError as for ``remove_run``."""
-    _remove(folder, folder / CHECKPOINTS_DIR)
+    target = folder / CHECKPOINTS_DIR
+    link = "has its checkpoints elsewhere, behind a link" if target.is_symlink() else ""
+    _remove(folder, target, why_not_removable(folder, root, is_whole=False) or link)
 
 
 def finish_interrupted_removals(folders: Iterable[Path]) -> None:
@@ -231,7 +248,9 @@ def remove_unused_code(root: Path) -> int:
     return ContentStore(get_code_store_dir(root)).remove_unused()
 
 
-def _remove(folder: Path, target: Path) -> None:
+def _remove(folder: Path, target: Path, why_not: str) -> None:
+    if why_not:
+        raise RecordError(f"{folder}: stays, because it {why_not}\n  delete it by hand")
     try:
         with _holding_lease_if_possible(folder):
             # It may have been resumed since it was listed.

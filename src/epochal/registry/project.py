@@ -33,6 +33,9 @@ class Project:
     runs_dir: Path = RUNS_DIR
     """The folder of the runs, relative to the current folder unless it is far away."""
 
+    has_private_runs: bool = True
+    """Whether only the user who starts a run may read its folder."""
+
     copy: Path | None = None
     """A frozen copy of ``dir``; its code is used instead."""
 
@@ -95,7 +98,8 @@ def find_project(
         found = read_project_file(candidate)
         if found is not None:
             home = folder if user_dir is not None else candidate
-            return Project(home, found.roots, found.name or candidate.name, found.runs_dir)
+            name = found.name or candidate.name
+            return Project(home, found.roots, name, found.runs_dir, found.has_private_runs)
     if user_dir is None:
         folder = _nearest_owner(folder, modules) or folder
     return Project(folder, (), folder.name)

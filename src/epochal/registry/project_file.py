@@ -11,7 +11,7 @@ from typing import Any, final
 from epochal.errors import ConfigError, Place, Problem, suggest
 
 _TEXTS = ("name", "runs_dir")
-_KEYS = (*_TEXTS, "roots")
+_KEYS = (*_TEXTS, "roots", "private_runs")
 RUNS_DIR = Path("runs")
 """The folder of the runs below the current folder, if the project file names none."""
 
@@ -24,6 +24,7 @@ class ProjectFile:
     name: str
     roots: tuple[str, ...]
     runs_dir: Path
+    has_private_runs: bool
 
 
 def get_runs_dir(chosen: Path | str | None = None) -> Path:
@@ -97,11 +98,17 @@ def _check(table: object, file: Path) -> ProjectFile:
     if not isinstance(roots, list) or not all(_is_dotted(root) for root in roots):
         what = f"expected package names, got {roots!r}"
         problems.append(Problem("roots", what, hint='roots = ["torchvision"]'))
+    is_private = table.get("private_runs", True)
+    if not isinstance(is_private, bool):
+        what = f"expected true or false, got {is_private!r}"
+        problems.append(Problem("private_runs", what, hint="private_runs = false"))
     if problems:
         place = Place(str(file))
         raise ConfigError(*(Problem(p.key, p.what, place, p.hint) for p in problems))
     runs_dir = _to_runs_dir(file.parent, texts["runs_dir"])
-    return ProjectFile(name=texts["name"], roots=tuple(roots), runs_dir=runs_dir)
+    return ProjectFile(
+        name=texts["name"], roots=tuple(roots), runs_dir=runs_dir, has_private_runs=is_private
+    )
 
 
 def _is_dotted(root: object) -> bool:

@@ -37,7 +37,7 @@ def test_supervisor_starts_and_resumes_the_typed_command(
     assert asked["limit"] == 3
     resumed = asked["commands"].resume(Path("runs/a"))
     assert resumed == [
-        *PROGRAM, "resume", "runs/a", "--from", "best", "--device", "cpu", "--debug"
+        *PROGRAM, "resume", "runs/a", "--trust", "--from", "best", "--device", "cpu", "--debug"
     ]  # fmt: skip
 
 
@@ -46,7 +46,8 @@ def test_options_may_be_written_with_an_equals_sign(
 ) -> None:
     assert epochal("run", "config.yaml", "--keep-alive", "--restarts=0", "--from=last").code == 7
     assert asked["commands"].start == [*PROGRAM, "run", "config.yaml"]
-    assert asked["commands"].resume(Path("a")) == [*PROGRAM, "resume", "a", "--from", "last"]
+    resumed = asked["commands"].resume(Path("a"))
+    assert resumed == [*PROGRAM, "resume", "a", "--trust", "--from", "last"]
 
 
 def test_typed_secrets_are_passed_again_on_resume(
@@ -54,7 +55,7 @@ def test_typed_secrets_are_passed_again_on_resume(
 ) -> None:
     epochal("run", "config.yaml", "--keep-alive", "optim.lr=0.3", "desc=api_key=abcdef")
     resumed = asked["commands"].resume(Path("a"))
-    assert resumed == [*PROGRAM, "resume", "a", "desc=api_key=abcdef"]
+    assert resumed == [*PROGRAM, "resume", "a", "desc=api_key=abcdef", "--trust"]
 
 
 def test_options_that_contradict_keep_alive_are_refused(shop: Path, epochal: Command) -> None:

@@ -3,13 +3,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from epochal.config import load, load_variants
+from epochal.config import freeze_source, load, load_variants
 from epochal.errors import ConfigError, MissingFileError
 
 

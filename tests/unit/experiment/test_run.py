@@ -12,7 +12,7 @@ import torch
 
 import epochal as ep
 from epochal.checkpoint import load_weights, read_checkpoint
-from epochal.errors import CheckpointError, ConfigError, RecordError
+from epochal.errors import CheckpointError, ConfigError, RecordError, UntrustedCodeError
 from epochal.experiment.run import evaluate_run, run_series
 from epochal.records.folder.checkpoint_manifests import find_checkpoints, rank_by_score
 from epochal.testing import TinyModel, TinyTask
@@ -248,8 +248,22 @@ def test_the_project_is_found_through_the_record(
     trained: Path, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert evaluate_run(str(shop / trained), "test", RUNS, no_file=True).ok
+    assert evaluate_run(str(shop / trained), "test", RUNS, no_file=True, trust=True).ok
     assert len(run_folders(shop)) == 1
+
+
+def test_code_outside_of_the_project_needs_trust(
+    trained: Path, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = shop / trained
+    for call in (ep.test, ep.predict, ep.load, ep.resume):
+        with pytest.raises(UntrustedCodeError, match="if you trust that code, pass trust=True"):
+            call(folder)
+    assert isinstance(ep.load(folder, trust=True), torch.nn.Module)
+    assert isinstance(ep.load(folder, user_dir=shop), torch.nn.Module)
+    assert ep.predict(folder, user_dir=shop, no_file=True).ok
+    assert ep.resume(folder, trust=True, epochs=3).epochs == 3
 
 
 def test_all_variants_of_a_missing_file_do_not_stop_the_others(shop: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +21,7 @@ from epochal.hooks.safetensors_export import FinalWeights
 from epochal.testing import SabotageError, TinyModel, short_options, tiny_run
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import pytest
 
     from epochal.engine.run.engine_run import EngineRun
 
@@ -47,6 +49,34 @@ def test_metadata_names_run_and_step(tmp_path: Path) -> None:
     with safe_open(tmp_path / FINAL_WEIGHTS_FILE, "pt") as file:
         facts = file.metadata()
     assert (facts["tag"], facts["step"], facts["epoch"]) == ("tiny", "6", "1")
+
+
+def test_metadata_has_what_the_task_says_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "Zq7plain42")
+    meta = {
+        "classes": ["token", "red"],
+        "api_key": "abcd1234",
+        "source": "https://ann:hunter2x@host/data",
+        "note": "opened with Zq7plain42",
+        "when": Path("data"),
+    }
+
+    class Talkative(Hook):
+        def run_start(self, run: EngineRun) -> None:
+            run.meta = meta
+
+    train(tmp_path, Talkative())
+    with safe_open(tmp_path / FINAL_WEIGHTS_FILE, "pt") as file:
+        kept = json.loads(file.metadata()["meta"])
+    assert kept == {
+        "classes": ["token", "red"],
+        "api_key": "<redacted>",
+        "source": "https://<redacted>@host/data",
+        "note": "opened with <redacted>",
+        "when": "data",
+    }
 
 
 def test_a_stopped_run_keeps_its_weights(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "store" / "shop" / "20261115-100000-abcd"
     (folder / "checkpoints" / "step-1").mkdir(parents=True)
     (folder / "checkpoints" / "step-1" / "weights").write_bytes(b"x" * 100)
-    (folder / "run.json").write_text("{}")
+    (folder / "run.json").write_text(json.dumps({"format": 1, "id": folder.name}))
     write_status(folder, "finished")
     (folder / "code").mkdir()
     (folder / "code" / "a.py").write_text("pass")
@@ -53,17 +53,17 @@ def write_status(folder: Path, status: str) -> None:
 
 
 def test_a_run_is_deleted(run: Path) -> None:
-    remove_run(run)
+    remove_run(run, run.parents[1])
     assert list(run.parent.iterdir()) == []
     with pytest.raises(RecordError):
-        remove_run(run)
+        remove_run(run, run.parents[1])
 
 
 def test_checkpoints_are_deleted_and_the_record_stays(run: Path) -> None:
-    remove_checkpoints(run)
+    remove_checkpoints(run, run.parents[1])
     left = sorted(path.name for path in run.iterdir())
     assert left == ["code", "run.json", "status.json"]
-    remove_checkpoints(run)
+    remove_checkpoints(run, run.parents[1])
 
 
 def test_a_run_that_was_resumed_or_has_a_lease_stays(
@@ -71,19 +71,19 @@ def test_a_run_that_was_resumed_or_has_a_lease_stays(
 ) -> None:
     write_status(run, "running")
     with pytest.raises(RecordError, match="is running"):
-        remove_run(run)
+        remove_run(run, run.parents[1])
     write_status(run, "finished")
     Lease(run)
     for operations in (system.operations, replace(system.operations, write=full_disk)):
         monkeypatch.setattr(system, "operations", operations)
         with pytest.raises(RecordError, match="works on this run"):
-            remove_run(run)
+            remove_run(run, run.parents[1])
     assert (run / "checkpoints").is_dir()
 
 
 def test_a_full_disk_can_be_freed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "operations", replace(system.operations, write=full_disk))
-    remove_run(run)
+    remove_run(run, run.parents[1])
     assert not run.exists()
 
 
@@ -94,14 +94,15 @@ def test_a_run_that_cannot_be_deleted_is_named(run: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(system, "operations", replace(system.operations, rmdir=refuse))
         with pytest.raises(RecordError, match=r"abcd: .*permission denied"):
-            remove_run(run)
+            remove_run(run, run.parents[1])
 
 
-def test_deleting_a_link_keeps_its_run(run: Path) -> None:
-    link = run.parent / "20261116-100000-abcd"
-    link.symlink_to(run)
-    remove_run(link)
-    assert not link.is_symlink()
+def test_a_link_to_a_run_stays(run: Path) -> None:
+    for link in (run.parent / "20261116-100000-abcd", run.parents[1] / "20261116-100000-abce"):
+        link.symlink_to(run)
+        with pytest.raises(RecordError, match="stays, because it is reached through a link"):
+            remove_run(link, run.parents[1])
+        assert link.is_symlink()
     assert (run / "checkpoints" / "step-1" / "weights").exists()
 
 
@@ -132,7 +133,7 @@ def test_a_killed_removal_leaves_no_partial_run(
     with monkeypatch.context() as patch:
         patch.setattr(system, "operations", replace(system.operations, **deadly))
         with suppress(Killed):
-            remove_run(run)
+            remove_run(run, run.parents[1])
     if find_runs(tmp_path):
         assert {path.relative_to(run) for path in run.rglob("*")} >= files
     monkeypatch.setattr("epochal.records.prune.is_process_gone", lambda pid, *, host: True)
@@ -159,3 +160,25 @@ def test_unused_code_is_deleted(tmp_path: Path) -> None:
     assert remove_unused_code(tmp_path) == 10
     assert [path.name for path in store.iterdir()] == ["abd"]
     assert remove_unused_code(tmp_path / "nothing") == 0
+
+
+def test_unused_code_behind_links_stays(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "ab").mkdir(parents=True)
+    (home / "ab" / "abc").touch()
+    (home / "ab" / "letter").touch()
+    runs = tmp_path / "runs"
+    (runs / ".epochal").mkdir(parents=True)
+    (runs / ".epochal" / "code").symlink_to(home)
+    assert remove_unused_code(runs) == 0
+    (runs / ".epochal" / "code").unlink()
+    (runs / ".epochal" / "code").mkdir()
+    (runs / ".epochal" / "code" / "ab").symlink_to(home / "ab")
+    (runs / ".epochal" / "code" / "epochal-1.zip").symlink_to(home / "ab" / "abc")
+    assert remove_unused_code(runs) == 0
+    (runs / ".epochal").rename(tmp_path / "moved")
+    (runs / ".epochal").symlink_to(tmp_path / "moved")
+    (tmp_path / "moved" / "code" / "ab").unlink()
+    (home / "ab").rename(tmp_path / "moved" / "code" / "ab")
+    assert remove_unused_code(runs) == 0
+    assert len([*(tmp_path / "moved" / "code" / "ab").iterdir()]) == 2

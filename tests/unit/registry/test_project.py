@@ -98,6 +98,7 @@ def test_a_wrong_project_file_is_refused(write_files) -> None:
         ('roots = ["a b"]', "roots: expected package names"),
         ("name = 3", "name: expected text, got 3"),
         ("name = ", "not valid TOML"),
+        ("private_runs = 0", "private_runs: expected true or false, got 0\n.*\n  private_runs = f"),
     ):
         with pytest.raises(ConfigError, match=message):
             find_project(write_files({"epochal.toml": text}))

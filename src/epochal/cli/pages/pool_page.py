@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Self, final
 
 from epochal.cli.draw.table import format_table
 from epochal.config.source_file import display_name
 from epochal.errors import RecordError
 from epochal.launch.pool.pool import plan_start
+from epochal.launch.pool.run_jobs import PREEMPTED, find_last_line
 from epochal.records.find import read_run
 from epochal.records.folder.reader import describe_error
 from epochal.records.metrics.points import TRAIN_PREFIX
+from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds, format_value
 
@@ -103,7 +106,7 @@ class PoolPage:
             rows = rows[-_MAX_ROWS:]
         failed = sum(entry.end is not None and entry.end.code != 0 for entry in pool.ended)
         counts = [
-            format_count(len(pool.running), "run") + " running",
+            f"{len(pool.running)} running",
             f"{pool.backlog.count_waiting()} waiting",
             f"{len(pool.ended)} ended",
             *([f"{failed} failed"] if failed else []),
@@ -161,24 +164,16 @@ def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
         return f"killed by signal {-end.code}"
     if record is None:
         return "" if end.code == 0 else find_last_line(waiting.log)
+    if end.code == PREEMPTED:
+        return f"continue with: {epochal_command()} resume {record.summary.id}"
     if end.code != 0:
-        return describe_error(record.result) or find_last_line(waiting.log)
+        return describe_error(record.result)
     found = record.result.get("metrics")
     metrics = found if isinstance(found, dict) else {}
     names = [name for name in metrics if not name.startswith(TRAIN_PREFIX)] or list(metrics)
     monitor = str(record.run.get("monitor") or "").lstrip("+-")
     names.sort(key=lambda name: name != monitor)
     return ", ".join(f"{name} {format_value(metrics[name])}" for name in names[:_MAX_METRICS])
-
-
-def find_last_line(log: Path) -> str:
-    """The last line of an output that is not empty; errors have their message there."""
-    try:
-        data = log.read_bytes()[-8192:]
-    except OSError:
-        return ""
-    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "")
 
 
 def _find_record(run_dir: Path | None) -> RunRecord | None:
@@ -204,10 +199,9 @@ def print_ends(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
             notes.append(f"output of {one.key}: {display_name(one.log)}")
     print()
     print(format_table(("#", "experiment", "state", "run", "result"), rows))
-    failed = sum(end.code != 0 for end in ends.values())
-    missing = len(jobs) - len(ends)
-    text = f"{format_count(len(ends), 'run')}, {failed} failed"
-    print("\n".join([*notes, text + (f", {missing} not started" if missing else "")]), flush=True)
+    states = Counter(row[2] for row in rows)
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    print("\n".join([*notes, f"{format_count(len(jobs), 'run')}: {counts}"]), flush=True)
 
 
 def print_plan(jobs: Sequence[WaitingJob], executor: Executor, leases: DeviceLeases) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _SHELLS = ("bash", "zsh", "fish")
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_PLAIN = re.compile(r"[\w.,:=@%+-]+")
+"""Words that shells leave as they are; bash would execute a folder named ``$(...)``."""
+
 _MAX_DEPTH = 4  # runs/project/tag/id
 _KEY = re.compile(r"""(["']?)([\w$.-]+)\1:(?:\s+(.*))?$""")
 _FLOW_TOKEN = re.compile(r""""[^"]*"|'[^']*'|[{}\[\],]|[^{}\[\],"']+""")
@@ -54,7 +57,7 @@ def execute(args: argparse.Namespace) -> int:
         if args.what == "variants":
             names = {key.split(".")[1] for key in keys if key.startswith("variants.")}
             found = {"all", "base,all"} | names
-    for word in sorted(found):
+    for word in sorted(filter(_PLAIN.fullmatch, found)):
         print(word)
     return 0
 
@@ -94,7 +97,7 @@ def _runs_dir(words: list[str]) -> str:
     from epochal.errors import ConfigError
     from epochal.registry.project_file import RUNS_DIR, get_runs_dir
 
-    for word, value in zip(words, [*words[1:], ""], strict=True):
+    for word, value in zip(words, [*words[1:], ""], strict=False):
         if word.startswith("--runs-dir="):
             return word.partition("=")[2]
         if word == "--runs-dir" and value:

@@ -13,8 +13,9 @@ from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
 from epochal.records.mail.lost_run_mail import post_lost_runs
-from epochal.records.mail.mailbox import Mailbox, search_mails
+from epochal.records.mail.mailbox import OUTBOX, Mailbox, search_mails
 from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox
+from epochal.records.mail.signature import KeyUnusableError, check_key
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
@@ -129,7 +130,9 @@ def _list(box: Mailbox, args: argparse.Namespace) -> None:
     else:
         is_narrow = args.unread or args.search or args.limit <= 0
         print(f"no {'such ' if is_narrow else ''}mail in {box.root}")
-    _print_unsent(read_outbox(box))
+    unsent = read_outbox(box)
+    _print_unsent(unsent)
+    _print_unsigned(box, unsent)
 
 
 def _table(box: Mailbox, mails: list[Mail]) -> str:
@@ -174,10 +177,25 @@ def _to_json(box: Mailbox, mail: Mail) -> dict[str, object]:
 
 def _send_unsent(box: Mailbox) -> int:
     deliveries = read_outbox(box)
+    _print_unsigned(box, deliveries)
     _send(deliveries)
     count = format_count(len(deliveries), "mail")
-    print(f"{count} sent" if deliveries else "there is no unsent mail")
+    print(f"{count} sent" if deliveries else "there is no unsent mail of your runs")
     return 0
+
+
+def _print_unsigned(box: Mailbox, own: Sequence[Delivery]) -> None:
+    """Say why files in the outbox are never sent by this user."""
+    others = box.count_outbox() - len(own)
+    if not others:
+        return
+    where = f"{box.folder / OUTBOX}: {format_count(others, 'file')} will not be sent"
+    try:
+        check_key()
+    except KeyUnusableError as error:
+        print_wrapped([f"{where}: your key cannot be used", f"  {error}"])
+    else:
+        print_wrapped([f"{where}: not written there by a run of yours (copied, moved or changed)"])
 
 
 def _send_trial(path: Path) -> int:

@@ -34,14 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
     parser.add_argument("dir", type=Path, metavar="DIR", help="a new or empty folder")
     text = "attempt of the run, if it was resumed with other code (default: the first)"
-    add_options(parser, {"--attempt N": text}, attempt=0)
+    partial = "leave out files that are not as recorded, instead of restoring nothing"
+    add_options(parser, {"--attempt N": text, "--partial": partial}, attempt=0)
     add_json_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Restore the files, and print the next commands."""
     record = read_run(args.run, args.runs_dir)
-    done = restore_code(record.path, args.dir, attempt=args.attempt)
+    done = restore_code(record.path, args.dir, attempt=args.attempt, is_partial=args.partial)
     typed = _command(record, done)
     if args.json:
         print_json(_to_json(record, done, typed))

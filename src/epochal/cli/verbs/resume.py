@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_run_argument
+from epochal.cli.trust import add_trust_options, execute_trusted
 from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
@@ -19,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=text)
     add_resume_choices(parser, has_run=False)
     add_choices(parser, "--device", "--gpus", "--epochs", "--debug")
+    add_trust_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -28,5 +30,11 @@ def execute(args: argparse.Namespace) -> int:
             from epochal.experiment.run import resume
 
         choices = read_choices(args) | {"raise_errors": False}
-        result = resume(args.run, overrides=args.words, runs_dir=args.runs_dir, **choices)
+        words, runs_dir = args.words, args.runs_dir
+        result = execute_trusted(
+            args,
+            lambda trust: resume(
+                args.run, overrides=words, runs_dir=runs_dir, trust=trust, **choices
+            ),
+        )
         return result.exit_code

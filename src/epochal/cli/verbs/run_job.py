@@ -1,4 +1,4 @@
-"""``epochal run-job``: runs a frozen job; pools start it, users need not."""
+"""Runs a frozen job: pools call ``epochal run-job``, users need not."""
 
 from __future__ import annotations
 

@@ -241,17 +241,12 @@ def _groups(
     return groups[:num] if question.sort else groups[len(groups) - num :]
 
 
-def _escape(text: str, form: str) -> str:
-    """The text with control characters escaped."""
-    if form == "json":
-        return escape_control_json(text)
-    # A program that reads CSV from a pipe gets the values unchanged.
-    return text if form == "csv" and not sys.stdout.isatty() else escape_control(text)
-
-
 def _write(data: bytes, args: argparse.Namespace, form: str) -> None:
+    if form != "parquet":
+        escape = escape_control_json if form == "json" else escape_control
+        data = escape(data.decode()).encode()
     if args.output is None:
-        print(_escape(data.decode().removesuffix("\n"), form))
+        print(data.decode().removesuffix("\n"))
     else:
         durable.write_bytes(args.output, data)
         print(f"wrote {args.output}")

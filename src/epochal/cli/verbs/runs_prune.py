@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.cli.arguments import print_json
@@ -27,6 +28,7 @@ from epochal.records.prune import (
 from epochal.records.query.ask import Question, ask
 from epochal.records.query.names import ConfigKey
 from epochal.records.query.values import ACCEPTED_TIMES, read_quantity
+from epochal.records.removable import find_other_files, why_not_removable
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 from epochal.text.formatting import format_bytes, format_count, format_seconds, format_value
@@ -43,6 +45,7 @@ PRUNE_WORD = "prune"
 """The first word of ``epochal runs`` that selects this."""
 
 _OWN = ("older", "keep_best", "keep_last", "checkpoints", "yes")
+_SHOWN = 5
 _LISTING = ("columns", "group", "limit", "sort", "output", "format")
 
 
@@ -82,7 +85,8 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
         policy = replace(policy, keeps_unranked=is_alone)
     now = datetime.now(UTC)
     whole = ask(index, Question())
-    made = plan_pruning(whole, ask(index, question), policy, now=now)
+    why_not = partial(why_not_removable, root=index.root, is_whole=not args.checkpoints)
+    made = plan_pruning(whole, ask(index, question), policy, now=now, why_not=why_not)
     if args.checkpoints:  # runs without checkpoints are left out
         rows = [row for row in made.to_delete if any((whole.path(row) / CHECKPOINTS_DIR).glob("*"))]
         made = replace(made, to_delete=rows)
@@ -102,6 +106,8 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
         print("nothing to delete")
         return 0
     _show_elsewhere(whole, made)
+    if not args.checkpoints:
+        _show_other_files(folders)
     what = _what(len(folders), args)
     print(f"\n{what}: frees {format_bytes(usage.freed_bytes)}")
     _refuse_read_only(folders)
@@ -173,6 +179,14 @@ def _show_elsewhere(whole: Answer, made: PrunePlan) -> None:
             print_wrapped([f"  {row['run']} has checkpoints in {place}: they are kept"])
 
 
+def _show_other_files(folders: list[Path]) -> None:
+    """Print which files that Epochal did not write are deleted too."""
+    for folder in folders:
+        if names := find_other_files(folder):
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            print_wrapped([f"  {folder.name} also has {', '.join(names[:_SHOWN])}{more}"])
+
+
 def _what(count: int, args: argparse.Namespace) -> str:
     runs = format_count(count, "run")
     return f"deletes the checkpoints of {runs}" if args.checkpoints else f"deletes {runs}"
@@ -217,7 +231,7 @@ def _remove(
     failures = []
     for folder in folders:
         try:
-            (remove_checkpoints if args.checkpoints else remove_run)(folder)
+            (remove_checkpoints if args.checkpoints else remove_run)(folder, index.root)
         except RecordError as error:
             failures.append(error)
     left = FreedSpace()
@@ -240,7 +254,13 @@ def _execute_json(
 ) -> int:
     facts: dict[str, Any] = {
         "runs": [
-            {"path": str(folder), "id": row["run"], "status": row["status"], "bytes": size}
+            {
+                "path": str(folder),
+                "id": row["run"],
+                "status": row["status"],
+                "bytes": size,
+                "other_files": find_other_files(folder),
+            }
             for row, folder, size in zip(made.to_delete, folders, sizes, strict=True)
         ],
         "stays": [{"id": row["run"], "because_it": reason} for row, reason in made.protected],

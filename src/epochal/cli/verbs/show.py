@@ -7,6 +7,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from epochal import durable
 from epochal.cli.arguments import RUN_HELP, add_json_option, add_runs_dir_option, print_json
 from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
@@ -14,6 +15,7 @@ from epochal.errors import ConfigError, Problem, RecordError, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.folder.disk_usage import measure_disk_usage
+from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.sweep_folders import SWEEPS_DIR, get_sweeps_dir, is_sweep_folder
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.records.metrics.system_figures import SYSTEM_PREFIX
@@ -78,7 +80,7 @@ def execute(args: argparse.Namespace) -> int:
         # A config written to a file must stay the same config.
         _print_files(paths, "expanded config", is_exact=not sys.stdout.isatty())
     elif args.log:
-        logs = (path for path in (record.path / "logs").rglob("*") if path.is_file())
+        logs = (path for path in (record.path / "logs").rglob("*") if not path.is_dir())
         _print_files(sorted(logs), "log")
     elif args.json:
         print_json(_to_json(record))
@@ -142,7 +144,10 @@ def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> N
 
 def _print_files(paths: list[Path], what: str, *, is_exact: bool = False) -> None:
     for path in paths:
-        text = path.read_text(encoding="utf-8", errors="replace").rstrip()
+        try:
+            text = durable.read_text(path).rstrip()
+        except OSError as error:
+            raise RecordError(f"{path}: {describe_os_error(error)}") from error
         print(text if is_exact else escape_control(text))
     if not paths:
         print(f"this run has no {what}", file=sys.stderr)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_run_argument
+from epochal.cli.trust import add_trust_options, execute_trusted
 from epochal.experiment.config.choices import add_choices, read_choices
 from epochal.text.interrupts import deferring_interrupts
 
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="weights", metavar="WEIGHTS", help=text)
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of its config")
     add_choices(parser, "--device", "--desc", "--debug", "--fast", "--no-file")
+    add_trust_options(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -36,6 +38,15 @@ def evaluate(args: argparse.Namespace, runner: str) -> RunResult:
         from epochal.experiment.run import evaluate_run
 
     choices = read_choices(args)
-    return evaluate_run(
-        args.run, runner, args.runs_dir, weights=args.weights, overrides=args.words, **choices
+    return execute_trusted(
+        args,
+        lambda trust: evaluate_run(
+            args.run,
+            runner,
+            args.runs_dir,
+            weights=args.weights,
+            overrides=args.words,
+            trust=trust,
+            **choices,
+        ),
     )

@@ -12,9 +12,10 @@ from epochal.errors import ConfigError, Problem
 from epochal.launch.jobs.freeze import CodeOptions, freeze_code, make_batch_dir
 from epochal.launch.jobs.frozen_job import FrozenJob
 from epochal.launch.pool.backlog import WaitingJob
+from epochal.launch.pool.run_jobs import remove_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from epochal.experiment.config.check_file import CheckedConfig
     from epochal.experiment.config.choices import Choices
@@ -50,41 +51,50 @@ def freeze_configs(
         values: The values of configs that are no files, by their position.
     """
     choices = choices or {}
-    log_dir = get_log_dir(configs[0])
-    batch = make_batch_dir(home or log_dir)
+    batch = make_batch_dir(home or get_log_dir(configs[0]))
+    try:
+        return list(_freeze(configs, overrides, choices, command, batch, values or {}))
+    except BaseException:  # also Ctrl-C
+        remove_batch(batch)
+        raise
+
+
+def _freeze(
+    configs: Sequence[CheckedConfig],
+    overrides: Sequence[str],
+    choices: Choices,
+    command: str,
+    batch: Path,
+    values: Mapping[int, Mapping[str, Any]],
+) -> Iterator[WaitingJob]:
     frozen: dict[object, FrozenCode] = {}
-    jobs = []
+    preferred = choices.get("device")
     for index, checked in enumerate(configs):
-        project, options = checked.report.project, _code_options(checked)
+        project, options, config = checked.report.project, _code_options(checked), checked.config
         key = (project.dir, tuple(options.ignore), options.max_file_bytes)
         if key not in frozen:
             frozen[key] = freeze_code(project, batch, options, command=command)
-        config = checked.config
-        given = (values or {}).get(index)
+        given = values.get(index)
+        kept = {name: value for name, value in choices.items() if name in _CHOICES and value}
         job = FrozenJob(
             name=str(checked.report.expanded.mapping["tag"].value),
             source=freeze_source(_path(checked), config.sources) if given is None else given,
             overrides=tuple(overrides),
-            choices={name: choices[name] for name in _CHOICES if choices.get(name)}  # type: ignore[literal-required]  # names of the tuple
-            | {"variant": config.variant},
+            choices=kept | {"variant": config.variant},
             code=frozen[key],
-            log_dir=log_dir,
+            log_dir=get_log_dir(checked),
             cwd=Path.cwd(),
             python=sys.executable,
             environment={name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
         )
         file = batch / f"{index + 1}.json"
         job.write(file)
-        preferred = choices.get("device")
-        jobs.append(
-            WaitingJob(
-                key=index + 1,
-                job=job,
-                file=file,
-                preferred="" if preferred is None else str(preferred),
-            )
+        yield WaitingJob(
+            key=index + 1,
+            job=job,
+            file=file,
+            preferred="" if preferred is None else str(preferred),
         )
-    return jobs
 
 
 def get_log_dir(checked: CheckedConfig) -> Path:

@@ -26,6 +26,7 @@ from epochal.records.mail.lost_run_mail import (
 )
 from epochal.records.mail.mailbox import Mailbox
 from epochal.records.mail.outbox import BackgroundSender, queue_mail, read_specs
+from epochal.records.mail.signature import KeyUnusableError
 from epochal.text.command import epochal_command
 
 if TYPE_CHECKING:
@@ -93,7 +94,14 @@ class Notifier:
             mode=mode,
             is_supervised=self._is_supervised,
         )
-        expect_mail(box, expected)
+        try:
+            expect_mail(box, expected)
+        except KeyUnusableError as error:
+            what, _, hint = str(error).partition("\n  ")
+            logger.warning(
+                "mail cannot be signed, so only this process sends it: %s",
+                f"{what}; {hint}" if hint else what,
+            )
 
     def stalled(self, words: str, step: int) -> None:
         """Report that the run makes no progress; returns at once and never raises."""

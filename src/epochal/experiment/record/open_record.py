@@ -261,6 +261,7 @@ def _open_on_disk(
         options,
         project=to_file_name(values["project"]),
         tag=to_file_name(values["tag"]),
+        is_private=report.project.has_private_runs,
     )
     report_run_folder(folder.path)
     writer = RunWriter(folder)
@@ -294,7 +295,7 @@ def _snapshot(frozen: FrozenCode | None) -> Path | None:
 def _restoring_on_refusal(folder: Path, attempt: int) -> Iterator[None]:
     """Restore the status of a run if a block refuses to resume it."""
     paths = [folder / name for name in ("run.json", "status.json")]
-    before = {path: path.read_bytes() for path in paths if path.is_file()}
+    before = {path: durable.read_bytes(path) for path in paths if path.is_file()}
     try:
         yield
     except ChangedError:

@@ -259,13 +259,13 @@ def get_expanded_config(record: RunRecord, instead: str = "") -> Path:
 
     ``instead`` is what the user can add to ``epochal run FILE`` if it is missing.
     """
-    found = sorted((record.path / "config").glob("expanded.*"))
-    if not found:
+    found = find_expanded_config(record.path)
+    if found is None:
         raise CheckpointError(
-            f"{record.path}: has no expanded config\n"
+            f"{record.path}: has no expanded config, or one that is not a regular file\n"
             f"  name the config yourself: epochal run FILE {instead or f'--resume {record.path}'}"
         )
-    return found[0]
+    return found
 
 
 def last_overrides(record: RunRecord) -> tuple[str, ...]:
@@ -276,7 +276,8 @@ def last_overrides(record: RunRecord) -> tuple[str, ...]:
 def project_dir(record: RunRecord) -> Path | None:
     """The folder of the code that a run used, if the record has it."""
     folder = record.run.get("project_dir")
-    return Path(to_openable_path(folder)) if isinstance(folder, str) else None
+    path = Path(to_openable_path(folder)) if isinstance(folder, str) else None
+    return path if path is not None and path.is_absolute() else None  # no run wrote a relative one
 
 
 def require_project_dir(record: RunRecord) -> Path:
@@ -287,7 +288,8 @@ def require_project_dir(record: RunRecord) -> Path:
         what = "is damaged" if path.exists() else "is missing"
         raise CheckpointError(
             f"{path}: {what}, so the folder of its code is unknown\n"
-            f"  name the config yourself: epochal run FILE --resume {record.path}"
+            "  name that folder yourself: --user-dir DIR\n"
+            f"  or resume with the config: epochal run FILE --resume {record.path}"
         )
     return folder
 

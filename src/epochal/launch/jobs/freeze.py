@@ -77,7 +77,7 @@ def freeze_code(project: Project, batch: Path, options: CodeOptions, *, command:
     if manifest is None or any(other.path == "." for other in manifest.others):
         return replace(frozen, snapshot=folder)
     copy = folder / _PROJECT_DIR
-    done = restore_code(folder, copy)
+    done = restore_code(folder, copy, is_partial=True)
     unfaithful = [*done.lost, *done.altered]
     for path in unfaithful:  # a copy without its secrets would not work
         with suppress(OSError):
@@ -121,7 +121,7 @@ def find_framework(snapshot: Path | None) -> Path | None:
     if not folder.is_dir():
         try:
             with durable.staged_dir(folder, "epochal") as staged:
-                unpack_framework(snapshot / CODE_DIR / own.archive, staged.path)
+                unpack_framework(snapshot / CODE_DIR / own.archive, staged.path, own.digest)
         except (OSError, ValueError) as error:
             raise RecordError(
                 f"{snapshot}: the copy of Epochal is damaged: {error}\n  submit the job again"

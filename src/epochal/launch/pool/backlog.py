@@ -95,13 +95,13 @@ class Backlog(ABC):
     def count_waiting(self) -> int:
         """How many jobs wait."""
 
+    @abstractmethod
     def find_unwanted(self) -> Collection[int]:
         """The keys of running jobs that should stop."""
-        return ()
 
+    @abstractmethod
     def wants_drain(self) -> bool:
         """Whether the pool should let its jobs end and start no more."""
-        return False
 
 
 @final
@@ -135,3 +135,11 @@ class JobList(Backlog):
     @override
     def count_waiting(self) -> int:
         return len(self._waiting)
+
+    @override
+    def find_unwanted(self) -> Collection[int]:
+        return ()
+
+    @override
+    def wants_drain(self) -> bool:
+        return False

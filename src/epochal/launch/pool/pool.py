@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, final
 
+from epochal import durable
 from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.pool.executor import JobStart
 
@@ -204,8 +205,8 @@ class Pool:
         try:
             entry.handle = self._executor.submit(start)
         except Exception as error:  # the next poll reports that it could not be started
-            with suppress(OSError), waiting.log.open("a", encoding="utf-8") as log:
-                log.write(f"cannot be started: {error}\n")
+            with suppress(OSError), durable.Appender(waiting.log) as log:
+                log.append(f"cannot be started: {error}\n".encode("utf-8", "replace"))
 
     def _wait(self) -> None:
         """Wait for a signal, the end of a child, or the next tick."""

@@ -87,6 +87,16 @@ def keep_output(log: Path, run_dir: Path | None) -> Path:
     return place
 
 
+def find_last_line(log: Path) -> str:
+    """The last line of an output that is not empty; errors have their message there."""
+    try:
+        data = log.read_bytes()[-8192:]
+    except OSError:
+        return ""
+    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
+    return next((line for line in reversed(lines) if any(map(str.isalnum, line))), "")
+
+
 def _clean(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
     """Remove the folder of the jobs, except for the output of failures without a run folder."""
     batch, kept = jobs[0].file.parent, set[Path]()

@@ -27,25 +27,26 @@ _TABLES = (
     "id INTEGER PRIMARY KEY AUTOINCREMENT, "
     "title TEXT NOT NULL, "
     "file TEXT NOT NULL, "  # of the frozen job
-    "state TEXT NOT NULL, "
+    "seal TEXT NOT NULL, "  # of this file, by the user who added the job
+    "state TEXT NOT NULL DEFAULT 'waiting', "
     "priority INTEGER NOT NULL, "
     "place REAL NOT NULL, "  # the order of jobs with the same priority
     "after TEXT NOT NULL, "  # JSON: ids of jobs, folders of runs
     "preferred TEXT NOT NULL, "
     "retries INTEGER NOT NULL, "  # how many more after a failure
-    "failures INTEGER NOT NULL, "
-    "starts INTEGER NOT NULL, "
-    "not_before REAL NOT NULL, "  # seconds since 1970
-    "is_paused INTEGER NOT NULL, "
-    "is_unwanted INTEGER NOT NULL, "  # whether a running job should stop
+    "failures INTEGER NOT NULL DEFAULT 0, "
+    "starts INTEGER NOT NULL DEFAULT 0, "
+    "not_before REAL NOT NULL DEFAULT 0, "  # seconds since 1970
+    "is_paused INTEGER NOT NULL DEFAULT 0, "
+    "is_unwanted INTEGER NOT NULL DEFAULT 0, "  # whether a running job should stop
     "added REAL NOT NULL, "
     "started REAL, "
     "ended REAL, "
-    "device TEXT NOT NULL, "
-    "environment TEXT NOT NULL, "  # JSON: variables of the first start
-    "run_dir TEXT NOT NULL, "
+    "device TEXT NOT NULL DEFAULT '', "
+    "environment TEXT NOT NULL DEFAULT '{}', "  # JSON: variables of the first start
+    "run_dir TEXT NOT NULL DEFAULT '', "
     "code INTEGER, "  # exit code of the last process
-    "error TEXT NOT NULL)",
+    "error TEXT NOT NULL DEFAULT '')",
     "CREATE INDEX jobs_by_state ON jobs (state, priority, place)",
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal.errors import RecordError, suggest
+from epochal.launch.jobs.seal import seal_job
 from epochal.launch.pool.run_jobs import remove_batch
 from epochal.launch.queue.database import get_database_path, open_database, writing
 from epochal.records.find import read_run
@@ -45,6 +46,9 @@ class QueuedJob:
 
     file: Path
     """The file of the frozen job."""
+
+    seal: str
+    """What proves that this user added the job."""
 
     state: JobState
     priority: int
@@ -132,28 +136,23 @@ class Queue:
             RecordError: There is no such job or run.
         """
         needed = json.dumps([self.resolve(name) for name in after])
+        seals = {one.key: seal_job(one.file) for one in jobs}
+        shared = {"priority": priority, "after": needed, "retries": retries, "added": self._clock()}
+        ids: list[int | None] = []
         with self._open() as connection, writing(connection):
             (last,) = connection.execute("SELECT coalesce(max(place), 0) FROM jobs").fetchone()
-            ids = [
-                connection.execute(
-                    "INSERT INTO jobs (title, file, state, priority, place, after, preferred, "
-                    "retries, failures, starts, not_before, is_paused, is_unwanted, added, device, "
-                    "environment, run_dir, error) "
-                    "VALUES (?, ?, 'waiting', ?, ?, ?, ?, ?, 0, 0, 0, 0, 0, ?, '', '{}', '', '')",
-                    (
-                        one.job.title,
-                        str(one.file),
-                        priority,
-                        last + number,
-                        needed,
-                        one.preferred,
-                        retries,
-                        self._clock(),
-                    ),
-                ).lastrowid
-                for number, one in enumerate(jobs, start=1)
-            ]
-        return [self.get(int(one or 0)) for one in ids]
+            for number, one in enumerate(jobs, start=1):
+                values = shared | {
+                    "title": one.job.title,
+                    "file": str(one.file),
+                    "seal": seals[one.key],
+                    "place": last + number,
+                    "preferred": one.preferred,
+                }
+                names, marks = ", ".join(values), ", ".join("?" * len(values))
+                statement = f"INSERT INTO jobs ({names}) VALUES ({marks})"
+                ids.append(connection.execute(statement, tuple(values.values())).lastrowid)
+        return [self.get(one) for one in ids if one is not None]
 
     def list_jobs(self, *states: JobState) -> list[QueuedJob]:
         """The jobs in these states, by default all: ended ones first, then as they will start."""

@@ -12,9 +12,10 @@ from typing_extensions import override
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.jobs.frozen_job import read_job
+from epochal.launch.jobs.seal import is_sealed
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.pool.pool import read_run_file
-from epochal.launch.pool.run_jobs import keep_output
+from epochal.launch.pool.run_jobs import find_last_line, keep_output
 from epochal.launch.restart_policy import FINAL, PREEMPTED, SUCCESS
 from epochal.records.find import read_run
 from epochal.records.folder.reader import describe_error, find_expanded_config
@@ -87,7 +88,7 @@ class QueueBacklog(Backlog):
         if job.state != "waiting" or self._queue.find_obstacle(job) is not None:
             return None
         try:
-            frozen = read_job(job.file)
+            frozen = _read_own_job(job)
         except RecordError as error:
             text = str(error).partition("\n")[0]
             self._queue.update(job_id, ["waiting"], state="failed", error=text, ended=self._clock())
@@ -160,7 +161,8 @@ class QueueBacklog(Backlog):
         self.recover()
         waiting = self._queue.list_jobs("waiting")
         obstacles = self._queue.find_obstacles(waiting)
-        return all(job.id in obstacles and obstacles[job.id].is_lasting for job in waiting)
+        is_stuck = all(job.id in obstacles and obstacles[job.id].is_lasting for job in waiting)
+        return is_stuck and not any(map(_is_orphan, self._queue.list_jobs("running")))
 
     @override
     def count_waiting(self) -> int:
@@ -185,7 +187,18 @@ def list_ready(queue: Queue) -> list[WaitingJob]:
     """The jobs that a worker would start now, in order; nothing is changed."""
     waiting = queue.list_jobs("waiting")
     obstacles = queue.find_obstacles(waiting)
-    return [_to_waiting(job, read_job(job.file)) for job in waiting if job.id not in obstacles]
+    return [_to_waiting(job, _read_own_job(job)) for job in waiting if job.id not in obstacles]
+
+
+def _read_own_job(job: QueuedJob) -> FrozenJob:
+    """The frozen job; RecordError if it is damaged, or this user did not add it."""
+    frozen = read_job(job.file)
+    if not is_sealed(job.file, job.seal):
+        raise RecordError(
+            f"job {job.id} was not added by you, or was changed since\n"
+            f"  it would execute code: look at {job.file}, and add it again if you trust it"
+        )
+    return frozen
 
 
 def _to_waiting(
@@ -201,7 +214,7 @@ def _to_waiting(
         resume=job.run_dir if is_resumed else None,
         replaces=job.run_dir.name if job.run_dir is not None and not is_resumed else "",
         lock=lock,
-        environment=job.environment,
+        environment={k: v for k, v in job.environment.items() if k in _SHARED_VARIABLES},
     )
 
 
@@ -216,9 +229,8 @@ def _describe(job: QueuedJob, end: JobEnd, record: RunRecord | None) -> str:
     """Why a process ended, in one line."""
     if end.code < 0:
         return f"killed by signal {-end.code}"
-    error = "" if record is None else describe_error(record.result)
-    what = FINAL.get(end.code)
-    return error or (f"ended because of {what}" if what else f"ended with code {end.code}")
+    error = find_last_line(job.log) if record is None else describe_error(record.result)
+    return error or f"ended with code {end.code}"
 
 
 def _find_record(run_dir: Path | None) -> RunRecord | None:
@@ -230,9 +242,18 @@ def _find_record(run_dir: Path | None) -> RunRecord | None:
         return None
 
 
+def _is_orphan(job: QueuedJob) -> bool:
+    """Whether the worker of a running job is gone, while the process of the job still ends."""
+    return is_owner_gone(durable.read_holder(_lock_path(job)))
+
+
+def _lock_path(job: QueuedJob) -> Path:
+    return job.file.with_suffix(".lock")
+
+
 def _try_lock(job: QueuedJob) -> durable.HeldLock | None:
     try:
         facts = describe_process(os.getpid()) | {"job": job.id}
-        return durable.try_lock(job.file.with_suffix(".lock"), facts, is_gone=is_owner_gone)
+        return durable.try_lock(_lock_path(job), facts, is_gone=is_owner_gone)
     except OSError:  # its folder is gone, or belongs to another user
         return None

@@ -109,6 +109,16 @@ class CodeManifest:
         object.__setattr__(self, "by_path", {file.path: file for file in self.files})
 
     @property
+    def num_entries(self) -> int:
+        """The number of files, and of links and other entries that were not copied."""
+        return len(self.files) + len(self.others)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of all files together."""
+        return sum(file.size for file in self.files)
+
+    @property
     def digest(self) -> str:
         """One digest of names, contents, executable bits and links."""
         tree = hashlib.sha256()
@@ -169,7 +179,7 @@ def read_manifest(run_dir: Path, attempt: int = 0) -> CodeManifest | None:
     value = durable.find_object(find_code_dir(run_dir, attempt) / CODE_MANIFEST_FILE)
     try:
         return _from_json(value) if value else None
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 
@@ -190,9 +200,12 @@ def _checked(
     """The known fields of an entry; raises for wrong types and paths outside of the folder."""
     known = {name: value for name, value in entry.items() if name in kind.__slots__}
     for name, value in known.items():
-        if isinstance(value, str) is (name in _NUMBERS):
+        if not isinstance(value, int if name in _NUMBERS else str):
             raise TypeError(name)
+        if isinstance(value, int) and value < 0:
+            raise ValueError(name)
     for name in ("path", "at", "archive"):
+        known.get(name, "").encode()
         parts = known.get(name, "").split("/")
         if ".." in parts or (parts[0] == "" and len(parts) > 1) or "\0" in known.get(name, ""):
             raise ValueError(name)
@@ -209,7 +222,7 @@ def read_file(run_dir: Path, path: str, attempt: int = 0) -> bytes | None:
 def read_snapshot_file(folder: Path, file: CodeFile) -> bytes | None:
     """The content of a file in the manifest of ``folder``; None if it is damaged."""
     try:
-        content = read_content(folder / file.place, max_bytes=MAX_COPY_BYTES)
+        content = read_content(folder / file.place, max_bytes=min(file.size, MAX_COPY_BYTES))
     except OSError:
         return None
     if content is None or hashlib.sha256(content.data).hexdigest() != file.sha256:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import re
+import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +26,7 @@ CODE_STORE_DIR = "code"
 """Its name below ``.epochal``."""
 
 _THREADS = 8
+_HASH = re.compile("[0-9a-f]+")
 
 
 @final
@@ -90,10 +93,19 @@ class ContentStore:
         A concurrent snapshot writes missing contents again.
         """
         freed = 0
-        for path in (*self.folder.glob("??/*"), *self.folder.glob(get_archive_name("*"))):
+        if self.folder.is_symlink() or self.folder.parent.is_symlink():
+            return 0  # it may lead to any other folder
+        contents = [
+            path
+            for path in self.folder.glob("??/*")
+            if _HASH.fullmatch(path.name)
+            and path.name.startswith(path.parent.name)
+            and not path.parent.is_symlink()
+        ]
+        for path in (*contents, *self.folder.glob(get_archive_name("*"))):
             with suppress(OSError):
-                status = path.stat()
-                if status.st_nlink == 1:
+                status = path.lstat()
+                if status.st_nlink == 1 and stat.S_ISREG(status.st_mode):
                     durable.remove_file(path)
                     freed += status.st_size
         return freed

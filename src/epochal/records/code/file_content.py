@@ -7,16 +7,11 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from epochal.durable.reading import NO_FOLLOW
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_NOFOLLOW", 0)  # it may have become a link
-    | getattr(os, "O_NONBLOCK", 0)  # or a fifo, which would block
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
 _TRIES = 3
 FRESH_NS = 2_000_000_000
 """Resolution of timestamps on some file systems: a younger file may change unnoticed."""
@@ -68,7 +63,7 @@ def read_content(path: Path | str, *, max_bytes: int) -> FileContent | None:
 
 
 def _read_once(path: Path | str, max_bytes: int) -> FileContent | None:
-    descriptor = os.open(path, _FLAGS)
+    descriptor = os.open(path, os.O_RDONLY | NO_FOLLOW)
     try:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode) or before.st_size > max_bytes:

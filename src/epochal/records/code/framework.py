@@ -7,20 +7,23 @@ import io
 import os
 import time
 import zipfile
+import zlib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from epochal.records.code.file_content import FRESH_NS
+from epochal.records.code.file_content import FRESH_NS, read_content
+from epochal.records.code.unpack_limits import why_unsafe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PACKAGE = "epochal"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _DIGITS = 16
 _LEVEL = 3
+_MAX_ARCHIVE_BYTES = 1 << 26
 
 
 def get_archive_name(digest: str) -> str:
@@ -68,15 +71,13 @@ class FrameworkPackage:
 
 @lru_cache(maxsize=1)  # a process may start many runs, as sweeps do
 def _archive(root: Path, stamps: tuple[tuple[str, int, int], ...]) -> tuple[str, bytes]:
-    digest, buffer = hashlib.sha256(), io.BytesIO()
+    files, buffer = {name: (root / name).read_bytes() for name, *_ in stamps}, io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, *_ in stamps:
-            data = (root / name).read_bytes()
-            digest.update(f"{name}\0{hashlib.sha256(data).hexdigest()}\n".encode())
+        for name, data in files.items():
             entry = zipfile.ZipInfo(f"{PACKAGE}/{name}", _EPOCH)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, data, zipfile.ZIP_DEFLATED, _LEVEL)
-    return digest.hexdigest()[:_DIGITS], buffer.getvalue()
+    return _digest_files(files.items()), buffer.getvalue()
 
 
 def digest_package(root: Path) -> str:
@@ -87,25 +88,41 @@ def digest_package(root: Path) -> str:
         return ""
 
 
-def unpack_framework(archive: Path, target: Path) -> None:
-    """Unpack an archive below ``target``, which must exist.
+def unpack_framework(archive: Path, target: Path, digest: str) -> None:
+    """Unpack the archive with this digest below ``target``, which must exist.
 
     Raises:
         OSError: It cannot be read or written.
-        ValueError: It is no archive of Epochal.
+        ValueError: It is no such archive of Epochal.
     """
+    content = read_content(archive, max_bytes=_MAX_ARCHIVE_BYTES)
+    if content is None:
+        raise ValueError(f"{archive}: is too large, or no file")
     try:
-        with zipfile.ZipFile(archive) as file:
-            names = file.namelist()
-            if any(not _is_inside(name) for name in names):
-                raise ValueError(f"{archive}: names files outside of the package")
-            file.extractall(target, names)
-    except zipfile.BadZipFile as error:
+        with zipfile.ZipFile(io.BytesIO(content.data)) as file:
+            if sum(entry.file_size for entry in file.infolist()) > _MAX_ARCHIVE_BYTES:
+                raise ValueError(f"{archive}: is too large when unpacked")
+            files = {name: file.read(name) for name in file.namelist()}
+    # RuntimeError: it is encrypted, or the compression is unknown.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise ValueError(f"{archive}: {error}") from error
+    if any(not name.startswith(f"{PACKAGE}/") or why_unsafe(name) for name in files):
+        raise ValueError(f"{archive}: names files outside of the package")
+    inner = {name.removeprefix(f"{PACKAGE}/"): data for name, data in files.items()}
+    if _digest_files(inner.items()) != digest:
+        raise ValueError(f"{archive}: is not as recorded")
+    for name, data in files.items():
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("xb") as out:
+            out.write(data)
 
 
-def _is_inside(name: str) -> bool:
-    return name.startswith(f"{PACKAGE}/") and ".." not in name.split("/")
+def _digest_files(files: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256()
+    for name, data in files:
+        digest.update(f"{name}\0{hashlib.sha256(data).hexdigest()}\n".encode())
+    return digest.hexdigest()[:_DIGITS]
 
 
 def _stamps(root: Path) -> Iterator[tuple[str, int, int]]:

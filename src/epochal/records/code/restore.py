@@ -18,7 +18,10 @@ from epochal.records.code.code_manifest import (
     read_manifest,
     read_snapshot_file,
 )
+from epochal.records.code.file_content import read_content
 from epochal.records.code.framework import digest_package, get_package_dir, unpack_framework
+from epochal.records.code.unpack_limits import find_unsafe_paths, require_room, why_unsafe
+from epochal.records.code.verify import describe_damage, find_code_damage
 from epochal.records.folder.reader import find_expanded_config
 from epochal.records.secrets import REDACTED
 
@@ -30,6 +33,7 @@ FRAMEWORK_DIR = ".epochal-code"
 """The folder for another version of Epochal; hidden, so that snapshots skip it."""
 
 _REDACTED = "secrets removed"
+_MAX_CONFIG_BYTES = 1 << 26
 
 
 @final
@@ -58,16 +62,19 @@ class RestoreResult:
     """Files that are not as the run used them, and why."""
 
 
-def restore_code(run_dir: Path, target: Path, *, attempt: int = 0) -> RestoreResult:
+def restore_code(
+    run_dir: Path, target: Path, *, attempt: int = 0, is_partial: bool = False
+) -> RestoreResult:
     """Restore the code and the config of a run into ``target``, a new or empty folder.
 
     Args:
         run_dir: The folder of the run.
         target: The folder to write.
         attempt: The attempt, of a run that was resumed with other code.
+        is_partial: Whether to leave out files that are not as recorded, instead of refusing.
 
     Raises:
-        RecordError: The run has no copy of its code.
+        RecordError: The run has no copy of its code, or one that is not as recorded.
         ConfigError: ``target`` is not empty.
         OSError: ``target`` cannot be written.
     """
@@ -78,12 +85,19 @@ def restore_code(run_dir: Path, target: Path, *, attempt: int = 0) -> RestoreRes
             "  runs with record.code=false keep none; run.json may name a git commit"
         )
     _require_empty(target)
-    target.mkdir(parents=True, exist_ok=True)
+    require_room(manifest, target)
     folder = find_code_dir(run_dir, attempt)
+    unsafe = find_unsafe_paths([file.path for file in manifest.files])
+    if not is_partial and (damage := unsafe or find_code_damage(run_dir, attempt)):
+        raise RecordError(
+            f"{folder}: {describe_damage(damage)}\n"
+            "  nothing was restored; add --partial to restore the other files"
+        )
+    target.mkdir(parents=True, exist_ok=True)
     lost = [
-        file.path
-        for file in manifest.files
-        if not _restore_file(folder, target, manifest, file.path)
+        path
+        for path, file in manifest.by_path.items()
+        if path in unsafe or not _restore_file(folder, target, file)
     ]
     linked = {other.path for other in manifest.others if _restore_link(target, other)}
     linked -= _remove_escaping_links(target, linked)
@@ -130,10 +144,9 @@ def _require_empty(target: Path) -> None:
         raise ConfigError(Problem(str(target), "exists already and is not empty", hint=hint))
 
 
-def _restore_file(folder: Path, target: Path, manifest: CodeManifest, path: str) -> bool:
-    file = manifest.by_path[path]
+def _restore_file(folder: Path, target: Path, file: CodeFile) -> bool:
     data = read_snapshot_file(folder, file)
-    place = target / path
+    place = target / file.path
     if data is None:
         return False
     try:
@@ -149,6 +162,8 @@ def _restore_file(folder: Path, target: Path, manifest: CodeManifest, path: str)
 def _restore_link(target: Path, other: SkippedEntry) -> bool:
     """Restore a link whose target is inside the folder."""
     if other.kind != "link" or os.path.isabs(other.text):  # noqa: PTH117 - a text, no path yet
+        return False
+    if why_unsafe(other.path):
         return False
     inner = posixpath.normpath(posixpath.join(posixpath.dirname(other.path), other.text))
     if inner == ".." or inner.startswith("../"):
@@ -180,13 +195,16 @@ def _is_inside(place: Path, folder: Path) -> bool:
 
 def _restore_config(run_dir: Path, target: Path) -> Path | None:
     source = find_expanded_config(run_dir)
-    if source is None:
+    if source is None or why_unsafe(source.name):
+        return None
+    content = read_content(source, max_bytes=_MAX_CONFIG_BYTES)
+    if content is None:
         return None
     place = target / f"restored{source.suffix}"
     if os.path.lexists(place):  # the project itself was restored from a run
         place = target / f"restored-{run_dir.absolute().name}{source.suffix}"
     with place.open("xb") as out:
-        out.write(source.read_bytes())
+        out.write(content.data)
     # Otherwise the next run would copy the config as part of the project.
     with suppress(OSError), (target / RESTORED_FILE).open("x", encoding="utf-8") as out:
         out.write(f"/{place.name}\n")
@@ -202,7 +220,7 @@ def _restore_framework(
     place = target / FRAMEWORK_DIR
     try:
         place.mkdir()
-        unpack_framework(folder / own.archive, place)
+        unpack_framework(folder / own.archive, place, own.digest)
     except (OSError, ValueError):
         lost.append(own.archive or "epochal")
         return None

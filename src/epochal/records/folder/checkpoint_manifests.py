@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from typing_extensions import override
 
+from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.layout.os_errors import describe_os_error
 
@@ -136,8 +138,6 @@ class CheckpointDamage:
 
 def encode_manifest(manifest: CheckpointManifest) -> bytes:
     """The text of ``manifest.json``; its ``digest`` covers all other fields."""
-    from epochal import durable
-
     plain = {item.name: getattr(manifest, item.name) for item in fields(manifest)}
     del plain["path"]
     text = json.loads(durable.encode_json(plain))
@@ -232,7 +232,7 @@ def is_checkpoint(path: Path) -> bool:
 
 def _read(path: Path) -> CheckpointManifest | CheckpointDamage:
     try:
-        text = json.loads((path / MANIFEST_FILE).read_bytes())
+        text = json.loads(durable.read_bytes(path / MANIFEST_FILE))
         digest = text.pop("digest")
     except OSError as error:
         return CheckpointDamage(path, MANIFEST_FILE, _explain(error))
@@ -249,8 +249,6 @@ def _read(path: Path) -> CheckpointManifest | CheckpointDamage:
 
 
 def _parse(path: Path, text: Mapping[str, Any]) -> CheckpointManifest | CheckpointDamage:
-    from epochal import durable
-
     plain: Any = durable.decode_json(json.dumps(text).encode())
     if not _has_valid_types(plain):
         return CheckpointDamage(path, MANIFEST_FILE, "it makes no sense")
@@ -295,10 +293,10 @@ def _check_files(manifest: CheckpointManifest) -> CheckpointDamage | None:
 
 def _check_file(path: Path, stored: StoredFile) -> str:
     try:
-        size = path.stat().st_size
-        if size != stored.size:
-            return f"{size} bytes instead of {stored.size}"
-        with path.open("rb") as file:
+        with durable.open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != stored.size:
+                return f"{size} bytes instead of {stored.size}"
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         return _explain(error)

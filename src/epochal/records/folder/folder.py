@@ -25,6 +25,7 @@ FOLDS_DIR = "folds"
 """The subfolder of a cross validation with one run for each fold."""
 
 _MAX_NAME_BYTES = 80
+_OWNER_BITS = 0o7700
 _PARTS = ("config", "logs", "media", "checkpoints")
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
@@ -102,7 +103,12 @@ class RunFolder:
 
 @raising_record_errors()
 def create_run_folder(
-    options: RecordOptions, *, project: str, tag: str, base: Path = Path()
+    options: RecordOptions,
+    *,
+    project: str,
+    tag: str,
+    base: Path = Path(),
+    is_private: bool = True,
 ) -> RunFolder:
     """Create the folder of a new run.
 
@@ -111,19 +117,29 @@ def create_run_folder(
         project: First level below ``log_dir``; any text, made safe for paths.
         tag: Second level below ``log_dir``; any text, made safe for paths.
         base: The folder of a relative ``log_dir``.
+        is_private: Whether other users must not read it. A folder that exists stays as it is.
     """
     inner = [_require_inside(name, "record.subdirs") for name in options.subdirs]
     log_file = _require_inside(options.log_file, "record.log_file")
     root = base / options.log_dir
     with _explaining_unwritable(root):
         if options.exact:
+            is_private = is_private and not root.exists()
             _require_empty_folder(root)
             folder = RunFolder(root, log_file)
         else:
             parent = root / slugify(project, default="default") / slugify(tag, default="untagged")
             folder = RunFolder(_make_unique(parent), log_file)
+        if is_private:
+            _make_private(folder.path)
         _make_parts(folder, [*inner, str(PurePosixPath("logs", log_file).parent)])
     return folder
+
+
+def _make_private(path: Path) -> None:
+    """Take all rights from other users, before anything is in the folder."""
+    with suppress(OSError):  # a file system without permissions
+        path.chmod(path.stat().st_mode & _OWNER_BITS)
 
 
 def _make_parts(folder: RunFolder, more: list[str]) -> None:

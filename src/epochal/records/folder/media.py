@@ -70,12 +70,15 @@ class Media:
 
     def read_text(self) -> str:
         """The content as text."""
-        return self.path.read_text(encoding="utf-8", errors="replace")
+        return durable.read_text(self.path)
 
     def iter_rows(self) -> Iterator[list[str]]:
         """The rows of a text table, including the header."""
-        with self.path.open(encoding="utf-8", errors="replace", newline="") as file:
-            yield from csv.reader(file, delimiter=SEPARATORS[self.suffix])
+        with (
+            durable.open_regular(self.path) as file,
+            io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="") as text,
+        ):
+            yield from csv.reader(text, delimiter=SEPARATORS[self.suffix])
 
 
 def save_media(

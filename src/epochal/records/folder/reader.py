@@ -20,7 +20,7 @@ from epochal.records.layout.alive import is_heartbeat_stale
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text, iter_leaves
 from epochal.records.layout.os_errors import describe_os_error
-from epochal.records.layout.process import host_name, is_process_gone, read_text
+from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.metrics.points import (
     Library,
     read_json_lines,
@@ -104,7 +104,7 @@ class RunRecord:
     @cached_property
     def readme(self) -> str:
         """The README of the run; empty if there is none."""
-        return read_text(self.path / "README.md")
+        return durable.find_text(self.path / "README.md")
 
     @cached_property
     def expanded(self) -> Mapping[str, Any]:
@@ -254,7 +254,7 @@ def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
 
 def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:
     try:
-        value = durable.decode_json(path.read_bytes())
+        value = durable.decode_json(durable.read_bytes(path))
     except FileNotFoundError:
         damage.append(f"{path.name}: missing")
     except OSError as error:
@@ -356,7 +356,12 @@ _SUFFIXES = {".yaml", ".toml", ".json"}
 def find_expanded_config(run_dir: Path) -> Path | None:
     """The config with all defaults; None if it is missing."""
     found = sorted((run_dir / "config").glob("expanded.*"))
-    return next((path for path in found if path.suffix in _SUFFIXES), None)
+    return next((path for path in found if path.suffix in _SUFFIXES and _is_regular(path)), None)
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether a path is a file, and no link to one."""
+    return path.is_file() and not path.is_symlink()
 
 
 def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
@@ -368,21 +373,22 @@ def find_missing_configs(run_dir: Path, *, has_begun: bool) -> Iterator[str]:
         yield "config: missing"
         return
     if find_expanded_config(run_dir) is None:
-        yield "config/expanded.*: missing"
+        odd = [f"expanded{suffix}" for suffix in sorted(_SUFFIXES) if f"expanded{suffix}" in names]
+        yield f"config/{odd[0]}: not a regular file" if odd else "config/expanded.*: missing"
     if "provenance.json" not in names:
         yield "config/provenance.json: missing"
     # A cross validation builds components in its folds only.
     if has_begun and "observed.json" not in names and not (run_dir / FOLDS_DIR).is_dir():
         yield "config/observed.json: missing"
     for name in _written_config_names(folder):
-        if not (folder / name).is_file():
+        if not _is_regular(folder / name):
             yield f"config/{name}: missing"
 
 
 def _written_config_names(folder: Path) -> list[str]:
     """The copies of the user's files, as listed in ``sources.json``."""
     try:
-        sources = durable.decode_json((folder / "sources.json").read_bytes())
+        sources = durable.decode_json(durable.read_bytes(folder / "sources.json"))
     except (OSError, ValueError, RecursionError):
         sources = None
     entries = sources if isinstance(sources, list) else []

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
-from epochal.records.layout.process import read_text
 from epochal.records.secrets import redact
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class RunReadme:
 
 def read_readme(run_dir: Path) -> RunReadme:
     """The README of a run; empty if it has none."""
-    return parse_readme(read_text(run_dir / README_FILE))
+    return parse_readme(durable.find_text(run_dir / README_FILE))
 
 
 def parse_readme(content: str) -> RunReadme:

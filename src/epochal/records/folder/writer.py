@@ -169,7 +169,7 @@ class RunWriter(Writer):
     @raising_record_errors()
     def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
         path = self.path / "run.json"
-        run: Any = durable.decode_json(path.read_bytes())
+        run: Any = durable.decode_json(durable.read_bytes(path))
         number = self.attempt + 1
         changed = attempts.add_rollback_attempt(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points

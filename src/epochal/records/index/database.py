@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 from epochal import durable
+from epochal.durable.reading import NO_FOLLOW
 from epochal.errors import RecordError
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ IndexFileState = Literal["usable", "missing", "damaged", "foreign", "newer", "ol
 
 def inspect_index_file(path: Path) -> IndexFileState:
     """The state of the file at ``path``; OperationalError if it is locked for long."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        return "damaged"  # nothing is written through a link
     if not path.exists():
         return "missing"
     try:
@@ -166,7 +169,7 @@ def open_in_memory(source: Path) -> sqlite3.Connection:
     """An index in memory, copied from ``source`` if that is usable."""
     for options in ("mode=ro", "mode=ro&immutable=1"):  # a write-ahead log needs a writable folder
         memory = _connect("file::memory:")
-        if not source.exists() or (options != "mode=ro" and _has_log(source)):
+        if not source.is_file() or (options != "mode=ro" and _has_log(source)):
             break
         try:
             file = _connect(f"file:{quote(str(source.absolute()))}?{options}")
@@ -214,5 +217,5 @@ def remove_index_file(path: Path) -> None:
 def holding_writer_lock(path: Path, *, waits: bool = False) -> Iterator[bool]:
     """Hold the writer lock in a block; gives False if another process has it, unless ``waits``."""
     lock = path.with_name(f"{path.name}.lock")
-    with durable.locked(lock, os.O_RDWR | os.O_CREAT, waits=waits) as is_mine:
+    with durable.locked(lock, os.O_RDWR | os.O_CREAT | NO_FOLLOW, waits=waits) as is_mine:
         yield is_mine is not False  # without locks, rely on those of SQLite

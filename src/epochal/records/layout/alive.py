@@ -127,7 +127,7 @@ def is_heartbeat_stale(folder: Path) -> bool:
     path = folder / HEARTBEAT_FILE
     try:
         last = path.stat().st_mtime
-        facts = durable.decode_json(path.read_bytes())
+        facts = durable.decode_json(durable.read_bytes(path))
     except (OSError, ValueError, RecursionError):
         return False
     seconds = facts.get("beat_seconds") if isinstance(facts, dict) else None

@@ -169,8 +169,8 @@ _IGNORE = "# Written by Epochal: nothing in here belongs into a repository.\n*\n
 def make_epochal_dir(root: Path) -> Path:
     """The folder ``.epochal`` below the folder of all runs; created if missing, or an OSError."""
     home = root / EPOCHAL_DIR
-    if not home.is_dir():
-        durable.make_dir(home, exist_ok=True)
+    if home.is_symlink() or not home.is_dir():
+        durable.make_inner_dir(home)
         with suppress(OSError):
             durable.write_text(home / ".gitignore", _IGNORE)
     return home

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.folder.reader import describe_error, seconds_of, step_of
 from epochal.records.folder.resume_command import find_resume_command
@@ -220,7 +221,7 @@ def last_lines(path: Path, *, without: str = "") -> str:
         if path.is_dir():
             logs = sorted(path.rglob("*.log"), key=lambda log: log.stat().st_mtime)
             return last_lines(logs[-1], without=without) if logs else ""
-        with path.open("rb") as file:
+        with durable.open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")

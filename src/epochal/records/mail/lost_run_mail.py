@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
@@ -14,15 +14,16 @@ from epochal.records.find import read_run
 from epochal.records.layout.alive import HEARTBEAT_FILE, STALE_SECONDS, is_heartbeat_stale
 from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
 from epochal.records.mail.compose import compose, describe_run, mail_kind
-from epochal.records.mail.mailbox import Mailbox, make_id
+from epochal.records.mail.mailbox import Mailbox, is_run_name, make_id
 from epochal.records.mail.outbox import locked, queue_mail
+from epochal.records.mail.signature import SIGNATURE, KeyUnusableError, is_signed, write_signed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from epochal.records.mail.mailbox import Kind, Mail
-    from epochal.records.mail.outbox import Spec
+    from epochal.records.mail.outbox import Delivery, Spec
 
 _FOLDER = "expected"
 _ACTIVE = ("starting", "running")
@@ -52,7 +53,8 @@ class ExpectedMail:
 def expect_mail(box: Mailbox, expected: ExpectedMail) -> None:
     """Note that this process, or its supervisor, will report the end of a run.
 
-    May raise OSError.
+    May raise OSError, or KeyUnusableError if it has recipients that cannot be signed; then the
+    note is there, without them.
     """
     folder = box.make_folder(_FOLDER)
     pid = os.getppid() if expected.is_supervised else os.getpid()
@@ -65,7 +67,13 @@ def expect_mail(box: Mailbox, expected: ExpectedMail) -> None:
         "supervised": expected.is_supervised,
         "time": utc_now(),
     }
-    durable.write_json(folder / _name(expected.run), values)
+    path = folder / _name(expected.run)
+    try:
+        # A note without recipients sends nothing and needs no key.
+        (write_signed if expected.specs else durable.write_json)(path, values)
+    except KeyUnusableError:
+        durable.write_json(path, {**values, "notify": []})
+        raise
 
 
 def cancel_expected(box: Mailbox, run: str) -> None:
@@ -92,13 +100,13 @@ def post_lost_runs(box: Mailbox) -> list[Mail]:
     """Post and queue the mails of runs that ended without one; sends nothing.
 
     Each is posted once, however many processes do this at the same time. A note that cannot be
-    processed is left for the next call.
+    processed is left for the next call, and one that another user signed is left to that user.
     """
     posted = []
     for path in sorted((box.folder / _FOLDER).glob("[!.]*.json")):
         with suppress(OSError, RecordError), locked(path) as is_mine:
             expected = _read(path)
-            if not is_mine:
+            if not is_mine or _is_of_another_user(path):
                 continue
             if expected is None or not (box.root / expected.run).is_dir():  # deleted, or moved
                 path.unlink(missing_ok=True)
@@ -107,12 +115,25 @@ def post_lost_runs(box: Mailbox) -> list[Mail]:
     return posted
 
 
-def post_end(box: Mailbox, run: str, *, kind: Kind, why: str = "") -> Mail:
-    """Post and queue the mail about the end of a run on its behalf, and remove its note."""
-    expected = _read(box.folder / _FOLDER / _name(run)) or ExpectedMail(run=run)
-    mail = _post(box, expected, kind, why)
+def post_end(
+    box: Mailbox,
+    run: str,
+    *,
+    kind: Kind,
+    why: str = "",
+    find_specs: Callable[[], Sequence[Spec]] = tuple,
+) -> tuple[Mail, list[Delivery]]:
+    """Post and queue the mail about the end of a run on its behalf, and remove its note.
+
+    ``find_specs`` gives the recipients if the note has none that this user signed.
+    """
+    path = box.folder / _FOLDER / _name(run)
+    expected = _read(path) or ExpectedMail(run=run)
+    if not is_signed(path, durable.find_object(path)):
+        expected = replace(expected, specs=find_specs())
+    posted = _post(box, expected, kind, why)
     cancel_expected(box, run)
-    return mail
+    return posted
 
 
 def _post_lost(box: Mailbox, expected: ExpectedMail, path: Path) -> list[Mail]:
@@ -120,19 +141,21 @@ def _post_lost(box: Mailbox, expected: ExpectedMail, path: Path) -> list[Mail]:
     if summary.status in _ACTIVE:  # another process resumed it, or it is still saving
         return []
     kind = mail_kind("lost" if summary.status == "damaged" else summary.status, summary.reason)
-    posted = [] if kind is None else [_post(box, expected, kind)]
+    posted = [] if kind is None else [_post(box, expected, kind)[0]]
     if _read(path) == expected:  # otherwise the run was resumed meanwhile and owes another mail
         durable.remove_file(path)
     return posted
 
 
-def _post(box: Mailbox, expected: ExpectedMail, kind: Kind, why: str = "") -> Mail:
+def _post(
+    box: Mailbox, expected: ExpectedMail, kind: Kind, why: str = ""
+) -> tuple[Mail, list[Delivery]]:
     record = read_run(box.root / expected.run)
     facts = {"monitor": expected.monitor, "mode": expected.mode, "why": why}
     mail = compose(describe_run(record, kind, run=expected.run, **facts))
-    queue_mail(mail, expected.specs, box)
+    deliveries = queue_mail(mail, expected.specs, box)
     box.post(mail)
-    return mail
+    return mail, deliveries
 
 
 def _is_owner_alive(box: Mailbox, expected: ExpectedMail) -> bool:
@@ -154,12 +177,18 @@ def _name(run: str) -> str:
     return f"{make_id(run)}.json"
 
 
+def _is_of_another_user(path: Path) -> bool:
+    value = durable.find_object(path)
+    return SIGNATURE in value and not is_signed(path, value)
+
+
 def _read(path: Path) -> ExpectedMail | None:
+    """The note in a file, with recipients only if this user signed it."""
     value = durable.find_object(path)
     run, specs, owner = value.get("run"), value.get("notify"), value.get("owner")
-    if not isinstance(run, str) or not run:
+    if not isinstance(run, str) or not run or not is_run_name(run):
         return None
-    specs = specs if isinstance(specs, list) else []
+    specs = specs if isinstance(specs, list) and is_signed(path, value) else []
     return ExpectedMail(
         run=run,
         specs=[spec for spec in specs if isinstance(spec, dict) and "type" in spec],

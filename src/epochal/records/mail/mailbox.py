@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
@@ -79,6 +80,8 @@ def parse_mail(value: Mapping[str, Any]) -> Mail | None:
         return None
     if not str(texts["id"]).isalnum():  # it becomes a file name and must not leave the folder
         return None
+    if not is_run_name(str(texts["run"])):
+        return None
     maps = {
         name: found if isinstance(found := value.get(name), dict) else {}
         for name in ("sender", "facts")
@@ -87,6 +90,12 @@ def parse_mail(value: Mapping[str, Any]) -> Mail | None:
     return Mail(
         **known, is_read=value.get("read") is True, is_archived=value.get("archived") is True
     )
+
+
+def is_run_name(run: str) -> bool:
+    """Whether a text can be the path of a run below the folder of all runs, or is empty."""
+    path = PurePath(run)
+    return not path.is_absolute() and ".." not in path.parts and "\0" not in run
 
 
 @final
@@ -107,9 +116,10 @@ class Mailbox:
 
     def make_folder(self, name: str) -> Path:
         """One of its subfolders, created if missing; may raise OSError."""
-        folder = make_epochal_dir(self.root) / FOLDER / name
-        durable.make_dir(folder, exist_ok=True)
-        return folder
+        make_epochal_dir(self.root)
+        durable.make_inner_dir(self.folder)
+        durable.make_inner_dir(self.folder / name)
+        return self.folder / name
 
     def post(self, mail: Mail) -> None:
         """Store a mail, replacing one with the same id; may raise OSError."""
@@ -135,8 +145,8 @@ class Mailbox:
         """Number of mails that are neither read nor archived."""
         return sum(not (mail.is_read or mail.is_archived) for mail in self.mails())
 
-    def count_unsent(self) -> int:
-        """Number of deliveries in the outbox."""
+    def count_outbox(self) -> int:
+        """Number of files in the outbox, also of other users."""
         return len(self._files(OUTBOX))
 
     def mark(

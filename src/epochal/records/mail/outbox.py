@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from epochal import durable
 from epochal.config import dump, load
+from epochal.durable.reading import NO_FOLLOW
 from epochal.errors import ConfigError
 from epochal.records.mail.mailbox import OUTBOX, Mail, parse_mail
+from epochal.records.mail.signature import KeyUnusableError, is_signed, write_signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
 Spec = Mapping[str, Any]
 """An entry of ``notify`` as plain data."""
 
-_OWN_KEYS = ("type", "kinds")
+_ENV = "env"
+"""The entry of a spec with the environment variables that its config declares and it uses."""
+
+_OWN_KEYS = ("type", "kinds", _ENV)
 _RECIPIENTS = ("to", "urls")
 _HIDDEN = "***"
 _SHORTEST_SECRET = 4
@@ -54,6 +59,10 @@ def read_specs(expanded: Node) -> list[dict[str, Any]]:
     """The entries of ``notify`` in a checked config, with ``${env:NAME}`` unresolved."""
     node = expanded.mapping.get("notify")
     specs: list[dict[str, Any]] = [] if node is None else json.loads(dump(node, "json"))
+    declared = [one.value for one in expanded.get("env").elements]
+    for spec in specs:
+        names = sorted(_names_in_spec(spec).intersection(declared))
+        spec.update({_ENV: names} if names else {})
     return specs
 
 
@@ -83,10 +92,16 @@ def split_recipients(public: Spec) -> list[dict[str, Any]]:
 
 
 def resolve_environment(public: Spec) -> dict[str, Any]:
-    """An entry with each ``${env:NAME}`` replaced by its value; SendError if one is not set."""
-    names = sorted({name for text in _leaves(public) for name in _names_in(text)})
+    """An entry with each ``${env:NAME}`` replaced by its value; SendError if one is not set.
+
+    Only names that its config declared are read from the environment.
+    """
+    declared = public.get(_ENV, [])
+    if extra := _names_in_spec(public).difference(declared):
+        what = f"the config of the run does not declare {', '.join(sorted(extra))} in `env`"
+        raise SendError(what, is_final=True)
     try:
-        config = load({"env": names, "notify": [dict(public)]})
+        config = load({"env": declared, "notify": [dict(public)]})
         problems = config.problems
     except ConfigError as error:
         raise SendError(str(error), is_final=True) from error
@@ -119,6 +134,10 @@ def _leaves(value: object) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for child in value:
             yield from _leaves(child)
+
+
+def _names_in_spec(spec: Spec) -> set[str]:
+    return {name for text in _leaves(spec) for name in _names_in(text)}
 
 
 def _names_in(text: str) -> Iterator[str]:
@@ -159,8 +178,8 @@ class Delivery:
         if self.path is None:
             return self.send()
         with locked(self.path) as is_mine:
-            current = _read(self.path) if is_mine else None
-            return None if current is None else current.send()
+            # A later mail may have replaced it. A file that others changed does not count.
+            return (_read(self.path) or self).send() if is_mine else None
 
     def send(self) -> Delivery | None:
         """Try once; None if it was sent, otherwise the delivery with the error. Never raises."""
@@ -178,16 +197,16 @@ class Delivery:
     def _fail(self, what: str, resolved: Spec, *, is_final: bool = False) -> Delivery:
         error = mask_secrets(" ".join(what.split()), self.spec, resolved)
         failed = replace(self, error=error, is_final=is_final)
-        with suppress(OSError):
+        with suppress(OSError, KeyUnusableError):
             failed.write()
         return failed
 
     def write(self) -> None:
-        """Write its file, if it has one; may raise OSError."""
+        """Write its file, if it has one; may raise OSError or KeyUnusableError."""
         if self.path is not None:
             values = {"mail": self.mail.to_json(), "notify": self.spec}
             state = {"error": self.error, "final": self.is_final}
-            durable.write_json(self.path, values | state)
+            write_signed(self.path, values | state)
 
     def _remove(self) -> None:
         if self.path is not None:
@@ -198,7 +217,11 @@ class Delivery:
 
 
 def queue_mail(mail: Mail, specs: Iterable[Spec], box: Mailbox | None) -> list[Delivery]:
-    """Put a mail into the outbox for each recipient; kept in memory if the disk refuses it."""
+    """Put a mail into the outbox for each recipient.
+
+    Kept in memory if the disk refuses it, or if it cannot be signed: then only this process may
+    send it.
+    """
     folder: Path | None = None
     wanted = [spec for spec in specs if not spec.get("kinds") or mail.kind in spec["kinds"]]
     single = [one for spec in wanted for one in split_recipients(spec)]
@@ -211,21 +234,24 @@ def queue_mail(mail: Mail, specs: Iterable[Spec], box: Mailbox | None) -> list[D
         delivery = Delivery(mail=mail, spec=spec, path=path)
         try:
             delivery.write()
-        except OSError:
+        except (OSError, KeyUnusableError):
             delivery = replace(delivery, path=None)
         deliveries.append(delivery)
     return deliveries
 
 
 def read_outbox(box: Mailbox) -> list[Delivery]:
-    """All unsent deliveries, oldest first."""
+    """The unsent mail of this user's runs, oldest first; other files are left out."""
     found = (_read(path) for path in (box.folder / OUTBOX).glob("[!.]*.json"))
     deliveries = (delivery for delivery in found if delivery is not None)
     return sorted(deliveries, key=lambda delivery: (delivery.mail.time, str(delivery.path)))
 
 
 def _read(path: Path) -> Delivery | None:
+    """The delivery that a run of this user put into a file; None for anything else."""
     value = durable.find_object(path)
+    if not is_signed(path, value):
+        return None
     mail, spec = (value.get(name) for name in ("mail", "notify"))
     parsed = parse_mail(mail) if isinstance(mail, dict) else None
     if parsed is None or not isinstance(spec, dict) or "type" not in spec:
@@ -243,7 +269,8 @@ def locked(path: Path) -> Iterator[bool]:
     with ExitStack() as stack:
         is_mine: bool | None = None
         with suppress(OSError):  # it is gone, or not writable
-            is_mine = stack.enter_context(durable.locked(path, os.O_RDWR, waits=False))
+            flags = os.O_RDWR | NO_FOLLOW
+            is_mine = stack.enter_context(durable.locked(path, flags, waits=False))
         yield is_mine is not False and path.exists()
 
 

@@ -132,7 +132,7 @@ def _in_memory_curve(points: Points, numbers: list[int]) -> InMemoryCurve:
 @contextmanager
 def _locked_cache(cache: Path) -> Iterator[None]:
     """Lock out other processes of this machine and other threads."""
-    durable.make_dir(cache, exist_ok=True)
+    durable.make_inner_dir(cache)
     with durable.locked(cache) as is_locked:
         if not is_locked:
             raise CacheUnusableError
@@ -167,7 +167,7 @@ def _read_state(folder: Path) -> CacheState:
     """The state of the cache; empty if it does not match the points."""
     limits = _read_valid_ranges(folder)
     try:
-        found: Any = durable.decode_line((folder / CACHE_DIR / CACHE_STATE_FILE).read_bytes())
+        found: Any = durable.decode_line(durable.read_bytes(folder / CACHE_DIR / CACHE_STATE_FILE))
         roots = {int(number): PyramidRoot(*root) for number, root in found["roots"].items()}
         listed = {int(number): tuple(limit) for number, limit in found["limits"].items()}
         state = CacheState(limits, found["rows"], found["crc"], roots)
@@ -181,8 +181,9 @@ def _read_state(folder: Path) -> CacheState:
 
 def _read_rows(folder: Path, start: int, end: int) -> Rows:
     """The rows from ``start`` to ``end`` that the file has."""
-    path = folder / "metrics.bin"
-    return np.fromfile(path, get_point_dtype(), max(0, end - start), offset=start * POINT_BYTES)
+    count, offset = max(0, end - start), start * POINT_BYTES
+    with durable.open_regular(folder / "metrics.bin") as file:
+        return np.fromfile(file, get_point_dtype(), count, offset=offset)
 
 
 def _append_new_points(folder: Path, state: CacheState, progress: Callable[[str], None]) -> None:

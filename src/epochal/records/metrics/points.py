@@ -50,13 +50,14 @@ HEAD_BYTES = 32
 SMALL_FILE_BYTES = 1 << 20
 """Smaller files are read whole each time, which takes a few milliseconds."""
 
+_MAX_BYTES = 1 << 34
 _CHUNK_ROWS = 16_384  # they fit into the cache of a core
 
 
 def count_valid_bytes(path: Path) -> int:
     """The size of a file up to its last valid row; 0 without a file."""
     try:
-        file = path.open("rb")
+        file = durable.open_regular(path)
     except FileNotFoundError:
         return 0
     with file:
@@ -286,7 +287,7 @@ def read_metric_points(folder: Path) -> Points:
     import numpy as np
 
     try:
-        data = (folder / "metrics.bin").read_bytes()
+        data = durable.read_bytes(folder / "metrics.bin", max_bytes=_MAX_BYTES)
     except OSError:  # a run that ended before its first point has no such file
         data = b""
     torn_bytes = len(data) % POINT_BYTES
@@ -327,7 +328,7 @@ def read_series_names(folder: Path) -> tuple[dict[int, str], int]:
 def read_json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The valid lines of a JSON-lines file, and the number of damaged ones."""
     try:
-        lines = path.read_bytes().splitlines(keepends=True)
+        lines = durable.read_bytes(path).splitlines(keepends=True)
     except OSError:
         return [], 0
     values = [durable.decode_line(line) for line in lines if line.strip()]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 from typing_extensions import override
 
+from epochal import durable
 from epochal.durable.append import extend
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class PyramidCurve(Curve):
         data, size = rows.view(np.uint8).data, BLOCK_SIZE * rows.itemsize
         bounds = [0, *(np.flatnonzero(np.diff(blocks) > 1) + 1).tolist(), len(blocks)]
         try:
-            with self._stem.with_suffix(f".{level}").open("rb", buffering=0) as file:
+            with durable.open_regular(self._stem.with_suffix(f".{level}")) as file:
                 for start, end in pairwise(bounds):
                     part = data[start * size : end * size]
                     os.preadv(file.fileno(), [part], int(blocks[start]) * size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -13,6 +14,7 @@ from epochal.records.index.database import MAX_INTEGER
 from epochal.records.index.replicates import MeanEstimate, estimate_mean, latest_per_seed
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.values import read_time
+from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
     from epochal.records.query.ask import Answer
     from epochal.records.query.names import Target
+
+_FORMULA = re.compile(r"[=@\t\r]|[+-][^\n]*[(|!]")
+"""Texts that spreadsheets may execute; monitors such as ``-val/loss`` are none."""
 
 REPLICATE = Fact("replicate", "replicate")
 """The column that runs share which differ only by seed."""
@@ -128,12 +133,12 @@ class Sheet:
         return [dict(zip(self.columns, line, strict=True)) for line in lines]
 
     def to_csv(self) -> bytes:
-        """Comma-separated values with a header."""
+        """Comma-separated values with a header, safe for terminals and spreadsheets."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
+        writer.writerow(map(_as_cell, self.columns))
         for line in zip(*self.columns.values(), strict=True):
-            writer.writerow([_as_text(value) for value in line])
+            writer.writerow(map(_as_cell, line))
         return text.getvalue().encode()
 
     def to_parquet(self) -> bytes:
@@ -204,6 +209,14 @@ def default_columns(answer: Answer) -> list[Target]:
     facts = [fact for fact in optional if any(v is not None for v in answer.values(fact))]
     targets = [*(Fact(name, name) for name in _ALWAYS), *facts]
     return [*targets, *answer.changed(), *answer.metrics(), Fact("path", "path")]
+
+
+def _as_cell(value: object) -> str:
+    """A value in CSV: control characters are escaped, and formulas begin with an apostrophe."""
+    text = _as_text(value)
+    if not isinstance(value, str):
+        return text
+    return escape_control(f"'{text}" if _FORMULA.match(text) else text)
 
 
 def _as_text(value: object) -> str:

@@ -1,12 +1,13 @@
-"""The known secrets of this process, and patterns that find them in quoted and escaped text."""
+"""The known secrets of this process, and patterns that find them quoted, escaped and encoded."""
 
 from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -43,7 +44,13 @@ class SecretPattern:
     core: str
     """The longest part that is never escaped, for a fast check; may be empty."""
 
-    pattern: re.Pattern[str]
+    source: str
+    """The regular expression, compiled when a text contains ``core``."""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled expression."""
+        return re.compile(self.source)
 
     def replace(self, text: str, mark: str) -> str:
         """``text`` with ``mark`` in place of the secret."""
@@ -65,7 +72,7 @@ def compile_secret_pattern(text: str, *, is_word: bool = False) -> SecretPattern
     pattern = "".join(parts)
     if is_word:
         pattern = rf"(?<![^\W_]){pattern}(?![^\W_])"
-    return SecretPattern(core, re.compile(pattern))
+    return SecretPattern(core, pattern)
 
 
 def _compile_unit(unit: str, slash: str) -> str:
@@ -111,6 +118,9 @@ _SHORTEST_GIVEN = 6
 """The same for a value that a config has under a secret name."""
 
 _WORDS = frozenset(("password", "default", "required", "optional", "changeme", "disabled"))
+
+_CASED = re.compile(r"[^A-Za-z]|[a-z].*[A-Z]|[A-Z].*[a-z]|.{16}", re.DOTALL)
+_URL_SAFE = str.maketrans("+/", "-_")
 
 _hidden: tuple[frozenset[str], ...] = ()
 
@@ -161,11 +171,27 @@ def _is_path(value: str) -> bool:
         return False
 
 
+def _other_forms(secret: str) -> Iterator[str]:
+    """The secret in capitals and small letters, in base64 and in hexadecimal digits."""
+    if len(secret) < _SHORTEST:
+        return
+    if _CASED.search(secret):  # a word in capitals may be anything
+        yield from (secret.upper(), secret.lower())
+    data = secret.encode("utf-8", "surrogatepass")
+    yield from (data.hex(), data.hex().upper())
+    for before in range(3):  # base64 differs with the place in its text, as in `user:password`
+        # Only whole characters: the first and the last ones depend on the neighbours.
+        first, last = (before * 8 + 5) // 6, (before + len(data)) * 8 // 6
+        form = b64encode(bytes(before) + data).decode()[first:last]
+        yield from {form, form.translate(_URL_SAFE)}
+
+
 @lru_cache(maxsize=16)
 def _compile_patterns(values: frozenset[str]) -> tuple[SecretPattern, ...]:
     # A diff or a log puts a prefix before each line, so each line is a secret, too.
     lines = (line for value in values for line in value.splitlines() if _is_long(line, _SHORTEST))
     texts = {text.strip() for text in (*values, *lines)}
+    texts |= {form for value in values for form in _other_forms(value.strip())}
     longest_first = sorted(texts, key=lambda text: (-len(text), text))
     return tuple(  # a short text may be part of another word
         compile_secret_pattern(text, is_word=len(text) < _SHORTEST and text.isalnum())

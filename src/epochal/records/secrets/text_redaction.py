@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, final
 
 from epochal.config.scalar import REDACTED
@@ -150,10 +150,22 @@ _SET = re.compile(
 )
 """Commands that set an environment variable."""
 
+_LONGEST_WORD = 24
+_SPACED_NAME = re.compile(r"(?<![\w.-])([A-Za-z]+)[ \t]([A-Za-z]+)\Z")
+"""Two words before a value, as in ``api key: ...``."""
+
+_TRIPLE_QUOTED = re.compile(
+    r"#[^\n]*|(?:(?P<before>(?m:^)[ \t]*)[rRuU]?)?(?P<quote>\"\"\"|''')(?:\\.|.)*?(?P=quote)"
+    r"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'",
+    re.DOTALL,
+)
+"""Comments and strings of Python; ``before`` is set for triple-quoted ones that begin a line."""
+
 _COMMENT = re.compile(r"(?<!\S)(?:#|//)")
 _RANDOM_LOOKING = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z]).{6,}")
 _DESCRIPTIVE_WORD = re.compile(
-    r"[a-z_]\w*(?:\.[a-z_]\w*)+|(?:u?int|b?float|complex|sha|md|base|utf|iso|ascii)[-_]?\d+\S*",
+    r"[a-z_]\w*(?:\.[a-z_]\w*)+|\d{1,4}-[a-z]+"
+    r"|(?:u?int|b?float|complex|sha|md|base|utf|iso|ascii)[-_]?\d+\S*",
     re.IGNORECASE,
 )
 """Values in comments that describe a secret: an attribute, a type, or a hash."""
@@ -271,13 +283,32 @@ def _redact_named(text: str, rules: _TextKind) -> str:
         start = term.start() - _len_name(text[max(at, term.start() - 80) : term.start()][::-1])
         end = term.end() + _len_name(text[term.end() : term.end() + 200])
         name, seen = text[start:end], end
-        if not (is_secret_name(name.strip("-.")) or _is_pass(text, start, end)):
+        if is_secret_name(name.strip("-.")) or _is_pass(text, start, end):
+            found = _find_value(text, start, end, rules)
+        elif spaced := _SPACED_NAME.search(text, max(at, start - _LONGEST_WORD), end):
+            found = _find_spaced_value(text, spaced, rules)
+        else:
             continue
-        found = _find_value(text, start, end, rules)
         if found is not None:
             pieces += [text[at : found[0]], found[2]]
             at = seen = found[1]
     return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def _find_spaced_value(
+    text: str, name: re.Match[str], rules: _TextKind
+) -> tuple[int, int, str] | None:
+    """The same as ``_find_value`` after ``api key``: in prose, so the value must look random."""
+    match = _ASSIGNED.match(text, name.end())
+    if match is None or not is_secret_name(f"{name[1]}_{name[2]}"):
+        return None
+    group = "quoted" if match["bare"] is None else "bare"
+    value = match[group]
+    shortest = _SHORTEST_TOKEN if rules.is_page else 0
+    if is_placeholder(value) or not _looks_random(value) or len(value) < shortest:
+        return None
+    is_prose = not rules.is_code or rules.is_page or _is_prose(text, name.start())
+    return (match.start(group), match.end(group), REDACTED) if is_prose else None
 
 
 def _len_name(text: str) -> int:
@@ -353,11 +384,37 @@ def _is_literal_secret(match: re.Match[str], start: int, rules: _TextKind, *, is
     text, value = match.string, match["bare"]
     if not rules.is_code:
         return text[start - 1 : start] != "$"  # a comparison in a shell
-    is_made = (
+    is_statement = text[match.end() : match.end() + 1] == ";"
+    if not _looks_random(value) or is_statement:
+        return False
+    if is_set or rules.is_page or _is_comment(text, start):
+        return True
+    # A docstring explains words, too: `token: <s1>` is no secret.
+    is_word = is_token_name(text[start : match.start()]) and len(value) < _SHORTEST_TOKEN
+    return not is_word and _is_docstring(text, start)
+
+
+def _looks_random(value: str) -> bool:
+    """Whether a value has digits and letters, and is no type or the like."""
+    return (
         _RANDOM_LOOKING.fullmatch(value) is not None and _DESCRIPTIVE_WORD.fullmatch(value) is None
     )
-    is_statement = text[match.end() : match.end() + 1] == ";"
-    return is_made and not is_statement and (is_set or rules.is_page or _is_comment(text, start))
+
+
+def _is_prose(text: str, start: int) -> bool:
+    """Whether a position in code is in a comment or a docstring."""
+    return _is_comment(text, start) or _is_docstring(text, start)
+
+
+def _is_docstring(text: str, start: int) -> bool:
+    """Whether a position in code is in a string that is a statement of its own."""
+    return any(first <= start < last for first, last in _find_docstrings(text))
+
+
+@lru_cache(maxsize=2)  # a file has many names
+def _find_docstrings(text: str) -> tuple[tuple[int, int], ...]:
+    strings = _TRIPLE_QUOTED.finditer(text)
+    return tuple((one.start(), one.end()) for one in strings if one["before"] is not None)
 
 
 def _is_comment(text: str, start: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -72,6 +73,35 @@ def test_variants_and_runs_are_listed(
     assert epochal("completion", "runs", "--", "show").out.split() == ["last"]
     done = epochal("completion", "runs", "--", "show", f"--runs-dir={tmp_path / 'none'}")
     assert done.out.split() == ["last"]
+
+
+def test_words_that_a_shell_would_execute_are_not_offered(
+    epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hostile = (
+        "$(touch x)",
+        "`touch x`",
+        "a;touch x",
+        "\x1b[2J",
+        "a b",
+        "~",
+        "*",
+        "$HOME",
+        "'",
+        "\n",
+    )
+    for name in (*hostile, "wide.2"):
+        (tmp_path / "runs" / "p" / name / "20261115-031200-a3f9").mkdir(parents=True)
+    config = dict.fromkeys(hostile, 1) | {"seed": 1, "variants": {key: {} for key in hostile}}
+    (tmp_path / "a.json").write_text(json.dumps(config))
+    table = {
+        "runs": "20261115-031200-a3f9\nlast\nwide.2\n",
+        "keys": "seed\n",
+        "variants": "all\nbase,all\n",
+    }
+    for what, expected in table.items():
+        assert epochal("completion", what, "--", "show", "a.json").out == expected, what
 
 
 def test_scripts_know_every_verb_and_the_keys_of_sections(epochal: Command) -> None:

@@ -198,7 +198,7 @@ def test_unsent_mail_is_mentioned_and_can_be_sent(
         assert epochal("mail", "--send").out == "1 mail sent\n"
     assert len(hook.bodies) == 2
     assert read_outbox(box) == []
-    assert epochal("mail", "--send").out == "there is no unsent mail\n"
+    assert epochal("mail", "--send").out == "there is no unsent mail of your runs\n"
 
 
 def test_try_sends_a_test_mail(

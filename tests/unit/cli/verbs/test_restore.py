@@ -49,6 +49,9 @@ def test_missing_and_skipped_files_are_listed(shop: Path, epochal: Command, tmp_
     kept.chmod(0o644)
     kept.write_text("other: 1\n")
     done = epochal("restore", folder, tmp_path / "back")
+    message = "1 file is not as recorded: project/base.yaml (changed)\n  nothing was restored; "
+    assert (done.code, message in done.err, (tmp_path / "back").exists()) == (74, True, False)
+    done = epochal("restore", folder, tmp_path / "back", "--partial")
     assert done.code == 74
     assert "  missing: base.yaml\n" in done.out
     told = ".env (secret), big.txt (large, 2.0 MB), data/*.csv (data, 5 files, 5.0 MB)"
@@ -106,7 +109,7 @@ def test_command_has_user_dir_inside_another_project(
     text = manifest.read_text()
     lines = [line for line in text.splitlines() if '"pyproject.toml"' not in line]
     manifest.write_text("\n".join(lines))
-    done = epochal("restore", trained, shop / "back", "--json")
+    done = epochal("restore", trained, shop / "back", "--json", "--partial")
     assert json.loads(done.out)["command"][1].endswith("run restored.yaml --user-dir .")
 
 

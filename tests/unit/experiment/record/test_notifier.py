@@ -195,6 +195,21 @@ def test_unsent_mail_stays_in_the_outbox_until_it_is_sent_on_request(
     assert read_outbox(box) == []
 
 
+def test_a_run_without_a_home_sends_its_own_mail_and_says_that_no_other_command_can(
+    box: Mailbox,
+    epochal: Command,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/dev/null")
+    with http_server() as hook:
+        assert epochal(*RUN, to(hook)).code == 0
+        assert epochal("mail", "--send").out == "there is no unsent mail of your runs\n"
+    assert kinds(hook) == ["finished"]
+    assert "mail cannot be signed, so only this process sends it: /dev/null/epochal" in caplog.text
+    assert box.count_outbox() == 0
+
+
 @pytest.mark.parametrize("name", [".epochal", ".epochal/mail", ".epochal/mail/inbox"])
 def test_an_unwritable_mailbox_does_not_disturb_a_run(
     box: Mailbox, epochal: Command, name: str, caplog: pytest.LogCaptureFixture

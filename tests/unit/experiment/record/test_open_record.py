@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,6 +72,18 @@ def test_record_starts_with_configs_and_ends_with_a_result(shop: Path) -> None:
     assert (result["status"], result["steps"]) == ("stopped", 5)
     assert not {"config", "value", "dir"} & result.keys()
     assert status_of(record.dir) == "stopped"
+
+
+def test_a_run_folder_is_private_unless_the_project_says_otherwise(shop: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        for settings, expected in (("", 0o700), ("private_runs = false", 0o755)):
+            (shop / "epochal.toml").write_text(settings)
+            with open_record(*checked(), is_kept=True) as record:
+                assert record.dir is not None
+                assert stat.S_IMODE(record.dir.stat().st_mode) == expected, settings
+    finally:
+        os.umask(before)
 
 
 def test_a_run_preempted_at_its_start_has_that_status(shop: Path) -> None:

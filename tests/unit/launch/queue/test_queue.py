@@ -11,6 +11,7 @@ import pytest
 from epochal.errors import RecordError
 from epochal.launch.queue.database import get_database_path
 from epochal.launch.queue.queue import Queue
+from epochal.records.index import Index
 from pooled import waiting_jobs
 
 if TYPE_CHECKING:
@@ -177,3 +178,11 @@ def _write_later(path: Path) -> None:
 
 def _write_garbage(path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
+
+
+def test_rebuilding_the_index_never_touches_the_queue(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path)
+    add(queue, 2)
+    with Index.open(queue.runs_dir) as index:
+        index.refresh(is_all=True)
+    assert waiting(queue) == [1, 2]

@@ -11,10 +11,13 @@ from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.pool.pool import Pool
 from epochal.launch.queue.queue import Queue
 from epochal.launch.queue.worker import QueueBacklog, get_delay, list_ready
+from epochal.records.layout.process import host_name
 from pooled import ScriptedExecutor, make_leases, waiting_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 
 @dataclass
@@ -225,6 +228,25 @@ def test_the_job_of_a_dead_worker_is_found_and_resumed(tmp_path: Path) -> None:
     assert scene.queue.get(1).failures == 0
 
 
+def test_a_worker_waits_for_the_end_of_an_orphaned_job(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.add(1)
+    dead = QueueBacklog(scene.queue, clock=lambda: scene.now).take()
+    assert dead is not None
+    assert dead.lock is not None
+    dead.lock.write({"pid": 2**30, "host": host_name(), "process": "gone"})
+    ticks: list[str] = []
+
+    def end_late(pool: Pool) -> None:
+        ticks.append(pool.mode)
+        if len(ticks) == 3:
+            assert scene.executor.starts == []
+            dead.lock.release()
+
+    scene.work(end_late)
+    assert scene.states() == {1: "finished"}
+
+
 def test_a_run_that_finished_without_its_worker_is_not_started_again(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.add(1)
@@ -261,3 +283,32 @@ def test_jobs_without_files_fail(tmp_path: Path) -> None:
     errors = {job.id: job.error for job in scene.queue.list_jobs("failed")}
     assert "is no frozen job" in errors[1]
     assert errors[2] == "its files are gone"
+
+
+def test_jobs_that_this_user_did_not_add_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    scene.add(2)
+    with scene.queue.get(2).file.open("a") as file:
+        file.write(" ")
+    scene.work()
+    assert [start.file.stem for start in scene.executor.starts] == ["1"]
+    job = scene.queue.get(2)
+    assert (job.state, job.error) == (
+        "failed",
+        "job 2 was not added by you, or was changed since",
+    )
+    (number,) = scene.add(1)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another user"))
+    scene.work()
+    assert scene.queue.get(number).state == "failed"
+
+
+def test_only_known_variables_of_an_earlier_start_are_used(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.add(1)
+    variables = {"LD_PRELOAD": "/tmp/evil.so", "OMP_NUM_THREADS": "2"}
+    scene.queue.update(1, ["waiting"], environment=json.dumps(variables))
+    (ready,) = list_ready(scene.queue)
+    assert ready.environment == {"OMP_NUM_THREADS": "2"}

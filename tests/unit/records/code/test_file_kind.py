@@ -35,6 +35,7 @@ def test_files_without_secrets_are_unchanged() -> None:
         "verses.txt": b"by this token: rise\nand whisper the password: never\n",
         "words.json": b'[{"token": "rise", "tag": "VB"}, {"password": 28712, "secret": 3642}]',
         "README.md": b"token = tokenizer.next\n",
+        "story.txt": b"the master key: room101 opens it\n",
         "array.bin": b"\0password: abcdef\0",
     }.items():
         assert remove_secrets(data, name) is data, name
@@ -53,6 +54,39 @@ def test_secrets_in_code_and_configs_are_replaced() -> None:
         assert remove_secrets(b"password = hunter2\n", name) == b"password = %s\n" % MARK, name
 
 
+DOCSTRING = b'''"""Trains on the shop.
+
+api key: %s
+    password: %s
+"""
+
+
+def load(token):
+    """Load it; the secret key: %s"""
+    text = """
+api key: abcd1234 of a story
+    """
+    return "api key: 1234", text, token
+
+
+class Reader:
+    """Reads.
+
+    Args:
+        token: bos1
+        password: 32-character text, as an int64 or sha256
+        api_key: of the service
+    """
+'''
+
+
+def test_secrets_in_docstrings_are_replaced_and_other_texts_stay() -> None:
+    values = (b"Zq7plain42", b"hunter2x", b"k33p-out")
+    assert remove_secrets(DOCSTRING % values, "x.py") == DOCSTRING % (MARK, MARK, MARK)
+    clean = DOCSTRING % (b"none", b"<yours>", b"...")
+    assert remove_secrets(clean, "x.py") is clean
+
+
 def test_data_with_a_secret_is_refused_and_never_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_PASSWORD", "correct-horse")
     for name, data in {
@@ -60,6 +94,7 @@ def test_data_with_a_secret_is_refused_and_never_changed(monkeypatch: pytest.Mon
         "a.csv": b"1,correct-horse\n",
         "settings.json": b'{"password": "Hunter2x"}',
         "README.md": b"api_key: abcd1234\n",
+        "notes.md": b"our API key: abcd1234efgh5678\n",
         "array.bin": b"\0correct-horse\0",
         "x.py": b"\0correct-horse\0",
     }.items():

@@ -39,9 +39,12 @@ def test_the_archive_depends_only_on_the_files(root: Path, tmp_path: Path) -> No
 
 
 def test_an_archive_is_unpacked(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.zip").write_bytes(FrameworkPackage.find(root).archive()[1])
+    digest, data = FrameworkPackage.find(root).archive()
+    (tmp_path / "a.zip").write_bytes(data)
     (tmp_path / "out").mkdir()
-    unpack_framework(tmp_path / "a.zip", tmp_path / "out")
+    with pytest.raises(ValueError, match="is not as recorded"):
+        unpack_framework(tmp_path / "a.zip", tmp_path / "out", "0" * len(digest))
+    unpack_framework(tmp_path / "a.zip", tmp_path / "out", digest)
     assert digest_package(tmp_path / "out" / "epochal") == digest_package(root)
     assert not list((tmp_path / "out").rglob("*.pyc"))
 
@@ -63,8 +66,15 @@ def test_damaged_archives_and_paths_outside_of_the_package_are_refused(tmp_path:
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
             archive.writestr(name, "1")
         with pytest.raises(ValueError, match="outside of the package"):
-            unpack_framework(tmp_path / "a.zip", tmp_path / "out")
+            unpack_framework(tmp_path / "a.zip", tmp_path / "out", "")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("epochal/bomb", bytes((1 << 26) + 1))
+    with pytest.raises(ValueError, match="too large when unpacked"):
+        unpack_framework(tmp_path / "a.zip", tmp_path / "out", "")
     (tmp_path / "a.zip").write_bytes(b"PK what")
     with pytest.raises(ValueError, match="zip"):
-        unpack_framework(tmp_path / "a.zip", tmp_path / "out")
+        unpack_framework(tmp_path / "a.zip", tmp_path / "out", "")
+    (tmp_path / "link.zip").symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="links"):
+        unpack_framework(tmp_path / "link.zip", tmp_path / "out", "")
     assert list((tmp_path / "out").iterdir()) == []

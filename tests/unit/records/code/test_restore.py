@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 import stat
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from epochal.errors import ConfigError, RecordError
-from epochal.records.code import read_manifest
+from epochal.records.code import read_manifest, unpack_limits
 from epochal.records.code import restore as module
 from epochal.records.code import snapshot as snapshots
 from epochal.records.code.framework import digest_package
@@ -17,6 +21,7 @@ from epochal.records.code.restore import FRAMEWORK_DIR, restore_code
 from epochal.records.code.snapshot import CodeSnapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -88,11 +93,51 @@ def test_a_folder_that_is_not_empty_is_refused(
     assert restore_code(run_dir, tmp_path / "empty").lost == ()
 
 
-def test_damaged_files_are_named_and_the_rest_is_restored(run_dir: Path, tmp_path: Path) -> None:
+def test_files_that_differ_from_the_manifest_are_named_and_refused(
+    run_dir: Path, project: Path, tmp_path: Path
+) -> None:
+    def change() -> None:
+        (copy / "a.py").chmod(0o644)
+        (copy / "a.py").write_text("x = 7\n")
+
+    def link() -> None:
+        (copy / "a.py").unlink()
+        (copy / "a.py").symlink_to(project / "a.py")
+
+    def move() -> None:
+        copy.rename(tmp_path / "moved")
+        copy.symlink_to(tmp_path / "moved")
+
+    code, copy = run_dir / "code", run_dir / "code" / "project"
+    table: dict[str, Callable[[], object]] = {
+        r"1 file is not as recorded: project/a.py \(changed\)\n": change,
+        r"1 file is not as recorded: project/a.py \(missing\)\n": (copy / "a.py").unlink,
+        r": project/a.py \(changed\)\n": link,
+        r": project/pack/b.py \(added\)\n": (copy / "pack" / "b.py").touch,
+        r": project \(added\)\n": move,
+        r": aside/x \(added\)\n": lambda: (
+            (code / "aside" / "x").mkdir(parents=True) or (code / "aside" / "x" / "y").touch()
+        ),
+        r": manifest.json \(changed\)\n": lambda: _edit_manifest(run_dir, digest="0"),
+    }
+    for message, damage in table.items():
+        shutil.copytree(run_dir, tmp_path / "whole", symlinks=True)
+        damage()
+        with pytest.raises(RecordError, match=message.replace("aside/x ", "aside/x/y ")):
+            restore_code(run_dir, tmp_path / "out")
+        assert not (tmp_path / "out").exists(), message
+        shutil.rmtree(run_dir)
+        (tmp_path / "whole").rename(run_dir)
+    (copy / ".a.py.12-ab.tmp").touch()
+    (code / "uncommitted.diff").touch()
+    assert restore_code(run_dir, tmp_path / "out").lost == ()
+
+
+def test_files_that_are_as_recorded_are_restored_on_request(run_dir: Path, tmp_path: Path) -> None:
     kept = run_dir / "code" / "project" / "a.py"
     kept.chmod(0o644)
     kept.write_text("x = 7\n")
-    done = restore_code(run_dir, tmp_path / "out")
+    done = restore_code(run_dir, tmp_path / "out", is_partial=True)
     assert done.lost == ("a.py",)
     assert (done.dir / "pack" / "run.sh").is_file()
     assert not (done.dir / "a.py").exists()
@@ -176,14 +221,18 @@ def test_chains_of_links_do_not_escape(run_dir: Path, tmp_path: Path) -> None:
         _edit_manifest(run_dir, others=[{"path": a, "kind": "link", "text": b} for a, b in ordered])
         before = {path.name for path in tmp_path.iterdir()}
         target = tmp_path / f"back-{len(before)}"
-        restore_code(run_dir, target)
+        restore_code(run_dir, target, is_partial=True)
         assert {path.name for path in tmp_path.iterdir()} == {*before, target.name}
         assert not (target / "z" / target.name).exists()
 
 
 def test_a_missing_or_damaged_manifest_is_refused(run_dir: Path, tmp_path: Path) -> None:
     entry = {"path": "a", "sha256": "", "size": 1, "mode": 1}
-    changes = ({"path": 5}, {"path": "a\0b"}, {"sha256": 3}, {"mode": "x"})
+    changes: tuple[dict[str, object], ...] = (
+        {"path": 5}, {"path": "a\0b"}, {"path": "/a"}, {"path": "../a"}, {"path": "a/../../b"},
+        {"path": "\ud800"}, {"at": "../x"}, {"at": "/etc/passwd"}, {"sha256": 3}, {"mode": "x"},
+        {"mode": 1.5}, {"size": -1}, {"size": 1e999}, {"size": None}, {"size": [1]},
+    )  # fmt: skip
     for files in ("abc", ["abc"], *([entry | change] for change in changes)):
         _edit_manifest(run_dir, files=files)
         with pytest.raises(
@@ -193,6 +242,58 @@ def test_a_missing_or_damaged_manifest_is_refused(run_dir: Path, tmp_path: Path)
     with pytest.raises(RecordError, match="has no copy of its code"):
         restore_code(tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_manifests_that_would_write_something_else_write_nothing(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"x = 1\n"
+    entry = {"sha256": hashlib.sha256(data).hexdigest(), "size": 6, "mode": 0o644}
+    entry |= {"at": "project/a.py"}
+    one = {"path": "a.py"}
+    table: dict[str, tuple[list[dict[str, object]], str]] = {
+        "no name": ([{"path": ""}], "no path below the folder"),
+        "the folder itself": ([{"path": "."}], "no path below the folder"),
+        "empty part": ([{"path": "a//b.py"}], "no path below the folder"),
+        "folder": ([{"path": "a/"}], "no path below the folder"),
+        "drive letter": ([{"path": "C:/x.py"}], "a path of Windows"),
+        "relative to a drive": ([{"path": "c:x.py"}], "a path of Windows"),
+        "backslashes": ([{"path": "..\\..\\x.py"}], "a path of Windows"),
+        "escape sequence": ([{"path": "a\x1b[2J.py"}], "control characters in its name"),
+        "second line": ([{"path": "a\nb.py"}], "control characters in its name"),
+        "one byte CSI": ([{"path": "a\x9b.py"}], "control characters in its name"),
+        "hooks of git": ([{"path": ".git/hooks/pre-commit"}], "would be executed by git"),
+        "hooks in capitals": ([{"path": "a/.GIT/config"}], "would be executed by git"),
+        "hooks with a dot": ([{"path": ".git./config"}], "would be executed by git"),
+        "deep": ([{"path": "a/" * 1000 + "b"}], "too deep"),
+        "twice": ([one, one], "is listed twice"),
+        "file and folder": ([{"path": "b"}, {"path": "b/c"}], "is also a folder"),
+        "many": ([{"path": f"{n}.py"} for n in range(9)], "lists 9 entries, more than 8"),
+        "large": ([{"path": f"{n}", "size": 1 << 32} for n in range(5)], "21.5 GB, more than"),
+        "beyond the disk": ([one | {"size": 1 << 33}], "8.6 GB, and .* has 10 B free"),
+        "bomb": ([one | {"at": "bomb"}], r"bomb \(changed\)"),
+        "device": ([one | {"at": "zero"}], r"zero \(changed\)"),
+        "fifo": ([one | {"at": "fifo"}], r"fifo \(changed\)"),
+    }
+    (run_dir / "code" / "bomb").touch()
+    os.truncate(run_dir / "code" / "bomb", 1 << 40)
+    monkeypatch.setattr(unpack_limits, "_MAX_ENTRIES", 8)
+    (run_dir / "code" / "zero").symlink_to("/dev/zero")
+    os.mkfifo(run_dir / "code" / "fifo")
+    before = sorted(tmp_path.iterdir())
+    for name, (files, message) in table.items():
+        _edit_manifest(run_dir, files=[entry | file for file in files])
+        free = 10 if name == "beyond the disk" else 1 << 50
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder, usage=usage: usage)
+        with pytest.raises(RecordError, match=message):
+            restore_code(run_dir, tmp_path / "out")
+        assert sorted(tmp_path.iterdir()) == before, name
+        if "entries" not in message and "GB" not in message:
+            done = restore_code(run_dir, tmp_path / "partial", is_partial=True)
+            left = {path.name for path in done.dir.rglob("*") if not path.is_dir()}
+            assert left <= {"restored.toml", ".epochal-restored", "c", "a.py"}, name
+            shutil.rmtree(done.dir)
 
 
 def _edit_manifest(run_dir: Path, **changes: object) -> None:

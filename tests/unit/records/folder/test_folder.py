@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,25 @@ def test_text_logs_are_found_by_rank(tmp_path: Path) -> None:
     for name in (*names, "train[1].rankx.txt", "other.txt", "train1.rank3.txt"):
         ((folder.path / "logs") / name).touch()
     assert folder.find_logs() == {rank: folder.log_path_of(rank) for rank in (0, 1, 12)}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_run_folder_is_private_unless_asked_otherwise(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        folder = create(tmp_path)
+        assert mode(folder.path) == 0o700
+        assert mode(folder.path.parent) == 0o755  # other runs may be there
+        options = RecordOptions(log_dir=tmp_path / "shared")
+        shared = create_run_folder(options, project="p", tag="t", is_private=False)
+        assert mode(shared.path) == 0o755
+        (tmp_path / "own").mkdir()
+        for name, expected in (("own", 0o755), ("new", 0o700)):
+            options = RecordOptions(log_dir=tmp_path / name, exact=True)
+            exact = create_run_folder(options, project="p", tag="t")
+            assert mode(exact.path) == expected, name
+    finally:
+        os.umask(before)

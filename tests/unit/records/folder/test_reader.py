@@ -117,7 +117,9 @@ def test_damaged_files_are_reported(tmp_path: Path) -> None:
         (path / name).write_bytes(whole)
     (path / "run.json").unlink()
     (path / "run.json").mkdir()
-    assert read_run(path).summary.damage == ("run.json: cannot be read: is a directory",)
+    assert read_run(path).summary.damage == (
+        "run.json: cannot be read: is a folder and not a regular file",
+    )
 
 
 def test_only_an_ended_run_needs_a_result(tmp_path: Path) -> None:

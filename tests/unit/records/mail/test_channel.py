@@ -13,7 +13,14 @@ from epochal.records.mail.outbox import (
     split_recipients,
 )
 
-SMTP = {"type": "smtp", "host": "mx", "to": "ann@a.org", "user": "ann", "password": "${env:PW}"}
+SMTP = {
+    "type": "smtp",
+    "host": "mx",
+    "to": "ann@a.org",
+    "user": "ann",
+    "password": "${env:PW}",
+    "env": ["PW"],
+}
 
 
 def test_every_type_has_its_channel() -> None:
@@ -27,7 +34,12 @@ def test_every_type_has_its_channel() -> None:
 def test_environment_variables_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PW", "hunter22")
     assert resolve_environment(SMTP) == {**SMTP, "password": "hunter22"}
-    spec = {"type": "webhook", "url": "http://a", "headers": {"X": "Bearer ${env:PW}"}}
+    spec = {
+        "type": "webhook",
+        "url": "http://a",
+        "headers": {"X": "Bearer ${env:PW}"},
+        "env": ["PW"],
+    }
     assert resolve_environment(spec)["headers"] == {"X": "Bearer hunter22"}
     assert resolve_environment({"type": "webhook", "url": "a$${b}"})["url"] == "a${b}"
 
@@ -41,7 +53,7 @@ def test_an_unset_variable_is_a_temporary_error(monkeypatch: pytest.MonkeyPatch)
 
 def test_errors_do_not_show_values_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PW", "hunter22")
-    spec = {"type": "webhook", "url": "http://${env:PW}.org/x"}
+    spec = {"type": "webhook", "url": "http://${env:PW}.org/x", "env": ["PW"]}
     resolved = resolve_environment(spec)
     text = mask_secrets("no http://hunter22.org/x, nor hunter22", spec, resolved)
     assert "hunter22" not in text

@@ -185,9 +185,10 @@ def test_a_supervisor_posts_the_end_of_its_run(box: Mailbox) -> None:
     found = find_mailbox(folder)
     assert found is not None
     assert found[1] == RUN
-    mail = post_end(*found, kind="gave_up", why="it failed 3 times")
+    mail, deliveries = post_end(*found, kind="gave_up", why="it failed 3 times")
     assert mail.subject.endswith("best val/acc 0.9, it failed 3 times")
-    assert [one.spec for one in read_outbox(box)] == [HOOK]
+    assert read_outbox(box) == deliveries
+    assert [one.spec for one in deliveries] == [HOOK]
     assert post_lost_runs(box) == []
     assert not is_expected(*found)
 

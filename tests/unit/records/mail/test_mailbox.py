@@ -68,7 +68,7 @@ def mails(box: Mailbox, mail: Mail) -> list[Mail]:
 
 
 def test_an_empty_mailbox_creates_no_folder(box: Mailbox) -> None:
-    assert (box.mails(), box.count_unread(), box.count_unsent()) == ([], 0, 0)
+    assert (box.mails(), box.count_unread(), box.count_outbox()) == ([], 0, 0)
     assert not box.root.exists()
 
 

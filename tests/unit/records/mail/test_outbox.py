@@ -21,7 +21,7 @@ from mail_servers import Hook, http_server
 if TYPE_CHECKING:
     from pathlib import Path
 
-HOOK = {"type": "webhook", "url": "${env:HOOK_URL}"}
+HOOK = {"type": "webhook", "url": "${env:HOOK_URL}", "env": ["HOOK_URL"]}
 
 
 def only(deliveries: list[Delivery]) -> Delivery:

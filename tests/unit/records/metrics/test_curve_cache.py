@@ -248,7 +248,7 @@ def test_a_read_only_folder_is_read_without_a_cache(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(durable, "make_dir", refuse)
+    monkeypatch.setattr(durable, "make_inner_dir", refuse)
     assert_right(tmp_path)
     assert not is_cached(tmp_path)
     monkeypatch.undo()

@@ -46,7 +46,7 @@ def test_sheet_has_a_row_per_run(answer: Any) -> None:
 
 def test_csv_quotes_what_must_be_quoted() -> None:
     sheet = Sheet({"a,b": ['x "y"', None], "c": [True, 1.5], "d": ["line\nline", "=1"]})
-    assert sheet.to_csv() == b'"a,b",c,d\n"x ""y""",true,"line\nline"\n,1.5,=1\n'
+    assert sheet.to_csv() == b'"a,b",c,d\n"x ""y""",true,"line\nline"\n,1.5,\'=1\n'
 
 
 def test_parquet_keeps_types_where_a_column_has_one() -> None:

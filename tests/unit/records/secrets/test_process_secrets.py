@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import threading
+from base64 import b64encode, urlsafe_b64encode
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
@@ -68,6 +69,32 @@ def test_a_text_is_found_in_every_quotation() -> None:
             found = compile_secret_pattern(text).replace(f"({quoted(text)})", "-")
             assert "-" in found, name
             assert core not in found, name
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "capitals": str.upper,
+    "small letters": str.lower,
+    "base64": lambda text: b64encode(text.encode()).decode(),
+    "base64 of a login": lambda text: b64encode(f"ann:{text}".encode()).decode(),
+    "base64 in a text": lambda text: b64encode(f"{{'pw': '{text}', 'x': 1}}".encode()).decode(),
+    "base64 for addresses": lambda text: urlsafe_b64encode(f"12{text}".encode()).decode(),
+    "digits": lambda text: text.encode().hex(),
+    "digits in capitals": lambda text: text.encode().hex().upper(),
+    "address": lambda text: quote(text, safe=""),
+}
+
+
+def test_a_known_secret_is_found_in_other_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    for secret in ("Zq7plain42", "correct-horse-Battery~/+?", "über-geheim😀x", "k3y>>>???///aa"):
+        monkeypatch.setenv("SHOP_TOKEN", secret)
+        for name, encode in FORMS.items():
+            form = encode(secret)
+            clean = redact(f"sent <{form}> away")
+            assert "redacted" in clean, (secret, name, clean)
+            assert len(clean) < len(f"sent <{form}> away") or form not in clean, (secret, name)
+            assert clean.endswith("> away"), (secret, name)
+    monkeypatch.setenv("SHOP_TOKEN", "baseball")
+    assert redact("BASEBALL, baseball") == "BASEBALL, <redacted>"  # a word
 
 
 ODD = st.text(st.sampled_from("ab1nx\\\"' \n\t$%&+-#/ö😀\x1b\0"), min_size=3, max_size=10)

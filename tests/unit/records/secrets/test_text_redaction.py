@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from typing import TYPE_CHECKING
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from canaries import LOOK_ALIKES, TOKENS
@@ -284,6 +284,7 @@ def test_redaction_is_idempotent(text: str, rules: dict[str, bool]) -> None:
 
 
 @given(st.text(st.characters(), min_size=6, max_size=12), st.text(max_size=4), st.text(max_size=4))
+@example("0000000\ud800", "", "")
 def test_any_hidden_text_is_redacted(value: str, before: str, after: str) -> None:
     assume(len(value.strip()) >= 8)
     text = f"{before} {value} {after}"

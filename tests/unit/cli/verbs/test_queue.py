@@ -1,0 +1,131 @@
+"""``epochal queue`` adds, shows and changes jobs; ``run --devices`` shows what it would start."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from epochal.launch.queue.queue import Queue
+from small_project import Command, run_folders, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def own_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHAL_LEASES_DIR", str(tmp_path / "leases" / "here"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def jobs(shop: Path, epochal: Command) -> None:
+    assert epochal("queue", "add", "config.yaml", "--variant", "base,hot").code == 0
+    assert epochal("queue", "add", "config.yaml", "--after", "1", "--priority", "2").code == 0
+
+
+def test_jobs_are_added_and_listed_with_what_they_wait_for(shop: Path, epochal: Command) -> None:
+    assert (
+        "the queue is empty; add jobs with: epochal queue add FILE" in epochal("queue", "list").out
+    )
+    done = epochal("queue", "add", "config.yaml", "--variant", "base,hot")
+    assert done.out.splitlines() == [
+        "added job 1: config.yaml",
+        "added job 2: config.yaml (hot)",
+        "next: epochal queue work",
+    ]
+    epochal("queue", "add", "config.yaml", "--after", "1", "--priority", "2")
+    lines = epochal("queue", "list").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["job", "3", "1", "2"]
+    assert lines[1].endswith("job 1 is waiting")
+    listed = json.loads(epochal("queue", "list", "--json").out)
+    assert [(one["id"], one["obstacle"]) for one in listed] == [
+        (3, "job 1 is waiting"),
+        (1, None),
+        (2, None),
+    ]
+
+
+def test_jobs_are_moved_paused_and_removed(shop: Path, epochal: Command) -> None:
+    jobs(shop, epochal)
+    rows = {
+        ("top", "2"): "job 2 starts next: config.yaml (hot)",
+        ("pause", "1"): "job 1 is paused; running jobs go on",
+        ("pause",): "the queue is paused; running jobs go on",
+        ("unpause",): "the queue is not paused any more",
+        ("unpause", "1"): "job 1 is not paused any more",
+        ("remove", "1"): "job 1 is removed",
+        ("drain",): "all workers end after their running jobs",
+    }
+    for words, text in rows.items():
+        done = epochal("queue", *words)
+        assert (done.code, done.out.strip()) == (0, text), words
+    queue = Queue(shop / "runs")
+    assert [(job.id, job.state) for job in queue.list_jobs()] == [
+        (1, "removed"),
+        (2, "waiting"),
+        (3, "waiting"),
+    ]
+    queue.set_paused(True)
+    assert "the queue is paused: epochal queue unpause" in epochal("queue", "list").out
+
+
+def test_mistakes_add_nothing(shop: Path, epochal: Command) -> None:
+    write(shop / "wrong.yaml", "optim: {typo: 1}\n")
+    rows = {
+        ("add", "wrong.yaml"): (78, "nothing was added"),
+        ("add", "config.yaml", "--after", "5"): (74, "there is no job 5 in the queue"),
+        ("add", "config.yaml", "--no-file"): (78, "cannot be resumed"),
+        ("add", "config.yaml", "--retries", "-1"): (78, "cannot be -1"),
+        ("top", "7"): (74, "there is no job 7 in the queue"),
+        ("add", "missing.yaml"): (66, "no such file"),
+    }
+    for words, (code, text) in rows.items():
+        done = epochal("queue", *words)
+        assert text in done.err, words
+        assert done.code == code, words
+    assert epochal("queue", "fly").code == 2
+    assert Queue(shop / "runs").list_jobs() == []
+    jobs_dir = shop / "runs" / ".epochal" / "jobs"
+    assert not jobs_dir.exists() or list(jobs_dir.iterdir()) == []
+
+
+def test_dry_runs_print_what_would_start_where(shop: Path, epochal: Command) -> None:
+    words = ("run", "config.yaml", "config.yaml", "--devices", "cpu", "--dry-run")
+    lines = epochal(*words).out.splitlines()
+    assert lines[0] == "1: config.yaml starts on cpu"
+    assert lines[1] == f"  cd {shop}"
+    assert lines[2].startswith("  CUDA_VISIBLE_DEVICES= ")
+    assert lines[2].endswith("/1.json --device cpu")
+    assert " -P -m epochal run-job " in lines[2]
+    assert lines[3:] == [
+        "2: config.yaml waits for a device",
+        "2 runs, 1 at once; nothing was started",
+    ]
+    assert list((shop / "runs" / ".epochal" / "jobs").iterdir()) == []
+    assert epochal("queue", "add", "config.yaml", "--dry-run").out == (
+        "would add config.yaml, priority 0\n"
+    )
+    epochal("queue", "add", "config.yaml")
+    shown = epochal("queue", "work", "--devices", "cpu", "--dry-run").out
+    assert shown.startswith("1: config.yaml starts on cpu\n")
+    assert [job.state for job in Queue(shop / "runs").list_jobs()] == ["waiting"]
+    assert run_folders(shop) == []
+
+
+def test_options_that_do_not_fit_a_pool_are_refused(shop: Path, epochal: Command) -> None:
+    rows = {
+        ("--devices", "9"): "there is no GPU '9'",
+        ("--devices", "cpu", "--gpus", "1"): "given together with --devices",
+        ("--devices", "cpu", "--keep-alive"): "restarts one run only",
+        ("--per-device", "0"): "must be at least 1, got 0",
+    }
+    for words, text in rows.items():
+        done = epochal("run", "config.yaml", *words)
+        assert (done.code, text in done.err) == (78, True), (words, done.err)
+
+
+def test_a_worker_without_jobs_ends(shop: Path, epochal: Command) -> None:
+    done = epochal("queue", "work", "--devices", "cpu")
+    assert (done.code, done.out) == (0, "0 jobs, 0 failed\n")
