@@ -8,7 +8,8 @@ EpochalError                   exit code 1
 ├── DataError               65 a loader is empty, or died
 ├── CheckpointError         74 weights cannot be written or read
 ├── RecordError             74 a run's record is missing or damaged
-└── UntrustedCodeError      77 code outside of this project would be executed
+├── UntrustedCodeError      77 code outside of this project would be executed
+└── DivergedError           79 losses or weights of a run are not finite
 Preempted                   75 not an error: the run stops, and is continued later
 
 A message answers three questions in this order: where, what, what now.
@@ -166,6 +167,16 @@ class UntrustedCodeError(EpochalError):
     def __init__(self, what: str, hint: str = "if you trust that code, pass trust=True") -> None:
         super().__init__(f"{what}\n  {hint}")
         self.what = what
+
+
+DIVERGED = "diverged"
+"""The status, and the reason, of a run whose losses, gradients or weights are not finite."""
+
+
+class DivergedError(EpochalError):
+    """The run ended with losses, gradients or weights that are not finite."""
+
+    exit_code = 79
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

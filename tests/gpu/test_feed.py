@@ -128,6 +128,24 @@ def test_copying_a_batch_does_not_block(kind: str) -> None:
             weights = weights @ weights / 64
 
 
+class Rows:
+    """A batch of a class of its own that counts its moves."""
+
+    def __init__(self, values: Tensor, moves: int = 0) -> None:
+        self.values, self.moves = values, moves
+
+    def to(self, device: torch.device) -> Rows:
+        return Rows(self.values.to(device), self.moves + 1)
+
+
+def test_an_object_that_the_feed_moved_is_not_moved_again() -> None:
+    source = feed([Rows(torch.ones(2)) for _ in range(3)])
+    for (batch,) in source.epoch(0):
+        assert source.move(batch) is batch
+        assert (batch.moves, batch.values.device.type) == (1, "cuda")
+        assert source.move(Rows(torch.ones(2))).moves == 1
+
+
 def test_images_come_with_channels_last() -> None:
     loader = ep.data.Tensors(images(), torch.arange(LENGTH)).loader(batch_size=8)
     move = choose_mover(CUDA, None, channels_last=True)

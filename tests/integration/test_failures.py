@@ -121,9 +121,9 @@ def test_module_with_a_syntax_error_is_found_by_the_check(shop: Path, epochal: C
 
 def test_nan_loss_is_recorded(shop: Path, epochal: Command) -> None:
     done = epochal("run", "config.yaml", "task={type: shop.parts.NanLoss}")
-    assert done.code == 0, done.err
+    assert done.code == 79, done.err
     (folder,) = run_folders(shop)
-    assert status_of(folder) == "stopped"
+    assert status_of(folder) == "diverged"
     result = json.loads((folder / "result.json").read_text())
     assert result["reason"] == "diverged"
     assert result["metrics"]["train/epoch/loss"] == "$nan"

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from epochal import durable
 from epochal.checkpoint.checkpoint_folder import read_caches, read_checkpoint
+from epochal.checkpoint.finite import are_finite
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.checkpoint.torch_file import is_torch_file, load_torch_file
 from epochal.errors import CheckpointError
@@ -134,6 +135,9 @@ def apply_tensors(
         model.load_state_dict(shared, strict=False)
     except RuntimeError as error:  # a read-only tensor, or a hook of the model
         raise CheckpointError(f"{source}: the model refused its weights\n  {error}") from error
+    trained = {name for name, one in model.named_parameters() if one.requires_grad}
+    if not are_finite(one for name, one in shared.items() if name in trained):
+        logger.warning("%s: some of its weights are not finite", source)
     return mismatch
 
 

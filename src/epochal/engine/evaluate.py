@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -27,6 +28,7 @@ from epochal.engine.process.signals import (
 )
 from epochal.engine.run.stage_progress import TARGET
 from epochal.engine.snapshot.snapshot import keeping_training_modes, working_on_split
+from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.task_calls import TaskCalls, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
@@ -184,7 +186,8 @@ def update_monitor(run: EngineRun, split: str, metrics: dict[str, float]) -> Non
     if monitor is None or monitor.metric not in metrics:
         return
     value = metrics[monitor.metric]
-    if monitor.update(value):
+    is_ranked = not monitor.is_better(value) or has_finite_weights(run)
+    if monitor.update(value if is_ranked else math.nan):  # NaN predicts a class too
         run.fire("better_model", value)
     if run.step > 0:
         run.rate.after_value(value, run.step)

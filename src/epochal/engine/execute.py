@@ -39,7 +39,7 @@ from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.task_calls import TaskCalls
-from epochal.errors import ConfigError, EpochalError, Preempted
+from epochal.errors import DIVERGED, ConfigError, DivergedError, EpochalError, Preempted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +51,11 @@ if TYPE_CHECKING:
     from epochal.engine.runner import Runner
     from epochal.errors import Place
 
-_CODES = {"interrupted": 130, PREEMPTED: PREEMPTED_EXIT_CODE}
+_CODES = {
+    "interrupted": 130,
+    PREEMPTED: PREEMPTED_EXIT_CODE,
+    DIVERGED: DivergedError.exit_code,
+}
 
 _logger = logging.getLogger(__name__)
 

@@ -30,14 +30,14 @@ class RunResult:
     """The result of one run; holds no model, no tensors and no exception object."""
 
     status: str
-    """``finished``, ``stopped`` (by a hook or a limit), ``failed``, ``interrupted`` (Ctrl-C) or
-    ``preempted`` (SIGTERM or SIGUSR1; it can be resumed)."""
+    """``finished``, ``stopped`` (by a hook or a limit), ``failed``, ``diverged`` (losses, gradients
+    or weights are not finite), ``interrupted`` (Ctrl-C) or ``preempted`` (SIGTERM or SIGUSR1; it
+    can be resumed)."""
 
     reason: str
     """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``target`` (``train.until``),
-    ``early_stop``, ``diverged`` (losses or weights are not finite), ``preempted``,
-    ``user_interrupt``, ``exception``, ``oom`` (out of memory),
-    ``disk_full``, ``completed`` (test and predict), or the reason that a hook gave."""
+    ``early_stop``, ``diverged``, ``preempted``, ``user_interrupt``, ``exception``, ``oom`` (out
+    of memory), ``disk_full``, ``completed`` (test and predict), or the reason that a hook gave."""
 
     exception_type: str | None = None
     message: str = ""

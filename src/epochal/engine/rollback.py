@@ -19,7 +19,7 @@ from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.metrics.time_spent import parse_time_spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from epochal.engine.measure.meter import Window
     from epochal.engine.run.engine_run import BadStep, EngineRun
@@ -51,7 +51,6 @@ def roll_back(
     run.diverged_at, run.stop_reason, run.stop_status, run.save_reasons = None, "", "", ""
     point = _find_point(run, place)
     if point is None:
-        stop_diverged(run)
         return False
     _begin_attempt(run, point)
     known = (*run.rollbacks, _note(run, place, point))
@@ -61,7 +60,7 @@ def roll_back(
 
 
 def _find_point(run: EngineRun, place: BadStep) -> ResumePoint | None:
-    """The newest usable state; None if there is none or the run rolled back too often."""
+    """The newest usable state; without one, or after too many rollbacks, the run stops."""
     saver = run.find_part(Saver)
     if len(run.rollbacks) >= MAX_ROLLBACKS:
         why = f"the run rolled back {MAX_ROLLBACKS} times already"
@@ -69,18 +68,11 @@ def _find_point(run: EngineRun, place: BadStep) -> ResumePoint | None:
         why = "the run saves no checkpoints"
     else:
         for point in _iter_resume_points(run, saver, place):
-            if not run.course.matches_checkpoint(point.state["stage"]):
-                continue  # its parts may differ
-            if _is_finite(run, point.state):
+            if run.course.matches_checkpoint(point.state["stage"]):  # else its parts may differ
                 return point
-            logger.warning("%s: its weights are not finite", point.path.name)
         why = "there is no earlier state of this stage whose weights are finite"
-    logger.error(
-        "the gradient of step %d is not finite, and %s: the run ends with the weights before "
-        "that step; try a smaller optim.lr, or optim.clip=1.0",
-        place.step,
-        why,
-    )
+    what = f"the gradient of step {place.step} is not finite, and {why}"
+    stop_diverged(run, f"{what}; the weights before that step are kept")
     return None
 
 
@@ -116,12 +108,6 @@ def _is_of_this_run(run: EngineRun, saver: Saver, manifest: CheckpointManifest) 
     return (
         origin is not None and manifest.attempt <= origin.attempt and manifest.step <= origin.step
     )
-
-
-def _is_finite(run: EngineRun, state: Mapping[str, Any]) -> bool:
-    weights = state["model"]["weights"]
-    learned = [name for name, one in run.model.named_parameters() if one.requires_grad]
-    return all(bool(weights[name].isfinite().all()) for name in learned if name in weights)
 
 
 def _begin_attempt(run: EngineRun, point: ResumePoint) -> None:

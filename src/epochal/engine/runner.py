@@ -118,6 +118,8 @@ class Train(Runner):
                 run.plan.add_soonest(f"evaluate {split}", periods, call)
                 if options.eval_periods[split] == "auto":
                     run.course.at_end[f"evaluate {split}"] = partial(_evaluate_once, split)
+        if options.eval_at_end:
+            run.course.before_last_save = _evaluate_all
         run.set_part(ChangedAttributes, ChangedAttributes(run))
         run.device_time = choose_device_time(run.device)
         run.device_time.add_to(run)
@@ -145,7 +147,7 @@ class Train(Runner):
         train(run)
         if not is_interrupted_or_preempted(run):
             end_if_diverged(run)
-        if options.eval_at_end:
+        if options.eval_at_end:  # for a stop that no save followed
             _evaluate_all(run)
         return None
 

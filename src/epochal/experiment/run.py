@@ -24,6 +24,7 @@ from epochal.experiment.config.choices import Choices, check_choices, to_overrid
 from epochal.experiment.experiment import load_experiment
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.open_record import find_withheld_secrets
+from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.resume_plan import (
     died_before_checkpoint,
     get_expanded_config,
@@ -53,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_PATH = 250  # characters; a longer text is no path
 _BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
+_ENDS_SERIES = ("interrupted", "preempted")
+_LIMITS = ("limit_batches", "limit_eval_batches")
 WeightsName = str | int | Path | None
 Devices = str | int | list[str | int] | list[int] | list[str] | None
 ConfigSource = Any  # a path, a mapping, a namespace or an OmegaConf object
@@ -86,7 +89,9 @@ def run(
     """Run what a config describes; a list of configs gives a list of results, in that order.
 
     A run that fails is recorded and described on standard error, then its error is raised; with
-    ``raise_errors=False`` the result describes it instead, as it does for a list of configs.
+    ``raise_errors=False`` the result describes it instead, as it does for a list of configs. Ctrl-C
+    and SIGTERM end a list: ``KeyboardInterrupt`` is raised, or with
+    ``raise_errors=False`` the runs that were not started have such a result too.
 
     Args:
         source: A file, a mapping, an argparse namespace or an OmegaConf object, or a list.
@@ -107,8 +112,12 @@ def run(
         )
     sources = source if isinstance(source, list) else [source]
     is_single = not isinstance(source, list) and not names_several(choices.get("variant"))
+    is_raised = choices.get("raise_errors", True)
     choices = {"raise_errors": is_single, **choices}
     results = list(run_series(sources, overrides=overrides, **choices))
+    for result in results if is_raised else ():
+        if result.status in _ENDS_SERIES:
+            raise to_raised(result, None)
     return results[0] if is_single else results
 
 
@@ -117,15 +126,19 @@ def run_series(
 ) -> Iterator[RunResult]:
     """The result of each run as it ends; a failed run does not stop the others.
 
-    Ctrl-C and SIGTERM do. A source may also be a ``CheckedConfig``, which is not loaded again.
+    After Ctrl-C and SIGTERM the others are not started, and have a result that says so. A source
+    may also be a ``CheckedConfig``, which is not loaded again.
     """
+    ended: RunResult | None = None
     for source in sources:
         for variant in _variants(source, choices):
+            if ended is not None:
+                yield _not_started(ended)
+                continue
             result = _run_one(source, overrides, choices | {"variant": variant})
             choices["begun"] = None  # the next run starts only now
             yield result
-            if result.status in ("interrupted", "preempted"):
-                return
+            ended = result if result.status in _ENDS_SERIES else None
 
 
 def run_job(
@@ -218,7 +231,10 @@ def load_model(
     _require_configured(record, "load", ("model",), chosen)
     config, choices = get_expanded_config(record), Choices(device=device, no_file=True)
     choices["user_dir"] = user_dir or require_trusted_code(record, trust=trust)
-    changes = _changes(record, "test", chosen)
+    values = record.run.get("task_values")
+    known = values.items() if isinstance(values, dict) else ()  # the file may be damaged
+    changes = {key: value for key, value in known if key.startswith("model.")}
+    changes |= _changes(record, "test", chosen)
     changed = _recorded_overrides(record, config, changes, overrides, choices)
     experiment = load_experiment(config, overrides=changed, choices=choices)
     return build_trained_model(experiment, experiment.inputs)
@@ -248,6 +264,10 @@ def evaluate_run(
     is_here = runs_dir.resolve() in record.path.resolve().parents
     if is_here and log_dir != str(runs_dir):  # it was relative to another folder
         changes.setdefault("record.log_dir", str(runs_dir))
+    if not choices.get("fast"):  # a trial run limits its own evaluations only
+        train = record.expanded.get("train")
+        limits = [key for key in _LIMITS if isinstance(train, dict) and train.get(key)]
+        changes |= {f"train.{key}": None for key in limits}
     if not any(one.startswith("init_from") for one in overrides):
         choices["evaluated"] = f"{chosen} of {name_run(record.path)}"
     return _run_recorded(record, config, changes, overrides, choices)
@@ -321,7 +341,8 @@ def _recorded_overrides(
     typed = [decode_typed(one) for one in overrides]
     keys = {one.partition("=")[0].strip() for one in typed}
     keys |= {"train.for"} if choices.get("epochs") is not None else set()
-    changed = [one for one in last_overrides(record) if one.partition("=")[0] not in keys]
+    replaced = keys | {*changes}
+    changed = [one for one in last_overrides(record) if one.partition("=")[0] not in replaced]
     changed += [to_override(key, value) for key, value in changes.items() if key not in keys]
     changed += typed
     return [*changed, *find_withheld_secrets(record, config, changed)]
@@ -408,6 +429,14 @@ def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
         result = result_of_error(error)
         show_failure(result)
         return result
+
+
+def _not_started(ended: RunResult) -> RunResult:
+    """The result of a run that was not started, because an earlier one was interrupted."""
+    message = f"not started: an earlier run of the series was {ended.status}"
+    return type(ended)(
+        status=ended.status, reason=ended.reason, message=message, exit_code=ended.exit_code
+    )
 
 
 def _variants(source: ConfigSource, choices: Choices) -> Sequence[str | None]:

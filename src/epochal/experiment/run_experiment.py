@@ -14,7 +14,7 @@ from epochal.engine.execute import execute_and_catch, is_expected, result_of_err
 from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
-from epochal.errors import ConfigError, EpochalError
+from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.build.build_run import build_monitor, build_run
 from epochal.experiment.build.builder import Assembly, Builder
 from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
@@ -81,7 +81,6 @@ def run_experiment(
         raise_errors = inputs.choices.get("raise_errors", True)
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
         result, error = _run(steps, inputs, runner)
-        result = replace(result, weights=inputs.choices.get("evaluated") or "")
         is_raised = raise_errors and not result.ok
         # A mistake that is found before the run is told by whatever shows the error.
         is_early = is_raised and result.reason == "config" and result.dir is None
@@ -105,8 +104,10 @@ def _run(
     times.switch(CHECKS)
     try:
         checked = check_inputs(inputs, runner)
-        weights = find_weights_to_evaluate(checked)
-        if weights is not None:
+        evaluated = inputs.choices.get("evaluated") or ""
+        found = find_weights_to_evaluate(checked)
+        if found is not None:
+            weights, evaluated = found
             checked = check_inputs(inputs.with_weights(weights.init_from), runner)
         report = checked.report
         problems = find_blocking_problems(inputs.choices, report.problems)
@@ -119,9 +120,10 @@ def _run(
             is_resumed = plan is not None and not plan.starts_again
             if report.problems and not is_resumed:  # those that matter only to a new run
                 raise ConfigError(*report.problems)
-            if count_folds(report.expanded) is None:
-                return _run_checked(steps, checked, plan, notifier, times)
-            return _cross_validate(steps, checked, plan, notifier)  # each fold has its own timer
+            if count_folds(report.expanded) is not None:  # each fold has its own timer
+                return _cross_validate(steps, checked, plan, notifier)
+            result, error = _run_checked(steps, checked, plan, notifier, times)
+            return replace(result, weights=evaluated), error
     except EpochalError as error:
         return result_of_error(error), error
 
@@ -210,6 +212,11 @@ def build_trained_model(steps: BuildSteps, inputs: ExperimentInputs) -> nn.Modul
     if report.problems:
         raise ConfigError(*report.problems)
     assembly = _build_assembly(checked)
+    for key, node in report.expanded.get("model").iter_leaves():
+        if node.is_deferred:
+            what = f"{node.value} is known only when the task is built"
+            hint = f"give its value: overrides=['model.{key}=...']"
+            raise ConfigError(Problem(f"model.{key}", what, node.place, hint))
     with locating_errors(report.expanded), seeded(derive_seed(assembly.seed, "model")):
         model = steps.build_model(assembly)
         return steps.place_model(assembly, model).eval()

@@ -18,6 +18,7 @@ from epochal.engine.interfaces.hook import Hook
 from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.state.saver import fresh_metrics
+from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.errors import ConfigError, Problem
 from epochal.records.metrics.time_spent import SAVING
 from epochal.records.secrets import redact_tree
@@ -102,8 +103,8 @@ class FinalWeights(Hook):
 
     Averaged weights, if the run has them, go into ``checkpoints/final-ema.safetensors``.
 
-    An interrupted run writes its weights too. A run that failed, was preempted, took no step or
-    has no record writes none.
+    An interrupted run writes its weights too. A run that failed, was preempted, took no step, has
+    no record, or whose weights are not finite writes none.
     """
 
     priority = 200
@@ -126,6 +127,9 @@ class FinalWeights(Hook):
         if run.checkpoint_dir is None or not run.step or self._has_failed:
             return
         if run.stop_status == PREEMPTED:
+            return
+        if not has_finite_weights(run):
+            logger.warning("%s is not written: the weights are not finite", FINAL_WEIGHTS_FILE)
             return
         _save(run.checkpoint_dir / FINAL_WEIGHTS_FILE, run)
         if run.average is not None:

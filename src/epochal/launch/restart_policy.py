@@ -8,9 +8,17 @@ from typing import final
 
 from typing_extensions import override
 
+from epochal.errors import DivergedError
+
 SUCCESS = 0
 PREEMPTED = 75
-FINAL = {2: "the command line", 66: "a missing file", 78: "the config", 130: "Ctrl-C"}
+FINAL = {
+    2: "the command line",
+    66: "a missing file",
+    78: "the config",
+    DivergedError.exit_code: "that",
+    130: "Ctrl-C",
+}
 """Exit codes that a restart would not change, and their causes."""
 
 CRASH_LOOP = 3
@@ -50,6 +58,8 @@ class ProcessExit:
             how = f"was killed by {_signal_name(-self.code)}"
         elif self.code == PREEMPTED:
             how = "was preempted"
+        elif self.code == DivergedError.exit_code:
+            how = "diverged"
         else:
             how = f"ended with code {self.code}"
         return f"{how} at step {self.step}" + (f" ({self.error})" if self.error else "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from epochal.errors import EpochalError, RecordError
+from epochal.errors import DIVERGED, DivergedError, EpochalError, RecordError
 from epochal.launch.child_process import start_child
 from epochal.launch.restart_policy import SUCCESS, ProcessExit, RestartDecision, RestartPolicy
 from epochal.records.find import read_run
@@ -130,8 +130,8 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     """Run one process, from start to exit."""
     before = file.read_run()
     first_step = _saved_step(before)
-    if before is not None and _is_done(before):
-        return ProcessExit(code=SUCCESS)
+    if before is not None and (code := _find_final_code(before)) is not None:
+        return ProcessExit(code=code)
     command = commands.start if before is None or first_step is None else commands.resume(before)
     environment = {RUN_FILE_VARIABLE: str(file.run_file)}
     if before is not None and first_step is None:
@@ -144,8 +144,9 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     after = file.read_run()
     if after is None:
         return ProcessExit(code=code)
-    if code != SUCCESS and _is_done(after):  # killed when nothing was left to do
-        code = SUCCESS
+    if code != SUCCESS:  # perhaps killed when nothing was left to do
+        final = _find_final_code(after)
+        code = code if final is None else final
     record = _read(after)
     saved_step = _saved_step(after) or 0
     step = 0 if record is None else step_of(record)
@@ -170,9 +171,13 @@ def _saved_step(folder: Path | None) -> int | None:
     return sum(steps) if steps else None
 
 
-def _is_done(folder: Path) -> bool:
+def _find_final_code(folder: Path) -> int | None:
+    """The exit code of a run that needs no other process; None if it does."""
     record = _read(folder)
-    return record is not None and record.summary.status in COMPLETED_STATUSES
+    status = "" if record is None else record.summary.status
+    if status in COMPLETED_STATUSES:
+        return SUCCESS
+    return DivergedError.exit_code if status == DIVERGED else None
 
 
 def _read(folder: Path) -> RunRecord | None:

@@ -132,14 +132,14 @@ def test_the_fourth_rollback_ends_the_run(tmp_path: Path, caplog: pytest.LogCapt
     model, at_four = run.model, []
     run.on("step_end", lambda run: at_four.append(weights(run.model)) if run.step == 4 else None)
     result = fit(run)
-    assert (result.status, result.reason) == ("stopped", "diverged")
+    assert (result.status, result.reason) == ("diverged", "diverged")
     assert [one["to"] for one in diary.of("rollback")] == [4, 4, 4]
     assert torch.equal(weights(model), at_four[0])
-    assert (
-        "the gradient of step 5 is not finite, and the run rolled back 3 times already: the run "
-        "ends with the weights before that step; try a smaller optim.lr, or optim.clip=1.0"
-        in caplog.text
+    assert result.message == (
+        "the gradient of step 5 is not finite, and the run rolled back 3 times already; "
+        "the weights before that step are kept\n  try a smaller optim.lr, or optim.clip=1.0"
     )
+    assert result.message in caplog.text
 
 
 def test_a_diverged_state_is_never_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +153,7 @@ def test_a_diverged_state_is_never_saved(tmp_path: Path, caplog: pytest.LogCaptu
     assert caplog.text.count("is not saved: its updates were left out") == 1
 
 
-def test_a_state_with_nonfinite_weights_is_skipped(
+def test_a_state_with_nonfinite_weights_is_never_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Breaking(Hook):
@@ -170,7 +170,7 @@ def test_a_state_with_nonfinite_weights_is_skipped(
     run, diary = rolling(Poisoned(), tmp_path, Breaking())
     assert fit(run).status == "finished"
     assert [(one["step"], one["to"]) for one in diary.of("rollback")] == [(9, 4)]
-    assert "step-8: its weights are not finite" in caplog.text
+    assert "step 8 is not saved: its weights are not finite" in caplog.text
 
 
 def test_without_a_finite_state_the_run_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -182,9 +182,9 @@ def test_without_a_finite_state_the_run_ends(caplog: pytest.LogCaptureFixture) -
     engine = {"on_nonfinite": "rollback"}
     run = make_run(Poisoned(), model, hooks=hooks, parts=parts, engine=engine, for_="1ep")
     result = fit(run)
-    assert (result.status, result.reason) == ("stopped", "diverged")
+    assert (result.status, result.reason) == ("diverged", "diverged")
     assert (
-        "and there is no earlier state of this stage whose weights are finite: the run ends"
+        "and there is no earlier state of this stage whose weights are finite; the weights before"
         in caplog.text
     )
 
@@ -192,7 +192,7 @@ def test_without_a_finite_state_the_run_ends(caplog: pytest.LogCaptureFixture) -
 def test_without_checkpoints_the_run_ends(caplog: pytest.LogCaptureFixture) -> None:
     run = make_run(Poisoned((0, 2)), engine={"on_nonfinite": "rollback"}, for_="1ep")
     assert fit(run).reason == "diverged"
-    assert "and the run saves no checkpoints: the run ends" in caplog.text
+    assert "and the run saves no checkpoints; the weights before" in caplog.text
 
 
 def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(

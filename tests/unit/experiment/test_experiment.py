@@ -426,16 +426,20 @@ def test_hooks_of_python_are_added_to_those_of_the_file(
     assert "hooks: 1 of the config, 2 given by Python" in caplog.text
 
 
-def test_the_test_switch_holds_for_fit_and_takes_the_weights_of_a_named_run(shop: Path) -> None:
+def test_the_test_switch_holds_for_fit_and_takes_the_weights_of_a_named_run(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trained = ep.run("config.yaml")
     (shop / "config.yaml").write_text((shop / "config.yaml").read_text().replace("optim", "extra"))
     best = read_run(trained.dir).best("val/acc", "max")
-    for words, expected in (
-        (["--ckp", str(trained.dir)], best.value),
-        (["--ckp", "last", "--from", "last"], trained.metrics["val/acc"]),
-        (["--ckp", str(trained.dir / "checkpoints" / "best")], best.value),
-        (["--ckp", str(trained.dir / "checkpoints" / "final.safetensors")], None),
-        ([f"ckp_file={trained.dir}"], best.value),
+    file = str(trained.dir / "checkpoints" / "final.safetensors")
+    best_said = f"best (step {best.step}, val/acc {best.value:.4f}) of {trained.dir.name}"
+    for words, expected, said in (
+        (["--ckp", str(trained.dir)], best.value, best_said),
+        (["--ckp", "last", "--from", "last"], trained.metrics["val/acc"], "last (step 12, val"),
+        (["--ckp", str(trained.dir / "checkpoints" / "best")], best.value, best_said),
+        (["--ckp", file], None, file),
+        ([f"ckp_file={trained.dir}"], best.value, best_said),
     ):
         args = ep.parse_args(["-c", "config.yaml", "--test", *words])
         tested = ep.Experiment(args).fit()
@@ -443,6 +447,8 @@ def test_the_test_switch_holds_for_fit_and_takes_the_weights_of_a_named_run(shop
         assert "checkpoints" in str(tested.config["init_from"]), words
         if expected is not None:
             assert tested.metrics["test/acc"] == expected, words
+        assert tested.weights.startswith(said), words
+        assert f"\n  weights  {said}" in capsys.readouterr().out, words
     with pytest.raises(CheckpointError, match="has no weights 'gone'"):
         ep.Experiment(
             ep.parse_args(["-c", "config.yaml", "--test", *words, "--from", "gone"])

@@ -14,7 +14,11 @@ import epochal as ep
 from epochal.checkpoint import load_weights, read_checkpoint
 from epochal.errors import CheckpointError, ConfigError, RecordError, UntrustedCodeError
 from epochal.experiment.run import evaluate_run, run_series
-from epochal.records.folder.checkpoint_manifests import find_checkpoints, rank_by_score
+from epochal.records.folder.checkpoint_manifests import (
+    find_best_checkpoint,
+    find_checkpoints,
+    rank_by_score,
+)
 from epochal.testing import TinyModel, TinyTask
 from small_project import forgetting, run_folders, write, write_shop
 
@@ -86,9 +90,17 @@ def test_interrupt_ends_the_whole_series(shop: Path) -> None:
         """,
     )
     hooks = "hooks=[{type: shop.stops.Stops}]"
-    results = ep.run(["config.yaml", "config.yaml"], overrides=[hooks], no_file=True)
-    assert [result.status for result in results] == ["interrupted"]
-    assert results[0].exit_code == 130
+    sources: Any = ["config.yaml", "config.yaml", "missing.yaml"]
+    with pytest.raises(KeyboardInterrupt):
+        ep.run(sources, overrides=[hooks], no_file=True)
+    results = ep.run(sources, overrides=[hooks], no_file=True, raise_errors=False)
+    assert [result.status for result in results] == ["interrupted"] * 3
+    assert {result.exit_code for result in results} == {130}
+    assert [result.steps for result in results] == [1, 0, 0]
+    text = "not started: an earlier run of the series was interrupted"
+    assert [result.message == text for result in results] == [False, True, True]
+    with pytest.raises(KeyboardInterrupt):
+        ep.run("config.yaml", variant="base,all", overrides=[hooks], no_file=True)
 
 
 def test_errors_of_a_single_config_are_raised(shop: Path) -> None:
@@ -165,6 +177,19 @@ def test_runs_are_evaluated_and_loaded_from_python(trained: Path) -> None:
         ep.test("last", weight="best")
 
 
+def test_an_evaluation_of_a_trial_run_reads_all_data(shop: Path) -> None:
+    for limits in ({"fast": True}, {"overrides": ["train.limit_eval_batches=1"]}):
+        ep.run("config.yaml", **limits)
+        for choices, batches in (({}, 6), ({"fast": True}, 3)):
+            assert len(ep.predict("last", no_file=True, **choices).value) == batches, limits
+        tested = ep.test("last", no_file=True)
+        train = tested.config["train"]
+        assert (train["limit_batches"], train["limit_eval_batches"]) == (None, None), limits
+        overrides = ["train.limit_eval_batches=2"]
+        tested = ep.test("last", no_file=True, overrides=overrides)
+        assert tested.config["train"]["limit_eval_batches"] == 2
+
+
 def test_the_model_holds_the_final_weights_and_the_result_loads_the_best(shop: Path) -> None:
     torch.manual_seed(0)
     model = TinyModel()
@@ -182,6 +207,16 @@ def test_the_model_holds_the_final_weights_and_the_result_loads_the_best(shop: P
     assert not torch.equal(final["linear.weight"], best["linear.weight"])
     with pytest.raises(CheckpointError, match="its model came from Python"):
         ep.load("last")
+
+
+def test_an_evaluation_at_the_end_ranks_the_last_checkpoint(shop: Path) -> None:
+    for length in ("2ep", "7st"):
+        changes = ["train.eval_every=0", "train.eval_at_end=true", f"train.for={length}"]
+        result = ep.run("config.yaml", overrides=changes, name=f"at-{length}")
+        found, _ = find_best_checkpoint(result.dir / "checkpoints")
+        assert found is not None, length
+        assert (found.step, found.metrics["val/acc"]) == (result.steps, result.best), length
+        assert ep.read(result.dir).series("val/acc")[0].tolist() == [result.steps], length
 
 
 def test_the_best_weights_of_an_average_are_the_averaged_ones(shop: Path) -> None:

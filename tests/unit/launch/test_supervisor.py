@@ -179,6 +179,15 @@ def test_a_run_that_was_killed_after_its_end_is_done(tmp_path: Path) -> None:
     assert (run.code, len(run.calls)) == (0, 1)
 
 
+def test_a_run_that_diverged_is_not_restarted(tmp_path: Path) -> None:
+    diverged = ran(9, saved=4, status="diverged")
+    for number, end in enumerate(({"code": 79}, {"signal": signal.SIGKILL})):
+        run = Supervised(tmp_path / str(number), {**diverged, **end})
+        assert (run.code, run.calls) == (79, [["run"]]), end
+        assert run.told[0].startswith("the run diverged at step 9"), end
+        assert run.told[0].endswith("another start would not change that"), end
+
+
 def test_a_later_supervisor_resumes_what_an_earlier_one_left(tmp_path: Path) -> None:
     program = [sys.executable, "-S", STUB, str(tmp_path)]
     file = find_keep_alive_file("stub", [*program, "run"])

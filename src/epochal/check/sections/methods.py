@@ -28,6 +28,9 @@ _RETURNS = {
 }
 """What a task's method must return, for messages."""
 
+_NO_METHODS = ("staticmethod", "classmethod", "setter", "getter", "deleter", "overload")
+"""Decorators of what no event would call; so are those named like ``cached_property``."""
+
 _HOOK = "epochal.engine.interfaces.hook.Hook"
 _TASK = "epochal.engine.interfaces.task.Task"
 _STATE = "epochal.engine.interfaces.hook:STATE_METHODS"
@@ -57,7 +60,7 @@ def find_uncalled_methods(
             if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             name = statement.name
-            if name.startswith("_") or name in known or name in used or statement.decorator_list:
+            if name.startswith("_") or name in known or name in used or _is_no_method(statement):
                 continue  # a name that its module uses is no typo
             close = misspelling_of(name, known)
             if close is None and (kind == "task" or not is_complete or _inherits(chain, name)):
@@ -95,6 +98,12 @@ def _find_missing_events(
     place = definition.module.place(definition.node, word=definition.node.name)
     hint = f"write one of them: {', '.join(read_table(_EVENTS, finder))}"
     return [Problem(path, what, place, hint)]
+
+
+def _is_no_method(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a decorator makes a property, or a function that needs no instance."""
+    names = [ast.unparse(one).partition("(")[0].split(".")[-1] for one in node.decorator_list]
+    return any(name in _NO_METHODS or "property" in name for name in names)
 
 
 def _is_library(item: Definition) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -33,7 +34,8 @@ def check_schedules(checker: ConfigChecker, root: Node) -> None:
         if node is None or checker.has_any(path):
             continue
         dotted = factory.dotted
-        wrong = _wrong_for(node, dotted, _length_of(root, path))
+        whole = _length_of(root, path)
+        wrong = (*_wrong_for(node, dotted, whole), *_too_long_for_limit(node, root, whole))
         for key, what, hint in (*_wrong_lengths(node, dotted), *_missing(node, dotted), *wrong):
             is_written = key in node.mapping and node.mapping[key].layer != "default"
             place = node.mapping[key if is_written else "type"].place
@@ -99,6 +101,21 @@ def _wrong_for(node: Node, dotted: str, whole: Node | None) -> Iterator[Mistake]
     if dotted in _OF_THE_RUN and length.is_time and node.get("over").value is None:
         what = f"missing; the number of steps in {length} is not known in advance"
         yield "over", what, "add over: 10000st, or end the training by steps or epochs"
+
+
+def _too_long_for_limit(node: Node, root: Node, whole: Node | None) -> Iterator[Mistake]:
+    """A warm-up in steps that epochs of a limited number of batches do not reach."""
+    epochs = None if whole is None else read_length(whole.value)
+    warmup, limit = read_length(node.get("warmup").value), root.get("train.limit_batches")
+    if whole is None or not epochs or not warmup or COMMAND_LINE in (whole.layer, limit.layer):
+        return
+    batches, accumulate = limit.value, root.get("optim.accumulate").value
+    if (epochs.unit, warmup.unit) == ("ep", "st") and isinstance(batches, int) and batches > 0:
+        per_step = accumulate if isinstance(accumulate, int) and accumulate > 0 else 1
+        most = math.ceil(batches / per_step) * epochs.amount
+        if warmup.amount >= most:
+            what = f"the warm-up takes {warmup}, and {epochs} of {batches} batches only {most}st"
+            yield "warmup", what, "make the warm-up shorter, or the training longer"
 
 
 def _length_of(root: Node, path: str) -> Node | None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from rich.cells import set_cell_size
 
 from epochal.text.escape import escape_control
-from epochal.text.terminal import display_width, terminal_width, wrap
+from epochal.text.terminal import (
+    display_width,
+    is_plain,
+    max_display_width,
+    terminal_width,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,8 +64,8 @@ def _min_width(cell: str, least: int = _MIN_NAME_WIDTH) -> int:
 
 def _column_widths(table: Sequence[Row], limit: int) -> list[int]:
     """Widths that fit into one line if possible; the widest columns shrink first."""
-    columns = list(zip(*table, strict=True))
-    widths = [max(map(display_width, column)) for column in columns]
+    columns = [{*column} for column in zip(*table, strict=True)]
+    widths = [max_display_width(column) for column in columns]
     least = [max(map(_min_width, column)) for column in columns]
     room = limit - _GAP - max(least[1:], default=0)
     key_width = max(_min_width(cell, _MIN_KEY_WIDTH) for cell in columns[0])
@@ -88,8 +94,14 @@ def _blocks(widths: list[int], limit: int) -> list[list[int]]:
 
 
 def _line(row: Row, widths: Sequence[int], block: Iterable[int]) -> str:
-    cells = (set_cell_size(shorten(row[i], widths[i]), widths[i]) for i in block)
+    cells = (_fill(row[i], widths[i]) for i in block)
     return (" " * _GAP).join(cells).rstrip()
+
+
+def _fill(cell: str, width: int) -> str:
+    if len(cell) <= width and is_plain(cell):
+        return cell.ljust(width)
+    return set_cell_size(shorten(cell, width), width)
 
 
 def _lines_with_prose(table: Sequence[Row], limit: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ from epochal.records.query.result_table import join_values
 from epochal.records.query.values import read_time
 from epochal.text.command import epochal_command
 from epochal.text.formatting import format_seconds, format_value
-from epochal.text.terminal import display_width, terminal_width
+from epochal.text.terminal import max_display_width, terminal_width
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from epochal.records.index import Index
@@ -62,7 +63,7 @@ def format_runs(answer: Answer, asked: Sequence[Target], *, width: int | None = 
 def list_runs(answer: Answer, asked: Sequence[Target]) -> dict[str, list[str]]:
     """The columns that are not empty: the default ones, what differs, asked ones, the results."""
     shown = [target for target in asked if target.shown not in (*_HEADER, _RESULT)]
-    columns = {name: [_fact(name, row) for row in answer.rows] for name in _HEADER}
+    columns = {name: _facts(name, answer.rows) for name in _HEADER}
     columns[_DIFFERS] = _describe_differences(answer, asked)
     columns |= {target.shown: _cells(answer, target) for target in shown}
     columns[_RESULT] = [_outcome(row) for row in answer.rows]
@@ -170,13 +171,22 @@ def _describe_differences(answer: Answer, asked: Sequence[Target]) -> list[str]:
     ids = {row["id"] for row in trainings.rows}
     targets: list[Target] = [*trainings.changed()[:_MAX_CHANGED], Fact("seed", "seed")]
     cells: list[list[str]] = [[] for _ in answer.rows]
+    is_training = [row["id"] in ids for row in answer.rows]
     for target in (one for one in targets if one not in asked):
-        counts = Counter(map(str, trainings.values(target)))
+        values = answer.values(target)
+        names = [str(value) for value in values]
+        counts = Counter(itertools.compress(names, is_training))
         usual, count = counts.most_common(1)[0] if counts else ("", 0)
-        for place, value in enumerate(answer.values(target)):
-            is_usual = str(value) == usual and count > len(ids) / 2
-            if answer.rows[place]["id"] in ids and value is not None and not is_usual:
-                cells[place].append(f"{target.shown}={format_cell(target, value)}")
+        has_usual = count > len(ids) / 2
+        texts: dict[tuple[type, str], str] = {}
+        for place in itertools.compress(range(len(values)), is_training):
+            value, name = values[place], names[place]
+            if value is None or (has_usual and name == usual):
+                continue
+            if (type(value), name) not in texts:
+                text = f"{target.shown}={format_cell(target, value)}"
+                texts[type(value), name] = text
+            cells[place].append(texts[type(value), name])
     return ["  ".join(cell) for cell in cells]
 
 
@@ -184,18 +194,29 @@ def _cells(answer: Answer, target: Target) -> list[str]:
     return [format_cell(target, value) for value in answer.values(target)]
 
 
-def _fact(name: str, row: Mapping[str, Any]) -> str:
+def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One of the default columns."""
     if name == "reason":
-        return row["reason"] or "" if row["reason"] != row["status"] else ""
-    if name == "desc" and not row["desc"] and row["runner"] in EVALUATIONS and row["parent"]:
-        return f"{row['runner']} of {row['parent'][-_SHORT_ID:]}"
-    if name == "status" and row["fast"]:
-        return f"{row['status']} (fast)"
+        return [row["reason"] or "" if row["reason"] != row["status"] else "" for row in rows]
     if name == "resumed":
-        resumed = row["attempt"] - row["rollbacks"]
-        return f"{resumed}x" if resumed > 0 else ""
+        counts = [row["attempt"] - row["rollbacks"] for row in rows]
+        return [f"{count}x" if count > 0 else "" for count in counts]
     column = {"steps": "step", "time": "seconds"}.get(name, name)
-    return format_cell(Fact(name, column), row[column])
+    target, values = Fact(name, column), [row[column] for row in rows]
+    texts = {value: format_cell(target, value) for value in {*values}}  # few of them differ
+    cells = [texts[value] for value in values]
+    if name == "status":
+        return [
+            f"{cell} (fast)" if row["fast"] else cell for cell, row in zip(cells, rows, strict=True)
+        ]
+    if name == "desc":
+        return [cell or _describe_evaluation(row) for cell, row in zip(cells, rows, strict=True)]
+    return cells
+
+
+def _describe_evaluation(row: Mapping[str, Any]) -> str:
+    is_evaluation = row["runner"] in EVALUATIONS and row["parent"]
+    return f"{row['runner']} of {row['parent'][-_SHORT_ID:]}" if is_evaluation else ""
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
@@ -286,20 +307,20 @@ def _fit(columns: dict[str, list[str]], kept: set[str], width: int | None) -> di
     names = [name for name in _DROPPABLE if name in columns and name not in kept]
     names += [name for name in reversed(columns) if name not in (*names, *kept, "best")]
     same = [name for name in names if len(set(columns[name])) == 1 and len(columns[name]) > 1]
-    chosen = dict(columns)
+    widths = {name: max_display_width([name, *cells]) for name, cells in columns.items()}
     for name in dict.fromkeys((*same, *names)):
-        if _has_room(chosen, limit, _MIN_RESULT):
+        if _has_room(widths.values(), limit, _MIN_RESULT):
             break
-        del chosen[name]
-    if "best" in chosen and not _has_room(chosen, limit, _TINY_RESULT):
-        chosen.pop(_RESULT, None)
-    return chosen
+        del widths[name]
+    if "best" in widths and not _has_room(widths.values(), limit, _TINY_RESULT):
+        widths.pop(_RESULT, None)
+    return {name: columns[name] for name in widths}
 
 
-def _has_room(columns: Mapping[str, Sequence[str]], limit: int, least: int) -> bool:
-    """Whether the columns fit, the last one at full width or at least ``least`` wide."""
-    *widths, last = (max(map(display_width, (head, *cells))) for head, cells in columns.items())
-    return sum(widths) + 2 * len(widths) + min(least, last) <= limit
+def _has_room(widths: Iterable[int], limit: int, least: int) -> bool:
+    """Whether columns fit, the last one at full width or at least ``least`` wide."""
+    *others, last = widths
+    return sum(others) + 2 * len(others) + min(least, last) <= limit
 
 
 def _format(columns: Mapping[str, Sequence[str]], width: int | None) -> str:

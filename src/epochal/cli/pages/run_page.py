@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from epochal.cli.draw.chart import format_sparkline
 from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import format_table, shorten
-from epochal.errors import RecordError
+from epochal.errors import DIVERGED, RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.folder.folder import read_parent
 from epochal.records.folder.provenance import format_origin
 from epochal.records.folder.reader import (
+    Point,
     desc_of,
     find_monitor,
     read_time_spent,
@@ -24,6 +25,7 @@ from epochal.records.folder.reader import (
     step_of,
     tag_of,
 )
+from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.index.replicates import estimate_mean
 from epochal.records.layout.attempts import ROLLBACK
 from epochal.records.metrics.points import SMALL_FILE_BYTES
@@ -172,6 +174,8 @@ def _describe_next(record: RunRecord) -> Iterator[str]:
             yield f"  next     run its script with choices={{'resume': {str(record.path)!r}}}"
         else:
             yield f"  next     `{epochal_command()} resume {name}` continues it"
+    elif summary.status == DIVERGED and (command := find_resume_command(record.path)):
+        yield f"  next     `{command}` goes back to the last finite weights"
     elif summary.status == "failed":
         yield f"  next     `{epochal_command()} show {name} --log` shows the traceback"
 
@@ -185,9 +189,18 @@ def _describe_best(record: RunRecord) -> Iterator[str]:
             yield f"  best     {monitor} {format_value(mean)}, the mean over its folds"
         return
     with suppress(RecordError):
-        best = record.best(monitor, find_monitor(record)[1] or "min")
+        best = _find_ranked(record, monitor) or record.best(
+            monitor, find_monitor(record)[1] or "min"
+        )
         if math.isfinite(best.value):
             yield f"  best     {monitor} {format_value(best.value)} at step {best.step:,}"
+
+
+def _find_ranked(record: RunRecord, monitor: str) -> Point | None:
+    """The point that the run itself took for the best: weights that diverged never are."""
+    best = record.result.get("best")
+    points = (Point(*one) for one in zip(*map(list, record.series(monitor)), strict=True))
+    return next((point for point in points if point.value == best), None)
 
 
 def _describe_attempts(record: RunRecord) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, final, overload
 
 from typing_extensions import override
 
+from epochal.cli.draw.progress import Progress
 from epochal.cli.pages.run_list import describe_no_runs, fit_columns, list_columns, list_runs
 from epochal.records.folder.reader import RunRecord, read_folder
 from epochal.records.index import Index
@@ -117,7 +118,8 @@ def runs(
         where=where, sort=sort, columns=asked, search=search, limit=limit, below=below
     )
     with Index.open(folder, is_kept=is_root(folder)) as index:
-        index.refresh()
+        with Progress() as progress:
+            index.refresh(progress)
         answer = ask(index, question)
         targets = columns_of(index, question.text("columns"), answer)
         named = targets or names_in(index, question)

@@ -75,15 +75,15 @@ def _build(checked: FileCheck, overrides: Sequence[str], choices: Choices) -> Fi
     from epochal.experiment.tools.plan_run import plan_file
 
     try:
-        for _ in plan_file(checked.path, overrides=overrides, **choices):
-            pass
+        plans = plan_file(checked.path, overrides=overrides, **choices)
+        problems = tuple(dict.fromkeys(problem for plan in plans for problem in plan.problems))
     except ConfigError as error:
         return replace(checked, problems=error.problems)
     except Exception as error:
         code = show_error(error, what="build")
         what = redact(f"cannot be built: {type(error).__name__}: {error}")
         return replace(checked, problems=(Problem(_BUILD, what),), exit_code=code)
-    return checked
+    return replace(checked, problems=problems)
 
 
 def _repro_to_json(compared: ReproResult | None) -> dict[str, object]:

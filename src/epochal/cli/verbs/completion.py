@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,7 @@ def _runs_dir(words: list[str]) -> str:
     from epochal.errors import ConfigError
     from epochal.registry.project_file import RUNS_DIR, get_runs_dir
 
-    for word, value in zip(words, [*words[1:], ""], strict=False):
+    for word, value in pairwise([*words, ""]):
         if word.startswith("--runs-dir="):
             return word.partition("=")[2]
         if word == "--runs-dir" and value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
@@ -68,8 +69,9 @@ def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> 
         if results[-1].status in ("interrupted", "preempted"):
             break
     if len(results) > 1:
-        failed = sum(not result.ok for result in results)
-        print(f"{len(results)} runs, {failed} failed", file=sys.stderr if failed else sys.stdout)
+        ends = Counter(result.status for result in results if not result.ok)
+        text = ", ".join(f"{count} {status}" for status, count in ends.items()) or "0 failed"
+        print(f"{len(results)} runs, {text}", file=sys.stderr if ends else sys.stdout)
     return next((result.exit_code for result in results if result.exit_code), 0)
 
 

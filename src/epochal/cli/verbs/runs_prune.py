@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.cli.arguments import print_json
+from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import format_table
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_options
@@ -240,7 +241,8 @@ def _remove(
     freed = own - left.freed_bytes
     if not args.checkpoints:
         freed += remove_unused_code(index.root)
-    index.refresh()
+    with Progress() as progress:
+        index.refresh(progress)
     return failures, freed
 
 

@@ -23,7 +23,6 @@ from epochal.engine.analysis.layers import (
     layer_lines,
 )
 from epochal.engine.analysis.sample import copy_batch, first_of_columns, first_sample
-from epochal.engine.device.move import choose_mover
 from epochal.engine.device.seeding import generator_states, restore_generators
 from epochal.engine.optim.parameters import has_uninitialized
 from epochal.engine.snapshot.snapshot import keeping_training_modes, working_on_split
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from epochal.engine.device.move import MoveBatch
     from epochal.engine.run.engine_run import EngineRun
 
     Call = Callable[[], object]
@@ -152,22 +150,18 @@ def register_flops(run: EngineRun, data: Mapping[str, Any] | None, keys: Sequenc
 
 
 def _sample_calls(run: EngineRun) -> Prepare:
-    batch = _mover(run)(first_sample(run.feed.loader))
+    batch = run.feed.move(first_sample(run.feed.loader))
     return lambda: partial(run.part(TaskCalls).forward, copy_batch(batch))
 
 
 def _data_calls(run: EngineRun, data: Mapping[str, Any], keys: Sequence[str]) -> Prepare:
-    inputs = _mover(run)(first_of_columns(data, keys))
+    inputs = run.feed.move(first_of_columns(data, keys))
 
     def forward(inputs: Sequence[object]) -> object:
         with run.precision.context():
             return run.model(*inputs)
 
     return lambda: partial(forward, copy_batch(inputs))
-
-
-def _mover(run: EngineRun) -> MoveBatch:
-    return choose_mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
 
 
 def _analyze(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 import torch
 
 from epochal.engine.capture.batch_layout import list_tensors, map_tensors
-from epochal.engine.device.move import BatchMover, choose_mover
+from epochal.engine.device.move import BatchMover
 from epochal.engine.feed.static_inputs import capture_stream
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.step.build_step import BatchFunctions
@@ -93,8 +93,7 @@ class StepGraph:
         self._run = run
         self._outcomes: list[Outcome] = []
         self._graph = torch.cuda.CUDAGraph()
-        move = choose_mover(run.device, run.dtype, channels_last=run.options.engine.channels_last)
-        moved = tuple([move(batch) for batch in microbatches])
+        moved = tuple([run.feed.move(batch) for batch in microbatches])
         inputs, tensors = map_tensors(moved, lambda tensor: tensor.detach().clone())
         for tensor, source in zip(tensors, list_tensors(moved), strict=True):
             tensor.requires_grad_(source.requires_grad)

@@ -7,9 +7,11 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +97,8 @@ class BatchMover:
         is_detached: Detach tensors from the autograd graph.
         channels_last: Use this memory format for 4-D tensors of floats.
         is_pinned: Copy CPU tensors through page-locked memory, so that the host does not wait.
+        prefetched: Objects that were moved ahead of their step, by id; a pinning mover adds them,
+            and the other movers that share this leave them as they are.
     """
 
     device: torch.device
@@ -102,6 +106,9 @@ class BatchMover:
     is_detached: bool = False
     channels_last: bool = False
     is_pinned: bool = False
+    prefetched: WeakValueDictionary[int, Any] = dataclasses.field(
+        default_factory=WeakValueDictionary, repr=False, compare=False
+    )
 
     def __call__(self, value: Batch) -> Batch:
         """The same containers with moved tensors; other values are unchanged."""
@@ -128,8 +135,15 @@ class BatchMover:
         return moved
 
     def _move_object(self, value: Batch) -> Batch:
-        if self.is_pinned and hasattr(value, "pin_memory"):
-            value = value.pin_memory()
+        if not self.is_pinned:
+            is_moved = self.prefetched.get(id(value)) is value
+            return value if is_moved else self._call_to(value)
+        moved = self._call_to(value.pin_memory() if hasattr(value, "pin_memory") else value)
+        with suppress(TypeError):  # a class without weak references is moved again
+            self.prefetched[id(moved)] = moved
+        return moved
+
+    def _call_to(self, value: Batch) -> Batch:
         is_packed = isinstance(value, PackedSequence)
         if is_packed:
             return value.to(self.device, self.dtype if value.data.is_floating_point() else None)

@@ -6,7 +6,7 @@ import dis
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from inspect import isroutine
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, final
@@ -226,8 +226,11 @@ def _refuse_uncalled(owner: object, known: tuple[str, ...], *, is_strict: bool) 
     inherited = {name for kind in bases if kind not in own for name in vars(kind)}
     for kind in own:
         for name, method in vars(kind).items():
-            is_plain = isinstance(method, FunctionType) and not hasattr(method, "__wrapped__")
-            if name.startswith("_") or name in known or name in inherited or not is_plain:
+            is_method = isinstance(method, FunctionType) or (
+                callable(method) and isinstance(getattr(method, "__wrapped__", None), FunctionType)
+            )
+            is_method = is_method and not isinstance(method, staticmethod)
+            if name.startswith("_") or name in known or name in inherited or not is_method:
                 continue
             close = misspelling_of(name, known)
             if (is_strict or close is not None) and name not in find_used_attributes(*own):
@@ -267,9 +270,13 @@ def find_used_attributes(*kinds: type) -> set[str]:
 def _codes(value: object) -> Iterator[CodeType]:
     if isinstance(value, FunctionType):
         yield value.__code__
+    if isinstance(wrapped := getattr(value, "__wrapped__", None), FunctionType):
+        yield from _codes(wrapped)
     elif isinstance(value, property):
         for function in (value.fget, value.fset):
             yield from _codes(function)
+    elif isinstance(value, cached_property):
+        yield from _codes(value.func)
     elif isinstance(value, staticmethod | classmethod):
         yield from _codes(value.__func__)
     elif isinstance(value, type):

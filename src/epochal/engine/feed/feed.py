@@ -58,8 +58,8 @@ class Feed:
         seed: Seed of the run.
         accumulate: Batches per step; the last step of an epoch may have fewer.
         limit: Most batches to read per epoch.
-        move: Moves batches to the device. For CUDA the feed calls it, one batch ahead; elsewhere
-            the consumer of a batch does.
+        move: Moves batches to the device. For CUDA the feed calls it too, one batch ahead of the
+            consumer.
     """
 
     def __init__(
@@ -80,6 +80,9 @@ class Feed:
 
         self.limit = limit
         """Most batches to read per epoch."""
+
+        self.move = move
+        """Moves a batch to the device, except for objects that the feed has moved."""
 
         self._per_step = accumulate  # of the latest steps
         self._is_interrupted = False

@@ -59,13 +59,14 @@ class Monitor:
     def update(self, value: float) -> bool:
         """Add a value; returns whether it is the best so far."""
         self.last = value
-        self.improved = self._is_better(value)
+        self.improved = self.is_better(value)
         self.misses = 0 if self.improved else self.misses + 1
         if self.improved:
             self.best = value
         return self.improved
 
-    def _is_better(self, value: float) -> bool:
+    def is_better(self, value: float) -> bool:
+        """Whether a value would be the best so far."""
         if math.isnan(value):
             return False
         if self.best is None:

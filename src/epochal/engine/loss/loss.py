@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
+import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from epochal.engine.interfaces.task import Batch, Output
     from epochal.engine.measure.sums import Number, Weighted
+
+_logger = logging.getLogger(__name__)
 
 TOTAL_LOSS = "loss"
 """The name of the weighted sum; a term may have it only if it is the only term."""
@@ -48,6 +52,7 @@ class LossTerm:
         self.function = function
         self.name, self.weight = name, weight
         self._key = key
+        self._has_said_count = False
         self._routes = ArgumentRoutes(
             function, inputs, owner=function_name(function), key=key, place=place
         )
@@ -75,6 +80,15 @@ class LossTerm:
         if size is None:
             what = "returned no count, and the batch has no known size"
             self._fail(what, "return (value, count)")
+        if not self._has_said_count and not torch.compiler.is_compiling():
+            self._has_said_count = True
+            _logger.info(
+                "%s: %s returns no count, so the batch size, now %d, is its weight in averages; "
+                "a loss that returns (value, count) sets another one",
+                self._key,
+                self.kind,
+                size,
+            )
         return size
 
     def _check(

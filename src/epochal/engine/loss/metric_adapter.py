@@ -178,16 +178,32 @@ class _BatchMean:
 
 @final
 class _TorchmetricsState:
-    """The state of a metric of torchmetrics, whose own ``state_dict`` is empty by default."""
+    """The state of a metric of torchmetrics, whose own ``state_dict`` is empty by default.
+
+    A collection has that of each of its metrics.
+    """
 
     def __init__(self, metric: AnyMetric) -> None:
         self._metric = metric
 
+    def _find_members(self) -> dict[str, _TorchmetricsState] | None:
+        is_collection = not hasattr(self._metric, "_update_count")
+        members = self._metric.items(keep_base=True) if is_collection else ()
+        return {name: _TorchmetricsState(one) for name, one in members} or None
+
     def state_dict(self) -> dict[str, Any]:
+        members = self._find_members()
+        if members is not None:
+            return {name: member.state_dict() for name, member in members.items()}
         states = dict(self._metric.metric_state)
         return {"states": states, "updates": self._metric._update_count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        members = self._find_members()
+        if members is not None:
+            for name, member in members.items():
+                member.load_state_dict(state[name])
+            return
         device = self._metric.device
         for name, value in state["states"].items():
             is_list = isinstance(value, list)

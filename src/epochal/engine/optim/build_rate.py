@@ -274,6 +274,22 @@ def build_rate(
     return MultiOptimizerRate({name: build(one, optimizer) for name, (optimizer, one) in members})
 
 
+def warn_of_long_warmup(
+    schedule: AnySchedule | None, total_steps: int | None, steps_per_epoch: int | None
+) -> None:
+    """Warn if a warm-up is not over before the training is."""
+    members: list[OneSchedule | None]
+    if isinstance(schedule, OptimizerSchedules):
+        members = [member for _, member in schedule.members.values()]
+    else:
+        members = [schedule]
+    for one in members:
+        steps = one.length.steps(steps_per_epoch) if isinstance(one, Warmup) else 0
+        if total_steps is not None and steps >= total_steps > 0:
+            text = "schedule.warmup: the warm-up takes %d steps, and the training only %d"
+            logger.warning(text, steps, total_steps)
+
+
 def _build_one(
     schedule: OneSchedule | None,
     optimizer: Optimizer,
@@ -289,9 +305,6 @@ def _build_one(
     warmup = schedule if isinstance(schedule, Warmup) else None
     plain = schedule.schedule if isinstance(schedule, Warmup) else schedule
     steps = 0 if warmup is None else warmup.length.steps(steps_per_epoch)
-    if total_steps is not None and steps >= total_steps > 0:
-        text = "schedule.warmup: takes %d steps, and the training %d: it never comes to an end"
-        logger.warning(text, steps, total_steps)
     if isinstance(plain, TorchSchedule):
         needs_value = plain.needs_value
         follower: Rate = PlateauRate(plain, monitor) if needs_value else TorchRate(plain)

@@ -87,6 +87,9 @@ class StageProgress:
         self.at_end: dict[str, Callable[[EngineRun], object]] = {}
         """Calls by name, made after the last step of a run that ends inside an epoch."""
 
+        self.before_last_save: Callable[[EngineRun], object] = lambda run: None
+        """Called when a run that stops is about to be saved, so that its metrics are saved too."""
+
         self.schedule: AnySchedule | None = None
         """That of the run, for stages without one."""
 
@@ -189,12 +192,17 @@ class StageProgress:
             self._best = Monitor(monitor.metric, monitor.mode, min_delta=monitor.min_delta)
         return self._best
 
+    @property
+    def schedule_span(self) -> ScheduleSpan:
+        """The steps over which the current schedule is counted."""
+        return self.run_span if self.stage.schedule is None else self.stage_span
+
     def find_rate(self, run: EngineRun) -> Rate:
         """The owner of the learning rate of a run from its position on."""
         if self.pinned_rate is not None:
             return self.pinned_rate
         assert run.optimizer is not None
-        span = self.run_span if self.stage.schedule is None else self.stage_span
+        span = self.schedule_span
         return build_rate(
             run.schedule,
             run.optimizer,

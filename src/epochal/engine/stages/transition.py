@@ -13,6 +13,7 @@ from epochal.engine.events.events import Listener
 from epochal.engine.feed.feed import count_batches, count_samples
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.stage import merge_task_params
+from epochal.engine.optim.build_rate import warn_of_long_warmup
 from epochal.engine.optim.parameters import ParameterSelector
 from epochal.engine.run.stage_progress import EACH_EPOCH, ScheduleSpan, TrainingLimits
 from epochal.engine.stages.change_optimizer import (
@@ -265,6 +266,9 @@ def announce_stage(run: EngineRun) -> None:
         logger.info("stage %s: %s%s", number, stage.name, text)
         if run.resume is None:
             run.writer.event("stage_start", step=run.step, name=stage.name, index=course.index)
+    if course.index == 0 or stage.schedule is not None:
+        span = course.schedule_span
+        warn_of_long_warmup(run.schedule, span.steps, span.per_epoch)
     _call_task(run)
     run.fire("stage_start", stage.name)
 

@@ -20,6 +20,7 @@ from epochal.checkpoint import (
 from epochal.checkpoint.serialize import serialize_state
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.state.run_state import EXTERNAL_STOPS, collect_state, find_stateless_hooks
+from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 from epochal.errors import EpochalError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FIELDS, CheckpointManifest
@@ -45,6 +46,11 @@ def save_if_requested(run: EngineRun) -> None:
 
     After the last step of an epoch, the save waits for the end of the epoch, which follows.
     """
+    ends_epoch_next = (
+        run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
+    )
+    if run.stop_reason and run.diverged_at is None and not ends_epoch_next:
+        run.course.before_last_save(run)
     saver = run.find_part(Saver)
     if saver is None:
         run.save_reasons = ""
@@ -55,9 +61,6 @@ def save_if_requested(run: EngineRun) -> None:
         return
     if run.stop_reason and saver.saved_at != _position(run):
         run.request_save(END_REASON)
-    ends_epoch_next = (
-        run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
-    )
     if run.save_reasons and not ends_epoch_next:
         reason, run.save_reasons = run.save_reasons, ""
         saver.save(run, reason)
@@ -139,11 +142,13 @@ class Saver:
     def save(self, run: EngineRun, reason: str) -> None:
         """Take a snapshot now and start to write it; waits for the one before.
 
-        A run that has diverged is not saved.
+        A run that has diverged is not saved, so that the last finite checkpoint stays.
         """
-        if (self.folder is None and not self.serves_rollback) or self._has_diverged(run):
+        if self.folder is None and not self.serves_rollback:
             return
         with run.clock.times.measuring(SAVING):
+            if self._has_diverged(run):
+                return
             self._wait(run)
             taken = _serialize_run(run, is_copied=True)
             self.saved_at = _position(run)
@@ -187,13 +192,18 @@ class Saver:
     def _has_diverged(self, run: EngineRun) -> bool:
         """Whether the run has diverged; logs that once."""
         watch = run.find_part(NonfiniteWatch)
-        if watch is None:
+        if watch is not None:
+            watch.check_now(run)
+        if watch is not None and watch.has_diverged:
+            level, why = logging.INFO, "its updates were left out"
+        elif not has_finite_weights(run):
+            level, why = logging.WARNING, "its weights are not finite; earlier checkpoints stay"
+        else:
             return False
-        watch.check_now(run)
-        if watch.has_diverged and not self._has_warned:
+        if not self._has_warned:
             self._has_warned = True
-            logger.info("step %d is not saved: its updates were left out", run.step)
-        return watch.has_diverged
+            logger.log(level, "step %d is not saved: %s", run.step, why)
+        return True
 
     def _wait(self, run: EngineRun) -> None:
         job = self._job

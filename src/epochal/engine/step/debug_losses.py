@@ -12,14 +12,12 @@ from torch import Tensor
 from epochal.engine.loss.argument_routes import find_by_path, known_names
 from epochal.engine.loss.loss import TOTAL_LOSS
 from epochal.engine.measure.meter import EMPTY_BATCH_LOSS
-from epochal.engine.optim.parameters import is_uninitialized
-from epochal.engine.step.nonfinite_watch import DIVERGED, stop_diverged
+from epochal.engine.step.finite_weights import has_finite_weights
+from epochal.engine.step.nonfinite_watch import stop_diverged
 from epochal.engine.step.updater import Updater
-from epochal.errors import TaskError
+from epochal.errors import DIVERGED, TaskError
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from epochal.engine.interfaces.outcome import Outcome
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.run.engine_run import EngineRun, TrainBatch
@@ -150,7 +148,7 @@ def end_if_diverged(run: EngineRun) -> None:
         return
     first, last = run.nonfinite_losses or (0, 0)
     has_guard = run.part(Updater).guard is not None
-    if not _are_finite(run.model):
+    if not has_finite_weights(run):
         what = "the weights are not finite"
         if first:
             what = f"loss and weights are not finite since about step {first}"
@@ -160,17 +158,4 @@ def end_if_diverged(run: EngineRun) -> None:
         what = f"the loss is not finite since about step {first}"
     else:
         return
-    run.message = f"diverged: {what}\n  try a smaller optim.lr, or optim.clip=1.0"
-    logger.error("%s", run.message)
-    stop_diverged(run)
-
-
-def _are_finite(model: nn.Module) -> bool:
-    """Whether all trained parameters are finite; reads the device once."""
-    trained = [
-        one.detach()
-        for one in model.parameters()
-        if one.requires_grad and not is_uninitialized(one) and one.numel()
-    ]
-    checks = [one.isfinite().all().to(trained[0].device) for one in trained]
-    return not checks or bool(torch.stack(checks).all())
+    stop_diverged(run, what)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.engine.interfaces.every import Every
 from epochal.engine.measure.sums import AsyncCopy
 from epochal.engine.run.engine_run import BadStep
+from epochal.errors import DIVERGED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
 
 logger = logging.getLogger(__name__)
-
-DIVERGED = "diverged"
-"""The reason of a run that ends because its gradients are not finite."""
 
 _SOON = Every(10, "st")  # all steps until the check are lost
 _SELDOM = Every(50, "st")  # no step is lost, but the history has only 62 bits
@@ -89,7 +87,8 @@ class NonfiniteWatch:
             run.diverged_at = bad[-1]
             run.plan.wake()
         else:
-            report_divergence(run, bad[-1].step)
+            what = f"the gradient of step {bad[-1].step} is not finite"
+            stop_diverged(run, f"{what}; the weights before that step are kept")
 
     def _report(self, run: EngineRun, place: BadStep, *, is_shown: bool) -> None:
         self._num_reported += 1
@@ -107,21 +106,14 @@ class NonfiniteWatch:
             )
 
 
-def report_divergence(run: EngineRun, step: int) -> None:
-    """Log which step diverged, and stop the run."""
-    logger.error(
-        "the gradient of step %d is not finite: the run ends with the weights before "
-        "that step; try a smaller optim.lr, or optim.clip=1.0",
-        step,
-    )
-    stop_diverged(run)
-
-
-def stop_diverged(run: EngineRun) -> None:
-    """Stop a run as diverged, unless it was interrupted."""
+def stop_diverged(run: EngineRun, what: str) -> None:
+    """Log why a run diverged, and stop it, unless it was interrupted."""
+    message = f"{what}\n  try a smaller optim.lr, or optim.clip=1.0"
+    logger.error("diverged: %s", message)
     if run.stop_status != "interrupted":
+        run.message = message
         run.stop_reason = ""  # a limit does not count if its last steps changed nothing
-        run.stop(DIVERGED)
+        run.stop(DIVERGED, status=DIVERGED)
 
 
 def _describe(place: BadStep, samples: list[list[Any]] | None) -> tuple[dict[str, Any], str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 import torch
 from torch import Tensor
 
-from epochal.engine.device.move import PLAIN_BATCHES, batch_size, choose_mover, keep_batch
+from epochal.engine.device.move import PLAIN_BATCHES, batch_size, keep_batch
 from epochal.engine.interfaces.binding import bind_by_name, parameter_names
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.task import ModuleTask
@@ -50,8 +50,7 @@ class TaskCalls:
     def __init__(self, run: EngineRun) -> None:
         self._run = run
         self._model = run.model
-        channels_last = run.options.engine.channels_last
-        self._move = choose_mover(run.device, run.dtype, channels_last=channels_last)
+        self._move = run.feed.move
         self._precision = run.precision
         self._metric = self._find("batch_metric")
         self._extra = self._bind("extra_batch_metrics", _EXTRA)

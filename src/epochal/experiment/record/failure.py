@@ -80,7 +80,7 @@ def describe_failure(result: RunResult) -> list[str]:
         lines = [f"preempted {when}"]
     else:
         lines = [*_message(result), *(f"  {note}" for note in _notes(result))]
-        if not _is_epochal_error(result):
+        if result.status == "failed" and not _is_epochal_error(result):
             lines += ["", *_own_frames(result.traceback)]
     if result.dir is not None:
         lines += ["", f"record: {result.dir}"]

@@ -17,7 +17,7 @@ from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.run.engine_run import ignore_stall
-from epochal.errors import EpochalError, Preempted, RecordError
+from epochal.errors import DIVERGED, EpochalError, Preempted, RecordError
 from epochal.experiment.config.choices import to_override
 from epochal.experiment.record.code_copy import CodeCopy, discard_code, find_parent
 from epochal.experiment.resume.changes import (
@@ -348,7 +348,12 @@ def _reopened(
 ) -> Iterator[OpenRecord]:
     """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
-    if plan.starts_again:
+    if plan.record.summary.status == DIVERGED:
+        start = 0 if point is None else point.manifest.step
+        back = f", and goes back to step {start}" * (plan.starts_again or plan.has_state)
+        change = "it will diverge again unless something changes, such as optim.lr"
+        notes = [*notes, f"it diverged{back}; {change}"]
+    elif plan.starts_again:
         notes = ["it died before its first checkpoint, and starts again at step 0"]
     attempt = plan.begin(point, is_supervised=is_supervised)
     options = _record_options(report.expanded.to_plain()["record"])

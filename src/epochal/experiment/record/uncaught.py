@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from epochal.errors import EpochalError, Preempted
+from epochal.errors import DIVERGED, DivergedError, EpochalError, Preempted
 from epochal.text.error_output import print_error
 
 if TYPE_CHECKING:
@@ -33,9 +33,12 @@ def to_raised(
     """The error to raise for a run that failed: its own, without our frames.
 
     A run that Ctrl-C or a signal stopped between two steps has no error; it gets the one that
-    Python raises then. ``unshown`` is printed if nothing catches the error.
+    Python raises then. One that diverged gets a DivergedError. ``unshown`` is printed if nothing
+    catches the error.
     """
-    if error is None:
+    if error is None and result.status == DIVERGED:
+        error = DivergedError(result.message or "the run diverged")
+    elif error is None:
         kind = Preempted if result.status == "preempted" else KeyboardInterrupt
         error = kind(f"the run was {result.status}")
     with suppress(AttributeError):  # a class with slots; Python shows its traceback

@@ -11,7 +11,7 @@ from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
 from epochal.config import load
 from epochal.engine.interfaces.run import ResumePoint
-from epochal.errors import CheckpointError, ConfigError, Problem, suggest
+from epochal.errors import DIVERGED, CheckpointError, ConfigError, Problem, suggest
 from epochal.experiment.resume.changes import (
     Change,
     changes_to_overrides,
@@ -31,6 +31,7 @@ from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.layout.run_folders import is_run_folder
 from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.records.secrets import redact_config
+from epochal.registry.project_file import name_run
 from epochal.text.escape import to_openable_path
 
 if TYPE_CHECKING:
@@ -161,8 +162,10 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     )
 
 
-def find_weights_to_evaluate(checked: CheckedInputs) -> RunWeights | None:
+def find_weights_to_evaluate(checked: CheckedInputs) -> tuple[RunWeights, str] | None:
     """The weights of the run that the choices name, if it is to be evaluated and not resumed.
+
+    They come with a text that says which ones they are.
 
     Raises:
         RecordError: There is no such run.
@@ -174,10 +177,11 @@ def find_weights_to_evaluate(checked: CheckedInputs) -> RunWeights | None:
         return None
     path = Path(str(named)).expanduser()
     if path.is_file():
-        return RunWeights(path, str(path))
+        return RunWeights(path, str(path)), str(path)
     run_name, checkpoint = split_checkpoint_name(path if path.exists() else str(named))
     record = get_trained_record(run_name, _runs_dir(checked.report))
-    return choose_run_weights(record, choices.get("resume_from") or checkpoint or None)
+    weights = choose_run_weights(record, choices.get("resume_from") or checkpoint or None)
+    return weights, f"{weights} of {name_run(record.path)}"
 
 
 def get_trained_record(run_name: Path | str, runs_dir: Path) -> RunRecord:
@@ -357,7 +361,7 @@ def _find_unfinished(checked: CheckedInputs) -> RunRecord | None:
     for summary in reversed(find_runs(_runs_dir(checked.report))):
         if (summary.project, summary.tag) != (values["project"], values["tag"]):
             continue
-        if summary.status in ("finished", "stopped", "damaged"):
+        if summary.status in ("finished", "stopped", DIVERGED, "damaged"):
             continue
         record = read_run(summary.path)
         if not _is_same_config(record, values, checked):

@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from epochal.check import Default, Opaque
+from epochal.check.sections.schedule import read_length
 from epochal.config import load
 from epochal.engine.capture.obstacles import find_capture_obstacle
 from epochal.engine.execute import describe_plan
@@ -17,19 +18,23 @@ from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.every import Every
 from epochal.engine.optim.parameters import is_uninitialized
 from epochal.engine.optim.rate import read_rate
+from epochal.engine.run.stage_progress import ScheduleSpan
 from epochal.engine.stages.rate_preview import RatePreview, preview_rates
 from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.step.updater import Updater
 from epochal.engine.tracking.tracker import describe_trackers
+from epochal.errors import COMMAND_LINE, Problem
 from epochal.experiment.config.check_file import expand_variants, needs_expansion
 from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer, describe_periods
+from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from epochal.config import Node
     from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.run.plan import PlanRow
     from epochal.engine.run.stage_progress import TrainingLimits
@@ -88,9 +93,13 @@ class RunPlan:
     rates: RatePreview | None = None
     """Learning rates to come, if asked for and anything is trained."""
 
+    problems: tuple[Problem, ...] = ()
+    """Mistakes that only the data show and that a run warns of."""
+
     def to_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """The same as plain values, without the problems."""
         values = asdict(self) | {"rows": [asdict(row) for row in self.rows]}
+        del values["problems"]
         values["defaults"] = [
             {"key": one.key, "value": printable_default(one.value), "owner": one.owner}
             for one in self.defaults
@@ -152,7 +161,35 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
         trackers=describe_trackers(run),
         **(describe_periods(run) if run.optimizer is not None else {}),
         rates=preview_rates(run) if is_drawn and run.optimizer is not None else None,
+        problems=tuple(_find_long_warmups(run, report.expanded)),
     )
+
+
+def _find_long_warmups(run: EngineRun, config: Node) -> Iterator[Problem]:
+    """Warm-ups that last as long as the training, if the config sets the length of both."""
+    lengths = ("train.for", "train.limit_batches")
+    if any(config.get(path).layer == COMMAND_LINE for path in lengths):
+        return  # a trial run
+    for path, span in _iter_schedules(run, config):
+        length = read_length(config.get(f"{path}.warmup").value)
+        per_unit = {"st": 1, "ep": span.per_epoch}.get(length.unit) if length else None
+        if length and per_unit and span.steps and length.amount * per_unit >= span.steps:
+            key, taken = f"{path}.warmup", format_count(int(length.amount * per_unit), "step")
+            what = f"the warm-up takes {taken}, and the training only {span.steps}"
+            hint = "make the warm-up shorter, or the training longer"
+            yield Problem(key, what, config.find_place(key), hint)
+
+
+def _iter_schedules(run: EngineRun, config: Node) -> Iterator[tuple[str, ScheduleSpan]]:
+    """The path of each schedule in the config, and the steps over which it is counted."""
+    course = run.course
+    yield "schedule", course.run_span
+    for name in config.get("optim").mapping:
+        yield f"optim.{name}.schedule", course.run_span
+    ends = [*course.starts[1:], course.run_span.steps]
+    for stage, first, end in zip(course.stages, course.starts, ends, strict=False):
+        steps = None if first is None or end is None else end - first
+        yield f"{stage.key}.schedule", ScheduleSpan(0, steps)
 
 
 def _describe_average(run: EngineRun) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal import durable
+from epochal.errors import DIVERGED
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.registry.project_file import name_run
@@ -12,9 +13,13 @@ from epochal.registry.project_file import name_run
 if TYPE_CHECKING:
     from pathlib import Path
 
+_CHANGE = "optim.lr=... --allow-changed"
+
 
 def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
     """What to type to resume the run in a folder; empty if it has no checkpoint.
+
+    A run that diverged needs a change, else it would diverge again.
 
     Args:
         folder: The folder of the run.
@@ -25,4 +30,5 @@ def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
     facts = durable.find_object(folder / "run.json")
     if facts.get("given") or find_unnamed_class(facts):  # its config has not every part
         return f"run the script again, with choices={{'resume': {str(folder)!r}}}"
-    return f"{epochal} resume {name_run(folder)}"
+    has_diverged = durable.find_object(folder / "status.json").get("status") == DIVERGED
+    return f"{epochal} resume {name_run(folder)}" + f" {_CHANGE}" * has_diverged

@@ -23,11 +23,19 @@ if TYPE_CHECKING:
     from epochal.config.source_file import SourceFile
     from epochal.records.folder.folder import RunFolder
 
-Status = Literal["starting", "running", "finished", "stopped", "failed", "interrupted", "preempted"]
+Status = Literal[
+    "starting", "running", "finished", "stopped", "failed", "diverged", "interrupted", "preempted"
+]
 COMPLETED_STATUSES: tuple[Status, ...] = ("finished", "stopped")
 """The run reached its planned end or was stopped early, and its result counts."""
 
-ENDED_STATUSES: tuple[Status, ...] = (*COMPLETED_STATUSES, "failed", "interrupted", "preempted")
+ENDED_STATUSES: tuple[Status, ...] = (
+    *COMPLETED_STATUSES,
+    "failed",
+    "diverged",
+    "interrupted",
+    "preempted",
+)
 
 RECORD_FORMAT = 1
 """Version of the layout of records, in ``run.json``."""

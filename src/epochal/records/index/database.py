@@ -1,11 +1,13 @@
-"""The SQLite file of the index: its tables, and how it is inspected, opened, locked and removed."""
+"""The SQLite file of the index: its tables, and how it is trusted, opened, locked and put aside."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal
+import stat
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from epochal import durable
@@ -15,9 +17,6 @@ from epochal.errors import RecordError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-APPLICATION_ID = 0x45504F43
-"""Distinguishes an index from other SQLite files."""
 
 SCHEMA_VERSION = 7
 """Version of the tables; an index of another version is rebuilt."""
@@ -98,47 +97,91 @@ def create_tables(connection: sqlite3.Connection) -> None:
                 "the SQLite of this Python cannot search texts: it was built without FTS5\n"
                 "  use a Python from your distribution, conda or python.org"
             ) from error
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-_BUSY_MILLISECONDS = 30_000
+_BUSY_MILLISECONDS = 3_000
 _CACHE_KIB = 65_536
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
-IndexFileState = Literal["usable", "missing", "damaged", "foreign", "newer", "older"]
+_STAMP_SUFFIX = ".stamp"
+_ASIDE_SUFFIX = ".aside"
 
 
-def inspect_index_file(path: Path) -> IndexFileState:
-    """The state of the file at ``path``; OperationalError if it is locked for long."""
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        return "damaged"  # nothing is written through a link
-    if not path.exists():
-        return "missing"
+def is_trusted(path: Path) -> bool:
+    """Whether nothing but this version of Epochal has written the file since its last refresh.
+
+    SQLite has no checksums: a changed byte may hide a run, change a value, or add a trigger. So
+    each writer leaves the size and times of the file in a stamp beside it, and a file without its
+    stamp is not even opened. That includes copies, whose runs would be read again anyway.
+    """
     try:
-        connection = open_reader(path)
+        return durable.read_text(path.with_name(path.name + _STAMP_SUFFIX)) == _take_stamp(path)
+    except (OSError, ValueError):
+        return False
+
+
+def _take_stamp(path: Path) -> str:
+    """What changes with the file or its write-ahead log; ValueError if one is no regular file."""
+    words = [f"epochal index {SCHEMA_VERSION}"]
+    for suffix in ("", *_SIDE_FILES):
         try:
-            application, version = _read_marks(connection)
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.DatabaseError as error:
-        if is_corruption_error(error):
-            return "damaged"
-        raise
-    if application == 0 and not tables:
-        return "missing"  # its creator was killed before the first table
-    if application != APPLICATION_ID:
-        return "foreign"
-    return (
-        "usable" if version == SCHEMA_VERSION else "newer" if version > SCHEMA_VERSION else "older"
-    )
+            place = path.with_name(path.name + suffix).lstat()
+        except FileNotFoundError:
+            if not suffix:
+                raise
+            continue
+        if not stat.S_ISREG(place.st_mode):
+            raise ValueError(path)
+        if not suffix or (suffix != "-shm" and place.st_size):
+            times = f"{place.st_mtime_ns} {place.st_ctime_ns}"
+            words.append(f"{suffix or 'file'} {place.st_ino} {place.st_size} {times}")
+    return "\n".join(words) + "\n"
 
 
-def is_corruption_error(error: sqlite3.Error) -> bool:
-    """Whether an error means that the file is damaged or no database."""
+def _write_stamp(path: Path) -> None:
+    if not is_trusted(path):
+        durable.write_text(path.with_name(path.name + _STAMP_SUFFIX), _take_stamp(path))
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether another process may be writing the file now; without locks nobody knows."""
+    with durable.locked(_lock_of(path), os.O_RDWR | os.O_CREAT | NO_FOLLOW, waits=False) as is_mine:
+        return is_mine is not True
+
+
+def has_own_tables(connection: sqlite3.Connection) -> bool:
+    """Whether the tables are exactly those of an index, without triggers and views."""
+    question = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        create_tables(fresh)
+        return connection.execute(question).fetchall() == fresh.execute(question).fetchall()
+
+
+_ENVIRONMENT = {
+    0,  # not from SQLite itself
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+
+
+ReadErrors = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a file may raise; Python fails to decode damaged text."""
+
+
+def is_damage(error: Exception, *, is_query: bool = False) -> bool:
+    """Whether an error lies in the file: not in its surroundings, nor in a query of a user."""
+    if isinstance(error, UnicodeDecodeError) or "decode to UTF-8" in str(error):
+        return True
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return code not in _ENVIRONMENT and not (is_query and code == sqlite3.SQLITE_ERROR)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
@@ -159,29 +202,42 @@ def open_writer(path: Path, *, is_shared: bool) -> sqlite3.Connection:
     return connection
 
 
-def truncate_wal(connection: sqlite3.Connection) -> None:
-    """Move the write-ahead log into the file, unless a process is reading from it."""
-    connection.execute("PRAGMA busy_timeout = 0")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+@contextmanager
+def writing(path: Path, *, is_shared: bool) -> Iterator[sqlite3.Connection]:
+    """A writer in a block, for the process that holds the lock; the result is trusted later."""
+    writer, is_sound = open_writer(path, is_shared=is_shared), True
+    try:
+        yield writer
+        # Move the write-ahead log into the file, unless a process is reading from it.
+        writer.execute("PRAGMA busy_timeout = 0")
+        writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.Error:
+        is_sound = False
+        raise
+    finally:
+        writer.close()
+        if is_sound:
+            _write_stamp(path)
 
 
 def open_in_memory(source: Path) -> sqlite3.Connection:
-    """An index in memory, copied from ``source`` if that is usable."""
+    """An index in memory, copied from ``source`` if that is trusted."""
+    is_trustworthy = is_trusted(source)
     for options in ("mode=ro", "mode=ro&immutable=1"):  # a write-ahead log needs a writable folder
-        memory = _connect("file::memory:")
-        if not source.is_file() or (options != "mode=ro" and _has_log(source)):
+        if not is_trustworthy or (options != "mode=ro" and _has_log(source)):
             break
+        memory = _connect("file::memory:")
         try:
             file = _connect(f"file:{quote(str(source.absolute()))}?{options}")
             try:
+                file.execute("BEGIN")  # a copy of a locked file would wait for ever
+                file.execute("SELECT is_built FROM state").fetchone()
                 file.backup(memory)
             finally:
                 file.close()
-            if _read_marks(memory) == (APPLICATION_ID, SCHEMA_VERSION):
-                return memory
+            return memory
         except sqlite3.DatabaseError:
-            pass
-        memory.close()
+            memory.close()
     memory = _connect("file::memory:")
     create_tables(memory)
     return memory
@@ -192,12 +248,6 @@ def _has_log(path: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _read_marks(connection: sqlite3.Connection) -> tuple[int, int]:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return application, version
-
-
 def _connect(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
@@ -206,16 +256,37 @@ def _connect(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def remove_index_file(path: Path) -> None:
-    """Delete the file and its side files; the caller must hold the lock."""
-    for name in (path.name, *(f"{path.name}{suffix}" for suffix in _SIDE_FILES)):
-        with suppress(FileNotFoundError):
-            path.with_name(name).unlink()
+def put_aside(path: Path) -> Path | None:
+    """Rename the file, whatever it is, and remove its side files; None if there is none.
+
+    The caller must hold the lock.
+    """
+    for suffix in (*_SIDE_FILES, _STAMP_SUFFIX):
+        side = path.with_name(path.name + suffix)
+        if side.is_dir() and not side.is_symlink():
+            side.rename(_find_free(side))
+        else:
+            side.unlink(missing_ok=True)
+    aside = path.with_name(path.name + _ASIDE_SUFFIX)
+    if path.is_dir() or aside.is_dir():  # never replace what may be the user's
+        aside = _find_free(path)
+    with suppress(FileNotFoundError):
+        path.replace(aside)
+        return aside
+    return None
+
+
+def _find_free(path: Path) -> Path:
+    names = (path.with_name(f"{path.name}{_ASIDE_SUFFIX}-{i}") for i in itertools.count(1))
+    return next(one for one in names if not os.path.lexists(one))
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
 
 
 @contextmanager
 def holding_writer_lock(path: Path, *, waits: bool = False) -> Iterator[bool]:
     """Hold the writer lock in a block; gives False if another process has it, unless ``waits``."""
-    lock = path.with_name(f"{path.name}.lock")
-    with durable.locked(lock, os.O_RDWR | os.O_CREAT | NO_FOLLOW, waits=waits) as is_mine:
+    with durable.locked(_lock_of(path), os.O_RDWR | os.O_CREAT | NO_FOLLOW, waits=waits) as is_mine:
         yield is_mine is not False  # without locks, rely on those of SQLite

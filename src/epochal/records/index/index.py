@@ -32,13 +32,6 @@ _POLL_SECONDS = 0.02
 _WEIGHTS = "10.0, 5.0, 1.0"
 """Weights of matches in texts of users, in values that were set, and in defaults."""
 
-_REASONS = {
-    "damaged": "was damaged",
-    "foreign": "was not an index of Epochal",
-    "newer": "was made by a newer Epochal",
-    "older": "was made by an older Epochal",
-}
-
 
 def _file_identity(path: Path) -> object:
     """Distinguishes a file from one that replaced it; None without a file."""
@@ -101,10 +94,10 @@ class Index:
         """All rows of a query; a damaged index is rebuilt."""
         try:
             return self.connection.execute(question, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            if not store.is_corruption_error(error):
+        except store.ReadErrors as error:
+            if not store.is_damage(error, is_query=True):
                 raise
-        self._replace("damaged")
+        self._replace(is_damaged=True)
         self.refresh()
         return self.connection.execute(question, values).fetchall()
 
@@ -127,14 +120,12 @@ class Index:
             return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
         try:
             return self._refresh_file(self.path, progress, is_all=is_all)
-        except (OSError, sqlite3.OperationalError) as error:  # not writable, or a full disk
-            self._use_memory(error)
+        except (OSError, *store.ReadErrors) as error:
+            if not isinstance(error, OSError) and store.is_damage(error):
+                self._replace(is_damaged=True)
+                return self._refresh_file(self.path, progress, is_all=is_all)
+            self._use_memory(error)  # not writable, or a full disk
             return _refresh_memory(self.connection, self.root, progress, is_all=is_all)
-        except sqlite3.DatabaseError as error:
-            if not store.is_corruption_error(error):
-                raise
-            self._replace("damaged")
-            return self._refresh_file(self.path, progress, is_all=True)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -151,29 +142,37 @@ class Index:
     def _open_file(self, path: Path) -> None:
         self.path = path
         self.is_shared = is_network_file_system(find_file_system(path.parent)[0])
-        state = store.inspect_index_file(path)
-        if state == "usable":
-            self._open_reader(path)
-        else:
-            self._replace(state)
+        is_trusted = store.is_trusted(path)
+        is_there = is_trusted or (path.exists() and store.is_being_written(path))
+        if not (is_there and self._opens(path)):
+            self._replace(is_damaged=is_trusted)
 
-    def _replace(self, state: store.IndexFileState) -> None:
+    def _opens(self, path: Path) -> bool:
+        """Open a file if its tables are there."""
+        try:
+            self._open_reader(path)
+            return store.has_own_tables(self.connection)
+        except store.ReadErrors as error:
+            if not store.is_damage(error):
+                raise
+            return False
+
+    def _replace(self, *, is_damaged: bool = False) -> None:
         """Replace an unusable file by an empty index, unless another process just did."""
         assert self.path is not None
         self.close()
         with store.holding_writer_lock(self.path, waits=True):
             is_same = _file_identity(self.path) == self._identity
-            if (state == "damaged" and is_same) or store.inspect_index_file(self.path) != "usable":
-                store.remove_index_file(self.path)
-                writer = store.open_writer(self.path, is_shared=self.is_shared)
-                try:
+            if (is_damaged and is_same) or not store.is_trusted(self.path):
+                aside = store.put_aside(self.path)
+                with store.writing(self.path, is_shared=self.is_shared) as writer:
                     writer.execute("BEGIN IMMEDIATE")
                     create_tables(writer)
                     writer.execute("COMMIT")
-                finally:
-                    writer.close()
-                if state in _REASONS:
-                    self.notes.append(f"{self.path} {_REASONS[state]}; it is rebuilt")
+                if aside is not None:
+                    why = "changed since its last refresh, or from another version"
+                    why = "damaged" if is_damaged else why
+                    self.notes.append(f"{self.path}: {why}; rebuilt, the old one is {aside.name}")
         self._open_reader(self.path)
 
     def _open_reader(self, path: Path) -> None:
@@ -187,13 +186,8 @@ class Index:
         while True:
             with store.holding_writer_lock(path) as is_mine:
                 if is_mine:
-                    writer = store.open_writer(path, is_shared=self.is_shared)
-                    try:
-                        done = refresh_tables(writer, self.root, progress=progress, is_all=is_all)
-                        store.truncate_wal(writer)
-                    finally:
-                        writer.close()
-                    return done
+                    with store.writing(path, is_shared=self.is_shared) as writer:
+                        return refresh_tables(writer, self.root, progress=progress, is_all=is_all)
             (total,) = self.fetch("SELECT count(*) FROM runs")[0]
             if self.is_built and time.monotonic() > deadline:
                 return RefreshResult(total, is_current=False)
@@ -247,7 +241,7 @@ def find_index_errors(index: Index, progress: ProgressCallback) -> Iterator[str]
         return
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
         create_tables(fresh)
-        refresh_tables(fresh, index.root, progress=progress)
+        refresh_tables(fresh, index.root, progress=progress, is_all=True)
         yield from _compare(index.connection, fresh)
 
 

@@ -64,12 +64,13 @@ class RefreshResult:
 def refresh_tables(
     connection: sqlite3.Connection, root: Path, *, progress: ProgressCallback, is_all: bool = False
 ) -> RefreshResult:
-    """Read new and changed run folders below ``root``, or all of them, and remove deleted ones."""
+    """Read new and changed run folders below ``root``, or all of them, and remove deleted ones.
+
+    With ``is_all`` the caches of runs do not count: everything is read from their records.
+    """
     known = _load_known(connection)
-    progress("looking for runs")
-    found = {
-        escape_surrogates(one.path): one for one in scan_run_folders(str(root.absolute()), known)
-    }
+    scanned = scan_run_folders(str(root.absolute()), known, progress)
+    found = {escape_surrogates(one.path): one for one in scanned}
     deleted = [one.id for path, one in known.items() if path not in found]
     to_read = [
         (path, one)
@@ -129,7 +130,7 @@ def _read_one(
     if known is not None and not one.is_changed and not is_all:
         _update_active_run(connection, folder, known)
         return
-    rows = read_run_rows(folder)
+    rows = read_run_rows(folder, uses_cache=not is_all)
     if not folder.is_dir():  # moved or deleted meanwhile; the next refresh finds it
         return
     given = {**rows.values, "path": escape_surrogates(one.path), "stamp": one.stamp}

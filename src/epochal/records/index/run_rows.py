@@ -47,13 +47,13 @@ class RunRows:
     words: list[str]
 
 
-def read_run_rows(folder: Path) -> RunRows:
+def read_run_rows(folder: Path, *, uses_cache: bool = True) -> RunRows:
     """Read one run; damaged values are empty and listed in ``damage``."""
     record = read_folder(folder)
     provenance = record.provenance
     params = read_params(provenance) or params_from_values(record.expanded)
     points = count_points(folder)  # before reading, so that later points are read next time
-    metrics = read_metrics(record)
+    metrics = read_metrics(record, uses_cache=uses_cache)
     values = {
         **_run_columns(record),
         "best": find_best(record, metrics),
@@ -124,7 +124,7 @@ def count_points(folder: Path) -> int:
         return 0
 
 
-def read_metrics(record: RunRecord) -> list[MetricRow]:
+def read_metrics(record: RunRecord, *, uses_cache: bool = True) -> list[MetricRow]:
     """The metrics of a run; the last value is that of its result, if there is one.
 
     They differ for training: points are means of a few steps, results are means of an epoch.
@@ -141,7 +141,7 @@ def read_metrics(record: RunRecord) -> list[MetricRow]:
             one.last_step,
             one.count,
         )
-        for name, one in summarise_series(record.path).items()
+        for name, one in summarise_series(record.path, uses_cache=uses_cache).items()
     ]
     step = record.summary.step
     return rows + [

@@ -12,7 +12,7 @@ from epochal import durable
 from epochal.records.layout.process import host_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Callable, Mapping, Set
     from pathlib import Path
 
 _MAX_DEPTH = 6
@@ -86,13 +86,15 @@ class ScannedRun(NamedTuple):
     """Whether the index has no entry with this stamp."""
 
 
-def scan_run_folders(root: str, known: Mapping[str, IndexedRun]) -> list[ScannedRun]:
+def scan_run_folders(
+    root: str, known: Mapping[str, IndexedRun], progress: Callable[[str], None] = lambda _: None
+) -> list[ScannedRun]:
     """Every run folder below ``root``; known and unchanged ones are not listed.
 
     The time of a folder changes when a file in it is replaced, as Epochal does. Files that users
     edit in place are checked, too.
     """
-    scanner = _RunScanner(known)
+    scanner = _RunScanner(known, progress)
     scanner.visit(root, ".", _MAX_DEPTH)
     return scanner.found
 
@@ -101,8 +103,9 @@ def scan_run_folders(root: str, known: Mapping[str, IndexedRun]) -> list[Scanned
 class _RunScanner:
     """Scans folders with as few system calls as possible."""
 
-    def __init__(self, known: Mapping[str, IndexedRun]) -> None:
+    def __init__(self, known: Mapping[str, IndexedRun], progress: Callable[[str], None]) -> None:
         self.found: list[ScannedRun] = []
+        self._progress = progress
         self._known = known
         self._seen: set[tuple[int, int]] = set()
         self._recent_ns = time.time_ns() - int(_RECENT_SECONDS * 1e9)
@@ -130,6 +133,7 @@ class _RunScanner:
             stamp = self._stamp(folder, place)
             self.found.append(ScannedRun(path, stamp, is_changed=True))
         elif depth:
+            self._progress(f"looking for runs: {len(self.found)} so far")
             for name in sorted(inner):
                 if not name.startswith(".") and _is_folder(inner[name]):
                     below = name if path == "." else f"{path}/{name}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.errors import RecordError
+from epochal.errors import DIVERGED, RecordError
 from epochal.records.folder.reader import describe_error, seconds_of, step_of
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.folder.writer import COMPLETED_STATUSES
@@ -158,7 +158,7 @@ def _lines(content: MailContent) -> Iterator[str]:
     if run_id:
         yield f"  folder   {content.folder}"
         yield f"  next     epochal show {run_id}"
-        if content.kind in ("lost", "failed", "gave_up", "out_of_disk"):
+        if content.kind in ("lost", "failed", "diverged", "gave_up", "out_of_disk"):
             yield from (f"           {one}" for one in [_resume_command(content)] if one)
     for title, text in (("traceback", content.traceback), ("last log lines", content.log)):
         if text.strip():
@@ -172,7 +172,9 @@ def _resume_command(content: MailContent) -> str:
 def mail_kind(status: str, reason: str) -> Kind | None:
     """The mail for an ended run; None if a user ended it or it will be resumed."""
     if status in COMPLETED_STATUSES:
-        return "diverged" if reason == "diverged" else "finished"
+        return "finished"
+    if status == DIVERGED:
+        return "diverged"
     if status == "failed":
         return "out_of_disk" if reason == "disk_full" else "failed"
     return "lost" if status == "lost" else None

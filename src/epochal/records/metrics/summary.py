@@ -36,10 +36,10 @@ class SeriesSummary:
     """The number of steps with a value."""
 
 
-def summarise_series(folder: Path) -> dict[str, SeriesSummary]:
+def summarise_series(folder: Path, *, uses_cache: bool = True) -> dict[str, SeriesSummary]:
     """The metrics of the run in ``folder`` that have valid points, by name."""
     with suppress(OSError):
-        if (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
+        if uses_cache and (folder / "metrics.bin").stat().st_size > SMALL_FILE_BYTES:
             from epochal.records.metrics.curve_cache import query_curves
 
             return query_curves(folder, lambda curves: dict(_summarise(curves)))

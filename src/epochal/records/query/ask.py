@@ -112,16 +112,18 @@ class Answer:
         A key that only some runs have counts if it was set in one of them. Keys with the most
         values come first.
         """
-        owner = (
-            "run_id" if len(self._ids) <= _FEW else "+run_id"
-        )  # + scans all keys instead of the index
+        ((total,),) = self._index.fetch("SELECT count(*) FROM runs", ())
+        # + scans all keys instead of the index.
+        owner = "run_id" if len(self._ids) <= _FEW else "+run_id"
+        where, values = f"{owner} IN (SELECT value FROM json_each(?))", [json.dumps(self._ids)]
+        if len(self._ids) == total:
+            where, values = "true", []
         rows = self._index.fetch(
-            "SELECT key, max(text LIKE '[%{%') FROM params "
-            f"WHERE {owner} IN (SELECT value FROM json_each(?)) GROUP BY key "
+            f"SELECT key, max(text LIKE '[%{{%') FROM params WHERE {where} GROUP BY key "
             "HAVING count(DISTINCT IFNULL(text, x'00')) > 1 "
             "OR (count(*) < ? AND NOT min(is_default)) "
             "ORDER BY count(DISTINCT text) DESC, key",
-            (json.dumps(self._ids), len(self._ids)),
+            (*values, len(self._ids)),
         )
         found = {key: bool(has_parts) for key, has_parts in rows if key not in FACTS}
         return [ConfigKey(key, key) for key in found if not _is_redundant(key, found)]

@@ -111,12 +111,30 @@ def test_a_hook_method_that_no_event_calls_is_a_problem_whatever_its_name(class_
         assert problem.place.line == 5
 
 
+def test_a_decorated_hook_method_that_no_event_calls_is_a_problem(class_of) -> None:
+    for decorator in ("torch.no_grad()", "functools.cache", "mine", "contextmanager"):
+        text = f"""
+            import epochal as ep
+            class H(ep.Hook):
+                def step_end(self, run): ...
+                @{decorator}
+                def on_run_finish(self, run): ...
+        """
+        found = find_uncalled_methods("hooks.0", "hook", *class_of(text, "H"))
+        assert [one.place.line for one in found] == [6], decorator
+
+
 def test_hook_methods_that_others_call_are_accepted(class_of) -> None:
     for body in (
         "def state_dict(self): ...\n    def load_state_dict(self, state): ...",
         "def summary(self): ...\n    def run_end(self, run): return self.summary()",
         "def _summary(self): ...",
         "@property\n    def summary(self): ...",
+        "@functools.cached_property\n    def summary(self): ...",
+        "@staticmethod\n    def summary(): ...",
+        "@classmethod\n    def summary(cls): ...",
+        "_x = property()\n    @_x.setter\n    def summary(self, value): ...",
+        "@no_grad()\n    def summary(self): ...\n    def run_end(self): return self.summary()",
     ):
         text = f"import epochal as ep\nclass H(ep.Hook):\n    step_end = print\n    {body}\n"
         assert find_uncalled_methods("hooks.0", "hook", *class_of(text, "H")) == [], body

@@ -109,6 +109,24 @@ def test_lengths_that_do_not_fit_the_training_are_reported(check_dict) -> None:
         assert [one[0] for one in problems_of(report)] == expected, (key, value, length)
 
 
+def test_epochs_of_a_limited_number_of_batches_are_counted_in_steps(check_dict) -> None:
+    for warmup, limit, accumulate, is_wrong in (
+        ("40st", 8, 1, True),
+        ("39st", 8, 1, False),
+        ("10st", 8, 4, True),
+        ("40st", None, 1, False),
+        ("1ep", 8, 1, False),
+    ):
+        report = check_dict(
+            schedule={"type": "cosine", "warmup": warmup},
+            train={"for": "5ep", "limit_batches": limit},
+            optim={"type": "SGD", "lr": 1, "accumulate": accumulate},
+        )
+        expected = ["schedule.warmup"] * is_wrong
+        row = warmup, limit, accumulate
+        assert [one[0] for one in problems_of(report)] == expected, row
+
+
 def test_one_cycle_of_torch_must_not_end_before_the_training(check_dict) -> None:
     schedule = {"type": "OneCycleLR", "max_lr": 0.1, "total_steps": 400}
     assert problems_of(check_dict(schedule=schedule, train={"for": "500st"})) == [

@@ -235,6 +235,33 @@ def test_build_reports_more_folds_than_samples(shop: Path, epochal: Command) -> 
     assert "set on the command line" in done.err
 
 
+def test_build_reports_a_warmup_that_outlasts_the_epochs(shop: Path, epochal: Command) -> None:
+    write(
+        shop / "warm.yaml",
+        """
+        $BASE: config.yaml
+        schedule: {type: cosine, warmup: 12st}
+        """,
+    )
+    assert epochal("check", "warm.yaml").code == 0, "the number of steps is not known"
+    words = ("check", "warm.yaml", "--build", "--device", "cpu")
+    done = epochal(*words)
+    assert done.code == 78
+    told = [line for line in done.err.splitlines() if not line.startswith("    ")]
+    assert told == [
+        "schedule.warmup: the warm-up takes 12 steps, and the training only 12",
+        "  set in warm.yaml:2:34",
+        "  make the warm-up shorter, or the training longer",
+        "",
+        "warm.yaml: 1 mistake",
+    ]
+    assert epochal(*words, "schedule.warmup=11st").code == 0
+    stages = "stages=[{for: 1ep, schedule: {type: cosine, warmup: 6st}}, {for: 1ep}]"
+    done = epochal("check", "config.yaml", stages, "--variant", "base", *words[2:])
+    assert "stages.0.schedule.warmup: the warm-up takes 6 steps" in done.err
+    assert epochal(*words, "train.for=1ep").code == 0, "a trial run may be shorter"
+
+
 def test_build_of_a_valid_config_writes_nothing(shop: Path, epochal: Command) -> None:
     before = tree(shop)
     done = epochal("check", "config.yaml", "--build", "--device", "cpu")

@@ -71,6 +71,7 @@ def test_variants_and_runs_are_listed(
     assert epochal("completion", "runs", "--", "show").out == done.out
     (tmp_path / "epochal.toml").write_text("broken")
     assert epochal("completion", "runs", "--", "show").out.split() == ["last"]
+    assert epochal("completion", "runs").out.split() == ["last"]
     done = epochal("completion", "runs", "--", "show", f"--runs-dir={tmp_path / 'none'}")
     assert done.out.split() == ["last"]
 

@@ -66,7 +66,7 @@ def test_damaged_index_is_replaced_with_a_note(root: Path, epochal: Command) -> 
     path.write_text("no database " * 100)
     done = epochal("index", "--runs-dir", root)
     assert (done.code, "2 runs" in done.out) == (0, True)
-    assert f"{path} was damaged; it is rebuilt" in done.out
+    assert f"{path}: changed since its last refresh, or from another version; rebuilt" in done.out
 
 
 def test_network_file_system_is_noted(

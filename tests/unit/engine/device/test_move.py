@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict, UserDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
 from engine.parts import Sums, fit, make_run
-from epochal.engine import Train
+from epochal.engine import Task, Train
 from epochal.engine.device.move import (
     BatchMover,
     batch_size,
@@ -24,7 +24,11 @@ from epochal.engine.device.move import (
     parse_dtype,
 )
 from epochal.engine.execute import execute
+from epochal.engine.feed.prefetch import prefetch_one
 from epochal.errors import ConfigError, TaskError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
@@ -308,3 +312,64 @@ class Doubles(Sums):
 def test_a_run_that_fails_by_a_conversion_is_explained() -> None:
     result = execute(make_run(Doubles()), Train())
     assert "the model is float32 and got float64, probably from the batch" in result.traceback
+
+
+def test_an_object_that_was_moved_ahead_of_its_step_is_not_moved_again() -> None:
+    for place in (lambda graph: graph, lambda graph: {"graph": graph}, lambda graph: [graph, 1]):
+        graph, move = Graph(), BatchMover(META, None)
+        ahead = replace(move, is_pinned=True)
+        batch = ahead(place(graph))
+        move(move(batch))
+        assert graph.calls == [META], batch
+        ahead(batch)
+        assert graph.calls == [META, META], "a loader that yields it again may have changed it"
+        del batch, graph
+        assert not move.prefetched, "nothing is kept alive"
+
+
+class Rows:
+    """A batch of a class of its own that counts its moves."""
+
+    def __init__(self) -> None:
+        self.values = torch.ones(2, 3)
+        self.moves = 0
+
+    def to(self, device: torch.device) -> Rows:
+        self.moves += 1
+        return self
+
+
+class RowsTask(Task):
+    def __init__(self) -> None:
+        self.train_loader = [Rows(), Rows(), Rows()]
+        self.val_loader = [Rows()]
+
+    def batch_forward(self, model: nn.Module, batch: Rows) -> dict[str, Tensor]:
+        return {"y": model(batch.values)}
+
+    def batch_loss(self, out: dict[str, Tensor], batch: Rows) -> dict[str, tuple[Tensor, int]]:
+        return {"loss": (out["y"].mean(), 2)}
+
+
+class Ahead:
+    """Stands in for the prefetcher of CUDA, without its streams."""
+
+    def __init__(self, move: BatchMover) -> None:
+        self._move = replace(move, is_pinned=True)
+
+    def __call__(self, batches: Iterable[Rows]) -> Iterator[Rows]:
+        return prefetch_one(batches, self._move, lambda: None)
+
+
+def test_a_run_calls_to_of_each_batch_once_with_and_without_prefetch() -> None:
+    for device_type, dtype, is_ahead in (("cpu", None, False), ("cuda", "float32", True)):
+        task = RowsTask()
+        run = make_run(
+            task, nn.Linear(3, 1), setting={"dtype": dtype}, for_="1ep", sanity_batches=0
+        )
+        if is_ahead:
+            assert isinstance(run.feed.move, BatchMover)
+            run.feed._prefetcher = Ahead(run.feed.move)
+        fit(run)
+        moves = [batch.moves for batch in (*task.train_loader, *task.val_loader)]
+        assert moves == [1, 1, 1, 1], device_type

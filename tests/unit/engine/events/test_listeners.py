@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cache, partial, wraps
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from engine.parts import Sums, fit, make_run
@@ -164,6 +166,32 @@ def test_a_hook_method_that_no_event_calls_is_refused_whatever_its_name() -> Non
             with pytest.raises(TaskError, match=rf"Own.{name}: no event calls .*\n  ") as caught:
                 hook_listeners(hook)
             assert hint in str(caught.value), name
+
+
+def test_a_decorated_hook_method_that_no_event_calls_is_refused() -> None:
+    for decorate in (torch.no_grad(), torch.inference_mode(), cache, contextmanager):
+        parts = {"close": decorate(lambda self: None), "step_end": lambda self, run: None}
+        with pytest.raises(TaskError, match=r"Own.close: no event calls"):
+            hook_listeners(type("Own", (Hook,), parts)())
+
+
+def test_a_hook_method_that_a_decorated_one_calls_is_accepted() -> None:
+    class Counting(Hook):
+        kind = staticmethod(cache(len))
+
+        @torch.no_grad()
+        def summary(self) -> int:
+            return self.amount()
+
+        @cache  # noqa: B019  # as users do
+        def amount(self) -> int:
+            return 1
+
+        @torch.no_grad()
+        def run_end(self, run: Any) -> None:
+            self.total = self.summary()
+
+    assert [one.event for one in hook_listeners(Counting())] == ["run_end"]
 
 
 def test_hook_methods_that_others_call_are_accepted() -> None:

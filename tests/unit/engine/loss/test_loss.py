@@ -48,6 +48,27 @@ def test_terms_are_returned_unweighted_and_summed_weighted() -> None:
     assert torch.equal(losses["loss"][0], ce + torch.tensor(1.5) * 0.5)
 
 
+def test_a_term_without_a_count_is_said_once_to_have_the_batch_size(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def counted(input: Tensor, target: Tensor) -> tuple[Tensor, int]:
+        return functional.cross_entropy(input, target), 7
+
+    loss = Loss(
+        [
+            LossTerm(nn.CrossEntropyLoss(), name="ce", inputs=CE, key="loss.ce"),
+            LossTerm(counted, name="own", inputs=CE, key="loss.own"),
+        ]
+    )
+    with caplog.at_level("INFO"):
+        for _ in range(2):
+            assert loss(OUT, BATCH)["own"][1] == 7
+    assert [one.getMessage() for one in caplog.records] == [
+        "loss.ce: CrossEntropyLoss returns no count, so the batch size, now 2, is its weight in "
+        "averages; a loss that returns (value, count) sets another one"
+    ]
+
+
 def test_a_term_with_weight_0_is_not_computed() -> None:
     def refuse(**_: Any) -> Tensor:
         raise AssertionError

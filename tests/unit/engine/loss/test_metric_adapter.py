@@ -50,6 +50,49 @@ def test_several_values_of_torchmetrics_get_their_own_names() -> None:
     assert found == {"recall/0": 1.0, "recall/1": 1.0, "mse": 0.0}
 
 
+def collection() -> torchmetrics.MetricCollection:
+    """Two metrics that share their state, and one that does not."""
+    options: Any = {"task": "multiclass", "num_classes": 2, "average": "macro"}
+    return torchmetrics.MetricCollection(
+        {
+            "recall": torchmetrics.Recall(**options),
+            "f1": torchmetrics.F1Score(**options),
+            "kappa": torchmetrics.CohenKappa(task="multiclass", num_classes=2),
+        }
+    )
+
+
+def test_metrics_and_collections_continue_from_a_saved_state() -> None:
+    more = {"logits": -LOGITS}, BATCH
+    for make in (collection, lambda: torchmetrics.AUROC(task="multiclass", num_classes=2)):
+        routes = {"preds": "out.logits", "target": "batch.label"}
+        whole, first, resumed = (MetricAdapter(make(), inputs=routes) for _ in range(3))
+        for part in ((OUT, BATCH), more, more):
+            whole.update(*part)
+        first.update(OUT, BATCH)
+        resumed.state_part.load_state_dict(copy.deepcopy(first.state_part.state_dict()))
+        for metric in (first, resumed):
+            metric.update(*more)
+        saved = copy.deepcopy(first.state_part.state_dict())
+        first.update(*more)
+        first.state_part.load_state_dict(saved)  # a rollback
+        for metric in (first, resumed):
+            metric.update(*more)
+            assert metric.compute() == whole.compute(), make
+
+
+def test_metrics_of_torchmetrics_merge() -> None:
+    def make() -> MetricAdapter:
+        return MetricAdapter(torchmetrics.F1Score(task="multiclass", num_classes=2))
+
+    whole, one, other = make(), make(), make()
+    for metrics, logits in ((whole, one), LOGITS), ((whole, other), -LOGITS):
+        for metric in metrics:
+            metric.update({"logits": logits}, BATCH)
+    one.metric.merge_state(other.metric)
+    assert one.compute() == whole.compute()
+
+
 def test_values_that_are_no_numbers_are_refused() -> None:
     for metric, shown in (
         (torchmetrics.ConfusionMatrix(task="multiclass", num_classes=2), r"shape \(2, 2\)"),

@@ -460,9 +460,17 @@ def test_a_resumed_stage_has_the_same_rates() -> None:
 
 
 def test_a_warmup_longer_than_the_training_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    found = warm_rates(Warmup(Falling(), 8, start=0.0), sgd(), 4, total_steps=4)
+    schedule = Warmup(Falling(), 8, start=0.0)
+    found = warm_rates(schedule, sgd(), 4, total_steps=4)
     assert flat(found) == pytest.approx([0, 1 / 8, 2 / 8, 3 / 8])
-    assert "schedule.warmup: takes 8 steps, and the training 4" in caplog.text
+    assert caplog.text == "", "a plan that is not run says it in its own way"
+    for one in (schedule, OptimizerSchedules({"a": (sgd(), schedule), "b": (sgd(), None)})):
+        caplog.clear()
+        fit(make_run(parts={"schedule": one}, for_="4st", sanity_batches=0))
+        text = "schedule.warmup: the warm-up takes 8 steps, and the training only 4"
+        assert [line.getMessage() for line in caplog.records if line.levelname == "WARNING"] == [
+            text
+        ], one
 
 
 def test_a_group_that_is_added_during_the_warmup_warms_up_too() -> None:

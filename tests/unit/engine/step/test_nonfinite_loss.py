@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from engine.parts import Sums, adder, fit, make_run
+from epochal.components.average import Ema
+from epochal.engine import Monitor, Run
 
 
 class Broken(Sums):
@@ -38,8 +40,8 @@ def test_a_run_that_is_not_finite_at_its_end_has_diverged() -> None:
         (Broken(6), {"on_nonfinite": "skip"}, "all updates of the last epoch were skipped"),
     ):
         result = fit(make_run(task, for_="2ep", engine=engine))
-        assert (result.status, result.reason) == ("stopped", "diverged"), engine
-        assert result.message.startswith(f"diverged: {what}")
+        assert (result.status, result.reason) == ("diverged", "diverged"), engine
+        assert result.message.startswith(what)
         assert result.message.endswith("\n  try a smaller optim.lr, or optim.clip=1.0")
         assert result.steps == 10
 
@@ -47,6 +49,34 @@ def test_a_run_that_is_not_finite_at_its_end_has_diverged() -> None:
 def test_a_run_that_recovers_has_finished() -> None:
     result = fit(make_run(Broken(2, 8), for_="2ep", engine={"on_nonfinite": "skip"}))
     assert (result.status, result.reason, result.message) == ("finished", "max_epochs", "")
+
+
+def test_weights_that_are_not_finite_are_never_the_best() -> None:
+    class Scored(Broken):
+        def epoch_metric(self, split: str) -> dict[str, float]:
+            return {"score": float(self._calls)} if split == "val" else {}
+
+    better: list[float] = []
+    parts = {"monitor": Monitor("val/score", "max")}
+    run = make_run(Scored(8), for_="4ep", parts=parts)
+    run.on("better_model", lambda run, value: better.append(value))
+    result = fit(run)
+    assert better == [5.0]
+    assert (result.status, result.best) == ("diverged", 5.0)
+
+
+def test_an_average_that_is_not_finite_is_never_the_best() -> None:
+    average, better = Ema(), []
+    run = make_run(for_="2ep", parts={"monitor": Monitor("val_ema/mae"), "average": average})
+    run.on("better_model", lambda run, value: better.append(run.step))
+
+    def spoil(run: Run) -> None:
+        if run.step == 8:
+            average.state_tensors()["0.bias"].fill_(math.nan)
+
+    run.on("step_end", spoil)
+    assert fit(run).message.startswith("the weights are not finite")
+    assert better == [5]
 
 
 def test_frozen_weights_may_hold_anything() -> None:

@@ -105,6 +105,19 @@ def test_a_run_is_not_resumed_with_another_value(chars: Path, epochal: Command) 
     assert "model.dropout: 0.25 -> 0.5" in epochal("show", "last").out
 
 
+def test_a_model_is_loaded_with_the_recorded_values(chars: Path) -> None:
+    words = ["model.widths=[1, '${task:words.count}']"]
+    result = ep.run("chars.yaml", overrides=words, device="cpu")
+    (chars / "dropout.txt").unlink()  # so that the task cannot be built any more
+    model = ep.load(result.dir)
+    assert (model.dropout.p, model.widths) == (0.25, [1, 7])
+    assert ep.load(result.dir, overrides=["model.dropout=0.5"]).dropout.p == 0.5
+    with pytest.raises(
+        ConfigError, match=r"model\.width: \$\{task:words\.count\} is known only when the"
+    ):
+        ep.load(result.dir, overrides=["model.width=${task:words.count}"])
+
+
 def test_references_that_lead_nowhere_are_explained(chars: Path, epochal: Command) -> None:
     for override, message in {
         "model.dropout=${task:drop_rate}": "shop.chars.Chars has no attribute 'drop_rate'",

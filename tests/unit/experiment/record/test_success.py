@@ -144,16 +144,3 @@ def test_monitor_with_options_is_named() -> None:
     config = {"monitor": {"metric": "val/acc", "mode": "max"}}
     result = RunResult(status="finished", reason="max_epochs", best=0.5, config=config)
     assert "  best     0.5 (val/acc)" in describe_success(result)
-
-
-def test_a_diverged_run_says_so_first() -> None:
-    message = "diverged: the weights are not finite\n  try a smaller optim.lr"
-    result = RunResult(
-        status="stopped", reason="diverged", steps=5, metrics={"val/acc": 0.5}, message=message
-    )
-    assert describe_success(result) == [
-        "stopped (diverged): 5 steps, 0.0 s",
-        "  diverged: the weights are not finite",
-        "    try a smaller optim.lr",
-        "  results  val/acc 0.5",
-    ]

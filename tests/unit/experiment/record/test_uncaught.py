@@ -26,6 +26,10 @@ SCRIPT = """
         def batch_loss(self, out, batch):
             return {"loss": (out["nothing"], 1)}
 
+    class Nan(TinyTask):
+        def batch_loss(self, out, batch):
+            return {"loss": (out["logits"].mean() * float("nan"), 4)}
+
     class Stop(ep.Hook):
         def __init__(self, status):
             self.status = status
@@ -45,6 +49,7 @@ def test_a_failed_script_ends_with_a_message_and_the_exit_code(tmp_path: Path) -
         ("experiment(optim={'type': 'SGD', 'lrr': 1}).fit()", 78, "did you mean 'lr'?"),
         ("experiment(hooks=[Stop('interrupted')]).fit()", 130, "stopped by Ctrl-C"),
         ("experiment(hooks=[Stop('preempted')]).fit()", 75, "preempted after"),
+        ("experiment(task=Nan()).fit(epochs=1)", 79, "loss and weights are not finite"),
         ("experiment(task=Broken()).fit(raise_errors=False)", 0, "run failed: KeyError"),
         ("ep.run('missing.yaml')", 66, "missing.yaml: no such file"),
         ("ep.Experiment('missing.yaml')", 66, "missing.yaml: no such file"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from epochal.records.index import Index
 from epochal.records.index import database as store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -35,7 +37,7 @@ def test_an_index_is_built_once_and_can_be_deleted(tmp_path: Path) -> None:
         with Index.open(tmp_path) as index:
             assert index.is_built
             assert index.refresh().read == 0
-        store.remove_index_file(path)
+        store.put_aside(path)
 
 
 def test_queries_are_read_only(tmp_path: Path) -> None:
@@ -46,54 +48,131 @@ def test_queries_are_read_only(tmp_path: Path) -> None:
         index.connection.execute("DELETE FROM runs")
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [("no database " * 100, "was damaged"), ("foreign", "was not an index"), ("newer", "newer")],
-)
-def test_an_unusable_index_is_replaced_with_a_note(
-    tmp_path: Path, content: str, reason: str
-) -> None:
-    run = make_run(tmp_path)
-    runs_of(tmp_path)
-    path = tmp_path / ".epochal" / "index.db"
-    if content == "newer":
-        with store.open_writer(path, is_shared=False) as connection:
-            connection.execute("PRAGMA user_version = 1000")
-        connection.close()
-    else:
-        store.remove_index_file(path)
-        path.write_text(content)
-        if content == "foreign":
-            path.unlink()
-            with sqlite3.connect(path) as connection:
-                connection.execute("CREATE TABLE mine (a)")
-            connection.close()
-    with Index.open(tmp_path) as index:
-        index.refresh()
-        assert index.fetch("SELECT run FROM runs") == [(run.name,)]
-        assert reason in index.notes[0]
-    assert runs_of(tmp_path) == [run.name]
-
-
 def damage(path: Path) -> None:
-    """Overwrite all pages but the first, in which the marks of an index are."""
+    """Overwrite all pages but the first."""
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom(size - 4096))
+    os.utime(path, ns=(0, 0))  # the clock of files is coarse
 
 
-def test_a_damaged_index_is_rebuilt(tmp_path: Path) -> None:
+def rows_of(root: Path) -> tuple[list[tuple[object, ...]], list[str]]:
+    """All rows that a list of runs shows, and the notes."""
+    with Index.open(root) as index:
+        index.refresh()
+        rows = index.fetch("SELECT run, tag, status, step, best, result FROM runs ORDER BY run")
+        params = index.fetch("SELECT key, text, number FROM params ORDER BY run_id, key")
+        return [*rows, *params, (len(index.search("shop")),)], index.notes
+
+
+def test_whatever_is_in_the_place_of_the_index_the_runs_are_listed(tmp_path: Path) -> None:
+    for tag in ("shop", "other"):
+        make_run(tmp_path, tag=tag)
+    expected, notes = rows_of(tmp_path)
+    assert not notes
+    path = tmp_path / ".epochal" / "index.db"
+    log, memory = path.with_name("index.db-wal"), path.with_name("index.db-shm")
+
+    def change(statement: str) -> None:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.executescript(statement)
+        os.utime(path, ns=(0, 0))
+
+    def rename_column() -> None:
+        """Change a byte of the schema: the tables are readable, but a column has another name."""
+        data = path.read_bytes()
+        assert data.count(b"is_default INTEGER") == 1
+        path.write_bytes(data.replace(b"is_default INTEGER", b"is_defaulu INTEGER"))
+        os.utime(path, ns=(0, 0))
+
+    for name, spoil in {
+        "a changed schema": rename_column,
+        "truncated": lambda: os.truncate(path, 5000),
+        "empty": lambda: path.write_bytes(b""),
+        "a text": lambda: path.write_text("no database " * 100),
+        "a folder": lambda: (path.unlink(), path.mkdir()),
+        "a pipe": lambda: (path.unlink(), os.mkfifo(path)),
+        "a link to nothing": lambda: (path.unlink(), path.symlink_to("nothing")),
+        "another database": lambda: (path.unlink(), change("CREATE TABLE mine (a)")),
+        "a trigger": lambda: change(
+            "CREATE TRIGGER t AFTER DELETE ON runs BEGIN DELETE FROM params; END; DELETE FROM runs"
+        ),
+        "a view": lambda: change(
+            "ALTER TABLE runs RENAME TO kept; CREATE VIEW runs AS SELECT * FROM kept LIMIT 1"
+        ),
+        "changed values": lambda: change("UPDATE runs SET tag = 'forged', best = 1"),
+        "a log of something else": lambda: log.write_bytes(os.urandom(4096)),
+        "a log in a folder": lambda: (log.unlink(missing_ok=True), log.mkdir()),
+        "shared memory elsewhere": lambda: (
+            memory.unlink(missing_ok=True),
+            memory.symlink_to(tmp_path / "mine"),
+        ),
+    }.items():
+        spoil()
+        rows, notes = rows_of(tmp_path)
+        assert rows == expected, name
+        assert len(notes) == 1, name
+        assert "rebuilt, the old one is index.db.aside" in notes[0], name
+        assert rows_of(tmp_path) == (expected, []), name
+    assert not (tmp_path / "mine").exists()
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(500, marks=pytest.mark.torture)])
+def test_a_changed_byte_anywhere_changes_no_list(
+    tmp_path: Path, count: int, record_property: Callable[[str, object], None]
+) -> None:
+    make_run(tmp_path)
+    expected, _ = rows_of(tmp_path)
+    path = tmp_path / ".epochal" / "index.db"
+    num_schema = 0
+    for trial in range(count):
+        data = bytearray(path.read_bytes())
+        schema = data.index(b"CREATE TABLE runs")
+        places = (trial * 97 % len(data), schema - trial * 7 % 2000)
+        data[places[trial % 2]] ^= 1 << trial % 8
+        path.write_bytes(data)
+        os.utime(path, ns=(0, 0))
+        rows, notes = rows_of(tmp_path)
+        assert (rows, len(notes)) == (expected, 1), (trial, places[trial % 2])
+        num_schema += trial % 2
+    record_property("counted", f"changed bytes of the index: {count}, {num_schema} in its schema")
+
+
+def test_damage_that_only_reading_reveals_is_rebuilt(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     query = "SELECT runs.run FROM runs JOIN params ON run_id = id LIMIT 1"
+    path = tmp_path / ".epochal" / "index.db"
     for refreshes in (True, False):
         runs_of(tmp_path)
-        damage(tmp_path / ".epochal" / "index.db")
+        damage(path)
+        store._write_stamp(path)
         with Index.open(tmp_path) as index:
             if refreshes:
                 index.refresh()
             assert index.fetch(query) == [(run.name,)]
             assert "damaged" in index.notes[0]
+
+
+def test_a_mistake_in_a_query_is_no_damage(tmp_path: Path) -> None:
+    with Index.open(tmp_path) as index, pytest.raises(sqlite3.OperationalError, match="no such"):
+        index.fetch("SELECT no_column FROM runs")
+
+
+def test_an_index_that_another_program_locks_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_BUSY_MILLISECONDS", 1)
+    run = make_run(tmp_path)
+    runs_of(tmp_path)
+    path = tmp_path / ".epochal" / "index.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with Index.open(tmp_path) as index:
+            index.refresh()
+            assert "cannot be written (database is locked)" in index.notes[0]
+            assert index.fetch("SELECT run FROM runs") == [(run.name,)]
 
 
 def test_on_a_network_file_system_there_is_no_write_ahead_log(
@@ -110,6 +189,7 @@ def test_on_a_network_file_system_there_is_no_write_ahead_log(
     assert {path.name for path in (tmp_path / "runs" / ".epochal").glob("index*")} == {
         "index.db",
         "index.db.lock",
+        "index.db.stamp",
     }
 
 
@@ -166,7 +246,9 @@ def test_an_index_of_another_user_is_read(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_index_that_another_process_just_rebuilt_is_used(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     runs_of(tmp_path)
-    damage(tmp_path / ".epochal" / "index.db")
+    path = tmp_path / ".epochal" / "index.db"
+    damage(path)
+    store._write_stamp(path)
     with Index.open(tmp_path) as late, Index.open(tmp_path) as early:
         early.refresh()
         assert early.notes

@@ -52,7 +52,12 @@ def test_new_runs_are_read_once(tables: sqlite3.Connection, tmp_path: Path) -> N
     messages: list[str] = []
     done = refresh_tables(tables, tmp_path, progress=messages.append)
     assert done == RefreshResult(total=2, read=2)
-    assert messages == ["looking for runs", "reading runs: 0 of 2", "reading runs: 1 of 2"]
+    assert messages[0] == "looking for runs: 0 so far"
+    assert messages[-3:] == [
+        "looking for runs: 1 so far",
+        "reading runs: 0 of 2",
+        "reading runs: 1 of 2",
+    ]
     assert refresh(tables, tmp_path) == RefreshResult(total=2, read=0)
     make_run(tmp_path, tag="c")
     assert refresh(tables, tmp_path) == RefreshResult(total=3, read=1)

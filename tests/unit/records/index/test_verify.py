@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.unit.records.index.made import age_everything, make_run
 
 from epochal.records.index import Index
+from epochal.records.index import database as store
 from epochal.records.index.index import find_index_errors
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def faults(root: Path) -> list[str]:
 
 
 def change(root: Path, statement: str) -> None:
-    with closing(sqlite3.connect(root / ".epochal" / "index.db")) as connection, connection:
+    with store.writing(root / ".epochal" / "index.db", is_shared=False) as connection:
         connection.execute(statement)
 
 
@@ -74,4 +73,16 @@ def test_a_damaged_file_is_reported(root: Path) -> None:
     data = bytearray(path.read_bytes())
     data[3 * 4096 : 4 * 4096] = b"\xff" * 4096
     path.write_bytes(data)
+    store._write_stamp(path)
     assert faults(root)[0].startswith("the file is damaged: ")
+
+
+def test_caches_of_runs_do_not_count(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the cache was read")
+
+    monkeypatch.setattr("epochal.records.metrics.summary.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr("epochal.records.metrics.curve_cache.query_curves", refuse)
+    with Index.open(root) as index:
+        assert index.refresh(is_all=True).read == 1
+        assert list(find_index_errors(index, lambda _: None)) == []

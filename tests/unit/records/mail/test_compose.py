@@ -141,7 +141,7 @@ def test_status_and_reason_decide_the_kind_of_mail() -> None:
     table = {
         ("finished", "max_epochs"): "finished",
         ("stopped", "early_stop"): "finished",
-        ("stopped", "diverged"): "diverged",
+        ("diverged", "diverged"): "diverged",
         ("failed", "exception"): "failed",
         ("failed", "disk_full"): "out_of_disk",
         ("lost", ""): "lost",

@@ -85,7 +85,7 @@ def test_the_mail_of_a_run_that_died_after_its_last_status_is_posted(box: Mailbo
         ("finished", "max_epochs"): ["finished"],
         ("failed", "exception"): ["failed"],
         ("failed", "disk_full"): ["out_of_disk"],
-        ("stopped", "diverged"): ["diverged"],
+        ("diverged", "diverged"): ["diverged"],
         ("preempted", "preempted"): [],
         ("interrupted", "user_interrupt"): [],
     }
