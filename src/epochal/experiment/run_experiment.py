@@ -42,7 +42,7 @@ from epochal.text.interrupts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -338,10 +338,14 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "defaults": len(report.defaults),
         "init_from": assembly.config.mapping["init_from"].to_plain(),
         "monitor": None if monitor is None else monitor.metric,
-        "trial": inputs.choices.get("trial"),
+        "trial": _describe_trial(inputs.choices.get("trial")),
         "given": inputs.given.sections,
         "experiment": None if inputs.kind is None else inputs.kind.to_json(),
     }
+
+
+def _describe_trial(trial: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if trial is None else {key: trial[key] for key in trial if key != "seal"}
 
 
 def _name_runner(inputs: ExperimentInputs, report: CheckReport) -> str:

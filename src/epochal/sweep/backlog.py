@@ -85,6 +85,8 @@ class SweepBacklog(Backlog):
     def take(self) -> WaitingJob | None:
         while (run := self._lock_next()) is not None:
             run.read(self.settings)  # it may have ended while an earlier process still had it
+            if run.state == "waiting" and not self.folder.is_own_job(self._base, run.job):
+                run.state, run.error = "failed", "its job was changed since it was proposed"
             if run.state == "waiting":
                 return self._start(run)
             run.release()
@@ -152,6 +154,10 @@ class SweepBacklog(Backlog):
         known = self.settings.num_trials
         more = 0 if known is None or self.stop_reason else max(known - len(self.trials), 0)
         return len(self._ready) + more
+
+    @override
+    def wants_drain(self) -> bool:
+        return False
 
     @override
     def find_unwanted(self) -> Collection[int]:

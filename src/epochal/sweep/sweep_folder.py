@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,14 @@ from epochal.launch.pool.backlog import WaitingJob
 from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
 from epochal.records.layout.sweep_folders import SWEEP_FILE, get_sweeps_dir, is_sweep_folder
 from epochal.records.mail.outbox import read_specs
+from epochal.records.mail.signature import (
+    SIGNATURE,
+    KeyUnusableError,
+    has_signature,
+    is_signed,
+    sign,
+    write_signed,
+)
 from epochal.sweep.settings import SweepSettings, read_settings
 
 if TYPE_CHECKING:
@@ -86,15 +95,37 @@ class SweepFolder:
         Raises:
             ConfigError: The changes are mistaken; nothing is changed then.
         """
+        self.require_own()
         with durable.locked(self.path):
             before = self.read_facts()
-            changed = before | {"changes": [*(before.get("changes") or []), *overrides]}
-            durable.write_json(self.path / SWEEP_FILE, changed)
+            self._write_facts(before | {"changes": [*(before.get("changes") or []), *overrides]})
             try:
                 return self.read_settings()
             except ConfigError:
-                durable.write_json(self.path / SWEEP_FILE, before)
+                self._write_facts(before)
                 raise
+
+    def _write_facts(self, facts: Mapping[str, Any]) -> None:
+        _write_signed(
+            self.path / SWEEP_FILE, {name: facts[name] for name in facts if name != SIGNATURE}
+        )
+
+    def require_own(self) -> None:
+        """Refuse to execute the code of a sweep that this user did not start.
+
+        Raises:
+            RecordError: It came from elsewhere, was moved, or was changed.
+        """
+        facts = self.read_facts()
+        if is_signed(self.path / SWEEP_FILE, facts) and facts.get("base") == self._digest_base():
+            return
+        raise RecordError(
+            f"{self.id} was not started by you here, or was changed since\n"
+            "  its trials would execute code: start the sweep again from its config"
+        )
+
+    def _digest_base(self) -> str:
+        return hashlib.sha256(durable.read_bytes(self.path / _BASE_FILE)).hexdigest()
 
     def read_stamp(self) -> int:
         """A number that changes with every change of the settings."""
@@ -110,7 +141,8 @@ class SweepFolder:
         return durable.find_object(self.path / _SUMMARY_FILE)
 
     def lock(self) -> durable.HeldLock:
-        """The right to start trials; RecordError while another process has it."""
+        """The right to start trials; RecordError while another process has it, or if not own."""
+        self.require_own()
         facts = describe_process(os.getpid()) | {"time": utc_now()}
         lock = durable.try_lock(self.path / _LOCK_FILE, facts, is_gone=is_owner_gone)
         if lock is None:
@@ -121,10 +153,20 @@ class SweepFolder:
 
     def write_job(self, base: FrozenJob, facts: TrialFacts) -> WaitingJob:
         """Write the job of a trial; from here on the trial exists."""
-        job = replace(base, choices={**base.choices, "trial": facts})
         file = self.path / _JOBS_DIR / f"{facts['number']:06}-{facts['repeat']}.json"
+        job = _add_trial(base, {**facts, "seal": _sign(file, facts)})
         job.write(file)
         return self._to_waiting(job, file)
+
+    def is_own_job(self, base: FrozenJob, waiting: WaitingJob) -> bool:
+        """Whether ``write_job`` of this user wrote a job, and it is unchanged since."""
+        facts = dict(waiting.job.choices.get("trial") or {})
+        seal = facts.pop("seal", None)
+        try:
+            is_same = read_job(waiting.file) == _add_trial(base, {**facts, "seal": seal})
+        except RecordError:
+            return False
+        return is_same and has_signature(seal, waiting.file, facts)
 
     def iter_jobs(self) -> Iterator[WaitingJob]:
         """The job of every trial so far, in the order of their numbers."""
@@ -143,10 +185,32 @@ def create_sweep(base: FrozenJob, *, name: str, command: str) -> SweepFolder:
     stamp = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     folder = SweepFolder(sweeps / f"{tag or 'sweep'}-{stamp}-{secrets.token_hex(2)}")
     (folder.path / _JOBS_DIR).mkdir(parents=True, mode=0o700)
-    facts = {"format": 1, "command": command, "begun": utc_now(), "changes": []}
-    durable.write_json(folder.path / SWEEP_FILE, facts)
     base.write(folder.path / _BASE_FILE)
+    facts = {"format": 1, "command": command, "begun": utc_now(), "changes": []}
+    _write_signed(folder.path / SWEEP_FILE, facts | {"base": folder._digest_base()})
     return folder
+
+
+def _add_trial(base: FrozenJob, facts: Mapping[str, Any]) -> FrozenJob:
+    return replace(base, choices={**base.choices, "trial": facts})
+
+
+def _write_signed(path: Path, values: Mapping[str, Any]) -> None:
+    with _explaining_key():
+        write_signed(path, values)
+
+
+def _sign(path: Path, values: Mapping[str, Any]) -> str:
+    with _explaining_key():
+        return sign(path, values)
+
+
+@contextmanager
+def _explaining_key() -> Iterator[None]:
+    try:
+        yield
+    except KeyUnusableError as error:
+        raise RecordError(f"the sweep cannot be signed: {error}") from error
 
 
 def list_sweeps(runs_dir: Path) -> list[SweepFolder]:

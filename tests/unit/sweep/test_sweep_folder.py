@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +28,8 @@ def test_a_trial_exists_when_its_job_is_written(tmp_path: Path) -> None:
         folder.write_job(base, facts(folder, number, repeat))
     jobs = list(folder.iter_jobs())
     assert [one.key for one in jobs] == [0, 1, 1000]
-    assert jobs[2].job.choices["trial"] == facts(folder, 1)
+    found = jobs[2].job.choices["trial"]
+    assert {key: found[key] for key in found if key != "seal"} == facts(folder, 1)
     assert jobs[2].job.source == base.source
 
 
@@ -88,3 +90,35 @@ def test_only_this_user_can_read_the_jobs(tmp_path: Path) -> None:
     waiting = folder.write_job(folder.read_base(), facts(folder, 0))
     assert waiting.file.stat().st_mode & 0o777 == 0o600
     assert waiting.file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_sweep_of_another_user_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = new_sweep(tmp_path)
+    moved = SweepFolder(folder.path.with_name("moved"))
+    shutil.copytree(folder.path, moved.path)
+    with pytest.raises(RecordError, match="was not started by you here"):
+        moved.lock()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+    for action in (folder.lock, lambda: folder.change(["sweep.trials=9"])):
+        with pytest.raises(RecordError, match="its trials would execute code"):
+            action()
+    monkeypatch.undo()
+    base = folder.path / "base.json"
+    base.write_text(base.read_text().replace("toy.yaml", "evil.yaml"))
+    with pytest.raises(RecordError, match="was changed since"):
+        folder.lock()
+
+
+def test_a_job_that_was_changed_is_not_run(tmp_path: Path) -> None:
+    folder = new_sweep(tmp_path)
+    base = folder.read_base()
+    waiting = folder.write_job(base, facts(folder, 0))
+    assert folder.is_own_job(base, waiting)
+    text = waiting.file.read_text()
+    for old, new in (("0.5", "0.6"), ("toy.yaml", "evil.yaml"), ('"number": 0', '"number": 1')):
+        assert old in text, old
+        waiting.file.write_text(text.replace(old, new))
+        (changed,) = folder.iter_jobs()
+        assert not folder.is_own_job(base, changed), old

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem, suggest
@@ -57,6 +57,9 @@ class TrialFacts(TypedDict):
 
     values: dict[str, Any]
     """The values of the trial, by dotted key of the config."""
+
+    seal: NotRequired[str]
+    """Proves that this user's sweep proposed them."""
 
 
 class Choices(TypedDict, total=False):
