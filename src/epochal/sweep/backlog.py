@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
@@ -39,6 +40,9 @@ MAX_STARTS = 3
 """How often the run of a trial is started, if its process is killed."""
 
 
+_SUMMARY_SECONDS = 2.0
+
+
 @final
 class SweepBacklog(Backlog):
     """The trials of a sweep.
@@ -69,7 +73,7 @@ class SweepBacklog(Backlog):
         self._ready: deque[TrialRun] = deque()
         self._running: dict[int, TrialRun] = {}
         self._starts: dict[int, int] = {}
-        self._failures = 0
+        self._failures, self._summarised = 0, 0.0
         self._told: set[int] = set()
         self._sampler = self._create_sampler()
         self._advance_all()
@@ -136,7 +140,8 @@ class SweepBacklog(Backlog):
         if run.state == "waiting":
             self._judge_unfinished(run, end)
         self._advance(self._trial_of(run))
-        self.write_summary()
+        if time.monotonic() - self._summarised > _SUMMARY_SECONDS:
+            self.write_summary()
 
     def _judge_unfinished(self, run: TrialRun, end: JobEnd) -> None:
         """What to do with a run whose process ended, but not its training."""
@@ -303,6 +308,7 @@ class SweepBacklog(Backlog):
 
     def write_summary(self) -> None:
         """Write what lists of runs say about the sweep."""
+        self._summarised = time.monotonic()
         best, metric = self.best, self.settings.objectives[0].metric
         found = None if best is None else best.get_objectives(self.settings)
         facts: dict[str, object] = {

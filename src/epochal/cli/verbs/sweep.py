@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _export(folder: SweepFolder, path: Path) -> int:
-    from epochal.sweep.export import export_study
+    from epochal.sweep.report.optuna_export import export_study
     from epochal.sweep.trials import read_trials
 
     settings = folder.read_settings()
@@ -170,6 +170,7 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
         with SweepPage(backlog) as page:
             pool = Pool(backlog, LocalExecutor(), make_leases(args), show=page.show)
             pool.run()
+        backlog.write_summary()
     finally:
         lock.release()
     print_sweep(backlog)

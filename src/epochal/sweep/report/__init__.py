@@ -1,1 +1,1 @@
-"""The report at the end of a sweep: one HTML page and one picture of the same figures."""
+"""What a sweep leaves for readers: a page and a picture of the same figures, and an export."""

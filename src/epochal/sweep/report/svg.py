@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from epochal.sweep.report.axis import Axis, axis_of_numbers, shorten, show_value
 from epochal.text.formatting import format_value
@@ -208,6 +208,7 @@ def draw_objectives(figures: Figures) -> str:
     return frame.wrap(parts)
 
 
+@final
 class _Frame:
     """The axes of a figure."""
 

@@ -110,6 +110,7 @@ def half_done(shop: Path) -> SweepFolder:
         path = leave_run(failed, (), "failed", exception_type="ValueError", message="torn")
         end_job(backlog, failed, JobEnd(code=1, run_dir=path))
         leave_run(running, (0.3,), "running")
+        backlog.write_summary()
     return folder
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from epochal.errors import ConfigError
 from epochal.launch.pool.backlog import JobEnd
-from epochal.sweep.export import export_study
+from epochal.sweep.report.optuna_export import export_study
 from epochal.sweep.trials import read_trials
 from swept import coordinator, end_job, leave_run, new_sweep
 
