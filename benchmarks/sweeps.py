@@ -23,15 +23,17 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import optuna
+import optuna  # noqa: E402
 
-from epochal.launch.pool.executor import Executor, JobHandle, JobStart
-from epochal.launch.pool.pool import Pool
-from epochal.sweep.backlog import SweepBacklog
-from epochal.sweep.sampling import Observation, OptunaSampler
-from epochal.sweep.space import Space, SweepParameter, ValueRange
-from pooled import ScriptedHandle, make_leases
-from swept import leave_run, new_sweep
+from epochal.launch.pool.backlog import WaitingJob  # noqa: E402
+from epochal.launch.pool.executor import Executor, JobHandle, JobStart  # noqa: E402
+from epochal.launch.pool.pool import Pool  # noqa: E402
+from epochal.sweep.backlog import SweepBacklog  # noqa: E402
+from epochal.sweep.sampling import Observation, OptunaSampler  # noqa: E402
+from epochal.sweep.space import Space, SweepParameter, ValueRange  # noqa: E402
+from pooled import ScriptedHandle, make_leases  # noqa: E402
+from small_project import write_shop  # noqa: E402
+from swept import leave_run, new_sweep  # noqa: E402
 
 Function = Callable[[Mapping[str, float]], float]
 
@@ -54,8 +56,6 @@ class InstantExecutor(Executor):
 
     def submit(self, start: JobStart) -> JobHandle:
         """Write the record of the trial."""
-        from epochal.launch.pool.backlog import WaitingJob
-
         value = math.log10(start.job.choices["trial"]["values"]["optim.lr"]) ** 2
         leave_run(WaitingJob(key=0, job=start.job, file=start.file), [value])
         self.times.append(time.perf_counter())
@@ -94,9 +94,8 @@ def measure_speed() -> None:
         times = sweep_in_process(method, NUM_SPEED)
         alone = optuna_alone(method, NUM_SPEED)
         ours = 60 * NUM_SPEED / (times[-1] - times[0])
-        print(
-            f"{method:<8} sweep with records {ours:>10,.0f}   Optuna in memory {60 * NUM_SPEED / alone:>10,.0f}"
-        )
+        rates = f"{ours:>10,.0f}   Optuna in memory {60 * NUM_SPEED / alone:>10,.0f}"
+        print(f"{method:<8} sweep with records {rates}")
 
 
 def measure_long() -> None:
@@ -171,9 +170,6 @@ def measure_quality() -> None:
 
 def measure_processes() -> None:
     """Trials per minute with a training process for each, and what its start costs."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from small_project import write_shop
-
     with tempfile.TemporaryDirectory() as name:
         shop = write_shop(Path(name) / "project")
         (shop / "sweep.yaml").write_text(

@@ -98,6 +98,7 @@ def test_a_killed_sweep_neither_loses_nor_doubles_a_trial(
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1800)
 def test_a_sweep_killed_a_hundred_times_neither_loses_nor_doubles_a_trial(
     tmp_path: Path, record_property: Count
 ) -> None:
