@@ -2,7 +2,8 @@
 
 ``Server`` starts this file as a process that imports everything once. Each ``start`` forks a child
 of it, which runs ``epochal`` with some words and injects a signal: at the n-th operation of
-``durable``, or some seconds after the first one.
+``durable``, and again some operations later, or some seconds after the first one; to the child or
+to its whole process group.
 """
 
 from __future__ import annotations
@@ -132,12 +133,18 @@ class InjectedSignal:
         clock: Callable[[], float],
         operation: int | None = None,
         delay: float | None = None,
+        again: int | None = None,
+        is_group: bool = False,
     ) -> None:
         from epochal import durable
 
         self.count = 0
         self.started_at = 0.0
-        self._signal, self._at, self._delay, self._clock = signal, operation, delay, clock
+        self._signal, self._delay, self._clock = signal, delay, clock
+        self._send = os.killpg if is_group else os.kill
+        if is_group:
+            os.setsid()
+        self._at = {operation, None if operation is None or again is None else operation + again}
         real = durable.Operations()
         self.operations = durable.Operations(
             **{
@@ -151,10 +158,10 @@ class InjectedSignal:
             number, self.count = self.count, self.count + 1
             if number == 0:
                 self._start_timer()
-            if number == self._at:
+            if number in self._at:
                 if name == "write" and self._signal == signal.SIGKILL:  # a part was written
                     real(args[0], memoryview(args[1])[: len(args[1]) // 2])
-                os.kill(os.getpid(), self._signal)
+                self._send(os.getpid(), self._signal)
             return real(*args)
 
         return call
@@ -162,7 +169,7 @@ class InjectedSignal:
     def _start_timer(self) -> None:
         self.started_at = self._clock()
         if self._delay is not None:
-            timer = threading.Timer(self._delay, os.kill, (os.getpid(), self._signal))
+            timer = threading.Timer(self._delay, self._send, (os.getpid(), self._signal))
             timer.daemon = True
             timer.start()
 

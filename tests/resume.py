@@ -67,6 +67,8 @@ class Notes(NullWriter):
 class Keeper:
     """A saver that keeps the state of every boundary in memory, serialized as in a file."""
 
+    is_writing = False
+
     __slots__ = ("kept", "saved_at")
 
     def __init__(self) -> None:

@@ -6,8 +6,10 @@ EpochalError                   exit code 1
 │   └── MissingFileError    66 a file that was asked for is not there
 ├── TaskError               70 a task, model or hook broke its contract
 ├── DataError               65 a loader is empty, or died
+│   └── WorkerDiedError        a worker process of a loader died
 ├── CheckpointError         74 weights cannot be written or read
 ├── RecordError             74 a run's record is missing or damaged
+│   └── LeaseLostError      73 a run no longer owns its folder
 ├── UntrustedCodeError      77 code outside of this project would be executed
 └── DivergedError           79 losses or weights of a run are not finite
 Preempted                   75 not an error: the run stops, and is continued later
@@ -141,6 +143,17 @@ class DataError(EpochalError):
     exit_code = 65
 
 
+@final
+class WorkerDiedError(DataError):
+    """A worker process of a loader died."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(
+            f"{label}: a worker process of the loader died\n"
+            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        )
+
+
 class CheckpointError(EpochalError):
     """Weights cannot be written or read."""
 
@@ -157,6 +170,12 @@ class RecordError(EpochalError):
     """A run's record is missing or damaged."""
 
     exit_code = 74
+
+
+class LeaseLostError(RecordError):
+    """The folder of a run is gone, was moved, or another process has taken it over."""
+
+    exit_code = 73
 
 
 class UntrustedCodeError(EpochalError):

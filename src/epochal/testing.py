@@ -135,6 +135,12 @@ class Ledger:
         """Store a status of the run."""
         self.statuses.append((status, fields))
 
+    def require_lease(self) -> None:
+        """Do nothing: there is no folder that another process could take."""
+
+    def set_on_loss(self, call: Callable[[str], None]) -> None:
+        """Do nothing, as above."""
+
     def series(self, name: str) -> dict[int, float]:
         """The values of one metric by step."""
         return {step: points[name] for step, points in self.points if name in points}

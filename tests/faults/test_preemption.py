@@ -1,4 +1,4 @@
-"""SIGTERM at any line of the engine: exit code 75, no step lost, the same bits after a resume."""
+"""SIGTERM or Ctrl-C at any line of the engine: no step and no point lost, the same bits after."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from epochal.engine import RunResult
 
 TRIALS = 80
+ENDS = {signal.SIGTERM: ("preempted", 75), signal.SIGINT: ("interrupted", 130)}
 
 
 class Rows(TinyTask):
@@ -69,11 +70,18 @@ class Lines:
     Args:
         number: The line that sends it, counted from 1.
         within: Functions whose lines count; empty for all.
+        sent: The signal.
     """
 
-    def __init__(self, number: int = sys.maxsize, within: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        number: int = sys.maxsize,
+        within: tuple[str, ...] = (),
+        sent: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self.count = 0
         self._number = number
+        self._sent = sent
         self._within = within
 
     def trace(self, frame: FrameType, event: str, arg: object) -> Any:
@@ -82,7 +90,7 @@ class Lines:
         if event == "line" and (not self._within or frame.f_code.co_name in self._within):
             self.count += 1
             if self.count == self._number:
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), self._sent)
         return self.trace
 
 
@@ -112,13 +120,15 @@ def num_lines() -> int:
     return lines.count
 
 
-def signal_at(line: int, whole: Outcome, within: tuple[str, ...] = ()) -> None:
-    keeper, notes, result = carry_out(Lines(line, within))
-    where = f"signal at line {line}: {result.status} {result.traceback}"
+def signal_at(
+    line: int, whole: Outcome, within: tuple[str, ...] = (), *, sent: signal.Signals
+) -> None:
+    keeper, notes, result = carry_out(Lines(line, within, sent))
+    where = f"{sent.name} at line {line}: {result.status} {result.traceback}"
     if result.status == "finished":  # it came after the training
         assert result.exit_code == 0, where
         return
-    assert (result.status, result.exit_code) == ("preempted", 75), where
+    assert (result.status, result.exit_code) == ENDS[sent], where
     if result.steps:
         state = keeper.kept[-1]
         assert state["data"]["step"] == result.steps, where
@@ -132,7 +142,7 @@ def test_signal_at_a_random_line_of_the_engine_loses_no_step(
 ) -> None:
     dice = random.Random(part)
     for _ in range(TRIALS // 8):
-        signal_at(dice.randrange(1, num_lines), whole)
+        signal_at(dice.randrange(1, num_lines), whole, sent=dice.choice([*ENDS]))
 
 
 DECIDING = (_evaluate_due.__name__, is_interrupted_or_preempted.__name__)
@@ -143,11 +153,17 @@ def test_signal_between_steps_skips_no_evaluation(whole: Outcome) -> None:
     carry_out(lines)
     assert lines.count > 6
     for line in range(1, lines.count + 1):
-        signal_at(line, whole, DECIDING)
+        for sent in ENDS:
+            signal_at(line, whole, DECIDING, sent=sent)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_signal_at_every_line_of_the_engine_loses_no_step(whole: Outcome, num_lines: int) -> None:
+@pytest.mark.parametrize("sent", ENDS)
+def test_signal_at_every_line_of_the_engine_loses_no_step(
+    whole: Outcome, num_lines: int, sent: signal.Signals, record_property: Any
+) -> None:
     for line in range(1, num_lines):
-        signal_at(line, whole)
+        signal_at(line, whole, sent=sent)
+    text = f"{sent.name} at each of {num_lines - 1} lines of the engine: resumed bit-equal"
+    record_property("counted", text)

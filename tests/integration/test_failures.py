@@ -64,7 +64,7 @@ def rows(split: str, more: str = "") -> str:
             # In the very first batch, so that no earlier one is still pending.
             [FED, rows("train"), rows("val", ", bad: 0, dies: true, workers: 1")],
             65,
-            ["DataError", "a worker process of the loader died"],
+            ["WorkerDiedError", "a worker process of the loader died"],
             id="worker dies",
         ),
         pytest.param(

@@ -43,6 +43,32 @@ class Once(ep.Hook):
             while not run.stop_reason:  # until it notices that its parent is dead
                 os.sched_yield()
 '''
+STALLS = """
+import ctypes
+import threading
+from pathlib import Path
+
+import epochal as ep
+
+
+class Stall(ep.Hook):
+    \"\"\"Hangs for ever, once.
+
+    Args:
+        blocks: Whether in C code that never releases the GIL.
+    \"\"\"
+
+    def __init__(self, *, blocks: bool = False) -> None:
+        self.blocks = blocks
+
+    def step_end(self, run):
+        flag = Path("stalled")
+        if run.step == 8 and not flag.exists():
+            flag.touch()
+            if self.blocks:
+                ctypes.PyDLL(None).pause()
+            threading.Event().wait()
+"""
 WORDS = ("run", "config.yaml", "--keep-alive", "checkpoint.every=1ep")
 
 
@@ -99,3 +125,19 @@ def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
     result = read(folder / "result.json")
     assert (result["killed"], result["redone_seconds"]) == (0, 0)
     assert result["times"]["start-up/building"] > saved["times"]["start-up/building"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [False, True])
+def test_supervisor_restarts_a_run_that_hangs(shop: Path, start: Start, blocks: bool) -> None:
+    write(shop / "shop" / "stalls.py", STALLS)
+    hooks = "hooks=" + json.dumps([{"type": "shop.stalls.Stall", "blocks": blocks}])
+    code, errors = start(*WORDS, "train.for=2ep", "engine.hang_after=2s", hooks).end()
+    assert code == 0, errors
+    assert "keep-alive: the run hung at step" in errors
+    (folder,) = run_folders(shop)
+    assert read(folder / "status.json")["status"] == "finished"
+    assert [one["cause"] for one in read(folder / "run.json")["attempts"]] == ["started", "retried"]
+    assert "stalls.py" in (folder / "logs" / "stacks.txt").read_text()
+    mails = (shop / "runs" / ".epochal" / "mail").rglob("*.json")
+    assert "stalled" in " ".join(path.read_text() for path in mails)

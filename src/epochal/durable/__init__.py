@@ -29,6 +29,7 @@ from epochal.durable.atomic import (
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
 from epochal.durable.held_lock import HeldLock, read_holder, try_lock
+from epochal.durable.locked_file import LockedFile, is_locked
 from epochal.durable.reading import (
     find_text,
     open_regular,
@@ -42,6 +43,7 @@ __all__ = [
     "Appender",
     "Blob",
     "HeldLock",
+    "LockedFile",
     "Operations",
     "WriteError",
     "append_line",
@@ -51,6 +53,7 @@ __all__ = [
     "encode_line",
     "find_object",
     "find_text",
+    "is_locked",
     "is_untouched",
     "link_or_copy",
     "locked",

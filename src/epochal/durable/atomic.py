@@ -291,9 +291,13 @@ def rename(path: Path, target: Path) -> None:
 
 
 def remove_tree(path: Path, owner: str) -> None:
-    """Remove a folder atomically: it is renamed first."""
+    """Remove a folder atomically: it is renamed first, to a name that no leftover has."""
     with system.write_errors(path, "removed"):
+        number = 0
         gone = path.with_name(f"{REMOVING}{path.name}-{owner}")
+        while os.path.lexists(gone):
+            number += 1
+            gone = path.with_name(f"{REMOVING}{path.name}.{number}-{owner}")
         system.operations.replace(path, gone)
         system.sync_dir(path.parent)
         _remove(gone)

@@ -126,12 +126,13 @@ def locked(path: Path, flags: int = os.O_RDONLY, *, waits: bool = True) -> Itera
         return
     descriptor = os.open(path, flags, 0o666)
     try:
-        yield _lock(descriptor, waits=waits)
+        yield lock(descriptor, waits=waits)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, *, waits: bool) -> bool | None:
+def lock(descriptor: int, *, waits: bool) -> bool | None:
+    """Lock an open file: False if another process has it, None without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:

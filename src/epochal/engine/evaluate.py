@@ -22,7 +22,6 @@ from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.parameters import has_uninitialized
 from epochal.engine.process.signals import (
-    PREEMPTED,
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
@@ -299,10 +298,11 @@ def _run_pass(
             outcome = _as_outcome(step(run, batch), batch)
         process(outcome)
         events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
-        if run.stop_status == "interrupted":
-            raise KeyboardInterrupt
-        if run.stop_status == PREEMPTED and run.plan.is_running_due:
-            raise EvaluationInterrupted
+        if is_interrupted_or_preempted(run):
+            if run.plan.is_running_due:
+                raise EvaluationInterrupted
+            if run.stop_status == "interrupted":
+                raise KeyboardInterrupt
     events.fire("loop_end", run, split)
 
 

@@ -24,6 +24,8 @@ from epochal.engine.device.memory import (
 from epochal.engine.device.move import explain_dtype_mismatch
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
+from epochal.engine.feed.feed import is_worker_death
+from epochal.engine.process.grace import enforcing_grace_period
 from epochal.engine.process.signals import (
     PREEMPTED,
     PREEMPTED_EXIT_CODE,
@@ -31,15 +33,26 @@ from epochal.engine.process.signals import (
     SignalSafeLog,
     handle_in_child,
     handling_preemption,
+    ignore_worker_deaths,
+    is_interrupted_or_preempted,
 )
 from epochal.engine.process.watchdog import watching_for_hangs
 from epochal.engine.result import RunResult, select_result_metrics
 from epochal.engine.run.progress import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
-from epochal.engine.state.saver import save_if_requested
+from epochal.engine.state.saver import Saver, save_if_requested
 from epochal.engine.step.task_calls import TaskCalls
-from epochal.errors import DIVERGED, ConfigError, DivergedError, EpochalError, Preempted
+from epochal.errors import (
+    DIVERGED,
+    ConfigError,
+    DataError,
+    DivergedError,
+    EpochalError,
+    LeaseLostError,
+    Preempted,
+    WorkerDiedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +64,7 @@ if TYPE_CHECKING:
     from epochal.engine.runner import Runner
     from epochal.errors import Place
 
+LEASE_LOST = "lease_lost"
 _CODES = {
     "interrupted": 130,
     PREEMPTED: PREEMPTED_EXIT_CODE,
@@ -94,7 +108,7 @@ def execute_and_catch(
             try:
                 value = _work(run, runner)
             except BaseException as caught:  # also Ctrl-C: hooks get the error event
-                error = caught
+                error = _find_cause(run, caught)
                 explain_out_of_memory(run, caught)
                 explain_dtype_mismatch(run.model, caught)
                 if isinstance(caught, ConfigError):
@@ -150,9 +164,32 @@ def _work(run: EngineRun, runner: Runner) -> object:
     run.has_started = True
     run.fire("run_start")
     value = runner.run(run)
-    if run.stop_status == PREEMPTED:
+    if is_interrupted_or_preempted(run):
         save_if_requested(run)  # the signal came after the last step boundary
+    run.writer.require_lease()  # a run without its folder has not finished
     return value
+
+
+def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
+    """The error that ended a run; a dead worker of a loader has a cause of its own.
+
+    A signal to the whole process group may have ended it, before it could ignore the signal.
+    """
+    if not is_worker_death(error):
+        return error
+    ignore_worker_deaths()
+    cause: BaseException = WorkerDiedError(f"{run.split}_loader")
+    if is_interrupted_or_preempted(run):
+        cause = Preempted() if run.stop_status == PREEMPTED else KeyboardInterrupt()
+        try:
+            if run.is_between_steps:
+                save_if_requested(run)
+        except Exception as failure:
+            return failure
+    elif isinstance(error, WorkerDiedError):
+        return error
+    cause.__cause__ = error
+    return cause.with_traceback(error.__traceback__)
 
 
 def _end(run: EngineRun, error: BaseException | None) -> BaseException | None:
@@ -223,6 +260,8 @@ def _get_status_of_error(error: BaseException) -> tuple[str, str]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return "config"
+    if isinstance(error, LeaseLostError):
+        return LEASE_LOST
     if is_disk_full(error):
         return "disk_full"
     return "oom" if is_out_of_memory(error) else "exception"
@@ -237,6 +276,8 @@ def _exit_code(status: str, error: BaseException | None) -> int:
         return error.exit_code
     if is_out_of_memory(error):
         return OUT_OF_MEMORY
+    if is_worker_death(error):  # raised again while the run ended
+        return DataError.exit_code
     return 74 if isinstance(error, WriteError) else 1
 
 
@@ -255,17 +296,36 @@ def is_expected(error: BaseException) -> bool:
 @contextmanager
 def _run_context(run: EngineRun) -> Iterator[Preemption]:
     """Process settings and handlers of a run; restored at its end."""
+    run.writer.set_on_loss(lambda loss: run.stop(LEASE_LOST, status="failed"))
     with (
         making_current(run),
         # A signal may raise inside no_grad() just before its exit restores the mode.
         torch.set_grad_enabled(torch.is_grad_enabled()),
         applying_engine_options(run.options.engine),
         seeded(derive_seed(run.seed, "run")),
-        watching_for_hangs(run, position=run.position, on_stall=run.on_stall),
+        watching_for_hangs(
+            run,
+            position=run.position,
+            on_stall=run.on_stall,
+            is_supervised=run.is_supervised,
+        ),
         _stopping_on_interrupt(run),
         handling_preemption(run) as preemption,
+        enforcing_grace_period(
+            run,
+            preemption,
+            progress=lambda: (run.position(), preemption.is_ending, _save_progress(run)),
+        ),
     ):
         yield preemption
+
+
+def _save_progress(run: EngineRun) -> object:
+    """What changes when a checkpoint is begun or ended; another object while one is written."""
+    saver = run.find_part(Saver)
+    if saver is None:
+        return None
+    return object() if saver.is_writing else saver.saved_at
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.engine.evaluate import join_metrics, update_monitor
-from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.resume import is_inside_epoch, resume_from
 from epochal.engine.rollback import roll_back
 from epochal.engine.stages.transition import end_stage, restore_stage_optimizer, start_next_stage
@@ -33,14 +33,14 @@ def train(run: EngineRun) -> None:
                 take_steps(run)
         if roll_back(run, epoch_means, start_epoch):
             continue
-        if run.stop_status == PREEMPTED:
+        if is_interrupted_or_preempted(run):
             return  # a resumed run continues this epoch
         if run.is_in_epoch and is_epoch_over(run):
             finish_epoch(run, epoch_means)
         if run.course.end_reason and not run.stop_reason:
             start_next_stage(run)
             save_if_requested(run)
-    if run.stop_status != PREEMPTED:
+    if not is_interrupted_or_preempted(run):
         end_stage(run)
 
 

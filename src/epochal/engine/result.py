@@ -31,8 +31,8 @@ class RunResult:
 
     status: str
     """``finished``, ``stopped`` (by a hook or a limit), ``failed``, ``diverged`` (losses, gradients
-    or weights are not finite), ``interrupted`` (Ctrl-C) or ``preempted`` (SIGTERM or SIGUSR1; it
-    can be resumed)."""
+    or weights are not finite), ``interrupted`` (Ctrl-C) or ``preempted`` (SIGTERM, SIGUSR1 or
+    SIGHUP; it can be resumed)."""
 
     reason: str
     """``max_epochs``, ``max_steps``, ``max_samples``, ``max_time``, ``target`` (``train.until``),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.engine.device.seeding import restore_generators
+from epochal.engine.process.signals import EXTERNAL_STOPS
 from epochal.engine.run.stage_progress import LIMIT_REASONS
-from epochal.engine.state.run_state import EXTERNAL_STOPS, restore_state
+from epochal.engine.state.run_state import restore_state
 from epochal.engine.state.saver import Saver
 
 if TYPE_CHECKING:

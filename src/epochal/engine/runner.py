@@ -18,7 +18,6 @@ from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.loop import train
 from epochal.engine.process.signals import (
-    PREEMPTED,
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
@@ -226,16 +225,10 @@ def _unevaluated(run: EngineRun, metric: str) -> str:
 
 def _evaluate_due(split: str, run: EngineRun) -> None:
     if is_interrupted_or_preempted(run):
-        # In this order, because a signal may come between the two checks.
-        if run.stop_status == PREEMPTED and run.plan.is_running_due:
+        if run.plan.is_running_due:
             raise EvaluationInterrupted
         return
-    try:
-        evaluate(run, split)
-    except KeyboardInterrupt:
-        # Drop an evaluation that was cut short, but keep the training before it.
-        if run.stop_status != "interrupted":
-            raise
+    evaluate(run, split)
 
 
 def _evaluate_all(run: EngineRun) -> None:

@@ -111,7 +111,10 @@ class CrossValidation:
 
 def _find_resumable(folder: Path | None) -> Path | None:
     """The folder of a fold to resume; one without checkpoints is removed."""
-    if folder is None or not folder.is_dir():
+    if folder is None:
+        return None
+    durable.remove_stale(folder.parent, lambda owner: True)  # this process owns all folds
+    if not folder.is_dir():
         return None
     if find_checkpoints(folder / "checkpoints"):
         return folder

@@ -314,7 +314,8 @@ def resume(
     if died_before_checkpoint(record):
         has_weights = False  # the run starts with them again; otherwise the file may be gone by now
     changes = {"init_from": None} if has_weights else {}
-    return _run_recorded(record, get_expanded_config(record), changes, overrides, choices)
+    config = get_expanded_config(record, allows_changes=bool(choices.get("allow_changed")))
+    return _run_recorded(record, config, changes, overrides, choices)
 
 
 def _run_recorded(

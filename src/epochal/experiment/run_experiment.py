@@ -168,7 +168,7 @@ def _run_checked(
     with _open_record(checked, plan) as opened:
         record = notifier.begin(opened)
         times.before = record.spent
-        with logging_to(record.log_path, level=assembly.args.log.level):
+        with logging_to(record.log_path, level=assembly.args.log.level, is_owner=record.is_owner):
             record.write_start(_describe(checked, assembly))
             for name, section in checked.inputs.replaced.items():
                 has_dtype = name == "model" and isinstance(section, dict) and "dtype" in section

@@ -15,7 +15,7 @@ from epochal.engine.interfaces.hook import Hook
 from epochal.engine.interfaces.options import CheckpointOptions
 from epochal.engine.run.engine_run import EngineRun, engine_run
 from epochal.engine.state.saver import Saver, fresh_metrics
-from epochal.errors import CheckpointError
+from epochal.errors import CheckpointError, LeaseLostError
 from epochal.records.layout.os_errors import explain_os_error
 from epochal.records.metrics.time_spent import SAVING
 
@@ -94,6 +94,8 @@ class Checkpointing(Hook):
         if saver is None or saver.folder is None or not run.step:
             return
         if not isinstance(error, Exception) or not self._options.on_error:
+            return
+        if isinstance(error, LeaseLostError):  # there is no folder to save to
             return
         if engine_run(run).is_between_steps:
             _save_after_error(engine_run(run), saver)

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
-from epochal.engine.process.signals import PREEMPTED
+from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.run.progress import read_spent
 from epochal.engine.run.variables import request_variables
@@ -106,7 +106,7 @@ class Recording(Hook):
 
     def _record_rest(self, run: Run) -> None:
         """Record the steps after the last full period."""
-        if run.stop_status == PREEMPTED:
+        if is_interrupted_or_preempted(run):
             return  # the resumed run adds these steps to its next point
         if run.step > self._recorded_step and self.every and not self.every.is_never:
             variables = request_variables(engine_run(run))

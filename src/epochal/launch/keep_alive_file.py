@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -12,10 +13,16 @@ from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.folder import slugify
-from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
+from epochal.records.layout.process import (
+    describe_process,
+    is_on_this_machine,
+    is_owner_gone,
+    utc_now,
+)
+from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _FOLDER = Path(".epochal")
 
@@ -46,21 +53,24 @@ class KeepAliveFile:
         here = Path.cwd()
         return folder.relative_to(here) if here in folder.parents else folder
 
-    def claim(self, command: Sequence[str]) -> None:
-        """Make this process the supervisor of the command.
+    @contextmanager
+    def claimed(self, command: Sequence[str]) -> Iterator[None]:
+        """Make this process the supervisor of the command in a block, by a lock.
 
         Raises:
             RecordError: Another living process supervises it.
         """
-        owner = durable.find_object(self.path)
-        if owner.get("pid") != os.getpid() and not is_owner_gone(owner):
+        owner, is_locked = durable.find_object(self.path), durable.is_locked(self.path)
+        is_free = is_locked is False and is_on_this_machine(owner) and "namespace" in owner
+        if is_locked or not (is_free or is_owner_gone(owner)):
             raise RecordError(
-                f"keep-alive: process {owner['pid']} on {owner['host']} supervises this command "
-                f"already\n  stop it first, or delete {self.path} if it is surely gone"
+                f"keep-alive: process {owner.get('pid')} on {owner.get('host')} supervises this "
+                f"command already\n  stop it first, or delete {self.path} if it is surely gone"
             )
         self._make_folder()
-        facts = {"command": list(command), "time": utc_now()}
-        clean.write_json(self.path, facts | describe_process(os.getpid()))
+        facts = {"command": list(command), "time": utc_now()} | describe_process(os.getpid())
+        with closing(durable.LockedFile(self.path, redact_tree(facts))):
+            yield
 
     def create(self, command: Sequence[str]) -> None:
         """Note that there is work for a later supervisor."""

@@ -11,10 +11,12 @@ from typing_extensions import override
 from epochal.errors import DivergedError
 
 SUCCESS = 0
+STALLED = 69
 PREEMPTED = 75
 FINAL = {
     2: "the command line",
     66: "a missing file",
+    73: "that the run lost its folder",
     78: "the config",
     DivergedError.exit_code: "that",
     130: "Ctrl-C",
@@ -22,7 +24,7 @@ FINAL = {
 """Exit codes that a restart would not change, and their causes."""
 
 CRASH_LOOP = 3
-"""How often a run may fail at the same step."""
+"""How often in a row a run may die at the same step, by an error, a hang or a signal."""
 
 _MAX_DELAY_SECONDS = 60.0
 
@@ -60,6 +62,8 @@ class ProcessExit:
             how = "was preempted"
         elif self.code == DivergedError.exit_code:
             how = "diverged"
+        elif self.code == STALLED:
+            how = "hung"
         else:
             how = f"ended with code {self.code}"
         return f"{how} at step {self.step}" + (f" ({self.error})" if self.error else "")
@@ -99,7 +103,7 @@ class RestartPolicy:
     def _decide_after_crash(self, end: ProcessExit) -> RestartDecision:
         self._count(end)
         if self._num_failures_at_step >= CRASH_LOOP:
-            why = f"it failed {self._num_failures_at_step} times at step {end.step}"
+            why = f"it died {self._num_failures_at_step} times in a row at step {end.step}"
             return RestartDecision(False, why, has_given_up=True)
         count, limit = self._num_without_progress, self._limit
         if count > limit:
@@ -111,8 +115,6 @@ class RestartPolicy:
 
     def _count(self, end: ProcessExit) -> None:
         self._num_without_progress = 0 if end.has_progressed else self._num_without_progress + 1
-        if end.code < 0:  # a killed process did not report its step
-            return
         is_same = end.step == self._failed_step
         self._num_failures_at_step = self._num_failures_at_step + 1 if is_same else 1
         self._failed_step = end.step

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, final
 
 from epochal.errors import DIVERGED, DivergedError, EpochalError, RecordError
 from epochal.launch.child_process import start_child
-from epochal.launch.restart_policy import SUCCESS, ProcessExit, RestartDecision, RestartPolicy
+from epochal.launch.restart_policy import (
+    STALLED,
+    SUCCESS,
+    ProcessExit,
+    RestartDecision,
+    RestartPolicy,
+)
 from epochal.records.find import read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
@@ -98,8 +104,17 @@ def supervise(
     It gives up after ``limit`` restarts in a row without progress; ``tell`` shows a line to the
     user, ``wait`` waits some seconds or until a signal comes.
     """
-    file.claim(commands.start)
-    policy = RestartPolicy(limit)
+    with file.claimed(commands.start):
+        return _supervise(commands, file, RestartPolicy(limit), tell, wait)
+
+
+def _supervise(
+    commands: SupervisedCommands,
+    file: KeepAliveFile,
+    policy: RestartPolicy,
+    tell: Callable[[str], None],
+    wait: Callable[[StopRequest, float], None],
+) -> int:
     with _forwarded_signals() as stop:
         while True:
             end = _run_once(commands, file, stop)
@@ -148,6 +163,10 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
         final = _find_final_code(after)
         code = code if final is None else final
     record = _read(after)
+    if code == 1 and record is not None and record.summary.status == "lost":
+        # Code that blocked all threads was ended by the watchdog, which could write only stacks.
+        code = STALLED
+        _post_stall(after)
     saved_step = _saved_step(after) or 0
     step = 0 if record is None else step_of(record)
     return ProcessExit(
@@ -157,6 +176,13 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
         saved_step=saved_step,
         error=describe_error(record.result) if record is not None and code > 0 else "",
     )
+
+
+def _post_stall(folder: Path) -> None:
+    """Post the mail about a run that hung and could not do so itself."""
+    with suppress(OSError, EpochalError):
+        if (found := find_mailbox(folder)) is not None and is_expected(*found):
+            post_end(*found, kind="stalled", why="no progress; all its threads were blocked")
 
 
 def _saved_step(folder: Path | None) -> int | None:

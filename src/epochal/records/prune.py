@@ -252,10 +252,10 @@ def _remove(folder: Path, target: Path, why_not: str) -> None:
     if why_not:
         raise RecordError(f"{folder}: stays, because it {why_not}\n  delete it by hand")
     try:
+        # It may have been resumed since it was listed; from now on the lease prevents that.
+        if read_folder(folder).summary.status in ACTIVE_STATUSES:
+            raise RecordError(f"{folder}: is running\n  wait for its end, or stop it first")
         with _holding_lease_if_possible(folder):
-            # It may have been resumed since it was listed.
-            if read_folder(folder).summary.status in ACTIVE_STATUSES:
-                raise RecordError(f"{folder}: is running\n  wait for its end, or stop it first")
             if target.is_dir():
                 durable.remove_tree(target, f"prune.{os.getpid()}")
     except OSError as error:

@@ -45,9 +45,10 @@ def catching_interrupts() -> Iterator[None]:
 
 @contextmanager
 def raising_on_preemption() -> Iterator[None]:
-    """Raise ``Preempted`` on SIGTERM and SIGUSR1, delayed like Ctrl-C: there is nothing to save.
+    """Raise ``Preempted`` on SIGTERM, SIGUSR1 and SIGHUP, delayed like Ctrl-C.
 
-    A run that has taken steps has its own handlers. Handlers of other code are kept.
+    There is nothing to save. A run that has taken steps has its own handlers. Handlers of other
+    code are kept.
     """
     from epochal.errors import Preempted
 
@@ -64,7 +65,7 @@ def raising_on_preemption() -> Iterator[None]:
     if waiting and _state.pending is not None:  # it came after the previous run had ended
         _state.pending = None
         raise Preempted
-    names = ("SIGTERM", "SIGUSR1")
+    names = ("SIGTERM", "SIGUSR1", "SIGHUP")
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     ours = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
     ours = [number for number in ours if _install(number, end)]
@@ -78,7 +79,7 @@ def raising_on_preemption() -> Iterator[None]:
 
 
 def leave_preemption_to_next_run() -> None:
-    """Apply SIGTERM and SIGUSR1 to the next run from now on, because this one has ended.
+    """Apply SIGTERM, SIGUSR1 and SIGHUP to the next run from now on, because this one has ended.
 
     A command whose work is done must not report that it has to be continued.
     """

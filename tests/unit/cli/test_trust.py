@@ -7,6 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from epochal.records.folder.record_digests import add_digest
 from small_project import forgetting, run_folders
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def test_code_outside_of_the_project_is_executed_only_with_trust(
     shutil.copytree(shop / "shop", evil / "shop")
     (evil / "shop" / "__init__.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
     facts = json.loads((trained / "run.json").read_text())
-    (trained / "run.json").write_text(json.dumps(facts | {"project_dir": str(evil)}))
+    changed = add_digest(facts | {"project_dir": str(evil)})
+    (trained / "run.json").write_text(json.dumps(changed))
     answers = ["", "n", "ja", "y"]
     monkeypatch.setattr("builtins.input", lambda asked: answers.pop(0))
     (shop / "shop").rename(shop / "hidden")

@@ -227,7 +227,13 @@ def test_removed_folder_is_gone_and_what_it_links_to_is_not(tmp_path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").touch()
     (tmp_path / "a" / "inner" / "link").symlink_to(tmp_path / "kept")
+    for leftover in (".removing-a-1.x", ".removing-a.1-1.x"):  # of processes that were killed
+        (tmp_path / leftover / "inside").mkdir(parents=True)
     durable.remove_tree(tmp_path / "a", "1.x")
+    assert durable.remove_stale(tmp_path, lambda owner: owner == "1.x") == [
+        ".removing-a-1.x",
+        ".removing-a.1-1.x",
+    ]
     assert files(tmp_path) == ["kept"]
     assert files(tmp_path / "kept") == ["file"]
 

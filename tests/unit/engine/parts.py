@@ -14,6 +14,7 @@ from epochal.engine.create_run import create_run
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.options import EngineOptions, LogOptions, OptimOptions, TrainOptions
 from epochal.engine.measure.meter import Meter
+from epochal.records import NullWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +63,7 @@ def adder(*, dropout: float = 0.0) -> nn.Module:
     return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 1))
 
 
-class Points:
+class Points(NullWriter):
     """A writer that keeps what is logged."""
 
     def __init__(self) -> None:

@@ -392,8 +392,7 @@ def test_an_interrupted_evaluation_is_dropped_and_training_ends() -> None:
         130,
     )
     assert result.exception_type is None
-    expected = ["step_end 1", "step_end 2", "epoch_end train", "stage_end main", "run_end"]
-    assert diary.entries == expected
+    assert diary.entries == ["step_end 1", "step_end 2", "run_end"], "what is due stays due"
 
 
 def test_a_raised_keyboard_interrupt_ends_an_evaluation_at_once() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import multiprocessing.connection
 import os
 import random
 import signal
 import threading
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -21,6 +23,9 @@ from epochal.engine import Hook, Run, RunResult, Train, current_run
 from epochal.engine.execute import describe_plan, execute, result_of_error
 from epochal.engine.measure.meter import Meter
 from epochal.errors import ConfigError, DataError, Problem, TaskError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EDGES = ("setup", "assembled", "run_start", "error", "run_end", "teardown")
 
@@ -102,6 +107,8 @@ def test_every_kind_of_error_has_its_reason_and_exit_code() -> None:
         (WriteError(Path("a"), OSError(28, "full")), "disk_full", 74),
         (WriteError(Path("a"), OSError(5, "broken")), "exception", 74),
         (MemoryError(), "oom", 71),
+        (_failed_allocation(), "oom", 71),
+        (OSError(errno.ENOMEM, "no memory for another process"), "oom", 71),
         (torch.OutOfMemoryError("full"), "oom", 71),
         (RuntimeError("mine"), "exception", 1),
         (KeyboardInterrupt(), "user_interrupt", 130),
@@ -111,6 +118,65 @@ def test_every_kind_of_error_has_its_reason_and_exit_code() -> None:
         assert (result.reason, result.exit_code) == (reason, exit_code), error
         described = result_of_error(error)
         assert (described.reason, described.exit_code) == (reason, exit_code), error
+
+
+def _failed_allocation() -> RuntimeError:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    return caught.value
+
+
+class Rows(Dataset[list[torch.Tensor]]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        return [torch.ones(3), torch.ones(1)]
+
+
+@pytest.fixture
+def keeping_worker_handler() -> Iterator[None]:
+    """Torch installs its handler once per process; other tests need it, too."""
+    assert list(DataLoader(Rows(), batch_size=40, num_workers=1))
+    handler = signal.getsignal(signal.SIGCHLD)
+    yield
+    signal.signal(signal.SIGCHLD, handler)
+
+
+@pytest.mark.usefixtures("keeping_worker_handler")
+def test_a_worker_that_dies_during_a_step_is_an_error_of_the_data() -> None:
+    """Torch's handler of SIGCHLD raises wherever the main thread is, here outside the loader."""
+    task = Sums(val=0)
+    task.train_loader = DataLoader(Rows(), batch_size=2, num_workers=1)
+    run = make_run(task, for_="1ep")
+
+    def kill() -> None:
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+        multiprocessing.connection.wait([worker.sentinel])
+
+    run.on("step_end", kill)
+    result = execute(run, Train())
+    assert (result.status, result.exit_code) == ("failed", 65), result.traceback
+    assert result.message.startswith("train_loader: a worker process of the loader died")
+
+
+@pytest.mark.usefixtures("keeping_worker_handler")
+def test_a_signal_that_also_ends_workers_ends_the_run_as_the_signal_does() -> None:
+    death = RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. ")
+    table = {signal.SIGTERM: ("preempted", 75), signal.SIGINT: ("interrupted", 130)}
+    for number, expected in table.items():
+        run = make_run(for_="9ep")
+
+        def end(run: Run, number: int = number) -> None:
+            if run.step == 2:
+                os.kill(os.getpid(), number)
+                raise death
+
+        run.on("step_end", end)
+        result = execute(run, Train())
+        assert (result.status, result.exit_code) == expected, result.traceback
+        assert result.steps == 2
 
 
 def test_system_exit_is_raised_after_teardown() -> None:
@@ -159,7 +225,7 @@ def test_the_first_interrupt_stops_after_the_step(caplog: pytest.LogCaptureFixtu
     result = fit(run)
     assert (result.status, result.reason) == ("interrupted", "user_interrupt")
     assert (result.steps, result.exit_code) == (1, 130)
-    assert diary.entries == ["step_end 1", "epoch_end train", "run_end"]
+    assert diary.entries == ["run_end"], "what is due stays due"
     assert "Ctrl-C again stops at once" in caplog.text
     assert signal.getsignal(signal.SIGINT) is handler
 

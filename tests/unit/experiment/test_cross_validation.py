@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,23 @@ def test_a_cross_validation_resumes_at_the_unfinished_fold(
     record = read_run(first.dir)
     assert (record.summary.status, record.summary.attempt, record.damage) == ("finished", 1, ())
     assert len(record.series("val/acc")[0]) == 3
+
+
+def test_leftovers_of_killed_processes_are_swept(
+    shop: Path, undisturbed: ep.RunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(shop / "shop" / "stops.py", STOPS)
+    monkeypatch.setenv("STOP_AT", "2:1")
+    monkeypatch.setenv("STOP_HOW", "failed")
+    first = ep.run("config.yaml", overrides=STOPPABLE, raise_errors=False)
+    folds = first.dir / "folds"
+    shutil.rmtree(folds / "2" / "checkpoints")
+    for leftover in (".removing-2-fold", ".removing-2-undone", ".removing-1-fold"):
+        (folds / leftover / "checkpoints").mkdir(parents=True)
+    monkeypatch.setenv("STOP_AT", "")
+    result = ep.resume(first.dir)
+    assert (result.status, result.metrics) == ("finished", undisturbed.metrics)
+    assert fold_dirs(first.dir) == ["1", "2", "3"]
 
 
 def test_a_finished_cross_validation_is_not_resumed(shop: Path) -> None:

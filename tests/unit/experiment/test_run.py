@@ -275,7 +275,7 @@ def test_a_name_that_fits_no_run_or_several_is_an_error(trained: Path) -> None:
 
 def test_a_record_without_its_config_is_refused(trained: Path) -> None:
     (trained / "config" / "expanded.yaml").unlink()
-    with pytest.raises(CheckpointError, match="has no expanded config"):
+    with pytest.raises(CheckpointError, match=r"expanded\.yaml: is missing"):
         evaluate_run("last", "test", RUNS)
 
 

@@ -22,7 +22,7 @@ from epochal.engine.runner import Test as Evaluate
 from epochal.engine.runner import Train
 from epochal.hooks.recording import Recording
 from epochal.records.folder.folder import RecordOptions, create_run_folder
-from epochal.records.folder.writer import RunWriter
+from epochal.records.folder.writer import NullWriter, RunWriter
 from epochal.records.metrics.points import read_series
 from epochal.testing import (
     Ledger,
@@ -239,7 +239,7 @@ def test_status_is_written_at_steps_after_enough_time() -> None:
 
 
 def test_a_writer_without_status_works() -> None:
-    class Points:
+    class Points(NullWriter):
         def log(self, points: dict[str, float], step: int) -> None:
             pass
 

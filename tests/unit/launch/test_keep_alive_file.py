@@ -34,10 +34,10 @@ def test_a_file_exists_until_the_work_is_done(file: KeepAliveFile) -> None:
     assert not file.exists
     file.create(["epochal"])
     assert file.exists
-    file.claim(["epochal"])
-    file.remove()
-    assert not file.exists
-    file.remove()
+    with file.claimed(["epochal"]):
+        file.remove()
+        assert not file.exists
+        file.remove()
 
 
 def test_the_run_is_known_as_soon_as_it_has_a_folder(file: KeepAliveFile, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_living_supervisor_is_not_replaced(file: KeepAliveFile) -> None:
     facts = {"pid": parent, "host": host_name(), "process": process_token(parent)}
     durable.write_json(file.path, facts)
     with pytest.raises(RecordError, match=f"process {parent} on .* supervises this command"):
-        file.claim([])
+        file.claimed([]).__enter__()
 
 
 def test_a_dead_or_unknown_supervisor_is_replaced(file: KeepAliveFile) -> None:
@@ -75,5 +75,17 @@ def test_a_dead_or_unknown_supervisor_is_replaced(file: KeepAliveFile) -> None:
     known: list[dict[str, object]] = [{"pid": 1, "process": "an earlier one"}, {"pid": "?"}, {}]
     for facts in known:
         durable.write_json(file.path, {"host": host_name(), **facts})
-        file.claim(["epochal"])
-        assert str(os.getpid()) in file.path.read_text(), facts
+        with file.claimed(["epochal"]):
+            assert str(os.getpid()) in file.path.read_text(), facts
+
+
+def test_a_supervisor_holds_a_lock_that_ends_with_it(file: KeepAliveFile) -> None:
+    with (
+        file.claimed(["epochal"]),
+        pytest.raises(RecordError, match="supervises this command already"),
+        file.claimed(["epochal"]),
+    ):
+        pass
+    assert file.exists  # a killed one leaves it, and the next one takes it
+    with file.claimed(["epochal"]):
+        pass

@@ -15,28 +15,33 @@ def killed(step: int = 0, *, first_step: int = 0, saved_step: int = 0) -> Proces
 
 def test_delays_double_up_to_a_minute() -> None:
     policy = RestartPolicy(limit=9)
-    delays = [policy.decide(killed()).delay_seconds for _ in range(9)]
+    delays = [policy.decide(killed(step)).delay_seconds for step in range(9)]
     assert delays == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
-    assert policy.decide(killed()).has_given_up
+    assert policy.decide(killed(9)).has_given_up
 
 
 def test_progress_resets_the_count() -> None:
     policy = RestartPolicy(limit=1)
     for _ in range(5):
         assert policy.decide(killed()).should_restart
-        assert policy.decide(killed(saved_step=4)).should_restart
+        assert policy.decide(killed(4, saved_step=4)).should_restart
 
 
-def test_kills_are_no_crash_loop_since_their_step_is_unknown() -> None:
-    policy = RestartPolicy(limit=99)
-    assert all(policy.decide(killed(7)).should_restart for _ in range(2 * CRASH_LOOP))
+def test_three_deaths_in_a_row_at_one_step_are_given_up_however_it_died() -> None:
+    hung, failed = ProcessExit(code=69, step=7), ProcessExit(code=1, step=7)
+    for ends in [(killed(7),) * 3, (hung,) * 3, (killed(7), hung, failed)]:
+        policy = RestartPolicy(limit=99)
+        decisions = [policy.decide(end) for end in ends]
+        assert [one.should_restart for one in decisions] == [True, True, False], ends
+        assert decisions[-1].has_given_up
+        assert decisions[-1].why == f"it died {CRASH_LOOP} times in a row at step 7"
 
 
 def test_failures_at_different_steps_are_no_crash_loop() -> None:
     policy = RestartPolicy(limit=99)
     steps = [7, 7, 8, 7, 7]
     assert all(policy.decide(ProcessExit(code=1, step=step)).should_restart for step in steps)
-    assert policy.decide(ProcessExit(code=1, step=7)).why == "it failed 3 times at step 7"
+    assert policy.decide(ProcessExit(code=1, step=7)).why == "it died 3 times in a row at step 7"
 
 
 def test_a_save_at_the_failing_step_does_not_end_a_crash_loop() -> None:
@@ -50,6 +55,7 @@ def test_exits_are_described_in_words() -> None:
         killed(3): "was killed by SIGKILL at step 3",
         ProcessExit(code=-99, step=3): "was killed by signal 99 at step 3",
         ProcessExit(code=75, step=3): "was preempted at step 3",
+        ProcessExit(code=69, step=3): "hung at step 3",
         ProcessExit(
             code=1, step=3, error="KeyError: 1"
         ): "ended with code 1 at step 3 (KeyError: 1)",

@@ -164,7 +164,7 @@ def test_a_crash_loop_at_one_step_is_named_with_its_error(tmp_path: Path) -> Non
     assert run.code == 1
     assert run.told[-2].startswith(
         "the run ended with code 1 at step 7 (ValueError: torn); "
-        "given up, since it failed 3 times at step 7"
+        "given up, since it died 3 times in a row at step 7"
     )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _TIMES = {
     "train.max_time": "24h or 90min",
     "engine.hang_after": "30min, or 0",
+    "engine.grace_period": "25s, or 0",
     "log.system_every": "10s, or 0",
 }
 _CLIPS = "epochal.engine.interfaces.options:CLIPS"

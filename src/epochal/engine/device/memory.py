@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 
 OUT_OF_MEMORY_EXIT_CODE = 71
+_NO_HOST_MEMORY = re.compile(
+    r"DefaultCPUAllocator: (can't allocate|not enough) memory|[Cc]annot allocate memory \(12\)"
+)
 _BATCH_VARIABLES = ("microbatches", "batch")
 _MAX_SHAPES = 6
 _NOTE = "what to change: "
@@ -23,7 +27,11 @@ _LARGE = 31 * 2**20  # bytes; above 32 MiB glibc learns nothing from a block
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory of the device or the host ran out."""
+    """Whether memory of the device or the host ran out; torch has no class for the host's."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, RuntimeError) and _NO_HOST_MEMORY.search(str(error)):
+        return True
     return isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 

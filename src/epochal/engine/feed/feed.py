@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import re
 from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from torch import Tensor
@@ -25,7 +27,7 @@ from epochal.engine.feed.loaders import (
 from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
-from epochal.errors import DataError
+from epochal.errors import DataError, WorkerDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -395,20 +397,31 @@ def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
     """Raise a DataError when a worker of the loader dies in a block."""
     try:
         yield
-    except (RuntimeError, ConnectionError, EOFError) as error:
-        if not _is_worker_death(error, loader):
+    except Exception as error:
+        if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
-        raise DataError(
-            f"{label}: a worker process of the loader died\n"
-            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
-        ) from error
+        raise WorkerDiedError(label) from error
 
 
-def _is_worker_death(error: Exception, loader: Loader) -> bool:
-    """Whether an error means that a worker died."""
+def is_worker_death(error: BaseException) -> bool:
+    """Whether torch says that a worker died; its signal handler raises that anywhere."""
     if isinstance(error, RuntimeError):
         return bool(_DEAD_WORKER.search(str(error)))
-    # A worker that dies while it sends a batch breaks the connection. What a dataset raises in a
-    # worker comes with a traceback.
-    is_own = "in DataLoader worker process" in str(error)
-    return isinstance(loader, DataLoader) and loader.num_workers > 0 and not is_own
+    return isinstance(error, WorkerDiedError)
+
+
+def _is_broken_connection(error: Exception, loader: Loader) -> bool:
+    """Whether the connection to a worker broke: it died while it sent a batch."""
+    if not isinstance(loader, DataLoader) or not loader.num_workers:
+        return False
+    if "in DataLoader worker process" in str(error):  # raised by the dataset
+        return False
+    if isinstance(error, ConnectionError | EOFError):
+        return True
+    is_cut_off = type(error).__name__ == "UnpicklingError"  # nothing here imports pickle
+    if not (is_cut_off or isinstance(error, OSError | RuntimeError)):
+        return False
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return False
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    return any(name.startswith(("multiprocessing.", "torch.multiprocessing.")) for name in modules)

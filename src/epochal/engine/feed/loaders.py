@@ -32,7 +32,7 @@ from epochal.engine.feed.seeded_dataset import (
     identity_collate,
 )
 from epochal.engine.feed.worker_data import find_repeated_samples, refuse_captured_run
-from epochal.engine.process.signals import protect_workers_from_signals
+from epochal.engine.process.workers import iterate_loader, protect_workers_from_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -125,7 +125,7 @@ class IndexedLoader:
             return map(reader.__getitems__ if reader.may_draw else reader.read_unseeded, parts)
         self._plan.items = parts
         loader.generator = torch.Generator().manual_seed(seed)
-        return iter(loader)
+        return iterate_loader(loader)
 
     def _run_sampler(self, loader: DataLoader[Any], one_pass: DataPass, seed: int) -> Iterator[Any]:
         sampler: Any = find_sampler(loader)[0]
@@ -247,7 +247,7 @@ class IterableLoaders:
             if _may_draw_in_process(loader):
                 yield from iterate_seeded(loader, seed, start, self._generators, first=first)
             else:
-                yield from islice(loader, start - first, None)
+                yield from islice(iterate_loader(loader), start - first, None)
 
 
 @final

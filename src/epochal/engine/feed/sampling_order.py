@@ -20,6 +20,7 @@ from torch.utils.data import (
 
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.host_generators import HostGenerators, mix_seed
+from epochal.engine.process.workers import iterate_loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,7 +116,7 @@ def iterate_seeded(
     for number in count(first):
         with generators.seeded(mix_seed(seed, number)):
             if items is None:
-                items = iter(source)
+                items = iterate_loader(source)
             item = next(items, _END)
         if item is _END:
             return

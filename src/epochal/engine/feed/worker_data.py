@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from epochal.engine.interfaces.run import Run
 from epochal.engine.interfaces.shared_store import Store
 from epochal.engine.interfaces.task import Task
-from epochal.engine.process.signals import SignalTolerantWorker
+from epochal.engine.process.workers import SignalTolerantWorker
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:

@@ -155,10 +155,14 @@ class EngineOptions:
     hang_after: Every = "30min"  # type: ignore[assignment]  # the schema shows what users type
     """Without progress for this time, write the stacks of all threads; 0 is never."""
 
+    grace_period: Every = "25s"  # type: ignore[assignment]  # the schema shows what users type
+    """Without progress for this time after SIGTERM or SIGHUP, end the run unsaved; 0 is never."""
+
     def __post_init__(self) -> None:
         every = _every("engine.empty_cache_every", self.empty_cache_every)
         _set(self, "empty_cache_every", every)
         _set(self, "hang_after", _every_time("engine.hang_after", self.hang_after, "30min"))
+        _set(self, "grace_period", _every_time("engine.grace_period", self.grace_period, "25s"))
         guard(self, "engine")
 
 

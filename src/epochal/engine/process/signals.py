@@ -1,4 +1,4 @@
-"""SIGTERM and SIGUSR1: the run saves at the next step boundary and ends."""
+"""SIGTERM, SIGUSR1 and SIGHUP: the run saves at the next step boundary and ends."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import logging
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
-
-from torch.utils.data import DataLoader
 
 from epochal.errors import Preempted
 
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
 
 PREEMPTED = "preempted"
 PREEMPTED_EXIT_CODE = 75
-PREEMPTION_SIGNALS = (
-    (signal.SIGTERM, signal.SIGUSR1) if hasattr(signal, "SIGUSR1") else (signal.SIGTERM,)
+PREEMPTION_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGUSR1", "SIGHUP") if hasattr(signal, name)
 )
 
 _logger = logging.getLogger(__name__)
@@ -35,9 +33,13 @@ class EvaluationInterrupted(KeyboardInterrupt):
     """An evaluation was interrupted because the run ends; it is due again after a resume."""
 
 
+EXTERNAL_STOPS = ("interrupted", PREEMPTED)
+"""Ends that came from outside; those that training itself came to are part of its state."""
+
+
 def is_interrupted_or_preempted(run: Run) -> bool:
-    """Whether Ctrl-C or a signal ends the run, so that nothing long should start."""
-    return run.stop_status in ("interrupted", PREEMPTED)
+    """Whether Ctrl-C or a signal ends the run: nothing more is done, and what is due stays due."""
+    return run.stop_status in EXTERNAL_STOPS
 
 
 @final
@@ -79,6 +81,9 @@ class Preemption:
         self.is_ending = False
         """Whether only the last events of the run are left."""
 
+        self.is_overdue = False
+        """Whether the run hung for too long after the first signal."""
+
         self.signal_log = SignalSafeLog()
         self._run = run
         self._num_terms = 0
@@ -87,7 +92,7 @@ class Preemption:
         """Request a save and the end of the run; the second SIGTERM ends it at once."""
         run, name = self._run, signal.Signals(number).name
         self._num_terms += number == signal.SIGTERM
-        is_urgent = number == signal.SIGTERM and self._num_terms > 1
+        is_urgent = number == signal.SIGTERM and (self._num_terms > 1 or self.is_overdue)
         has_steps = run.step > run.first_step
         is_over = self.is_ending or (bool(run.stop_reason) and run.stop_status != PREEMPTED)
         if not is_over:
@@ -95,14 +100,15 @@ class Preemption:
             if has_steps:
                 run.request_save(PREEMPTED)
         if is_urgent or not (is_over or has_steps):
-            raise Preempted(f"{name} ended the run at once")
+            why = "it made no progress" if self.is_overdue else f"{name} ended the run at once"
+            raise Preempted(why)
         what = "the run is already ending" if is_over else "saving after this step, then ending"
         self.signal_log.warn("%s: %s; SIGTERM again ends it at once", name, what)
 
 
 @contextmanager
 def handling_preemption(run: Run) -> Iterator[Preemption]:
-    """Handle SIGTERM and SIGUSR1 in a block, then restore the handlers.
+    """Handle SIGTERM, SIGUSR1 and SIGHUP in a block, then restore the handlers.
 
     Does nothing outside the main thread; ignored signals stay ignored.
     """
@@ -143,35 +149,18 @@ def handle_in_child(before: Handler, number: int, frame: FrameType | None) -> No
         os.kill(os.getpid(), number)
 
 
-@final
-class SignalTolerantWorker:
-    """A ``worker_init_fn`` with which loader workers survive the first SIGTERM.
+def ignore_worker_deaths() -> None:
+    """Keep torch's handler of SIGCHLD from raising: one dead worker makes it raise for each exit.
 
-    Schedulers signal all processes of a job, but the run needs its workers until it has saved.
-    The second SIGTERM, which torch sends at the end, ends the worker. ``init`` is the function that
-    the loader had.
+    It would interrupt the end of the run at any line. Loaders notice later deaths by polling.
     """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGCHLD) if hasattr(signal, "SIGCHLD") else None
+    if not is_main or not callable(before):
+        return
 
-    def __init__(self, init: Callable[[int], None] | None) -> None:
-        self.init = init
-        self._was_terminated = False
+    def handle(number: int, frame: FrameType | None) -> None:
+        with suppress(RuntimeError):
+            before(number, frame)
 
-    def __call__(self, worker: int) -> None:
-        """Set the signal handlers of a worker, then call the original function."""
-        for number in PREEMPTION_SIGNALS:
-            signal.signal(number, self._handle_signal)
-        if self.init is not None:
-            self.init(worker)
-
-    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM and self._was_terminated:
-            os._exit(0)
-        self._was_terminated |= number == signal.SIGTERM
-
-
-def protect_workers_from_signals(loader: object) -> None:
-    """Let the workers of a loader survive the first signal to their process group."""
-    if isinstance(loader, DataLoader) and loader.num_workers > 0:
-        init = loader.worker_init_fn
-        if not isinstance(init, SignalTolerantWorker):
-            loader.worker_init_fn = SignalTolerantWorker(init)
+    signal.signal(signal.SIGCHLD, handle)

@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, final
 
+from epochal.errors import LeaseLostError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -30,7 +32,8 @@ class Watchdog:
     """Reports when a run makes no progress for ``seconds``.
 
     ``position`` returns what changes with every step and every evaluated batch. ``on_stall`` gets a
-    message and the step, and must return at once. Without ``stacks`` no stacks are written.
+    message and the step, and must return at once. Without ``stacks`` no stacks are written. If a
+    supervisor restarts the run, a process that is blocked as a whole ends with exit code 1.
     """
 
     def __init__(
@@ -41,11 +44,13 @@ class Watchdog:
         position: Callable[[], object],
         on_stall: Callable[[str, int], None],
         stacks: TextIO | None = None,
+        is_supervised: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
         self._seconds = seconds
         self._stacks = stacks
+        self._is_supervised = is_supervised
         self._now = now
         self._position, self._on_stall = position, on_stall
         self._seen = position()
@@ -73,7 +78,9 @@ class Watchdog:
         does not need the GIL. The process has only one such timer.
         """
         if self._stacks is not None:
-            faulthandler.dump_traceback_later(self._seconds, file=self._stacks)
+            faulthandler.dump_traceback_later(
+                self._seconds, file=self._stacks, exit=self._is_supervised
+            )
 
     def disarm(self) -> None:
         """Cancel the timer of faulthandler."""
@@ -106,7 +113,11 @@ class Watchdog:
 
 @contextmanager
 def watching_for_hangs(
-    run: Run, *, position: Callable[[], object], on_stall: Callable[[str, int], None]
+    run: Run,
+    *,
+    position: Callable[[], object],
+    on_stall: Callable[[str, int], None],
+    is_supervised: bool = False,
 ) -> Iterator[None]:
     """Check the progress of a run during a block, from a separate thread."""
     period = run.options.engine.hang_after
@@ -114,8 +125,15 @@ def watching_for_hangs(
         yield
         return
     seconds, is_over = float(period.amount), threading.Event()
-    with _stacks_of(run.dir) as stacks:
-        watchdog = Watchdog(run, seconds, position=position, on_stall=on_stall, stacks=stacks)
+    with _stacks_of(run) as stacks:
+        watchdog = Watchdog(
+            run,
+            seconds,
+            position=position,
+            on_stall=on_stall,
+            stacks=stacks,
+            is_supervised=is_supervised,
+        )
 
         def keep_checking() -> None:
             watchdog.check_progress()
@@ -133,21 +151,23 @@ def watching_for_hangs(
 
 
 @contextmanager
-def _stacks_of(folder: Path | None) -> Iterator[TextIO | None]:
+def _stacks_of(run: Run) -> Iterator[TextIO | None]:
     """The file for stacks, opened before it is needed; removed if it stays empty."""
-    file = None if folder is None else _open_stacks(folder / "logs")
+    file = None if run.dir is None else open_stacks(run.dir / "logs")
     if file is None:
         yield None
         return
     with file:
         yield file
     path = Path(file.name)
-    with suppress(OSError):
+    with suppress(OSError, LeaseLostError):
+        run.writer.require_lease()
         if not path.stat().st_size:
             path.unlink()
 
 
-def _open_stacks(folder: Path) -> TextIO | None:
+def open_stacks(folder: Path) -> TextIO | None:
+    """The file for stacks in a folder; None, with a warning, if it cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return (folder / STACKS_FILE_NAME).open("a", encoding="utf-8")

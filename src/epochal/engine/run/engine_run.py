@@ -88,6 +88,9 @@ class Environment:
     on_stall: Callable[[str, int], None] = ignore_stall
     """Called with a message and the step when the run hangs; must return at once."""
 
+    is_supervised: bool = False
+    """Whether a supervisor starts the run again when its process ends."""
+
     is_debug: bool = False
     """Whether to look for the cause of errors, even if that makes steps slow."""
 
@@ -212,7 +215,7 @@ class EngineRun(Run):
         self.writer, self.facts = environment.writer, environment.facts
         self.registry = environment.registry
         self.resume, self.on_stall = environment.resume, environment.on_stall
-        self.is_debug = environment.is_debug
+        self.is_debug, self.is_supervised = environment.is_debug, environment.is_supervised
         self.device = torch.device(environment.device)
         self.precision = Precision(
             options.engine.precision, self.device, parse_dtype(environment.dtype)

@@ -12,7 +12,7 @@ from epochal.engine.events.events import SPLIT_EVENTS, Events
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import EVENTS
 from epochal.engine.interfaces.splits import SPLITS
-from epochal.engine.process.signals import PREEMPTED, EvaluationInterrupted
+from epochal.engine.process.signals import EvaluationInterrupted, is_interrupted_or_preempted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -271,7 +271,7 @@ class Plan:
         self._at_boundary(run)
 
     def catch_up(self, run: EngineRun) -> None:
-        """After a resume, run what was still due when the run was preempted."""
+        """After a resume, run what was still due when the run was interrupted or preempted."""
         units = _WITHIN_EPOCHS if run.is_in_epoch else _WITHIN_EPOCHS | _BETWEEN_EPOCHS
         if any(due.is_due(run) for due in self.dues if due.every.unit in units):
             if not run.is_in_epoch:
@@ -333,7 +333,7 @@ class Plan:
         self.is_running_due = True
         try:
             for due in self.dues:
-                if run.stop_status == PREEMPTED or run.diverged_at is not None:
+                if is_interrupted_or_preempted(run) or run.diverged_at is not None:
                     return  # the rest runs after a resume, or never after a rollback
                 if due.every.unit in units and due.is_due(run):
                     due.run_and_reschedule(run)

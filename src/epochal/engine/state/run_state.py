@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Ends that came from outside; those that training itself came to are part of its state.
-EXTERNAL_STOPS = ("interrupted", "preempted")
-
 
 @final
 @dataclass(frozen=True, slots=True)

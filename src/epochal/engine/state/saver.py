@@ -19,7 +19,8 @@ from epochal.checkpoint import (
 )
 from epochal.checkpoint.serialize import serialize_state
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
-from epochal.engine.state.run_state import EXTERNAL_STOPS, collect_state, find_stateless_hooks
+from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.state.run_state import collect_state, find_stateless_hooks
 from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 from epochal.errors import EpochalError
@@ -46,9 +47,8 @@ def save_if_requested(run: EngineRun) -> None:
 
     After the last step of an epoch, the save waits for the end of the epoch, which follows.
     """
-    ends_epoch_next = (
-        run.is_in_epoch and run.feed.is_complete and run.stop_status not in EXTERNAL_STOPS
-    )
+    is_ended_from_outside = is_interrupted_or_preempted(run)
+    ends_epoch_next = run.is_in_epoch and run.feed.is_complete and not is_ended_from_outside
     if run.stop_reason and run.diverged_at is None and not ends_epoch_next:
         run.course.before_last_save(run)
     saver = run.find_part(Saver)
@@ -58,6 +58,9 @@ def save_if_requested(run: EngineRun) -> None:
     saver.report_finished_write(run)
     if run.diverged_at is not None:
         run.save_reasons = ""  # the run leaves this state
+        return
+    if is_ended_from_outside and saver.saved_at is None and run.step == run.first_step:
+        run.save_reasons = ""  # it starts again, also with what comes before the first step
         return
     if run.stop_reason and saver.saved_at != _position(run):
         run.request_save(END_REASON)
@@ -122,6 +125,12 @@ class Saver:
         self._job: _WriteJob | None = None
         self._has_warned = self._has_checked = False
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written."""
+        job = self._job
+        return job is not None and job.thread is not None and job.thread.is_alive()
+
     def check_can_save(self, run: EngineRun) -> None:
         """Serialize the state once, so that what cannot be saved fails early; log its size."""
         if self.folder is None or self._has_checked:
@@ -146,6 +155,7 @@ class Saver:
         """
         if self.folder is None and not self.serves_rollback:
             return
+        run.writer.require_lease()
         with run.clock.times.measuring(SAVING):
             if self._has_diverged(run):
                 return

@@ -222,6 +222,7 @@ def _build_environment(assembly: Assembly, record: OpenRecord, task: object) -> 
         resume=record.resume_point,
         times=assembly.times,
         on_stall=record.on_stall,
+        is_supervised=record.is_supervised,
         is_debug=assembly.is_debug,
     )
 

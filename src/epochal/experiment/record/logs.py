@@ -16,7 +16,7 @@ from epochal.records.secrets import redact
 from epochal.text.escape import replace_unencodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _TERMINAL_FORMAT = "%(asctime)s %(message)s"
@@ -54,7 +54,19 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 
 @final
 class RunLogHandler(logging.FileHandler):
-    """Writes to the text log of a run; lines that a full disk refuses are dropped."""
+    """Writes to the text log of a run; lines that a full disk refuses are dropped.
+
+    So are all lines once ``is_owner`` is false: the folder is another process's.
+    """
+
+    def __init__(self, path: Path, *, is_owner: Callable[[], bool]) -> None:
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
+        self._is_owner = is_owner
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._is_owner():
+            super().emit(record)
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
@@ -77,10 +89,13 @@ class RedactingFormatter(logging.Formatter):
 
 
 @contextmanager
-def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
+def logging_to(
+    path: Path | None, *, level: str, is_owner: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
     """Send the lines of all loggers to the terminal and, if given, to the file at ``path``.
 
-    Existing handlers stay; ours are removed at the end.
+    The file gets lines while ``is_owner`` is true. Existing handlers stay; ours are removed at
+    the end.
     """
     root, ours = logging.getLogger(), logging.getLogger("epochal")
     number = logging.getLevelNamesMapping()[level.upper()]
@@ -88,7 +103,7 @@ def logging_to(path: Path | None, *, level: str) -> Iterator[None]:
     handlers[0].setFormatter(RedactingFormatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
     if path is not None:
         with raising_record_errors():
-            handlers.append(RunLogHandler(path, encoding="utf-8", errors="backslashreplace"))
+            handlers.append(RunLogHandler(path, is_owner=is_owner))
         handlers[1].setFormatter(RedactingFormatter(_FILE_FORMAT))
     before = root.level, ours.level
     for handler in handlers:

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, final
 
-from epochal.engine.execute import result_of_error
+from epochal.engine.execute import LEASE_LOST, result_of_error
 from epochal.engine.interfaces.monitor import Monitor
+from epochal.engine.process.grace import end_stalled_process
 from epochal.errors import RecordError
 from epochal.experiment.resume.changes import ChangedError
 from epochal.records.folder.folder import RUN_FILE_VARIABLE
@@ -70,12 +71,12 @@ class Notifier:
         """Register that a mail is expected; returns the record, which also reports stalls."""
         self._record = record
         if self._is_part:
-            return record
+            return replace(record, on_stall=self.stalled, is_supervised=self._is_supervised)
         if record.dir is not None:
             self._box, self._run = self._choose_mailbox(record, record.dir.absolute())
             with _errors_logged():
                 self._expect(self._box)
-        return replace(record, on_stall=self.stalled)
+        return replace(record, on_stall=self.stalled, is_supervised=self._is_supervised)
 
     def _choose_mailbox(self, record: OpenRecord, folder: Path) -> tuple[Mailbox, str]:
         """The mailbox of the runs folder, and the run's name in it; a moved run's is beside it."""
@@ -104,10 +105,18 @@ class Notifier:
             )
 
     def stalled(self, words: str, step: int) -> None:
-        """Report that the run makes no progress; returns at once and never raises."""
-        with _errors_logged():
-            content = replace(self._content("stalled"), event=f"stalled {step}", step=step)
-            self._post(replace(content, epoch=None, why=words, log=self._log()))
+        """Report that the run makes no progress; never raises.
+
+        A supervised process ends then, so that the supervisor starts the run again.
+        """
+        if not self._is_part:
+            with _errors_logged():
+                content = replace(self._content("stalled"), event=f"stalled {step}", step=step)
+                self._post(replace(content, epoch=None, why=words, log=self._log()))
+        if self._is_supervised and self._record is not None:
+            self._sender.wait(SEND_SECONDS)
+            logger.warning("ending this process: --keep-alive starts the run again")
+            end_stalled_process(self._record.writer, words, step)
 
     def write_end(self, record: OpenRecord, result: RunResult) -> None:
         """Write the end of the run to its record and mail it, even if writing fails."""
@@ -140,7 +149,7 @@ class Notifier:
                     log="" if kind == "finished" else self._log(result.traceback),
                 )
                 self._post(content)
-            if self._box is not None:
+            if self._box is not None and result.reason != LEASE_LOST:  # else it is another's
                 cancel_expected(self._box, self._run)
 
     def _post(self, content: MailContent) -> None:

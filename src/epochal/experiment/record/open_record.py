@@ -43,6 +43,7 @@ from epochal.records import (
 )
 from epochal.records.folder.folder import report_run_folder
 from epochal.records.folder.machine import own_version
+from epochal.records.folder.record_digests import digest_config_files
 from epochal.records.layout.alive import LEASE_FILE as LEASE
 from epochal.records.layout.alive import (
     holding_lease,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from epochal.experiment.resume.resume_plan import ResumePlan
     from epochal.launch.jobs.frozen_job import FrozenCode
     from epochal.records import RunRecord
+    from epochal.records.layout.alive import Lease
     from epochal.registry.project import Project
 
 logger = logging.getLogger(__name__)
@@ -98,12 +100,21 @@ class OpenRecord:
     on_stall: Callable[[str, int], None] = ignore_stall
     """Called when the run makes no progress."""
 
+    is_supervised: bool = False
+    """Whether a supervisor starts the run again when its process ends."""
+
     code: CodeCopy | None = None
     frozen: FrozenCode | None = None
     """The code of a frozen job, which replaces that of the project."""
 
     spent: TimeSpent = field(default_factory=TimeSpent)
     """The time that earlier attempts took."""
+
+    lease: Lease | None = None
+
+    def is_owner(self) -> bool:
+        """Whether this process may still write; False once it noticed that it lost the lease."""
+        return self.lease is None or not self.lease.loss
 
     def write_start(self, info: dict[str, Any]) -> None:
         """Write what is known before anything is built; for a resumed run, add the attempt."""
@@ -115,12 +126,14 @@ class OpenRecord:
             parent = find_parent(self.dir, info)
             info |= {"parent": None if parent is None else parent.to_json()}
             self.facts.update(start | info | {"attempts": [begin_attempt(0).to_json()]})
+            self.facts.update(digest_config_files(self.dir))
         else:
             names = ("command", "cwd", "epochal", "torch", "device")
             known = start | info
             self.facts["attempts"][-1] |= {name: known[name] for name in names}
             for name, value in known.items():  # the process may have died before it wrote them
                 self.facts.setdefault(name, value)
+            self.facts.update(digest_config_files(self.dir))  # unchanged, or allowed to differ
         self.writer.write_run(self.facts)
         for note in self.notes:
             logger.warning("%s", note)
@@ -207,6 +220,7 @@ class OpenRecord:
             for one in fields(result)
             if one.name not in _UNRECORDED
         }
+        self.writer.require_lease()
         if self.dir is not None:
             release_reserve(self.dir)
         self.writer.write_result(values)
@@ -251,8 +265,11 @@ def _open_on_disk(
     if plan is not None:
         path = plan.record.path
         is_supervised = report_run_folder(path)
-        reopened = _reopened(plan, report, is_supervised=is_supervised, frozen=frozen)
-        with holding_lease(path), writing_heartbeat(path), reopened as record:
+        with (
+            holding_lease(path) as lease,
+            writing_heartbeat(path, is_owner=lease.is_held),
+            _reopened(plan, report, lease, is_supervised=is_supervised, frozen=frozen) as record,
+        ):
             yield record
         return
     values = report.expanded.to_plain()
@@ -264,13 +281,12 @@ def _open_on_disk(
         is_private=report.project.has_private_runs,
     )
     report_run_folder(folder.path)
-    writer = RunWriter(folder)
     with (
         _removing_failed_start(folder.path),
-        holding_lease(folder.path),
-        writing_heartbeat(folder.path),
-        _closing(writer),
-        reserving_disk_space(folder.path),
+        holding_lease(folder.path) as lease,
+        writing_heartbeat(folder.path, is_owner=lease.is_held),
+        _closing(RunWriter(folder, lease=lease)) as writer,
+        reserving_disk_space(folder.path, lease),
     ):
         _write_configs(writer, config, report)
         code = CodeCopy(
@@ -284,6 +300,7 @@ def _open_on_disk(
             notes=tuple(describe_withheld_secrets(report.expanded)),
             code=code,
             frozen=frozen,
+            lease=lease,
         )
 
 
@@ -312,8 +329,12 @@ def _closing(writer: RunWriter) -> Iterator[RunWriter]:
     with closing(writer):
         try:
             yield writer
-        except Preempted:
-            writer.write_status("preempted", reason="preempted")
+        except KeyboardInterrupt as end:
+            if _status_of(writer.path) in ("", "starting", "running"):
+                if isinstance(end, Preempted):
+                    writer.write_status("preempted", reason="preempted")
+                else:
+                    writer.write_status("interrupted", reason="user_interrupt")
             raise
         except RecordError:
             with suppress(RecordError):  # the disk may refuse this too
@@ -344,7 +365,12 @@ def _status_of(folder: Path) -> object:
 
 @contextmanager
 def _reopened(
-    plan: ResumePlan, report: CheckReport, *, is_supervised: bool, frozen: FrozenCode | None
+    plan: ResumePlan,
+    report: CheckReport,
+    lease: Lease,
+    *,
+    is_supervised: bool,
+    frozen: FrozenCode | None,
 ) -> Iterator[OpenRecord]:
     """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
@@ -365,8 +391,8 @@ def _reopened(
     number = attempt.attempt
     with (
         _restoring_on_refusal(folder.path, number),
-        _closing(RunWriter(folder, attempt=number)) as writer,
-        reserving_disk_space(folder.path),
+        _closing(RunWriter(folder, attempt=number, lease=lease)) as writer,
+        reserving_disk_space(folder.path, lease),
     ):
         at = {"step": 0, "epoch": 0} if plan.starts_again else {}
         if point is not None:
@@ -392,6 +418,7 @@ def _reopened(
                 frozen=_snapshot(frozen),
             ),
             frozen=frozen,
+            lease=lease,
         )
 
 

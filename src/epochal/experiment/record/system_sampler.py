@@ -14,6 +14,7 @@ import psutil
 
 from epochal import durable
 from epochal.engine.tracking.mirror import fork_safe_import
+from epochal.errors import LeaseLostError
 from epochal.launch.pool.gpus import find_visible_gpus
 from epochal.records.metrics.system_figures import SYSTEM_FILE
 
@@ -43,11 +44,15 @@ def sampling_system(run: Run) -> Iterator[None]:
     def work() -> None:
         try:
             sampler = SystemSampler(folder)
-            write_samples(
-                folder / SYSTEM_FILE,
-                lambda: {"step": run.step, **sampler.sample()},
-                wait=lambda: is_over.wait(every.amount),
-            )
+
+            def sample() -> Sample:
+                run.writer.require_lease()
+                return {"step": run.step, **sampler.sample()}
+
+            path = folder / SYSTEM_FILE
+            write_samples(path, sample, wait=lambda: is_over.wait(every.amount))
+        except LeaseLostError:  # the run itself reports it
+            return
         except Exception as error:  # measuring must not affect the run
             logger.warning("the record has no further system figures: %s", error)
 

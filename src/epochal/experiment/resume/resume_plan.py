@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from epochal import durable
 from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE
-from epochal.config import load
+from epochal.config import dump, load
 from epochal.engine.interfaces.run import ResumePoint
 from epochal.errors import DIVERGED, CheckpointError, ConfigError, Problem, suggest
 from epochal.experiment.resume.changes import (
@@ -27,10 +29,11 @@ from epochal.records.folder.checkpoint_manifests import (
     find_newest_checkpoint,
 )
 from epochal.records.folder.reader import find_expanded_config, read_time_spent
+from epochal.records.folder.record_digests import find_changed_files, is_recorded_config
 from epochal.records.layout.attempts import Attempt, begin_attempt, find_cause
 from epochal.records.layout.run_folders import is_run_folder
 from epochal.records.metrics.time_spent import parse_time_spent
-from epochal.records.secrets import redact_config
+from epochal.records.secrets import redact, redact_config
 from epochal.registry.project_file import name_run
 from epochal.text.escape import to_openable_path
 
@@ -49,6 +52,7 @@ logger = logging.getLogger(__name__)
 AUTO = "auto"
 LAST = "last"
 BEST = "best"
+EXPANDED = "expanded"
 _END_REASONS = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
 _EVALUATIONS = ("test", "predict")
 _ACTIVE = ("starting", "running")
@@ -139,9 +143,10 @@ def plan_resume(checked: CheckedInputs) -> ResumePlan | None:
     else:
         record = get_training_record(run_name, _runs_dir(report))
     is_allowed = bool(choices.get("allow_changed"))
-    first, latest = _read_configs(record, checked)
+    first, latest = _read_configs(record, checked, allows_changes=is_allowed)
     values = redact_config(report.expanded).to_public()  # as in the record
     changes = [
+        *_file_changes(record),
         *find_config_changes(latest, values),
         *_class_changes(record, checked),
         *_code_changes(record, report.project),
@@ -258,11 +263,18 @@ def _runs_dir(report: CheckReport) -> Path:
     return Path("runs") if node is None else Path(str(node.value)).expanduser()
 
 
-def get_expanded_config(record: RunRecord, instead: str = "") -> Path:
-    """The path of the expanded config in a record.
+def get_expanded_config(
+    record: RunRecord, instead: str = "", *, allows_changes: bool = False
+) -> Path:
+    """The path of the expanded config in a record, as the run wrote it.
 
     ``instead`` is what the user can add to ``epochal run FILE`` if it is missing.
+
+    Raises:
+        CheckpointError: A file from which the run is built again is missing, or has changed.
     """
+    if not allows_changes:
+        _refuse_changed_files(record, instead)
     found = find_expanded_config(record.path)
     if found is None:
         raise CheckpointError(
@@ -270,6 +282,53 @@ def get_expanded_config(record: RunRecord, instead: str = "") -> Path:
             f"  name the config yourself: epochal run FILE {instead or f'--resume {record.path}'}"
         )
     return found
+
+
+def _refuse_changed_files(record: RunRecord, instead: str) -> None:
+    """Refuse a run if accidents or edits have changed what describes it."""
+    for path in find_changed_files(record.path, record.run):
+        is_there = path.exists() or path.is_symlink()
+        is_regular = path.is_file() and not path.is_symlink()
+        what = "is not as the run wrote it: edited or damaged" if is_there else "is missing"
+        what = "is not a regular file" if is_there and not is_regular else what
+        hint = "undo the change, or " if is_there else ""
+        if instead:
+            hint += f"name the config yourself: epochal run FILE {instead}"
+        elif path.stem == EXPANDED:
+            hint += "restore it with the config that the run began with:\n"
+            hint += f"    {_first_command(record)} --resume {record.path}\n"
+            hint += "  values change as overrides: epochal resume RUN key=value --allow-changed"
+        else:
+            hint += "resume regardless: --allow-changed"
+        raise CheckpointError(f"{path}: {what}\n  {hint}")
+
+
+def _first_command(record: RunRecord) -> str:
+    path, overrides = record.run.get("config_path"), record.run.get("overrides")
+    words = [str(path) if isinstance(path, str) else "FILE"]
+    words += map(str, overrides if isinstance(overrides, list) else ())
+    variant = record.run.get("variant")
+    words += ["--variant", variant] if isinstance(variant, str) else []
+    return f"epochal run {shlex.join(words)}"
+
+
+def _file_changes(record: RunRecord) -> list[Change]:
+    found = find_changed_files(record.path, record.run)
+    return [Change(str(path.relative_to(record.path)), "as recorded", "changed") for path in found]
+
+
+def _restore_config(record: RunRecord, checked: CheckedInputs) -> None:
+    """Write the expanded config of a record again if it has changed and this config equals it."""
+    config = checked.inputs.config
+    path = record.path / "config" / f"{EXPANDED}.{config.format}"
+    if path not in find_changed_files(record.path, record.run):
+        return
+    text = dump(redact_config(checked.report.expanded), config.format)
+    for data in (redact(text).encode(), text.encode()):
+        if is_recorded_config(record.run, path.name, data):
+            durable.write_bytes(path, data)
+            logger.warning("%s: was not as the run wrote it; restored", path)
+            return
 
 
 def last_overrides(record: RunRecord) -> tuple[str, ...]:
@@ -299,10 +358,12 @@ def require_project_dir(record: RunRecord) -> Path:
 
 
 def _read_configs(
-    record: RunRecord, checked: CheckedInputs
+    record: RunRecord, checked: CheckedInputs, *, allows_changes: bool = False
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The expanded config that a run began with, and that of its last attempt."""
-    path, folder = get_expanded_config(record), project_dir(record)
+    _restore_config(record, checked)
+    path = get_expanded_config(record, allows_changes=allows_changes)
+    folder = project_dir(record)
     first = checked.expand(load(path), folder).to_public()
     overrides = last_overrides(record)
     if not overrides:
@@ -378,7 +439,10 @@ def _find_unfinished(checked: CheckedInputs) -> RunRecord | None:
 def _is_same_config(record: RunRecord, values: Mapping[str, Any], checked: CheckedInputs) -> bool:
     try:
         _, latest = _read_configs(record, checked)
-    except (CheckpointError, ConfigError):
+    except ConfigError:
+        return False
+    except CheckpointError as error:
+        logger.warning("resume=auto: %s", error)
         return False
     return all(change.may_change for change in find_config_changes(latest, values))
 

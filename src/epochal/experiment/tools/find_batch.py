@@ -198,7 +198,7 @@ class LargestBatchSearch(Runner):
             if run.device.type == "cuda":
                 torch.cuda.synchronize(run.device)
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) and "can't allocate memory" not in str(error):
+            if not is_out_of_memory(error):
                 raise
             return False
         return True

@@ -16,11 +16,10 @@ from epochal.records.folder.provenance import (
     get_newest_origins,
 )
 from epochal.records.folder.readme import UNTITLED, parse_readme
-from epochal.records.layout.alive import is_heartbeat_stale
+from epochal.records.layout.alive import is_owner_alive
 from epochal.records.layout.attempts import ROLLBACK, Attempt, read_attempts
 from epochal.records.layout.coerce import as_count, as_finite_numbers, as_text, iter_leaves
 from epochal.records.layout.os_errors import describe_os_error
-from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.metrics.points import (
     Library,
     read_json_lines,
@@ -219,7 +218,7 @@ def read_folder(path: Path) -> RunRecord:
         damage += [f"{file.name}: missing" for file in files if not file.exists()]
     if state not in ("starting", "damaged"):
         damage += find_missing_configs(path, has_begun=bool(status.get("step")))
-    if not has_ended and _is_lost(path, status):
+    if not has_ended and "pid" in status and not is_owner_alive(path, status):
         state = "lost"
     summary = RunSummary(
         path=path,
@@ -241,15 +240,6 @@ def read_folder(path: Path) -> RunRecord:
     if status:
         status = {**status, "status": state}
     return RunRecord(path, summary, run, status, result)
-
-
-def _is_lost(path: Path, status: Mapping[str, Any]) -> bool:
-    """Whether the process of a run ended without a result; on another host, by its heartbeat."""
-    host = as_text(status.get("host"))
-    if host and host != host_name():
-        return is_heartbeat_stale(path)
-    pid, token = as_count(status.get("pid")), as_text(status.get("process"))
-    return is_process_gone(pid, host=host, token=token)
 
 
 def _read_mapping(path: Path, damage: list[str]) -> Mapping[str, Any]:

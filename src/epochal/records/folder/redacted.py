@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal import durable
+from epochal.records.folder.record_digests import add_digest
 from epochal.records.secrets import redact, redact_tree
 
 if TYPE_CHECKING:
@@ -20,6 +21,11 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: object) -> None:
     """As ``durable.write_json``, without secrets."""
     durable.write_json(path, redact_tree(value))
+
+
+def write_run(path: Path, facts: Mapping[str, object]) -> None:
+    """Put the facts of a run at ``path``, with their digest."""
+    durable.write_json(path, add_digest(redact_tree(dict(facts))))
 
 
 def encode_line(value: Mapping[str, object]) -> bytes:

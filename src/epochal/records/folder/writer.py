@@ -18,10 +18,11 @@ from epochal.records.layout.process import describe_process, utc_now
 from epochal.records.metrics.points import POINT_FIELDS, MetricWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from epochal.config.source_file import SourceFile
     from epochal.records.folder.folder import RunFolder
+    from epochal.records.layout.alive import Lease
 
 Status = Literal[
     "starting", "running", "finished", "stopped", "failed", "diverged", "interrupted", "preempted"
@@ -116,17 +117,27 @@ class Writer(Protocol):
     def event(self, kind: str, **data: object) -> None:
         """Append an event, such as a stage, a warning or a saved checkpoint."""
 
+    def require_lease(self) -> None:
+        """Raise LeaseLostError if the folder is gone or belongs to another process now."""
+
+    def set_on_loss(self, call: Callable[[str], None]) -> None:
+        """Set what is called when the lease is lost, with the reason, from another thread."""
+
     def close(self) -> None:
         """Sync and close all files; a second call does nothing."""
 
 
 @final
 class RunWriter(Writer):
-    """Writes into the folder of one run; one thread of one process may use it."""
+    """Writes into the folder of one run; one thread of one process may use it.
 
-    def __init__(self, folder: RunFolder, *, attempt: int = 0) -> None:
+    Without the lease it had it writes nothing: each call raises LeaseLostError.
+    """
+
+    def __init__(self, folder: RunFolder, *, attempt: int = 0, lease: Lease | None = None) -> None:
         self.folder = folder
         self.attempt = attempt
+        self._lease = lease
         self._metrics = MetricWriter(folder.path)
         self._events: durable.Appender | None = None
         self._status = _read_status(folder.path) if attempt else {}
@@ -143,6 +154,16 @@ class RunWriter(Writer):
             write_readme(self.path, RunReadme(tag, desc, _HOW_TO_READ))
 
     @override
+    def require_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.require()
+
+    @override
+    def set_on_loss(self, call: Callable[[str], None]) -> None:
+        if self._lease is not None:
+            self._lease.on_loss = call
+
+    @override
     @raising_record_errors()
     def write_config(
         self,
@@ -151,6 +172,7 @@ class RunWriter(Writer):
         format: str,
         provenance: Mapping[str, object],
     ) -> None:
+        self.require_lease()
         config_dir = self.folder.config_dir
         sources = []
         for source, name in zip(written, _place_sources(written), strict=True):
@@ -165,30 +187,34 @@ class RunWriter(Writer):
     @override
     @raising_record_errors()
     def write_observed(self, data: Mapping[str, object]) -> None:
+        self.require_lease()
         clean.write_json(self.folder.config_dir / "observed.json", data)
 
     @override
     @raising_record_errors()
     def write_run(self, info: Mapping[str, object]) -> None:
+        self.require_lease()
         always = {"format": RECORD_FORMAT, "id": self.folder.id, "created": utc_now()}
-        clean.write_json(self.path / "run.json", {**always, **info})
+        clean.write_run(self.path / "run.json", {**always, **info})
 
     @override
     @raising_record_errors()
     def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
+        self.require_lease()
         path = self.path / "run.json"
         run: Any = durable.decode_json(durable.read_bytes(path))
         number = self.attempt + 1
         changed = attempts.add_rollback_attempt(
             run, number, checkpoint=checkpoint, origin=origin, step=step, points=points
         )
-        clean.write_json(path, changed)
+        clean.write_run(path, changed)
         self.attempt = number
         return number
 
     @override
     @raising_record_errors()
     def write_status(self, status: Status, **fields: object) -> None:
+        self.require_lease()
         now = utc_now()
         if not self._status:
             self._status = {"reason": "", "step": 0, "epoch": 0, "started": now}
@@ -201,10 +227,13 @@ class RunWriter(Writer):
     @override
     @raising_record_errors()
     def write_result(self, result: Mapping[str, object]) -> None:
+        self.require_lease()
         clean.write_json(self.path / "result.json", {"attempt": self.attempt, **result})
 
     @override
     def log(self, points: Mapping[str, float], step: int) -> None:
+        if self._lease is not None and self._lease.loss:
+            self._lease.require()
         self._metrics.log(points, step, attempt=self.attempt)
 
     @property
@@ -219,6 +248,8 @@ class RunWriter(Writer):
     @override
     @raising_record_errors()
     def event(self, kind: str, **data: object) -> None:
+        if self._lease is not None and self._lease.loss:
+            self._lease.require()
         if self._events is None:
             self._events = durable.open_lines(self.path / "events.jsonl")
         attempt = {"attempt": self.attempt} if self.attempt else {}
@@ -250,7 +281,7 @@ class NullWriter(Writer):
         pass
 
     write_readme = write_config = write_observed = write_run = write_status = _ignore
-    write_result = log = sync = event = close = _ignore
+    write_result = log = sync = event = require_lease = set_on_loss = close = _ignore
 
 
 def _read_status(folder: Path) -> dict[str, object]:

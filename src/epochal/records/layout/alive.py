@@ -6,78 +6,157 @@ import os
 import threading
 import time
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
-from epochal.errors import RecordError
+from epochal.errors import LeaseLostError, RecordError
 from epochal.records.layout.os_errors import raising_record_errors
-from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
+from epochal.records.layout.process import (
+    describe_process,
+    host_name,
+    is_on_this_machine,
+    is_owner_gone,
+    shares_process_ids,
+    utc_now,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 LEASE_FILE = "lease.json"
-STALE_SECONDS = 600.0
-"""Seconds without a sign after which a process on another machine counts as dead."""
+HEARTBEAT_FILE = "heartbeat.json"
+BEAT_SECONDS = 15.0
+STALE_AFTER_BEATS = 4
+"""Beats without a sign after which a process that cannot be tested counts as gone."""
+
+_SIGNS = (HEARTBEAT_FILE, LEASE_FILE, "status.json", "metrics.bin")
 
 
 @final
 class Lease:
-    """The exclusive right of this process to work on a folder."""
+    """The exclusive right of this process to work on a folder: a file that it keeps locked."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / LEASE_FILE
-        self._owner = describe_process(os.getpid()) | {"time": utc_now()}
+        self.loss = ""
+        """Why another process or nobody owns the folder now; empty while this process does."""
+
+        self.on_loss: Callable[[str], None] = _ignore
+        """Called once with the reason, by the thread that notices."""
+
+        self._folder, self._path = folder, folder / LEASE_FILE
+        self._pid = os.getpid()
+        owner = describe_process(self._pid) | {"time": utc_now()}
         with raising_record_errors(), durable.locked(folder):
-            _require_free(folder, durable.find_object(self._path))
-            durable.write_json(self._path, self._owner)
+            _require_free(folder)
+            self._file = durable.LockedFile(self._path, owner)
+
+    def is_held(self) -> bool:
+        """Look whether the folder is still that of this process; once lost, it stays lost."""
+        if not self.loss and (loss := self._find_loss()):
+            self.loss = loss
+            self.on_loss(loss)
+        return not self.loss
+
+    def require(self) -> None:
+        """Raise LeaseLostError if the folder is no longer that of this process."""
+        if not self.is_held():
+            raise LeaseLostError(
+                f"{self._folder}: {self.loss}\n"
+                "  this process has ended its work, and writes nothing more there"
+            )
+
+    def _find_loss(self) -> str:
+        try:
+            if self._file.is_current():
+                return ""
+        except OSError:  # a network file system may be away for a while
+            return ""
+        if not (self._folder / "status.json").exists():  # a late write may have made a new folder
+            return "the folder of the run is gone: deleted or moved"
+        owner = durable.find_object(self._path)
+        if not owner:
+            return f"{LEASE_FILE} was deleted"
+        return f"process {owner.get('pid')} on {owner.get('host')} took the run over"
 
     def release(self) -> None:
-        """Release it; does nothing if another process holds it now."""
-        if _identity(durable.find_object(self._path)) == _identity(self._owner):
-            with suppress(OSError):
+        """Release it; does nothing in a forked process, or if another process holds it now."""
+        if os.getpid() != self._pid:
+            return
+        with suppress(OSError):
+            if self._file.is_current():
                 durable.remove_file(self._path)
+        self._file.close()
+
+
+def _ignore(loss: str) -> None:
+    pass
 
 
 @contextmanager
-def holding_lease(folder: Path) -> Iterator[None]:
+def holding_lease(folder: Path) -> Iterator[Lease]:
     """Hold the lease of ``folder`` in a block; raises RecordError if a living process holds it."""
     lease = Lease(folder)
     try:
-        yield
+        yield lease
     finally:
         lease.release()
 
 
-def _identity(owner: dict[str, Any]) -> tuple[object, ...]:
-    return owner.get("host"), owner.get("pid"), owner.get("process")
-
-
-def _require_free(folder: Path, owner: dict[str, Any]) -> None:
-    if is_owner_gone(owner):
+def _require_free(folder: Path) -> None:
+    owner = durable.find_object(folder / LEASE_FILE)
+    if not is_owner_alive(folder, owner, now=_file_system_time(folder)):
         return
-    host, pid = owner["host"], owner["pid"]
-    if host != host_name() and _is_stale(folder):
-        return
+    pid, host = owner.get("pid"), owner.get("host")
     since = f" since {owner['time']}" if isinstance(owner.get("time"), str) else ""
     hint = "wait for its end, or stop it first"
-    if host != host_name():
+    if not shares_process_ids(owner):
         hint = f"if it is surely gone, delete {folder / LEASE_FILE}"
     elif pid == os.getpid():
         hint = "end that run before you resume it"
     raise RecordError(f"{folder}: process {pid} on {host} works on this run{since}\n  {hint}")
 
 
-def _is_stale(folder: Path) -> bool:
-    """Whether the run wrote nothing for long, by the clock of the file system."""
-    signs = (folder / name for name in (LEASE_FILE, "status.json", "heartbeat.json", "metrics.bin"))
-    times = []
-    for sign in signs:
+def is_owner_alive(folder: Path, owner: Mapping[str, Any], *, now: float | None = None) -> bool:
+    """Whether the process that ``lease.json`` or ``status.json`` names works on a run.
+
+    The lock of the lease decides, since it ends with its process. Where it cannot be tested, on
+    another machine or a file system without locks, a fresh sign of life does. ``now`` is the time
+    of the file system, by default that of this machine.
+    """
+    is_locked = durable.is_locked(folder / LEASE_FILE)
+    if is_locked:
+        return True
+    if not isinstance(owner.get("pid"), int) or not isinstance(owner.get("host"), str):
+        return False
+    if is_on_this_machine(owner):
+        if is_locked is False and "namespace" in owner:  # earlier versions held no lock
+            return False
+        if shares_process_ids(owner):
+            return not is_owner_gone(owner)
+    last = _last_sign(folder)
+    if owner["host"] == host_name() and not is_on_this_machine(owner) and last < _boot_time():
+        return False  # it did not survive the reboot
+    return (time.time() if now is None else now) - last <= STALE_AFTER_BEATS * _read_beat(folder)
+
+
+def _last_sign(folder: Path) -> float:
+    """When the process of a run last wrote something; 0.0 if it never did."""
+    times = [0.0]
+    for name in _SIGNS:
         with suppress(OSError):
-            times.append(sign.stat().st_mtime)
-    return _file_system_time(folder) - max(times, default=0.0) > STALE_SECONDS
+            times.append((folder / name).stat().st_mtime)
+    return max(times)
+
+
+def _read_beat(folder: Path) -> float:
+    seconds = durable.find_object(folder / HEARTBEAT_FILE).get("beat_seconds")
+    return seconds if isinstance(seconds, int | float) and seconds > 0 else BEAT_SECONDS
+
+
+def _boot_time() -> float:
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return 0.0 if clock is None else time.time() - time.clock_gettime(clock)
 
 
 def _file_system_time(folder: Path) -> float:
@@ -85,18 +164,14 @@ def _file_system_time(folder: Path) -> float:
         os.utime(folder)
         return folder.stat().st_mtime
     except OSError:
-        return datetime.now(UTC).timestamp()
-
-
-HEARTBEAT_FILE = "heartbeat.json"
-BEAT_SECONDS = 15.0
-STALE_AFTER_BEATS = 2
-"""Beats without a sign after which a process on another machine counts as lost."""
+        return time.time()
 
 
 @contextmanager
-def writing_heartbeat(folder: Path, *, seconds: float = BEAT_SECONDS) -> Iterator[None]:
-    """Touch the heartbeat of a folder every ``seconds`` during a block.
+def writing_heartbeat(
+    folder: Path, *, seconds: float = BEAT_SECONDS, is_owner: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
+    """Touch the heartbeat of a folder every ``seconds`` in a block, while ``is_owner`` is true.
 
     A thread does it, so that a long step or evaluation does not look like a crash.
     """
@@ -106,7 +181,7 @@ def writing_heartbeat(folder: Path, *, seconds: float = BEAT_SECONDS) -> Iterato
         durable.write_json(path, facts)
 
     def beat() -> None:
-        while not is_over.wait(seconds):
+        while not is_over.wait(seconds) and is_owner():
             with suppress(OSError):
                 os.utime(path)
 
@@ -119,29 +194,13 @@ def writing_heartbeat(folder: Path, *, seconds: float = BEAT_SECONDS) -> Iterato
         thread.join()
 
 
-def is_heartbeat_stale(folder: Path) -> bool:
-    """Whether the heartbeat of a run is older than two beats; False without a heartbeat.
-
-    The clocks of machines that share files must agree; `epochal doctor` checks that.
-    """
-    path = folder / HEARTBEAT_FILE
-    try:
-        last = path.stat().st_mtime
-        facts = durable.decode_json(durable.read_bytes(path))
-    except (OSError, ValueError, RecursionError):
-        return False
-    seconds = facts.get("beat_seconds") if isinstance(facts, dict) else None
-    beat = seconds if isinstance(seconds, int | float) and seconds > 0 else BEAT_SECONDS
-    return time.time() - last > STALE_AFTER_BEATS * beat
-
-
 RESERVE_FILE = "reserve"
 RESERVE_BYTES = 64 * 1024
 """Enough for a result with a traceback, a status, and a mail to several recipients."""
 
 
 @contextmanager
-def reserving_disk_space(folder: Path) -> Iterator[None]:
+def reserving_disk_space(folder: Path, lease: Lease | None = None) -> Iterator[None]:
     """Reserve space in a folder during a block, or until ``release_reserve``."""
     with suppress(OSError):  # the disk is full already; later writes report it
         durable.write_bytes(
@@ -150,7 +209,8 @@ def reserving_disk_space(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        release_reserve(folder)
+        if lease is None or not lease.loss:
+            release_reserve(folder)
 
 
 def release_reserve(folder: Path) -> None:

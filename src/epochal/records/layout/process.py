@@ -26,15 +26,52 @@ def utc_now() -> str:
 
 
 def describe_process(pid: int) -> dict[str, Any]:
-    """The entries in a file that identify a process of this machine."""
-    return {"pid": pid, "host": host_name(), "process": process_token(pid)}
+    """The entries in a file that identify a process of this machine: ``process`` is boot and start.
+
+    Containers have the same host name and different namespaces of process ids, or vice versa.
+    """
+    return {
+        "pid": pid,
+        "host": host_name(),
+        "process": process_token(pid),
+        "namespace": _pid_namespace(),
+    }
+
+
+def _pid_namespace() -> int:
+    """The namespace of this process's ids; 0 where there are none."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def is_on_this_machine(owner: Mapping[str, Any]) -> bool:
+    """Whether the process of ``describe_process`` was started since the last boot of this machine.
+
+    Host names do not tell if both processes know the boot.
+    """
+    mine, token = process_token(os.getpid()), owner.get("process")
+    if mine and isinstance(token, str) and token:
+        return token.partition(":")[0] == mine.partition(":")[0]
+    return owner.get("host") == host_name()
+
+
+def shares_process_ids(owner: Mapping[str, Any]) -> bool:
+    """Whether the pid of ``describe_process`` means the same process here."""
+    return is_on_this_machine(owner) and owner.get("namespace") in (None, _pid_namespace())
 
 
 def is_owner_gone(owner: Mapping[str, Any]) -> bool:
-    """Whether the process of ``describe_process`` has certainly ended; True for damaged entries."""
+    """Whether the process of ``describe_process`` has ended; True for damaged entries.
+
+    False for another host or another container; an earlier boot of this host has ended.
+    """
     pid, host, token = (owner.get(name) for name in ("pid", "host", "process"))
     if not isinstance(pid, int) or not isinstance(host, str):
         return True
+    if host == host_name() and is_on_this_machine(owner) and not shares_process_ids(owner):
+        return False
     return is_process_gone(pid, host=host, token=token if isinstance(token, str) else "")
 
 

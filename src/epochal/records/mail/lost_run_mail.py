@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.records.find import read_run
-from epochal.records.layout.alive import HEARTBEAT_FILE, STALE_SECONDS, is_heartbeat_stale
-from epochal.records.layout.process import describe_process, host_name, is_owner_gone, utc_now
+from epochal.records.layout.alive import HEARTBEAT_FILE, is_owner_alive
+from epochal.records.layout.process import (
+    describe_process,
+    is_owner_gone,
+    shares_process_ids,
+    utc_now,
+)
 from epochal.records.mail.compose import compose, describe_run, mail_kind
 from epochal.records.mail.mailbox import Mailbox, is_run_name, make_id
 from epochal.records.mail.outbox import locked, queue_mail
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 
 _FOLDER = "expected"
 _ACTIVE = ("starting", "running")
+_SUPERVISED_SECONDS = 600.0
+"""How long a run without heartbeat may be between two processes of its supervisor."""
 
 
 @final
@@ -161,14 +168,14 @@ def _post(
 def _is_owner_alive(box: Mailbox, expected: ExpectedMail) -> bool:
     """Whether the process that reports the end may still do so."""
     folder = box.root / expected.run
+    if not expected.is_supervised:
+        return is_owner_alive(folder, expected.owner)
     if is_owner_gone(expected.owner):
         return False
-    if expected.owner["host"] == host_name():
+    if shares_process_ids(expected.owner):
         return True
-    if not expected.is_supervised:
-        return not is_heartbeat_stale(folder)
-    try:  # there is no heartbeat between two processes of a supervised run
-        return time.time() - (folder / HEARTBEAT_FILE).stat().st_mtime < STALE_SECONDS
+    try:  # there is neither lease nor heartbeat between two processes of a supervised run
+        return time.time() - (folder / HEARTBEAT_FILE).stat().st_mtime < _SUPERVISED_SECONDS
     except OSError:
         return True
 

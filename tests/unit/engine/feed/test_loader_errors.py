@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
 import signal
 from typing import Any
@@ -59,6 +61,24 @@ def test_a_worker_that_dies_while_a_batch_is_on_its_way_is_an_error_of_the_data(
             list(iter_batches(Broken(error, workers=1), "train_loader", None))
         with pytest.raises(type(error)):  # nothing that a worker had to do with
             list(iter_batches(Broken(error, workers=0), "train_loader", None))
+
+
+def test_a_batch_that_arrives_in_part_is_an_error_of_the_data() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    theirs.send_bytes(b"half of a pickle")
+
+    class Cut(Broken):
+        def __iter__(self) -> Any:
+            ours.recv()
+
+    with pytest.raises(DataError, match="a worker process of the loader died"):
+        list(iter_batches(Cut(EOFError(), workers=1), "train_loader", None))
+
+
+def test_no_memory_for_a_worker_is_no_error_of_the_data() -> None:
+    error = OSError(errno.ENOMEM, "cannot fork")
+    with pytest.raises(OSError, match="cannot fork"):
+        list(iter_batches(Broken(error, workers=1), "train_loader", None))
 
 
 class Short(Killed):

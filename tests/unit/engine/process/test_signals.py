@@ -1,4 +1,4 @@
-"""SIGTERM and SIGUSR1 at every point of a run: it ends at a step boundary, saved, with 75."""
+"""SIGTERM, SIGUSR1, SIGHUP at any point of a run: it ends at a step boundary, saved, with 75."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from resume import Keeper, Notes, Outcome, assert_same, follow, resume
 if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
 
-HANDLED = [signal.SIGTERM, signal.SIGUSR1]
+HANDLED = [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP]
 
 
 def send(number: int = signal.SIGTERM, times: int = 1) -> None:
@@ -243,7 +243,7 @@ def test_forked_processes_keep_the_default_handlers() -> None:
     run = make_run(for_="1st")
     run.on("step_end", lambda: codes.extend(forked(number) for number in HANDLED))
     assert fit(run).status == "finished"
-    assert codes == [-signal.SIGTERM, -signal.SIGUSR1]
+    assert codes == [-number for number in HANDLED]
 
 
 def test_user_handlers_work_in_forked_processes_and_are_restored() -> None:

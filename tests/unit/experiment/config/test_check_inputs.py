@@ -15,6 +15,7 @@ from epochal.config import load
 from epochal.engine import Train
 from epochal.errors import CheckpointError
 from epochal.experiment.run import evaluate_run
+from epochal.records.folder.record_digests import add_digest
 from epochal.testing import TinyModel, TinyTask
 from small_project import Command, run_folders
 
@@ -199,7 +200,7 @@ def test_a_damaged_list_of_given_parts_is_ignored(shop: Path) -> None:
     assert result.dir is not None
     facts = json.loads((result.dir / "run.json").read_text())
     assert facts["given"] == []
-    (result.dir / "run.json").write_text(json.dumps(facts | {"given": 3}))
+    (result.dir / "run.json").write_text(json.dumps(add_digest(facts | {"given": 3})))
     assert evaluate_run("last", "test", shop / "runs", no_file=True).ok
 
 

@@ -23,7 +23,7 @@ from epochal.experiment.record.system_sampler import (
     sampling_system,
     write_samples,
 )
-from epochal.records import read_run
+from epochal.records import NullWriter, read_run
 from epochal.records.metrics.system_figures import SYSTEM_FILE, read_system
 from small_project import Command, run_folders
 
@@ -39,7 +39,8 @@ RATES = {"system/cpu", "system/process/cores"}  # disks are not counted in every
 
 def make_run(folder: Path | None, every: str | int = "10s") -> Run:
     log = SimpleNamespace(system_every=Every.parse(every))
-    return SimpleNamespace(dir=folder, step=5, options=SimpleNamespace(log=log))  # type: ignore[return-value]
+    options = SimpleNamespace(log=log)
+    return SimpleNamespace(dir=folder, step=5, options=options, writer=NullWriter())  # type: ignore[return-value]
 
 
 def is_sampling() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,12 +26,12 @@ from epochal.experiment.resume.resume_plan import (
 )
 from epochal.records import RunRecord, read_run
 from epochal.records.folder.reader import read_time_spent
+from epochal.records.folder.record_digests import add_digest
 from epochal.records.layout.process import process_token
 from epochal.records.metrics.time_spent import TimeSpent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from epochal.experiment.config.choices import Choices
 
@@ -115,13 +116,76 @@ def test_allowed_changes_are_recorded(saved: Path) -> None:
 def test_changes_of_earlier_attempts_belong_to_the_config(saved: Path) -> None:
     run = json.loads((saved / "run.json").read_text())
     run["attempts"].append({"attempt": 1, "overrides": ["optim.lr=0.5"]})
-    (saved / "run.json").write_text(json.dumps(run))
+    (saved / "run.json").write_text(json.dumps(add_digest(run)))
     with pytest.raises(ConfigError, match=r"optim\.lr: 0\.5 -> 0\.05"):
         plan(resume=saved)
     found = plan("optim.lr=0.5", resume=saved)
     assert found is not None
     assert found.overrides == ("optim.lr=0.5",)
     assert last_overrides(read_run(saved)) == ("optim.lr=0.5",)
+
+
+def test_a_record_that_is_not_as_the_run_wrote_it_is_refused(saved: Path) -> None:
+    def halved(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    def replace(before: str, after: str) -> Callable[[Path], None]:
+        return lambda path: path.write_text(path.read_text().replace(before, after)) and None
+
+    table: dict[str, tuple[str, Callable[[Path], None], str]] = {
+        "edited": ("config/expanded.yaml", replace("lr: 0.05", "lr: 0.5"), "edited or damaged"),
+        "truncated": ("config/expanded.yaml", halved, "edited or damaged"),
+        "emptied": ("config/expanded.yaml", lambda path: path.write_text("") and None, "edited"),
+        "missing": ("config/expanded.yaml", Path.unlink, "is missing"),
+        "provenance": ("config/provenance.json", halved, "undo the change, or resume regardless"),
+        "no provenance": ("config/provenance.json", Path.unlink, "is missing"),
+        "facts": ("run.json", replace('"seed": ', '"seed": 1'), "edited or damaged"),
+        "digests": ("run.json", replace('"config_digests"', '"others"'), "edited or damaged"),
+    }
+    for case, (name, damage, text) in table.items():
+        path = saved / name
+        before = path.read_bytes()
+        damage(path)
+        with pytest.raises(CheckpointError) as caught:
+            ep.resume(saved)
+        assert str(path) in str(caught.value), case
+        assert text in str(caught.value), case
+        path.write_bytes(before)
+    assert plan(resume=saved) is not None
+
+
+def test_the_first_config_restores_the_one_in_the_record(
+    saved: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = saved / "config" / "expanded.yaml"
+    before = path.read_bytes()
+    path.write_bytes(before[:99])
+    with pytest.raises(CheckpointError, match=r"epochal run config\.yaml --resume"):
+        ep.resume(saved)
+    with pytest.raises(CheckpointError, match="edited or damaged"):
+        plan("optim.lr=0.5", resume=saved)
+    assert path.read_bytes() == before[:99]
+    found = plan(resume=saved)
+    assert found is not None
+    assert (path.read_bytes(), found.changes) == (before, ())
+    assert f"{path}: was not as the run wrote it; restored" in caplog.text
+
+
+def test_changed_files_of_a_record_may_be_allowed(saved: Path) -> None:
+    path = saved / "config" / "expanded.yaml"
+    path.write_text(path.read_text().replace("lr: 0.05", "lr: 0.5"))
+    found = plan("optim.lr=0.5", resume=saved, allow_changed=True)
+    assert found is not None
+    changes = [str(change) for change in found.changes]
+    assert changes == ["config/expanded.yaml: 'as recorded' -> 'changed'"]
+
+
+def test_record_without_digests_is_resumed(saved: Path) -> None:
+    run = json.loads((saved / "run.json").read_text())
+    older = {name: value for name, value in run.items() if "digest" not in name}
+    assert len(older) == len(run) - 2
+    (saved / "run.json").write_text(json.dumps(older))
+    assert plan(resume=saved) is not None
 
 
 def test_changed_code_is_refused_by_name(saved: Path, shop: Path) -> None:
@@ -172,7 +236,7 @@ def test_config_and_project_are_found_in_the_record(trained: Path, shop: Path) -
     assert get_expanded_config(record).name == "expanded.yaml"
     assert project_dir(record) == shop
     get_expanded_config(record).unlink()
-    with pytest.raises(CheckpointError, match="has no expanded config"):
+    with pytest.raises(CheckpointError, match=r"expanded\.yaml: is missing"):
         get_expanded_config(record)
 
 

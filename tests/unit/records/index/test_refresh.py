@@ -122,7 +122,7 @@ def test_an_active_run_is_read_each_time(
     assert refresh(tables, tmp_path).read == 0
     assert tables.execute("SELECT last, count FROM metrics").fetchall() == [(0.125, 4)]
     assert tables.execute("SELECT status, points FROM runs").fetchall() == [("running", 4)]
-    monkeypatch.setattr("epochal.records.folder.reader.is_process_gone", lambda *_, **__: True)
+    monkeypatch.setattr("epochal.records.folder.reader.is_owner_alive", lambda *_: False)
     refresh(tables, tmp_path)
     assert tables.execute("SELECT status FROM runs").fetchall() == [("lost",)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from epochal import durable
@@ -12,7 +13,8 @@ from epochal.records.layout import alive
 from epochal.records.layout.alive import (
     BEAT_SECONDS,
     HEARTBEAT_FILE,
-    is_heartbeat_stale,
+    STALE_AFTER_BEATS,
+    is_owner_alive,
     writing_heartbeat,
 )
 from epochal.records.layout.process import host_name, process_token
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+ELSEWHERE = {"pid": 7, "host": "elsewhere", "process": "another-boot:1"}
 
 
 def age(folder: Path, seconds: float) -> None:
@@ -60,22 +64,39 @@ def test_a_full_disk_does_not_disturb_the_run(
         pass
 
 
-def test_a_heartbeat_is_stale_after_two_beats(tmp_path: Path) -> None:
-    assert not is_heartbeat_stale(tmp_path)  # there is none
+def test_a_heartbeat_ends_when_another_process_owns_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[Any] = []
+    asked = threading.Event()
+
+    def is_owner() -> bool:
+        asked.set()
+        return False
+
+    monkeypatch.setattr(alive.os, "utime", lambda *given: beats.append(given))
+    with writing_heartbeat(tmp_path, seconds=0.001, is_owner=is_owner):
+        assert asked.wait(30)
+    assert not beats
+
+
+def test_a_process_elsewhere_is_alive_for_four_beats(tmp_path: Path) -> None:
     with writing_heartbeat(tmp_path, seconds=100):
-        assert not is_heartbeat_stale(tmp_path)
-        age(tmp_path, 150)
-        assert not is_heartbeat_stale(tmp_path)
-        age(tmp_path, 60)
-        assert is_heartbeat_stale(tmp_path)
+        assert is_owner_alive(tmp_path, ELSEWHERE)
+        age(tmp_path, 390)
+        assert is_owner_alive(tmp_path, ELSEWHERE)
+        age(tmp_path, 20)
+        assert not is_owner_alive(tmp_path, ELSEWHERE)
+        age(tmp_path, -86400)  # a clock was set back: it may be alive
+        assert is_owner_alive(tmp_path, ELSEWHERE)
 
 
 def test_a_damaged_heartbeat_has_the_default_period(tmp_path: Path) -> None:
     for text in ["", "[]", "{}", '{"beat_seconds": "often"}']:
         (tmp_path / HEARTBEAT_FILE).write_text(text)
-        assert not is_heartbeat_stale(tmp_path)
-        age(tmp_path, 2 * BEAT_SECONDS + 9)
-        assert is_heartbeat_stale(tmp_path) is bool(text)
+        assert is_owner_alive(tmp_path, ELSEWHERE), text
+        age(tmp_path, STALE_AFTER_BEATS * BEAT_SECONDS + 9)
+        assert not is_owner_alive(tmp_path, ELSEWHERE), text
 
 
 def write_status(folder: Path, **fields: object) -> None:
@@ -83,22 +104,31 @@ def write_status(folder: Path, **fields: object) -> None:
     durable.write_json(folder / "status.json", {"status": "running", "step": 3, **fields})
 
 
-def test_a_run_of_another_machine_is_lost_without_heartbeat(tmp_path: Path) -> None:
-    write_status(tmp_path, pid=1, host="elsewhere", process="x")
+def test_a_run_of_another_machine_is_lost_without_signs_of_life(tmp_path: Path) -> None:
+    write_status(tmp_path, **ELSEWHERE)
     assert read_run(tmp_path).summary.status == "running"
+    os.utime(tmp_path / "status.json", (1e9, 1e9))
     with writing_heartbeat(tmp_path):
-        pass
-    assert read_run(tmp_path).summary.status == "running"
-    age(tmp_path, 2 * BEAT_SECONDS + 9)
+        assert read_run(tmp_path).summary.status == "running"
+    age(tmp_path, STALE_AFTER_BEATS * BEAT_SECONDS + 9)
     assert read_run(tmp_path).summary.status == "lost"
 
 
 def test_a_run_of_this_machine_is_lost_with_its_process(tmp_path: Path) -> None:
-    token = process_token(os.getpid())
+    mine = process_token(os.getpid())
+    boot, _, start = mine.partition(":")
     with writing_heartbeat(tmp_path):
         pass
     age(tmp_path, 1000)
-    write_status(tmp_path, pid=os.getpid(), host=host_name(), process=token)
-    assert read_run(tmp_path).summary.status == "running"
-    write_status(tmp_path, pid=os.getpid(), host=host_name(), process="another process")
+    for token, state in [(mine, "running"), (f"{boot}:{int(start) - 1}", "lost")]:
+        write_status(tmp_path, pid=os.getpid(), host=host_name(), process=token)
+        assert read_run(tmp_path).summary.status == state, token
+
+
+def test_a_reboot_ends_a_run_whose_heartbeat_was_fresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_status(tmp_path, pid=os.getpid(), host=host_name(), process="another-boot:1")
+    assert read_run(tmp_path).summary.status == "running"  # two machines may have one name
+    monkeypatch.setattr(alive, "_boot_time", lambda: time.time() + 1)
     assert read_run(tmp_path).summary.status == "lost"
