@@ -12,6 +12,7 @@ import torch
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.execute import execute_and_catch, is_expected, result_of_error
 from epochal.engine.measure.clock import PhaseTimer
+from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError, Problem
@@ -32,6 +33,7 @@ from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import find_weights_to_evaluate, plan_resume
 from epochal.records import NullWriter
+from epochal.records.layout.stop_request import read_stop_request
 from epochal.records.metrics.time_spent import BUILDING, CHECKS, IMPORTS, RECORD
 from epochal.records.secrets import hiding_secrets, iter_config_secrets
 from epochal.text.escape import decode_typed
@@ -44,6 +46,7 @@ from epochal.text.interrupts import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from torch import nn
 
@@ -150,6 +153,7 @@ def _cross_validate(
         except Exception as unexpected:  # the record must not say "running"
             notifier.write_end(record, result_of_error(unexpected, dir=record.dir))
             raise
+        result, error = _apply_stop_request(result, error, record.dir)
         with deferring_interrupts():
             notifier.write_end(record, result)
     return result, error
@@ -178,6 +182,7 @@ def _run_checked(
             for name, of_config, of_python in checked.inputs.count_merged():
                 logger.info("%s: %d of the config, %d given by Python", name, of_config, of_python)
             result, error = _build_and_execute(steps, assembly, record, notifier)
+            result, error = _apply_stop_request(result, error, record.dir)
             _log_traceback(result)
         with deferring_interrupts():
             notifier.write_end(record, result)
@@ -311,6 +316,25 @@ def _build_and_execute(
             notifier.write_end(record, result)
             raise
         return result, error
+
+
+def _apply_stop_request(
+    result: RunResult, error: BaseException | None, folder: Path | None
+) -> Ended:
+    """A run that saved and ended because it was asked to was not preempted, but stopped."""
+    reason = read_stop_request(folder) if folder and result.status == PREEMPTED else ""
+    if not reason:
+        return result, error
+    stopped = replace(
+        result,
+        status="stopped",
+        reason=reason,
+        exit_code=0,
+        exception_type=None,
+        message="",
+        traceback="",
+    )
+    return stopped, None
 
 
 def _log_traceback(result: RunResult) -> None:

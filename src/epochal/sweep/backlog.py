@@ -14,7 +14,11 @@ from epochal.errors import ConfigError
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.queue.worker import can_continue
 from epochal.launch.restart_policy import FINAL, PREEMPTED
-from epochal.records.layout.stop_request import read_stop_request, write_stop_request
+from epochal.records.layout.stop_request import (
+    clear_stop_request,
+    read_stop_request,
+    write_stop_request,
+)
 from epochal.sweep.sampling import Observation, create_sampler
 from epochal.sweep.trials import (
     PRUNED,
@@ -56,6 +60,7 @@ class SweepBacklog(Backlog):
 
     def __init__(self, folder: SweepFolder) -> None:
         self.folder = folder
+        clear_stop_request(folder.path)
         self.settings = folder.read_settings()
         self.trials = read_trials(folder, self.settings)
         self.stop_reason = ""
@@ -83,6 +88,8 @@ class SweepBacklog(Backlog):
     @override
     def peek(self) -> str | None:
         self._reload_settings()
+        if self.is_stopped:
+            return None
         return "" if self._ready or self._may_propose() else None
 
     @override
@@ -152,7 +159,12 @@ class SweepBacklog(Backlog):
 
     @override
     def is_done(self) -> bool:
-        return not self._ready and not self._may_propose()
+        return self.is_stopped or (not self._ready and not self._may_propose())
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the sweep was asked to stop: its trials save and end, to be continued later."""
+        return bool(read_stop_request(self.folder.path))
 
     @override
     def count_waiting(self) -> int:
@@ -166,7 +178,9 @@ class SweepBacklog(Backlog):
 
     @override
     def find_unwanted(self) -> Collection[int]:
-        """The runs that are pruned."""
+        """The runs that are pruned; all, if the sweep is asked to stop."""
+        if self.is_stopped:
+            return list(self._running)
         pruner = self.settings.pruner
         if pruner is None:
             return ()

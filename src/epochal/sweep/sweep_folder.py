@@ -151,6 +151,14 @@ class SweepFolder:
             raise RecordError(f"{self.id}: {who} runs this sweep\n  wait for its end, or stop it")
         return lock
 
+    def is_locked(self) -> bool:
+        """Whether a process runs the sweep."""
+        path = self.path / _LOCK_FILE
+        lock = durable.try_lock(path, {}, is_gone=is_owner_gone) if path.exists() else None
+        if lock is not None:
+            lock.release()
+        return path.exists() and lock is None
+
     def write_job(self, base: FrozenJob, facts: TrialFacts) -> WaitingJob:
         """Write the job of a trial; from here on the trial exists."""
         file = self.path / _JOBS_DIR / f"{facts['number']:06}-{facts['repeat']}.json"

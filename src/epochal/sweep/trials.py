@@ -14,7 +14,7 @@ from epochal.records.find import read_run
 from epochal.records.folder.reader import describe_error
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import describe_process, is_owner_gone
-from epochal.records.layout.stop_request import read_stop_request
+from epochal.records.layout.stop_request import STOP_REQUESTED, read_stop_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,7 +77,8 @@ class TrialRun:
         status = self.status = record.summary.status
         if status in COMPLETED_STATUSES:
             reason = str(record.result.get("reason") or "")
-            self.state = "pruned" if reason.startswith(PRUNED) else "finished"
+            is_cut_short = reason.startswith((PRUNED, STOP_REQUESTED))
+            self.state = "pruned" if is_cut_short else "finished"
         elif status in ("failed", "diverged"):
             self.state = "failed"
             self.error = describe_error(record.result) or status

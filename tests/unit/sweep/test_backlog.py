@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from epochal.launch.pool.backlog import JobEnd, WaitingJob
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.pool import Pool
-from epochal.records.layout.stop_request import read_stop_request
+from epochal.records.layout.stop_request import read_stop_request, write_stop_request
 from epochal.sweep.backlog import MAX_STARTS, SweepBacklog
 from pooled import ScriptedHandle, make_leases
 from swept import coordinator, end_job, finish, leave_run, new_sweep, work
@@ -225,3 +225,30 @@ def test_a_pool_runs_a_sweep(tmp_path: Path) -> None:
         leases = make_leases(tmp_path, per_device=2)
         Pool(backlog, TrainingExecutor(), leases, tick_seconds=0.001).run()
         assert [one.state for one in backlog.trials.values()] == ["finished"] * 4
+
+
+def test_a_sweep_that_is_asked_to_stop_is_continued_later(tmp_path: Path) -> None:
+    folder = new_sweep(tmp_path, "  method: random\n  trials: 3\n")
+    with coordinator(folder) as backlog:
+        waiting = backlog.take()
+        assert waiting is not None
+        write_stop_request(folder.path, "stop requested")
+        assert backlog.peek() is None
+        assert backlog.find_unwanted() == [waiting.key]
+        path = leave_run(waiting, status="preempted")
+        end_job(backlog, waiting, JobEnd(code=PREEMPTED, run_dir=path, was_stopped=True))
+        assert backlog.is_done()
+        assert backlog.trials[0].state == "waiting"
+    with coordinator(folder) as backlog:
+        again = backlog.take()
+        assert again is not None
+        assert again.resume == path
+
+
+def test_a_trial_that_a_user_stops_counts_as_pruned(tmp_path: Path) -> None:
+    folder = new_sweep(tmp_path, "  method: random\n  trials: 1\n")
+    with coordinator(folder) as backlog:
+        waiting = backlog.take()
+        assert waiting is not None
+        finish(backlog, waiting, 0.5, status="stopped", reason="stop requested: enough")
+        assert backlog.trials[0].state == "pruned"

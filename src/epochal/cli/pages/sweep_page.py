@@ -89,7 +89,7 @@ def print_sweep(backlog: SweepBacklog) -> None:
         print(text)
     if ranked and ranked[0].runs[0].path is not None:
         print(f"best run: {ranked[0].runs[0].path}")
-    if not backlog.is_done():
+    if backlog.is_stopped or not backlog.is_done():
         print(f"continue: {epochal_command()} sweep {backlog.folder.id}")
 
 

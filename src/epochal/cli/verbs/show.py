@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.cli.arguments import RUN_HELP, add_json_option, add_runs_dir_option, print_json
+from epochal.cli.arguments import (
+    RUN_HELP,
+    add_json_option,
+    add_runs_dir_option,
+    find_sweep_word,
+    print_json,
+)
 from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
 from epochal.errors import ConfigError, Problem, RecordError, suggest
@@ -16,7 +21,6 @@ from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.layout.os_errors import describe_os_error
-from epochal.records.layout.sweep_folders import SWEEPS_DIR, get_sweeps_dir, is_sweep_folder
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.records.metrics.system_figures import SYSTEM_PREFIX
 from epochal.text.command import epochal_command
@@ -57,7 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the run, or the part of it that the options select; or a sweep."""
-    if len(args.words) == 1 and (folder := _find_sweep(args.words[0], args.runs_dir)) is not None:
+    if (
+        len(args.words) == 1
+        and (folder := find_sweep_word(args.words[0], args.runs_dir)) is not None
+    ):
         _show_sweep(folder, args)
         return 0
     records = [read_run(word, args.runs_dir) for word in dict.fromkeys(args.words)]
@@ -89,25 +96,6 @@ def execute(args: argparse.Namespace) -> int:
 
         print_wrapped(describe_run(record, args.runs_dir))
     return 0
-
-
-def _find_sweep(word: str, runs_dir: Path) -> SweepFolder | None:
-    """The sweep that a word names; a run of that name comes before a part of a sweep's id."""
-    if not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
-        return None
-    from epochal.sweep.sweep_folder import find_sweep, list_sweeps  # showing a run needs none of it
-
-    inner = word.removeprefix(f"{SWEEPS_DIR}/")
-    if is_sweep_folder(word) or inner != word:
-        return find_sweep(word if is_sweep_folder(word) else inner, runs_dir)
-    sweeps = list_sweeps(runs_dir)
-    if not any(word in one.id for one in sweeps):
-        return None
-    if not any(word == one.id for one in sweeps):
-        with suppress(RecordError):
-            read_run(word, runs_dir)
-            return None
-    return find_sweep(word, runs_dir)
 
 
 def _show_sweep(folder: SweepFolder, args: argparse.Namespace) -> None:

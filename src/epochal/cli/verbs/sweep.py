@@ -177,6 +177,6 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
     if backlog.trials:
         for written in write_report(folder, backlog.settings, backlog.trials.values()):
             print(f"report: {written}")
-    if backlog.is_done() and backlog.num_ended:
+    if backlog.is_done() and backlog.num_ended and not backlog.is_stopped:
         send_sweep_mail(backlog)
     return exit_code_of(pool, [])

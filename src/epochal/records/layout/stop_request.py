@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STOP_FILE = "stop.json"
+STOP_REQUESTED = "stop requested"
+"""The reason of a user who does not give one; other reasons of users begin with it."""
 
 
 def write_stop_request(folder: Path, reason: str) -> None:
