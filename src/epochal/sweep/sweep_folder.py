@@ -17,6 +17,7 @@ from epochal.errors import ConfigError, RecordError, suggest
 from epochal.experiment.config.check_file import check_config
 from epochal.experiment.config.choices import to_overrides
 from epochal.launch.jobs.frozen_job import FrozenJob, read_job
+from epochal.launch.jobs.private import make_private_dir
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
 from epochal.records.layout.sweep_folders import SWEEP_FILE, get_sweeps_dir, is_sweep_folder
@@ -29,6 +30,7 @@ from epochal.records.mail.signature import (
     sign,
     write_signed,
 )
+from epochal.records.secrets import redact
 from epochal.sweep.settings import SweepSettings, read_settings
 
 if TYPE_CHECKING:
@@ -192,9 +194,10 @@ def create_sweep(base: FrozenJob, *, name: str, command: str) -> SweepFolder:
     tag = "".join(char if char.isalnum() else "-" for char in name or base.name)[:40].strip("-")
     stamp = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     folder = SweepFolder(sweeps / f"{tag or 'sweep'}-{stamp}-{secrets.token_hex(2)}")
-    (folder.path / _JOBS_DIR).mkdir(parents=True, mode=0o700)
+    make_private_dir(folder.path)
+    (folder.path / _JOBS_DIR).mkdir(mode=0o700)
     base.write(folder.path / _BASE_FILE)
-    facts = {"format": 1, "command": command, "begun": utc_now(), "changes": []}
+    facts = {"format": 1, "command": redact(command), "begun": utc_now(), "changes": []}
     _write_signed(folder.path / SWEEP_FILE, facts | {"base": folder._digest_base()})
     return folder
 

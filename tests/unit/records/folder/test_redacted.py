@@ -50,6 +50,8 @@ NO_SECRETS = {
     "records/metrics/curve_cache.py": "numbers",
     "records/layout/run_folders.py": "its own words",
     "records/layout/alive.py": "a process",
+    "records/layout/stop_request.py": "a reason, in the words of a user or of a pruner",
+    "sweep/sweep_folder.py": "what is searched, in a private folder; counts and numbers",
     "records/mail/mailbox.py": "mails, which are composed without secrets",
     "records/mail/lost_run_mail.py": "addresses as the config wrote them",
     "records/mail/outbox.py": "addresses as the config wrote them, so that they can be reached",
