@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from epochal.errors import ConfigError, Problem
@@ -88,14 +87,15 @@ def typed_command() -> str:
 def _refuse_unsupported(args: argparse.Namespace, choices: Choices) -> None:
     if args.keep_alive:
         _refuse("--keep-alive", "restarts one run only", "use `epochal queue add --retries 3`")
+    refuse_gpus(choices)
+
+
+def refuse_gpus(choices: Choices) -> None:
+    """Refuse ``--gpus``, since the pool decides where a job runs."""
     if choices.get("gpus") is not None:
-        _refuse("--gpus", "given together with --devices", "keep one of them")
+        what, hint = "the pool gives each run its device", "--device 1 names the preferred one"
+        _refuse("--gpus", what, hint)
 
 
 def _refuse(key: str, what: str, hint: str) -> NoReturn:
     raise ConfigError(Problem(key, what, hint=hint))
-
-
-def print_line(text: str) -> None:
-    """Print a line for users at once."""
-    print(text, file=sys.stderr, flush=True)

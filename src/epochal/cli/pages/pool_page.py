@@ -50,6 +50,7 @@ class PoolPage:
         self._jobs = {one.key: one for one in jobs}
         self._begun: list[PoolEntry] = []
         self._told: list[PoolEntry] = []
+        self._has_told_busy = False
         self._mode = "running"
         self._live: Live | None = None
 
@@ -77,6 +78,9 @@ class PoolPage:
                 self._begun.append(entry)
                 _tell("started", entry.waiting, f"on {entry.device}", self._total())
             self._tell_end(entry)
+        if (busy := _describe_busy(pool)) and not self._has_told_busy:
+            self._has_told_busy = True
+            print(busy, flush=True)
         if pool.mode != self._mode:
             self._mode = pool.mode
             print(HINTS[pool.mode], flush=True)
@@ -113,10 +117,17 @@ class PoolPage:
         ]
         yield format_table(_HEADER, rows)
         yield ", ".join(counts)
-        if pool.leases.obstacles and not pool.running:
-            busy = ", ".join(f"{name} ({why})" for name, why in pool.leases.obstacles.items())
-            yield f"waiting for a device: {busy}"
+        if busy := _describe_busy(pool):
+            yield busy
         yield HINTS[pool.mode]
+
+
+def _describe_busy(pool: Pool) -> str:
+    """Why no job of the pool can start; empty if one runs."""
+    if pool.running or not pool.leases.obstacles or pool.mode != "running":
+        return ""
+    busy = ", ".join(f"{name} ({why})" for name, why in pool.leases.obstacles.items())
+    return f"waiting for a device: {busy}"
 
 
 def _to_row(entry: PoolEntry, pool: Pool) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from epochal.cli.arguments import (
     split_files_and_overrides,
 )
 from epochal.cli.draw.table import format_table
-from epochal.cli.pool import add_pool_options, make_leases, typed_command
+from epochal.cli.pool import add_pool_options, make_leases, refuse_gpus, typed_command
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
@@ -100,6 +100,7 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
 
     files, overrides = split_files_and_overrides(args.words)
     choices = read_choices(args)
+    refuse_gpus(choices)
     if choices.get("no_file"):
         what, hint = "a job without a record cannot be resumed", "leave out --no-file"
         raise ConfigError(Problem("--no-file", what, hint=hint))

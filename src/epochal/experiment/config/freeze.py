@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import freeze_source
-from epochal.errors import ConfigError, Problem
 from epochal.launch.jobs.freeze import CodeOptions, freeze_code, make_batch_dir
 from epochal.launch.jobs.frozen_job import FrozenJob
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.launch.pool.run_jobs import remove_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from epochal.config import FrozenSource
     from epochal.experiment.config.check_file import CheckedConfig
     from epochal.experiment.config.choices import Choices
     from epochal.launch.jobs.frozen_job import FrozenCode
@@ -31,6 +31,71 @@ _VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_N
 """Environment variables that decide what a job imports, and how it computes on the CPU."""
 
 
+@final
+class JobFreezer:
+    """Freezes configs one by one into a new folder; the code of a project is copied only once.
+
+    Args:
+        home: The folder of runs below which the jobs are kept.
+        command: The command that records show.
+    """
+
+    def __init__(self, home: Path, *, command: str) -> None:
+        self.batch = make_batch_dir(home)
+        """The folder of the jobs; ``remove_batch`` removes it."""
+
+        self._command = command
+        self._codes: dict[object, FrozenCode] = {}
+        self._count = 0
+
+    def freeze(
+        self,
+        checked: CheckedConfig,
+        *,
+        overrides: Sequence[str] = (),
+        choices: Choices | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> WaitingJob:
+        """The frozen job of a checked config without mistakes.
+
+        Args:
+            checked: The config.
+            overrides: As typed; the config has them already.
+            choices: Choices for the run; ``device`` is the preferred device.
+            values: The values of a config that is no file.
+        """
+        choices = choices or {}
+        self._count += 1
+        kept = {name: value for name, value in choices.items() if name in _CHOICES and value}
+        job = FrozenJob(
+            name=str(checked.report.expanded.mapping["tag"].value),
+            source=_freeze_source(checked) if values is None else values,
+            overrides=tuple(overrides),
+            choices=kept | {"variant": checked.config.variant},
+            code=self._freeze_code(checked),
+            log_dir=get_log_dir(checked),
+            cwd=Path.cwd(),
+            python=sys.executable,
+            environment={name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
+        )
+        file = self.batch / f"{self._count}.json"
+        job.write(file)
+        preferred = choices.get("device")
+        return WaitingJob(
+            key=self._count,
+            job=job,
+            file=file,
+            preferred="" if preferred is None else str(preferred),
+        )
+
+    def _freeze_code(self, checked: CheckedConfig) -> FrozenCode:
+        project, options = checked.report.project, _code_options(checked)
+        key = (project.dir, tuple(options.ignore), options.max_file_bytes)
+        if key not in self._codes:
+            self._codes[key] = freeze_code(project, self.batch, options, command=self._command)
+        return self._codes[key]
+
+
 def freeze_configs(
     configs: Sequence[CheckedConfig],
     *,
@@ -42,59 +107,19 @@ def freeze_configs(
 ) -> list[WaitingJob]:
     """Freeze configs and the code of their projects into a new folder; one job for each.
 
-    Args:
-        configs: Checked, without mistakes.
-        overrides: As typed; the configs have them already.
-        choices: Choices for each run; ``device`` is the preferred device.
-        command: The command that a record shows.
-        home: The folder of runs below which the jobs are kept; by default that of the configs.
-        values: The values of configs that are no files, by their position.
+    Takes what ``JobFreezer`` takes; ``values`` are by the position of the config, and ``home`` is
+    by default the folder of the runs of the first one.
     """
-    choices = choices or {}
-    batch = make_batch_dir(home or get_log_dir(configs[0]))
+    freezer = JobFreezer(home or get_log_dir(configs[0]), command=command)
+    given = values or {}
     try:
-        return list(_freeze(configs, overrides, choices, command, batch, values or {}))
+        return [
+            freezer.freeze(one, overrides=overrides, choices=choices, values=given.get(index))
+            for index, one in enumerate(configs)
+        ]
     except BaseException:  # also Ctrl-C
-        remove_batch(batch)
+        remove_batch(freezer.batch)
         raise
-
-
-def _freeze(
-    configs: Sequence[CheckedConfig],
-    overrides: Sequence[str],
-    choices: Choices,
-    command: str,
-    batch: Path,
-    values: Mapping[int, Mapping[str, Any]],
-) -> Iterator[WaitingJob]:
-    frozen: dict[object, FrozenCode] = {}
-    preferred = choices.get("device")
-    for index, checked in enumerate(configs):
-        project, options, config = checked.report.project, _code_options(checked), checked.config
-        key = (project.dir, tuple(options.ignore), options.max_file_bytes)
-        if key not in frozen:
-            frozen[key] = freeze_code(project, batch, options, command=command)
-        given = values.get(index)
-        kept = {name: value for name, value in choices.items() if name in _CHOICES and value}
-        job = FrozenJob(
-            name=str(checked.report.expanded.mapping["tag"].value),
-            source=freeze_source(_path(checked), config.sources) if given is None else given,
-            overrides=tuple(overrides),
-            choices=kept | {"variant": config.variant},
-            code=frozen[key],
-            log_dir=get_log_dir(checked),
-            cwd=Path.cwd(),
-            python=sys.executable,
-            environment={name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
-        )
-        file = batch / f"{index + 1}.json"
-        job.write(file)
-        yield WaitingJob(
-            key=index + 1,
-            job=job,
-            file=file,
-            preferred="" if preferred is None else str(preferred),
-        )
 
 
 def get_log_dir(checked: CheckedConfig) -> Path:
@@ -109,9 +134,7 @@ def _code_options(checked: CheckedConfig) -> CodeOptions:
     return CodeOptions(ignore=tuple(record["ignore"]), max_file_bytes=record["max_file_bytes"])
 
 
-def _path(checked: CheckedConfig) -> Path:
-    path = checked.config.path
-    if path is None:
-        what = "a config that is no file cannot be frozen here"
-        raise ConfigError(Problem("config", what, hint="write it to a file"))
-    return path
+def _freeze_source(checked: CheckedConfig) -> FrozenSource:
+    config = checked.config
+    assert config.path is not None, "a config that is no file needs its values"
+    return freeze_source(config.path, config.sources)

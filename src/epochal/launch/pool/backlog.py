@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from epochal import durable
     from epochal.launch.jobs.frozen_job import FrozenJob
+    from epochal.records.folder.folder import Parent
 
 
 @final
@@ -32,7 +33,9 @@ class WaitingJob:
     """The device that it runs on if that is free."""
 
     resume: Path | None = None
-    replaces: str = ""
+    parent: Parent | None = None
+    """The run that a new run of this job belongs to."""
+
     lock: durable.HeldLock | None = None
     """A lock that its process holds, too; the pool releases it at the end."""
 

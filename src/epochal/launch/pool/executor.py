@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from epochal.launch.jobs.frozen_job import FrozenJob
     from epochal.launch.pool.devices import Device
+    from epochal.records.folder.folder import Parent
 
 
 @final
@@ -32,8 +33,8 @@ class JobStart:
     resume: Path | None = None
     """The run to continue; None starts a new one."""
 
-    replaces: str = ""
-    """The id of a run that could not be continued, and is started again."""
+    parent: Parent | None = None
+    """The run that a new run belongs to."""
 
     keep_open: tuple[int, ...] = ()
     """Locks that the process holds until it ends, as descriptors of this process."""

@@ -13,7 +13,7 @@ from typing_extensions import override
 from epochal.launch.child_process import start_child
 from epochal.launch.jobs.freeze import find_framework
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
-from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, Parent
+from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE
 
 if TYPE_CHECKING:
     import subprocess
@@ -58,8 +58,8 @@ def _environment(start: JobStart) -> dict[str, str]:
     job = start.job
     environment = {**start.device.environment, **job.environment}
     environment[JOB_RUN_FILE_VARIABLE] = str(start.run_file)
-    if start.replaces:
-        environment |= Parent(start.replaces, "retried").to_environment()
+    if start.parent is not None and start.resume is None:
+        environment |= start.parent.to_environment()
     framework = find_framework(job.code.snapshot)
     if framework is not None:
         paths = (str(framework), environment.get("PYTHONPATH") or os.environ.get("PYTHONPATH", ""))

@@ -278,6 +278,6 @@ def plan_start(waiting: WaitingJob, lease: DeviceLease) -> JobStart:
         log=waiting.log,
         run_file=waiting.run_file,
         resume=waiting.resume,
-        replaces=waiting.replaces,
+        parent=waiting.parent,
         keep_open=tuple(lock.descriptor for lock in locks if lock is not None),
     )

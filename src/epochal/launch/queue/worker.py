@@ -18,6 +18,7 @@ from epochal.launch.pool.pool import read_run_file
 from epochal.launch.pool.run_jobs import find_last_line, keep_output
 from epochal.launch.restart_policy import FINAL, PREEMPTED, SUCCESS
 from epochal.records.find import read_run
+from epochal.records.folder.folder import Parent
 from epochal.records.folder.reader import describe_error, find_expanded_config
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import describe_process, is_owner_gone
@@ -212,7 +213,7 @@ def _to_waiting(
         file=job.file,
         preferred=job.preferred,
         resume=job.run_dir if is_resumed else None,
-        replaces=job.run_dir.name if job.run_dir is not None and not is_resumed else "",
+        parent=None if is_resumed or job.run_dir is None else Parent(job.run_dir.name, "retried"),
         lock=lock,
         environment={k: v for k, v in job.environment.items() if k in _SHARED_VARIABLES},
     )

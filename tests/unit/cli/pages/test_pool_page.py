@@ -116,3 +116,25 @@ def test_results_are_printed_in_the_order_of_submission(
     ]
     assert lines[5] == f"output of 2: {jobs[1].log}"
     assert lines[6] == "3 runs: 1 finished, 1 failed, 1 not started"
+
+
+def test_a_pool_without_a_free_device_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = make_leases(tmp_path).acquire()
+    assert held is not None
+    jobs = waiting_jobs(tmp_path / "jobs", 1)
+    ticks: list[Pool] = []
+    with PoolPage(jobs) as page:
+
+        def show(pool: Pool) -> None:
+            page.show(pool)
+            ticks.append(pool)
+            if len(ticks) == 3:
+                held.lock.release()
+
+        leases = make_leases(tmp_path)
+        Pool(JobList(jobs), ScriptedExecutor(), leases, show=show, tick_seconds=0.001).run()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["waiting for a device: cpu (in use)", "started   1 of 1: 1.yaml on cpu"]
+    assert lines[2].startswith("finished  1 of 1: 1.yaml after")

@@ -76,6 +76,7 @@ def test_mistakes_add_nothing(shop: Path, epochal: Command) -> None:
     rows = {
         ("add", "wrong.yaml"): (78, "nothing was added"),
         ("add", "config.yaml", "--after", "5"): (74, "there is no job 5 in the queue"),
+        ("add", "config.yaml", "--gpus", "1"): (78, "the pool gives each run its device"),
         ("add", "config.yaml", "--no-file"): (78, "cannot be resumed"),
         ("add", "config.yaml", "--retries", "-1"): (78, "cannot be -1"),
         ("top", "7"): (74, "there is no job 7 in the queue"),
@@ -117,7 +118,7 @@ def test_dry_runs_print_what_would_start_where(shop: Path, epochal: Command) -> 
 def test_options_that_do_not_fit_a_pool_are_refused(shop: Path, epochal: Command) -> None:
     rows = {
         ("--devices", "9"): "there is no GPU '9'",
-        ("--devices", "cpu", "--gpus", "1"): "given together with --devices",
+        ("--devices", "cpu", "--gpus", "1"): "the pool gives each run its device",
         ("--devices", "cpu", "--keep-alive"): "restarts one run only",
         ("--per-device", "0"): "must be at least 1, got 0",
     }

@@ -158,6 +158,38 @@ def test_the_lease_of_a_killed_owner_is_taken_back(tmp_path: Path) -> None:
     assert leases.acquire() is not None
 
 
+CONTENDER = """
+import os, sys
+from pathlib import Path
+from epochal.launch.pool.devices import Device, DeviceLeases
+folder, rounds = Path(sys.argv[1]), int(sys.argv[2])
+leases = DeviceLeases([Device(name="cpu", id="cpu", choice="cpu")], per_device=2,
+                      folder=folder / "leases")
+sys.stdin.read(1)
+won = 0
+while won < rounds:
+    lease = leases.acquire()
+    if lease is None:
+        os.sched_yield()
+        continue
+    mark = folder / lease.lock.path.name
+    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))  # fails if another process has the slot
+    won += 1
+    mark.unlink()
+    leases.release(lease)
+"""
+
+
+def test_processes_that_compete_never_share_a_slot(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", CONTENDER, str(tmp_path), "40"]
+    rivals = [subprocess.Popen(words, stdin=subprocess.PIPE) for _ in range(3)]
+    for one in rivals:
+        assert one.stdin is not None
+        one.stdin.write(b"!")
+        one.stdin.close()
+    assert [one.wait() for one in rivals] == [0, 0, 0]
+
+
 def test_a_lease_lasts_as_long_as_the_process_that_inherited_it(tmp_path: Path) -> None:
     owner, other = make_leases(tmp_path), make_leases(tmp_path)
     lease = owner.acquire()

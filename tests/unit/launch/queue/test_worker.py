@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.pool.pool import Pool
 from epochal.launch.queue.queue import Queue
 from epochal.launch.queue.worker import QueueBacklog, get_delay, list_ready
+from epochal.records.folder.folder import Parent
 from epochal.records.layout.process import host_name
 from pooled import ScriptedExecutor, make_leases, waiting_jobs
 
@@ -91,7 +94,7 @@ def test_a_failed_job_is_tried_again_with_growing_delays(tmp_path: Path) -> None
 
 
 def test_mistakes_that_a_retry_would_not_change_are_not_tried_again(tmp_path: Path) -> None:
-    for code in (2, 66, 78):
+    for code in (2, 66, 78, 79):
         scene = Scene(tmp_path / str(code))
         scene.add(1, retries=5)
         scene.executor.codes = {1: code}
@@ -124,7 +127,7 @@ def test_a_run_that_cannot_be_resumed_is_started_again(tmp_path: Path) -> None:
     (folder / "config" / "expanded.yaml").unlink()
     scene.queue.update(1, ["waiting"], run_dir=str(folder))
     (ready,) = list_ready(scene.queue)
-    assert (ready.resume, ready.replaces) == (None, folder.name)
+    assert (ready.resume, ready.parent) == (None, Parent(folder.name, "retried"))
 
 
 def test_a_job_whose_dependency_failed_stays_and_the_worker_ends(tmp_path: Path) -> None:
@@ -208,6 +211,42 @@ def test_two_workers_never_take_the_same_job(tmp_path: Path) -> None:
     assert one.take() is None
     other.recover()  # both jobs have living processes
     assert scene.states() == {1: "running", 2: "running"}
+
+
+TAKER = """
+import sys
+from pathlib import Path
+from epochal.launch.queue.queue import Queue
+from epochal.launch.queue.worker import QueueBacklog
+backlog = QueueBacklog(Queue(Path(sys.argv[1])))
+sys.stdin.read(1)
+taken = []
+while backlog.peek() is not None:
+    one = backlog.take()
+    if one is not None:
+        taken.append(one)
+print(*(one.key for one in taken))
+"""
+
+
+def test_workers_in_several_processes_share_the_jobs(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    ids = scene.add(24)
+    words = [sys.executable, "-c", TAKER, str(scene.queue.runs_dir)]
+    workers = [
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for one in workers:
+        assert one.stdin is not None
+        one.stdin.write("!")
+        one.stdin.flush()
+    taken = [int(word) for one in workers for word in one.communicate()[0].split()]
+    # A worker that has ended may have its jobs taken over, but none is lost or held twice.
+    assert set(taken) == set(ids)
+    scene.work()
+    assert set(scene.states().values()) == {"finished"}
+    assert len(scene.executor.starts) == len(ids)
 
 
 def test_the_job_of_a_dead_worker_is_found_and_resumed(tmp_path: Path) -> None:
