@@ -14,6 +14,7 @@ from epochal.errors import ConfigError
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.queue.worker import can_continue
 from epochal.launch.restart_policy import FINAL, PREEMPTED
+from epochal.records.folder.folder import Parent
 from epochal.records.layout.stop_request import (
     clear_stop_request,
     read_stop_request,
@@ -132,7 +133,9 @@ class SweepBacklog(Backlog):
             return replace(run.job, resume=record.path)
         run.job.run_file.unlink(missing_ok=True)
         run.path, run.stamp, run.curves = None, -1, ()
-        return run.job if record is None else replace(run.job, replaces=record.path.name)
+        if record is None:
+            return run.job
+        return replace(run.job, parent=Parent(record.path.name, "retried"))
 
     @override
     def begin(self, waiting: WaitingJob, device: str, environment: dict[str, str]) -> None:

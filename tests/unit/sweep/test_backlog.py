@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from epochal.launch.pool.backlog import JobEnd, WaitingJob
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.pool import Pool
+from epochal.records.folder.folder import Parent
 from epochal.records.layout.stop_request import read_stop_request, write_stop_request
 from epochal.sweep.backlog import MAX_STARTS, SweepBacklog
 from pooled import ScriptedHandle, make_leases
@@ -103,12 +104,12 @@ def test_a_preempted_trial_is_resumed_and_one_without_config_starts_again(tmp_pa
         end_job(backlog, waiting, JobEnd(code=PREEMPTED, run_dir=path))
         again = backlog.take()
         assert again is not None
-        assert (again.resume, again.replaces) == (path, "")
+        assert (again.resume, again.parent) == (path, None)
         (path / "config" / "expanded.json").unlink()
         end_job(backlog, again, JobEnd(code=PREEMPTED, run_dir=path))
         third = backlog.take()
         assert third is not None
-        assert (third.resume, third.replaces) == (None, path.name)
+        assert (third.resume, third.parent) == (None, Parent(path.name, "retried"))
         finish(backlog, third)
         assert backlog.is_done()
 

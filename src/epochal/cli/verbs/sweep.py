@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_runs_dir_option, split_single_file
-from epochal.cli.pool import add_pool_options, make_leases, typed_command
+from epochal.cli.pool import add_pool_options, make_leases, refuse_gpus, typed_command
 from epochal.config import load
 from epochal.errors import ConfigError, Problem, RecordError
-from epochal.experiment.config.check_file import check_file
+from epochal.experiment.config.check_file import check_file, names_several
 from epochal.experiment.config.choices import add_choices, add_options, read_choices, to_overrides
 from epochal.sweep.check_space import find_space_problems
 from epochal.sweep.settings import read_settings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import argparse
 
     from epochal.config import Config
+    from epochal.experiment.config.choices import Choices
     from epochal.sweep.settings import SweepSettings
     from epochal.sweep.space import Values
     from epochal.sweep.sweep_folder import SweepFolder
@@ -91,6 +92,7 @@ def _list(args: argparse.Namespace) -> int:
 def _start(args: argparse.Namespace) -> int:
     path, overrides = split_single_file(args.words, "sweep")
     choices = read_choices(args)
+    _refuse_unsupported(choices)
     found = check_file(path, overrides, choices)
     checked = found.checked[0]
 
@@ -125,6 +127,16 @@ def _start(args: argparse.Namespace) -> int:
     folder = create_sweep(job[0].job, name=settings.name, command=typed_command())
     print(f"sweep {folder.id}")
     return _work(args, folder)
+
+
+def _refuse_unsupported(choices: Choices) -> None:
+    refuse_gpus(choices)
+    if choices.get("no_file"):
+        what = "a sweep reads the records of its trials"
+        raise ConfigError(Problem("--no-file", what, hint="leave it out"))
+    if names_several(choices.get("variant")):
+        what = f"a sweep takes one variant, got {choices.get('variant')!r}"
+        raise ConfigError(Problem("--variant", what, hint="start a sweep for each"))
 
 
 def _show_proposals(settings: SweepSettings) -> int:

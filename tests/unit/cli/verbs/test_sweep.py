@@ -90,6 +90,18 @@ def test_the_space_is_checked_before_the_first_trial(shop: Path, epochal: Comman
     assert "sweep: the config has no search space" in done.err
 
 
+def test_options_that_a_sweep_cannot_follow_are_refused(shop: Path, epochal: Command) -> None:
+    write(shop / "sweep.yaml", SWEEP)
+    rows = {
+        ("--no-file",): "a sweep reads the records of its trials",
+        ("--variant", "all"): "a sweep takes one variant, got 'all'",
+        ("--gpus", "2"): "the pool gives each run its device",
+    }
+    for words, message in rows.items():
+        done = epochal("sweep", "sweep.yaml", *words)
+        assert (done.code, message in done.err) == (78, True), words
+
+
 def test_a_dry_run_shows_proposals(shop: Path, epochal: Command) -> None:
     write(shop / "sweep.yaml", SWEEP)
     done = epochal("sweep", "sweep.yaml", "--dry-run")
