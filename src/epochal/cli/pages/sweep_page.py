@@ -83,7 +83,8 @@ def print_sweep(backlog: SweepBacklog) -> None:
     trials, settings = backlog.trials.values(), backlog.settings
     ranked = rank_trials(trials, settings)
     print()
-    for line in _count_lines(trials, settings, backlog.stop_reason):
+    reason = backlog.stop_reason or ("as requested" if backlog.is_stopped else "")
+    for line in _count_lines(trials, settings, reason):
         print(escape_control(line))
     for text in _best_lines(ranked, settings):
         print(text)

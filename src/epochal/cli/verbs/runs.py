@@ -22,7 +22,7 @@ from epochal.cli.verbs import runs_prune as prune
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records.index import Index
-from epochal.records.layout.sweep_folders import get_sweeps_dir, is_sweep_folder
+from epochal.records.layout.sweep_folders import get_sweeps_dir
 from epochal.records.query.ask import (
     Answer,
     Question,
@@ -195,18 +195,19 @@ def _is_precise(args: argparse.Namespace) -> bool:
 
 def _fold_sweeps(index: Index, question: Question, limit: int | None) -> tuple[Answer, list[str]]:
     """The runs without trials of sweeps, and a line for each sweep."""
-    rows = ask(index, replace(question, limit=None)).rows
-    ids = dict.fromkeys(row["sweep"] for row in rows if row["sweep"])
-    folders = {one: get_sweeps_dir(index.root) / one for one in ids}
-    known = {one for one, folder in folders.items() if is_sweep_folder(folder)}
-    if not known:
+    if not get_sweeps_dir(index.root).is_dir():
         return ask(index, question), []
     from epochal.cli.pages.sweep_page import summarise_sweep
-    from epochal.sweep.sweep_folder import SweepFolder
+    from epochal.sweep.sweep_folder import list_sweeps
 
-    plain = [row for row in rows if row["sweep"] not in known]
+    sweeps = {one.id: one for one in list_sweeps(index.root)}
+    rows = ask(index, replace(question, limit=None)).rows
+    plain = [row for row in rows if row["sweep"] not in sweeps]
     num = len(plain) if limit is None else min(limit, len(plain))
-    lines = [summarise_sweep(SweepFolder(folders[one])) for one in ids if one in known]
+    found = {row["sweep"] for row in rows}
+    lines = [
+        summarise_sweep(one) for one in sweeps.values() if one.id in found or not question.below
+    ]
     return Answer(index, plain[len(plain) - num :]), lines
 
 

@@ -186,7 +186,7 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
     finally:
         lock.release()
     print_sweep(backlog)
-    if backlog.trials:
+    if any(one.is_ended for one in backlog.trials.values()):
         for written in write_report(folder, backlog.settings, backlog.trials.values()):
             print(f"report: {written}")
     if backlog.is_done() and backlog.num_ended and not backlog.is_stopped:
