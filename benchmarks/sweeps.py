@@ -40,7 +40,7 @@ Function = Callable[[Mapping[str, float]], float]
 NUM_SPEED = 200
 NUM_LONG = 10_000
 NUM_QUALITY = 60
-SEEDS = range(10)
+SEEDS = range(100, 140)
 NUM_PROCESSES = 6
 
 
