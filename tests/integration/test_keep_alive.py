@@ -46,6 +46,7 @@ class Once(ep.Hook):
 STALLS = """
 import ctypes
 import threading
+import time
 from pathlib import Path
 
 import epochal as ep
@@ -65,6 +66,8 @@ class Stall(ep.Hook):
         flag = Path("stalled")
         if run.step == 8 and not flag.exists():
             flag.touch()
+            while not (run.dir / "checkpoints" / "last").exists():
+                time.sleep(0.01)  # a blocked GIL also blocks the thread that saves
             if self.blocks:
                 ctypes.PyDLL(None).pause()
             threading.Event().wait()

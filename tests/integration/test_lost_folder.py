@@ -32,6 +32,8 @@ class Waiting(ep.Hook):
 
     def step_end(self, run):
         if run.step == 8:
+            while not (run.dir / "checkpoints" / "last").exists():
+                threading.Event().wait(0.01)  # a thread writes the checkpoint of step 6
             print("waiting", flush=True)
             while not run.stop_reason:
                 threading.Event().wait(0.01)

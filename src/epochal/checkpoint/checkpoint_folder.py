@@ -35,7 +35,7 @@ from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.layout.process import host_name, is_process_gone, process_token
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -44,7 +44,12 @@ _NAME = re.compile(r"[^/\\\0]{1,150}")
 
 
 def write_checkpoint(
-    folder: Path, name: str, state: Mapping[str, object] | SerializedState, facts: Mapping[str, Any]
+    folder: Path,
+    name: str,
+    state: Mapping[str, object] | SerializedState,
+    facts: Mapping[str, Any],
+    *,
+    confirm: Callable[[], None] = lambda: None,
 ) -> CheckpointManifest:
     """Write a checkpoint into ``folder``; when this returns, it survives a power failure.
 
@@ -53,6 +58,7 @@ def write_checkpoint(
         name: The name of the checkpoint; a number is added if it exists.
         state: A tree per part, or the result of ``snapshot_to_host``.
         facts: Fields of the manifest, without ``files`` and ``format``.
+        confirm: Called before the checkpoint gets its name; an error removes what was written.
     """
     if (
         not _NAME.fullmatch(name)
@@ -68,11 +74,15 @@ def write_checkpoint(
     blobs = {key: _to_blob(tensor) for key, tensor in taken.tensors.items()}
     with raising_record_errors(CheckpointError):
         durable.make_dir(folder, exist_ok=True)
-        return _commit(_find_free_path(folder, name), text, blobs, facts)
+        return _commit(_find_free_path(folder, name), text, blobs, facts, confirm)
 
 
 def _commit(
-    target: Path, text: bytes, blobs: Mapping[str, durable.Blob], facts: Mapping[str, Any]
+    target: Path,
+    text: bytes,
+    blobs: Mapping[str, durable.Blob],
+    facts: Mapping[str, Any],
+    confirm: Callable[[], None],
 ) -> CheckpointManifest:
     with durable.staged_dir(target, get_process_identity()) as staged:
         digest = staged.write_safetensors(TENSORS_FILE, blobs)
@@ -85,6 +95,7 @@ def _commit(
         known = {"time": now, "torch": torch.__version__, **facts}
         manifest = CheckpointManifest(path=target, files=files, **known)
         staged.write_bytes(MANIFEST_FILE, encode_manifest(manifest))
+        confirm()
     return manifest
 
 

@@ -22,7 +22,7 @@ from epochal.checkpoint.checkpoint_folder import (
     write_checkpoint,
 )
 from epochal.checkpoint.serialize import snapshot_to_host
-from epochal.errors import CheckpointError
+from epochal.errors import CheckpointError, LeaseLostError
 from epochal.records.folder.checkpoint_manifests import (
     TENSORS_FILE,
     StoredFile,
@@ -98,6 +98,15 @@ def test_an_unsupported_state_leaves_no_files(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"^hooks: 0\.x: cannot be kept"):
         write_checkpoint(folder, "a", {"hooks": [{"x": object()}]}, {})
     assert not folder.exists()
+
+
+def test_a_checkpoint_that_is_not_confirmed_leaves_no_files(folder: Path) -> None:
+    def refuse() -> None:
+        raise LeaseLostError("the folder belongs to another process")
+
+    with pytest.raises(LeaseLostError):
+        write_checkpoint(folder, "step-7", STATE, {"step": 7}, confirm=refuse)
+    assert names(folder) == []
 
 
 def test_loaded_tensors_do_not_need_the_file(folder: Path) -> None:

@@ -189,10 +189,10 @@ def _describe_best(record: RunRecord) -> Iterator[str]:
             yield f"  best     {monitor} {format_value(mean)}, the mean over its folds"
         return
     with suppress(RecordError):
-        best = _find_ranked(record, monitor) or record.best(
-            monitor, find_monitor(record)[1] or "min"
-        )
-        if math.isfinite(best.value):
+        best = _find_ranked(record, monitor)
+        if best is None and record.summary.status != DIVERGED:
+            best = record.best(monitor, find_monitor(record)[1] or "min")
+        if best is not None and math.isfinite(best.value):
             yield f"  best     {monitor} {format_value(best.value)} at step {best.step:,}"
 
 

@@ -238,7 +238,9 @@ class Saver:
         assert self.folder is not None
         try:
             run.writer.sync()  # the checkpoint counts the points, so they must be on disk
-            job.path = write_checkpoint(self.folder, name, taken, facts).path
+            confirm = run.writer.require_lease  # the folder may be lost while this is written
+            confirm()
+            job.path = write_checkpoint(self.folder, name, taken, facts, confirm=confirm).path
         except BaseException as error:
             job.error = error
         else:

@@ -116,7 +116,7 @@ def test_metrics_of_another_step_are_not_in_the_manifest() -> None:
 
 
 def fail_to_write(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def write(*_: object) -> None:
+    def write(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(saving, "write_checkpoint", write)
@@ -162,11 +162,11 @@ def test_a_save_waits_for_the_write_before(tmp_path: Path, monkeypatch: pytest.M
     busy: list[int] = []
     write = saving.write_checkpoint
 
-    def watched(folder: Path, name: str, state: Any, facts: Any) -> Any:
+    def watched(*args: Any, **options: Any) -> Any:
         busy.append(1)
         assert sum(busy) == 1
         try:
-            return write(folder, name, state, facts)
+            return write(*args, **options)
         finally:
             busy.append(-1)
 
@@ -244,9 +244,9 @@ def test_a_checkpoint_that_is_being_written_is_not_removed(
     order: list[str] = []
     real = saving.write_checkpoint, saving.remove_leftovers, threading.Thread.join
 
-    def write(folder: Path, *args: Any) -> Any:
+    def write(*args: Any, **options: Any) -> Any:
         met.wait()
-        manifest = real[0](folder, *args)
+        manifest = real[0](*args, **options)
         order.append("written")
         return manifest
 
