@@ -42,6 +42,7 @@ NO_SECRETS = {
     "experiment/record/open_record.py": "the expanded config, redacted before it became a text",
     "experiment/tools/repro.py": "asked for, elsewhere than in a record",
     "inspect/storage.py": "its own words, to see whether a disk keeps them",
+    "launch/jobs/freeze.py": "differences of files, redacted where they are made",
     "launch/install.py": "a unit must hold the command that it starts, with all its words",
     "experiment/record/code_copy.py": "differences of files, redacted where they are made",
     "records/folder/folder.py": "a path",
