@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from epochal import durable
 from epochal.launch.pool.gpus import find_gpus
 from epochal.launch.queue.queue import Queue
-from epochal.records.layout.coerce import as_count, as_text
-from epochal.records.layout.process import host_name, is_process_gone, shares_process_ids
+from epochal.records.layout.alive import BEAT_SECONDS, LEASE_FILE, is_owner_alive
+from epochal.records.layout.os_errors import describe_os_error
+from epochal.records.layout.process import host_name
+from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request
 from epochal.web.api_error import ApiError, not_found
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from epochal.launch.queue.queue import Obstacle, QueuedJob
-    from epochal.records.folder.reader import RunRecord
     from epochal.web.routes import ApiCall
     from epochal.web.site import Site
 
@@ -117,35 +115,13 @@ def _read_memory(read: Any) -> tuple[int | None, int | None]:  # noqa: ANN401 - 
 
 
 def stop_run(site: Site, call: ApiCall) -> dict[str, Any]:
-    """Let a run save and end: through its queue, or by a signal to its process."""
-    record = site.record(call.path["id"])
-    if record.summary.status not in ("starting", "running"):
-        raise ApiError(409, f"the run is {record.summary.status}, so there is nothing to stop")
-    queue, folder = Queue(site.index.root), record.path.resolve()
-    for job in queue.list_jobs("running"):
-        if job.run_dir is not None and job.run_dir.resolve() == folder:
-            queue.remove(job.id)
-            return {"how": "queue"}
-    os.kill(_find_process(record), signal.SIGTERM)
-    return {"how": "signal"}
-
-
-def _find_process(record: RunRecord) -> int:
-    """The process of a run on this machine; ApiError if it is elsewhere or not surely the run's."""
-    status = record.status
-    pid, host = as_count(status.get("pid")), as_text(status.get("host"))
-    if not shares_process_ids(status):
-        raise ApiError(409, f"the run is on {host or 'an unknown machine'}", "stop it there")
-    token = as_text(status.get("process"))
-    # The record may be a file of others that names any process.
-    if pid <= 1 or not token or is_process_gone(pid, host=host, token=token):
-        raise ApiError(409, "the process of the run is unknown", "stop it where it was started")
-    if not (_is_own(record.path) and _is_own(record.path / "status.json")):
-        raise ApiError(409, "the record belongs to another user", "ask its owner to stop the run")
-    if pid == os.getpid():
-        raise ApiError(409, "the run is in the process of this server", "stop it where it runs")
-    return pid
-
-
-def _is_own(path: Path) -> bool:
-    return path.lstat().st_uid == os.geteuid() and not path.is_symlink()
+    """Ask a run to save and end; it looks for such requests with every heartbeat."""
+    folder = site.folder(call.path["id"])
+    if not is_owner_alive(folder, durable.find_object(folder / LEASE_FILE)):
+        raise ApiError(409, "the run is not running, so there is nothing to stop")
+    # No signal: the record may be a file of others that names any process.
+    try:
+        write_stop_request(folder, f"{STOP_REQUESTED}: on the web page")
+    except OSError as error:
+        raise ApiError(409, f"the request cannot be written: {describe_os_error(error)}") from error
+    return {"within_seconds": BEAT_SECONDS}

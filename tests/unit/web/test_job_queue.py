@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from comparing import make_run
-from epochal import durable
 from epochal.launch.queue.queue import Queue
-from epochal.records.layout.process import describe_process
+from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.stop_request import read_stop_request
 from pooled import waiting_jobs
 from unit.web.conftest import RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from browsing import Browser
@@ -80,56 +75,15 @@ def test_devices_show_memory_and_jobs(browser: Browser, queue: Queue) -> None:
     assert 0 < cpu["free"] <= cpu["total"]
 
 
-@pytest.fixture
-def process() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that runs until it is told to end."""
-    with subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(99)"]) as found:
-        yield found
-        found.kill()
-
-
-def write_status(folder: Path, **facts: object) -> None:
-    status = {"status": "running", "step": 1, "epoch": 0, "attempt": 0, **facts}
-    (folder / "status.json").write_bytes(durable.encode_json(status))
-
-
-def test_a_run_is_stopped_by_a_signal(browser: Browser, runs: Path, process) -> None:
+def test_a_run_is_asked_to_stop(browser: Browser, runs: Path) -> None:
+    """The run itself looks for the request, so no record can make the server signal a process."""
     folder = make_run(runs / "p" / "t" / NEW, status="running").path
-    write_status(folder, **describe_process(process.pid))
-    done = browser.send("POST", f"/api/runs/{NEW}/stop", body={})
-    assert done.json == {"how": "signal"}
-    assert process.wait(20) == -signal.SIGTERM
-
-
-def test_a_queued_run_is_stopped_by_its_queue(browser: Browser, runs: Path, queue: Queue) -> None:
-    folder = make_run(runs / "p" / "t" / NEW, status="running").path
-    write_status(folder, **describe_process(os.getpid()))
-    queue.update(1, ["waiting"], state="running", run_dir=str(folder))
-    assert browser.send("POST", f"/api/runs/{NEW}/stop", body={}).json == {"how": "queue"}
-    assert queue.get(1).is_unwanted
-
-
-def test_only_the_process_of_a_run_is_stopped(
-    browser: Browser, runs: Path, process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A record that others wrote may name any process."""
-    folder = make_run(runs / "p" / "t" / NEW, status="running").path
-    real = describe_process(process.pid)
-    for facts, what in [
-        ({"status": "finished"}, "the run is finished, so there is nothing to stop"),
-        (real | {"process": ""}, "the process of the run is unknown"),
-        (real | {"process": "boot:1"}, "the run is on"),
-        (real | {"namespace": 1}, "the run is on"),
-        (describe_process(1) | {"pid": 1}, "the process of the run is unknown"),
-        (describe_process(os.getpid()), "the run is in the process of this server"),
-    ]:
-        write_status(folder, **facts)
-        done = browser.send("POST", f"/api/runs/{NEW}/stop", body={})
-        assert done.status == 409, facts
-        assert what in done.what, facts
-    write_status(folder, **real)
-    monkeypatch.setattr("os.geteuid", lambda: 12345)
-    done = browser.send("POST", f"/api/runs/{NEW}/stop", body={})
-    assert done.what == "the record belongs to another user"
-    assert process.poll() is None
+    path = f"/api/runs/{NEW}/stop"
+    done = browser.send("POST", path, body={})
+    assert (done.status, done.what) == (409, "the run is not running, so there is nothing to stop")
+    with holding_lease(folder):
+        done = browser.send("POST", path, body={})
+    assert done.json == {"within_seconds": 15.0}
+    assert read_stop_request(folder) == "stop requested: on the web page"
     assert browser.send("POST", f"/api/runs/{RUNS[0]}/stop", body={}).status == 409
+    assert browser.send("POST", "/api/runs/unknown/stop", body={}).status == 404
