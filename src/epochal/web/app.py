@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 1 << 20
 MAX_REQUESTS = 64
 MAX_STREAMS = 32
+MAX_THREADS = 8
+"""How many requests are answered at once; the others wait."""
+
 MAX_SECONDS = 10.0
 """How long an answer may take; event streams have no limit."""
 
@@ -71,6 +75,7 @@ class WebApp:
 
     def __init__(self, site: Site, routes: Sequence[ApiRoute] = ROUTES) -> None:
         self.site, self.routes = site, tuple(routes)
+        self._threads = ThreadPoolExecutor(MAX_THREADS, "epochal-answer")
         self._num_requests = 0
         self._num_streams = 0
 
@@ -143,7 +148,8 @@ class WebApp:
         try:
             if row.is_quick:
                 return row.answer(self.site, call)
-            return await asyncio.to_thread(row.answer, self.site, call)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, row.answer, self.site, call)
         except EpochalError as error:
             raise to_api_error(error) from error
 
@@ -197,9 +203,13 @@ async def _read_json(headers: Headers, receive: Receive) -> object:
         if not message.get("more_body"):
             break
     try:
-        return json.loads(data)
+        return json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise ApiError(400, "the body is not valid JSON") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _encode(answer: object) -> RawAnswer | EventStream:

@@ -7,6 +7,21 @@ from __future__ import annotations
 
 from epochal.web.compare_runs import MAX_COMPARED, compare_runs
 from epochal.web.edit_runs import MAX_README, delete_runs, write_run_readme
+from epochal.web.job_queue import (
+    get_devices,
+    get_queue,
+    move_to_top,
+    pause_jobs,
+    remove_jobs,
+    stop_run,
+    unpause_jobs,
+)
+from epochal.web.launching import (
+    check_experiment,
+    get_experiments,
+    get_form,
+    launch_experiment,
+)
 from epochal.web.list_runs import GROUPS, MAX_ROWS, get_columns, list_runs
 from epochal.web.live_events import MAX_WATCHED, open_events
 from epochal.web.mailbox import get_mail, mark_mail
@@ -30,6 +45,9 @@ from epochal.web.static_files import get_asset, get_page
 
 _MAX_IDS = 1000
 _IDS = ApiField(name="ids", kind="texts", required=True, least=1, most=_MAX_IDS, length=300)
+_SOME_IDS = ApiField(name="ids", kind="texts", most=_MAX_IDS, length=20)
+_OVERRIDES = ApiField(name="overrides", kind="values")
+_NAME = ApiField(name="name", default="", length=60)
 _RANK = ApiField(name="rank", kind="integer", default=0, most=100_000)
 _POINTS = ApiField(name="points", kind="integer", default=800, least=1, most=MAX_BUCKETS)
 _CURVES = (
@@ -261,6 +279,73 @@ ROUTES: tuple[ApiRoute, ...] = (
         answer=delete_runs,
         summary="delete runs",
         body=(_IDS,),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/queue",
+        access="read",
+        answer=get_queue,
+        summary="the jobs of the queue",
+    ),
+    *(
+        ApiRoute(
+            method="POST",
+            path=f"/api/queue/{name}",
+            access="launch",
+            answer=answer,
+            summary=summary,
+            body=(body,),
+        )
+        for name, answer, summary, body in (
+            ("top", move_to_top, "let a job start next", _IDS),
+            ("remove", remove_jobs, "remove waiting jobs; running ones save and end", _IDS),
+            ("pause", pause_jobs, "pause jobs, or the queue", _SOME_IDS),
+            ("unpause", unpause_jobs, "continue jobs, or the queue", _SOME_IDS),
+        )
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/devices",
+        access="read",
+        answer=get_devices,
+        summary="devices of this machine, and the jobs on them",
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/runs/{id}/stop",
+        access="launch",
+        answer=stop_run,
+        summary="let a run save and end",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/experiments",
+        access="launch",
+        answer=get_experiments,
+        summary="the config files of the project",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/experiments/{id}/form",
+        access="launch",
+        answer=get_form,
+        summary="the values of an experiment that can be changed",
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/experiments/{id}/check",
+        access="launch",
+        answer=check_experiment,
+        summary="check an experiment with some values changed",
+        body=(_OVERRIDES, _NAME),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/experiments/{id}/launch",
+        access="launch",
+        answer=launch_experiment,
+        summary="add an experiment to the queue",
+        body=(_OVERRIDES, _NAME, ApiField(name="idempotency_key", required=True, length=100)),
     ),
     ApiRoute(
         method="GET",

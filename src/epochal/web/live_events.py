@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.durable.beneath import open_beneath
+from epochal.launch.queue.database import get_database_path
 from epochal.records.folder.reader import find_logs, read_folder
 from epochal.records.layout.attempts import read_attempts
 from epochal.records.mail.mailbox import INBOX, Mailbox
@@ -93,6 +94,7 @@ class LiveWatch:
         self._version = 0
         self._mail_stamp: object = None
         self._unread = -1
+        self._queue_stamp = self._read_queue_stamp()
 
     @property
     def position(self) -> str:
@@ -129,7 +131,17 @@ class LiveWatch:
             changed = index.changes_since(before)
             events.append(("runs", {"changed": changed, "total": index.total}))
         events += self._poll_mail()
+        stamp = self._read_queue_stamp()
+        if stamp != self._queue_stamp:
+            self._queue_stamp = stamp
+            events.append(("queue", {}))
         return events
+
+    def _read_queue_stamp(self) -> tuple[int, ...]:
+        """Changes whenever the queue does."""
+        path = get_database_path(self._site.index.root)
+        files = (path, path.with_name(f"{path.name}-wal"))
+        return tuple(one.stat().st_mtime_ns if one.exists() else 0 for one in files)
 
     def _poll_mail(self) -> list[Event]:
         box = Mailbox(self._site.index.root)

@@ -18,13 +18,15 @@ Access = Literal["public", "read", "edit", "launch"]
 """``public`` needs no session; the others are the capabilities of a session."""
 
 Capability = Literal["read", "edit", "launch"]
-FieldKind = Literal["text", "texts", "integer", "number", "boolean"]
+FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values"]
+"""``values`` is an object of numbers and booleans."""
 
 RESERVED = ("api", "assets")
 """First parts of paths that no page of the browser has."""
 
 MAX_TEXT = 4_000
 MAX_ITEMS = 1_000
+MAX_VALUES = 200
 MAX_INTEGER = 2**53
 
 
@@ -55,6 +57,9 @@ class ApiField:
             return {"type": "array", "items": text, "minItems": self.least, "maxItems": most}
         if self.kind in ("integer", "number"):
             return {"type": self.kind, "minimum": self.least, "maximum": self.most}
+        if self.kind == "values":
+            value = {"type": ["number", "boolean"]}
+            return {"type": "object", "additionalProperties": value, "maxProperties": MAX_VALUES}
         return text if self.kind == "text" else {"type": "boolean"}
 
 
@@ -191,7 +196,9 @@ def _known(known: Mapping[str, ApiField]) -> str:
 def _missing(one: ApiField) -> Any:  # noqa: ANN401 - of the kind of the field
     if one.required:
         raise ApiError(422, f"{one.name}: missing", f"it is a {one.kind}")
-    return [] if one.kind == "texts" and one.default is None else one.default
+    if one.default is None and one.kind in ("texts", "values"):
+        return [] if one.kind == "texts" else {}
+    return one.default
 
 
 def _parse(one: ApiField, text: str) -> object:
@@ -216,6 +223,11 @@ def _check(one: ApiField, value: object) -> Any:  # noqa: ANN401 - of the kind o
         return [_check_text(one, item) for item in value]
     if one.kind == "text":
         return _check_text(one, value)
+    if one.kind == "values":
+        items = value.values() if isinstance(value, dict) and len(value) <= MAX_VALUES else [None]
+        if not all(isinstance(item, bool | int | float) for item in items):
+            raise ApiError(422, f"{one.name}: not an object of numbers and booleans")
+        return value
     if one.kind == "boolean":
         if not isinstance(value, bool):
             raise ApiError(422, f"{one.name}: neither true nor false")

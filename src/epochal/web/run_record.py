@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 MAX_CODE_BYTES = 1 << 20
 MAX_LOG_BYTES = 1 << 20
-MAX_MEDIA_BYTES = 64 << 20
+MAX_MEDIA_BYTES = 32 << 20
+_MAX_VERIFIED_BYTES = 64 << 20
 _MAX_SEARCHED_BYTES = 64 << 20
 _MAX_HITS = 200
 _MAX_LINE = 2000
@@ -180,17 +181,19 @@ def get_config(site: Site, call: ApiCall) -> dict[str, Any]:
 def get_code(site: Site, call: ApiCall) -> dict[str, Any]:
     """The files of the code copy, and what is not as recorded."""
     record = site.record(call.path["id"])
-    manifest = read_manifest(record.path, record.summary.attempt)
-    files = [] if manifest is None else manifest.files
+    attempt = record.summary.attempt
+    manifest = read_manifest(record.path, attempt)
+    files = () if manifest is None else manifest.files
+    others = () if manifest is None else manifest.others
+    is_verified = manifest is None or manifest.num_bytes <= _MAX_VERIFIED_BYTES
     return {
         "files": [
             {"id": make_file_id(file.path), "path": file.path, "size": file.size} for file in files
         ],
-        "left_out": [] if manifest is None else [
-            {"path": one.path, "kind": one.kind} for one in manifest.others
-        ],
-        "altered": find_code_damage(record.path, record.summary.attempt),
-    }  # fmt: skip
+        "left_out": [{"path": one.path, "kind": one.kind} for one in others],
+        "altered": find_code_damage(record.path, attempt) if is_verified else {},
+        "is_verified": is_verified,
+    }
 
 
 def get_code_file(site: Site, call: ApiCall) -> dict[str, Any]:
@@ -266,7 +269,8 @@ def search_log(site: Site, call: ApiCall) -> dict[str, Any]:
         raise ApiError(422, "q: nothing to search for", "type a word of the log")
     with _open_log(site.record(call.path["id"]), call.query["rank"]) as file:
         size = os.fstat(file.fileno()).st_size
-        for number, line in enumerate(file, start=1):
+        # A line of a damaged log may be as long as the file.
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LOG_BYTES), b""), start=1):
             text = line.decode("utf-8", "replace")
             if wanted in text.casefold():
                 shown = clean_text(text.rstrip("\n")[:_MAX_LINE])

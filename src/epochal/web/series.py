@@ -125,7 +125,7 @@ def _read_curve(
         return None
     first, last = scale.to_step(query["from"]), scale.to_step(query["to"])
     try:
-        found = zoom(folder, name, first, last, buckets=query["points"])
+        found = zoom(folder, name, first, last, buckets=query["points"], is_even=False)
     except RecordError:  # this run has no such metric
         return None
     low, high = to_json_numbers(found.low), to_json_numbers(found.high)
@@ -158,7 +158,7 @@ def get_sparklines(site: Site, call: ApiCall) -> dict[str, Any]:
     found = {}
     for run, folder in site.index.find_all(call.query["run"]).items():
         try:
-            curve = zoom(folder, call.query["name"], buckets=SPARK_POINTS)
+            curve = zoom(folder, call.query["name"], buckets=SPARK_POINTS, is_even=False)
         except RecordError:
             continue
         found[run] = to_json_numbers(curve.mean)

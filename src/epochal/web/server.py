@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from epochal.web.launching import Launches
     from epochal.web.routes import Capability
 
 DEFAULT_PORT = 8765
@@ -27,6 +28,7 @@ _MAX_TRIES = 20
 _BACKLOG = 128
 _ANY = "0.0.0.0"
 _MAX_HEADER_BYTES = 32 * 1024
+_MAX_CONNECTIONS = 256
 _SHUTDOWN_SECONDS = 1
 
 
@@ -45,11 +47,14 @@ class ServeOptions:
     """Whether other machines may connect."""
 
     is_read_only: bool = False
+    allows_launch: bool = False
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
         """What every session may do."""
-        return ("read",) if self.is_read_only else ("read", "edit")
+        if self.is_read_only:
+            return ("read",)
+        return ("read", "edit", "launch") if self.allows_launch else ("read", "edit")
 
 
 @final
@@ -61,6 +66,7 @@ class WebServer:
         options: Where to listen.
         project: The name of the project.
         version: The version of Epochal.
+        launches: The experiments that may be launched, if the options allow it.
         on_link: Receives the link that opens the page, and a new one after each use.
     """
 
@@ -71,6 +77,7 @@ class WebServer:
         *,
         project: str = "",
         version: str = "",
+        launches: Launches | None = None,
         on_link: Callable[[str], None] = lambda link: None,
     ) -> None:
         import uvicorn
@@ -89,6 +96,7 @@ class WebServer:
             static=StaticFiles(),
             hosts=frozenset(f"{name}:{port}" for name in (*names, *LOOPBACK)),
             port=port,
+            launches=launches if options.allows_launch else None,
             project=project,
             version=version,
         )
@@ -102,6 +110,7 @@ class WebServer:
             server_header=False,
             proxy_headers=False,
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+            limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
         self.uvicorn = uvicorn.Server(settings)

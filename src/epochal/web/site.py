@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.folder.reader import RunRecord
+    from epochal.web.launching import Launches
     from epochal.web.run_index import RunIndex
     from epochal.web.sessions import WebSessions
     from epochal.web.static_files import StaticFiles
@@ -30,6 +31,9 @@ class Site:
     """The values of the header Host that are answered."""
 
     port: int
+    launches: Launches | None = None
+    """The experiments that may be launched; None if launching is off."""
+
     project: str = ""
     version: str = ""
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import COOKIE, HOST, ORIGIN, PORT, Browser
-from epochal.web.checks import HEADERS, MAX_HEADER_BYTES, Headers
+from epochal.web.api_error import ApiError
+from epochal.web.checks import HEADERS, MAX_HEADER_BYTES, Headers, split_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,8 +132,17 @@ def test_bodies_must_be_json_objects_of_known_fields(browser: Browser) -> None:
         assert set(done.json["error"]) == {"what", "hint"}, data[:40]
     headers = browser.headers("POST", content_length=str(1 << 40))
     assert browser.request("POST", "/api/mail/read", headers=headers).status == 413
-    headers = browser.headers("POST", content_encoding="gzip")
-    assert browser.request("POST", "/api/mail/read", headers=headers).status == 400
+    for kind in (
+        None,
+        "",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+    ):
+        done = browser.send("POST", "/api/mail/read", body={"ids": ["a"]}, content_type=kind)
+        assert (done.status, done.what) == (400, "the body is not application/json"), kind
+    packed = browser.send("POST", "/api/mail/read", body={"ids": ["a"]}, content_encoding="gzip")
+    assert (packed.status, packed.what) == (400, "the body is encoded")
 
 
 def test_every_answer_has_the_headers_of_a_safe_page(browser: Browser) -> None:
@@ -161,6 +171,20 @@ def test_large_headers_and_repeated_ones_are_refused(browser: Browser) -> None:
     assert done.status == 431
     twice = [*browser.headers("GET"), ("cookie", "a=b")]
     assert browser.request("GET", "/api/session", headers=twice).status == 400
+
+
+def test_paths_are_decoded_once_and_never_ambiguous() -> None:
+    assert split_path(b"/") == ()
+    assert split_path(b"/api/runs/a%20b%C3%A9") == ("api", "runs", "a b\u00e9")
+    assert split_path(b"/a/%252e%252e") == ("a", "%2e%2e")
+    for raw in (
+        b"", b"a", b"*", b"http://evil/", b"//", b"/a/", b"/a//b", b"/.", b"/..", b"/a/../b",
+        b"/%2e", b"/%2e%2e/b", b"/a%2fb", b"/a%5cb", b"/a\\b", b"/%00", b"/a%0ab", b"/%zz", b"/%",
+        b"/a b", b"/\xff", b"/%ff", b"/%c0%ae", b"/%e2%80%ae", b"/a\tb",
+    ):  # fmt: skip
+        with pytest.raises(ApiError) as caught:
+            split_path(raw)
+        assert caught.value.status == 404, raw
 
 
 @pytest.mark.parametrize("text", ["", "a", "a=b; a=c", "x=1;a", "a=b,a=c;x"])

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from comparing import make_run
+from epochal.launch.queue.queue import Queue
 from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.metrics.points import MetricWriter
 from epochal.web.live_events import LiveWatch
@@ -76,7 +77,9 @@ def test_changed_runs_growing_logs_and_mail_are_told(browser: Browser, runs: Pat
     (folder / "README.md").write_text("# renamed\n")
     mail = Mail(id="abc", kind="failed", subject="s", text="t", time="2026-11-14T10:00:00+00:00")
     Mailbox(runs).post(mail)
+    Queue(runs).set_paused(True)
     events = dict(watch.poll())
+    assert events["queue"] == {}
     assert events["log"] == {"run": RUNS[1], "size": (folder / "logs" / "run.log").stat().st_size}
     assert events["runs"] == {"changed": [RUNS[1]], "total": 3}
     assert events["mail"] == {"unread": 1}

@@ -64,7 +64,7 @@ def test_code_is_listed_and_read_by_id(browser: Browser, folder: Path) -> None:
     listing = browser.get(f"/api/runs/{FIRST}/code")
     files = {one["path"]: one["id"] for one in listing["files"]}
     assert [*files] == ["a.py", "b.bin", "dir/c.py"]
-    assert listing["altered"] == {}
+    assert (listing["altered"], listing["is_verified"]) == ({}, True)
     texts = {path: browser.get(f"/api/runs/{FIRST}/code/{one}") for path, one in files.items()}
     assert texts["a.py"]["text"] == "print('<b>')\n"
     assert (texts["b.bin"]["text"], texts["b.bin"]["is_text"]) == ("", False)
@@ -96,6 +96,13 @@ def test_log_is_searched(browser: Browser) -> None:
         "is_cut": False,
     }
     assert browser.send("GET", f"/api/runs/{FIRST}/log/search", query={"q": " "}).status == 422
+
+
+def test_log_without_line_ends_is_read_in_parts(browser: Browser, folder: Path) -> None:
+    (folder / "logs" / "run.log").write_bytes(b"x" * 3_000_000 + b"needle" + b"x" * 100)
+    found = browser.get(f"/api/runs/{FIRST}/log/search", q="needle")
+    assert [(one["line"], len(one["text"])) for one in found["hits"]] == [(3, 2000)]
+    assert len(browser.get(f"/api/runs/{FIRST}/log", after=0)["text"]) == 65_536
 
 
 PNG = b"\x89PNG\r\n\x1a\n rest"

@@ -84,3 +84,4 @@ def test_ports_in_use_are_skipped_or_named() -> None:
 def test_read_only_servers_give_no_right_to_edit() -> None:
     assert ServeOptions(is_read_only=True).capabilities == ("read",)
     assert ServeOptions().capabilities == ("read", "edit")
+    assert ServeOptions(allows_launch=True).capabilities == ("read", "edit", "launch")

@@ -19,10 +19,13 @@ from epochal.experiment.config.choices import add_options
 from epochal.records.index import Index
 from epochal.records.query.ask import is_root, locate
 from epochal.registry.project_file import read_project_file
+from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
     import argparse
+
+    from epochal.web.launching import Launches
 
 _REDIRECT = (
     '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port N": "port to listen on (default: the first free one from 8765)",
         "--host ADDRESS": "address to listen on (default: 127.0.0.1)",
         "--lan": "let other machines of the network connect; the connection is not encrypted",
+        "--allow-launch": "let the page add experiments to the queue, and stop runs",
         "--read-only": "show runs, but change and delete nothing",
         "--no-open": "do not open a browser",
     }
@@ -50,9 +54,17 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(Problem("serve", what, hint=hint))
     from epochal.web.server import ServeOptions, WebServer
 
+    if args.read_only and args.allow_launch:
+        what = "--read-only and --allow-launch contradict each other"
+        raise ConfigError(Problem("serve", what, hint="leave out one of them"))
     options = ServeOptions(
-        host=args.host, port=args.port, is_lan=args.lan, is_read_only=args.read_only
+        host=args.host,
+        port=args.port,
+        is_lan=args.lan,
+        is_read_only=args.read_only,
+        allows_launch=args.allow_launch,
     )
+    launches = _find_launches(args.runs_dir) if args.allow_launch else None
     links: list[str] = []
 
     def show(link: str) -> None:
@@ -63,11 +75,17 @@ def execute(args: argparse.Namespace) -> int:
     _read_runs(args.runs_dir)
     project = read_project_file(Path.cwd())
     name = project.name if project is not None else ""
-    server = WebServer(args.runs_dir, options, project=name, version=_version(), on_link=show)
-    print(escape_control(f"runs   {args.runs_dir}"))
+    server = WebServer(
+        args.runs_dir, options, project=name, version=_version(), launches=launches, on_link=show
+    )
+    print(escape_control(f"folder {args.runs_dir}"))
     print(f"open   {links[0]}\n       (it works once; after that, another link is printed)")
     if args.lan:
         print("note   other machines can connect, and the connection is not encrypted")
+    if args.allow_launch:
+        print(
+            f"note   `{epochal_command()} queue work --wait` runs what the page adds to the queue"
+        )
     print("stop   with Ctrl-C", flush=True)
     with tempfile.TemporaryDirectory(prefix="epochal-serve-") as folder:
         if not args.no_open and _has_browser():
@@ -83,6 +101,14 @@ def _read_runs(runs_dir: Path) -> None:
     root, _ = locate(runs_dir)
     with Index.open(root, is_kept=is_root(root)) as index, Progress() as progress:
         index.refresh(progress)
+
+
+def _find_launches(runs_dir: Path) -> Launches:
+    from epochal.cli.launcher import QueueLauncher
+    from epochal.web.launching import Launches
+
+    root, _ = locate(runs_dir)
+    return Launches(Path.cwd(), root, QueueLauncher(root))
 
 
 def _has_browser() -> bool:

@@ -46,6 +46,13 @@ def test_other_machines_are_a_choice_with_a_note(
     assert done.err == "--host: '0.0.0.0' lets other machines connect\n  add --lan to allow that\n"
 
 
+def test_launching_is_a_choice(epochal: Command, interrupted: None, tmp_path: Path) -> None:
+    runs = ("--no-open", "--port", "0", "--runs-dir", str(tmp_path))
+    assert "`epochal queue work --wait` runs what" in epochal("serve", "--allow-launch", *runs).out
+    done = epochal("serve", "--allow-launch", "--read-only", *runs)
+    assert done.err.startswith("serve: --read-only and --allow-launch contradict each other\n")
+
+
 def test_missing_package_is_named(
     epochal: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
