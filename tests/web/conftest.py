@@ -27,9 +27,9 @@ PATIENCE_MS = 20_000
 class ServedRuns:
     """A server in its own process, and the state of a browser that opened its link."""
 
-    def __init__(self, root: Path, port: int = 0) -> None:
+    def __init__(self, root: Path, *options: str, port: int = 0) -> None:
         self.root = root
-        words = ("serve", "--no-open", "--port", str(port), "--runs-dir", str(root))
+        words = ("serve", "--no-open", "--port", str(port), "--runs-dir", str(root), *options)
         self.child = Child("-m", "epochal", *words, cwd=root.parent)
         self.link = next(line.split()[1] for line in self.child.stdout if line.startswith("open "))
         self.address = self.link.partition("/open#")[0]
@@ -55,10 +55,10 @@ def chromium() -> Iterator[Browser]:
 
 
 @contextmanager
-def serving(root: Path, port: int = 0) -> Iterator[ServedRuns]:
+def serving(root: Path, *options: str, port: int = 0) -> Iterator[ServedRuns]:
     """A server of the runs in a folder, until the end of the block."""
     root.mkdir(parents=True, exist_ok=True)
-    served = ServedRuns(root, port)
+    served = ServedRuns(root, *options, port=port)
     try:
         yield served
     finally:

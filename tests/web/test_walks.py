@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import pytest
 
 from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import RunWriter
+from small_project import write_shop
 from web.conftest import serving
 from web.generated_runs import BASE, FAILED, SEEDS, WIDE
 
@@ -32,6 +34,7 @@ PLACES = {
     "failed": (f"#/runs/{FAILED}", "shape mismatch"),
     "compare": (f"{COMPARED}&bands=1", "Parameters"),
     "mail": ("#/mail", "baseline finished"),
+    "queue": ("#/queue", "The queue is empty"),
     "readme": (f"#/runs/{BASE}/readme", "width 128: 0.97"),
     "config": (f"#/runs/{BASE}/config", "optim.lr"),
     "code": (f"#/runs/{BASE}/code", "class Mlp"),
@@ -274,6 +277,37 @@ def test_a_readme_is_edited_mail_is_read_and_a_run_deleted(
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         wait_for(page, "5 runs")
         assert not (own.root / "shop" / "wide" / WIDE).exists()
+
+
+def test_an_experiment_is_launched_from_a_phone_and_reordered_in_the_queue(
+    tmp_path: Path, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
+) -> None:
+    project = write_shop(tmp_path / "project")
+    with serving(project / "runs", "--allow-launch") as served:
+        page = open_page(served, viewport=PHONE)
+        page.get_by_role("link", name="Launch").click()
+        page.get_by_label("Name of the run").fill("from a phone")
+        field = page.get_by_label("optim.lr", exact=True)
+        before = float(field.input_value())
+        field.fill("fast")
+        expect(page.get_by_role("button", name="Start")).to_be_disabled()
+        field.fill(str(before / 2))
+        keep_screenshot(page, "launch-phone")
+        page.get_by_role("button", name="Start").click()
+        page.get_by_role("row", name="config.yaml").get_by_text("waiting").wait_for()
+        (line,) = (served.root / ".epochal" / "launches.jsonl").read_text().splitlines()
+        launch = json.loads(line)
+        changed = (launch["name"], launch["overrides"])
+        assert changed == ("from a phone", [f"optim.lr={before / 2}"])
+        page.goto(f"{served.address}/#/launch")
+        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start next 2").click()
+        keep_screenshot(page, "queue-phone")
+        expect(page.locator("tbody tr").first).to_contain_text("2")
+        page.get_by_role("button", name="Remove 2").click()
+        page.get_by_text("removed").wait_for()
+        width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert width <= 0
 
 
 def test_the_page_says_when_the_server_is_gone_and_comes_back(

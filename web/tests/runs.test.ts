@@ -3,6 +3,8 @@ import { expect, test } from "vitest";
 import type { Column } from "../src/api/types";
 import { diffLines } from "../src/compare/diff_lines";
 import { labelsOf, seedGroups } from "../src/compare/seed_groups";
+import { makeKey, overridesOf } from "../src/launch/overrides";
+import { orderJobs } from "../src/queue/order_jobs";
 import { latestAt, stepsOf } from "../src/run/media";
 import { defaultColumns, nextSort, parseSort, quoteName, sortQuery, sortText, suggestColumns, wordAt } from "../src/runs/query";
 import { blocksOf } from "../src/runs/run_list.svelte";
@@ -74,4 +76,20 @@ test("a step shows the newest file of each name up to it", () => {
   expect(stepsOf(items)).toEqual([0, 5, 10]);
   expect(latestAt(items, 5).map((one) => one.id)).toEqual(["a0", "b5"]);
   expect(latestAt(items, 10).map((one) => one.id)).toEqual(["a10", "b5"]);
+});
+
+test("a launch sends only values that differ from the file", () => {
+  const field = (key: string, value: number | boolean, is_integer = false) => ({ key, value, type: typeof value === "boolean" ? ("bool" as const) : ("number" as const), is_integer, default: false });
+  const fields = [field("lr", 0.1), field("width", 128, true), field("amp", true), field("seed", 0, true)];
+  expect(overridesOf(fields, {})).toEqual({ overrides: {}, wrong: [] });
+  expect(overridesOf(fields, { lr: "1e-3", width: "128", amp: false, seed: "" })).toEqual({ overrides: { lr: 0.001, amp: false }, wrong: [] });
+  expect(overridesOf(fields, { lr: "fast", width: "1.5", seed: "Infinity" }).wrong).toEqual(["lr", "width", "seed"]);
+  expect(makeKey()).toMatch(/^[0-9a-f]{32}$/);
+  expect(makeKey()).not.toBe(makeKey());
+});
+
+test("the queue shows running jobs, then waiting ones in their order, then those that ended last", () => {
+  const job = (id: number, state: string, ended: number | null = null) => ({ id, state, ended }) as Parameters<typeof orderJobs>[0][number];
+  const jobs = [job(1, "finished", 5), job(2, "failed", 9), job(3, "running"), job(5, "waiting"), job(4, "waiting")];
+  expect(orderJobs(jobs).map((one) => one.id)).toEqual([3, 5, 4, 2, 1]);
 });

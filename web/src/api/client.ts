@@ -1,6 +1,7 @@
 /** Requests to the server; every failure is an ApiFailure that can be shown. */
 
 import { session } from "../state/session.svelte";
+import { t } from "../text/text.svelte";
 
 export class ApiFailure extends Error {
   constructor(
@@ -10,6 +11,13 @@ export class ApiFailure extends Error {
   ) {
     super(what);
   }
+}
+
+/** What a user reads about something that was thrown. */
+export function failureText(error: unknown): string {
+  if (!(error instanceof ApiFailure)) return String(error);
+  if (error.status === 0) return t("state.unreachable");
+  return [error.message, error.hint].filter(Boolean).join(" · ");
 }
 
 export type Query = Record<string, string | number | readonly string[] | undefined>;

@@ -9,6 +9,7 @@ interface Events {
   points: NewPoints;
   log: { run: string; size: number };
   mail: { unread: number };
+  queue: object;
 }
 
 type Handlers = { [Name in keyof Events]: Set<(data: Events[Name]) => void> };
@@ -21,7 +22,7 @@ class LiveStream {
   #source: EventSource | null = null;
   #runs: string[] = [];
   #retry: ReturnType<typeof setTimeout> | undefined;
-  #handlers: Handlers = { runs: new Set(), points: new Set(), log: new Set(), mail: new Set() };
+  #handlers: Handlers = { runs: new Set(), points: new Set(), log: new Set(), mail: new Set(), queue: new Set() };
 
   /** Call a function for each event of a name; the result ends that. */
   on<Name extends keyof Events>(name: Name, handler: (data: Events[Name]) => void): () => void {

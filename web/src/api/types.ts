@@ -244,3 +244,50 @@ export interface NewPoints {
   time: number[];
   y: (number | null)[];
 }
+
+export interface Job {
+  id: number;
+  title: string;
+  state: "waiting" | "running" | "finished" | "failed" | "removed";
+  priority: number;
+  is_paused: boolean;
+  is_stopping: boolean;
+  added: number;
+  started: number | null;
+  ended: number | null;
+  seconds: number | null;
+  device: string;
+  error: string | null;
+  obstacle: string | null;
+  run: string | null;
+}
+
+export interface JobQueue {
+  is_paused: boolean;
+  jobs: Job[];
+}
+
+export interface Devices {
+  host: string;
+  devices: { name: string; title: string; free: number | null; total: number | null; jobs: number[] }[];
+}
+
+export interface ExperimentFile {
+  id: string;
+  name: string;
+  path: string;
+}
+
+export interface FormField {
+  key: string;
+  value: number | boolean;
+  type: "number" | "bool";
+  is_integer: boolean;
+  default: boolean;
+}
+
+export interface LaunchForm {
+  desc: string;
+  fields: FormField[];
+  problems: { key: string; what: string; hint: string; line: number }[];
+}
