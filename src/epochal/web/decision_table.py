@@ -42,6 +42,7 @@ from epochal.web.run_record import (
 from epochal.web.series import AXES, MAX_BUCKETS, get_series, get_sparklines, get_system
 from epochal.web.sign_in import get_openapi, get_session, open_session
 from epochal.web.static_files import get_asset, get_page
+from epochal.web.sweeps import get_sweep, get_sweeps
 
 _MAX_IDS = 1000
 _IDS = ApiField(name="ids", kind="texts", required=True, least=1, most=_MAX_IDS, length=300)
@@ -316,6 +317,20 @@ ROUTES: tuple[ApiRoute, ...] = (
         access="launch",
         answer=stop_run,
         summary="let a run save and end",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/sweeps",
+        access="read",
+        answer=get_sweeps,
+        summary="the sweeps beside the runs",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/sweeps/{id}",
+        access="read",
+        answer=get_sweep,
+        summary="one sweep with its trials",
     ),
     ApiRoute(
         method="GET",

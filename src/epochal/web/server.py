@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from epochal.web.launching import Launches
     from epochal.web.routes import Capability
+    from epochal.web.sweeps import SweepReader
 
 DEFAULT_PORT = 8765
 _MAX_TRIES = 20
@@ -67,6 +68,7 @@ class WebServer:
         project: The name of the project.
         version: The version of Epochal.
         launches: The experiments that may be launched, if the options allow it.
+        sweeps: Reads the sweeps beside the runs.
         on_link: Receives the link that opens the page, and a new one after each use.
     """
 
@@ -78,6 +80,7 @@ class WebServer:
         project: str = "",
         version: str = "",
         launches: Launches | None = None,
+        sweeps: SweepReader | None = None,
         on_link: Callable[[str], None] = lambda link: None,
     ) -> None:
         import uvicorn
@@ -97,6 +100,7 @@ class WebServer:
             hosts=frozenset(f"{name}:{port}" for name in (*names, *LOOPBACK)),
             port=port,
             launches=launches if options.allows_launch else None,
+            sweeps=sweeps,
             project=project,
             version=version,
         )

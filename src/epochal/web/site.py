@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from epochal.web.run_index import RunIndex
     from epochal.web.sessions import WebSessions
     from epochal.web.static_files import StaticFiles
+    from epochal.web.sweeps import SweepReader
 
 
 @final
@@ -34,6 +35,7 @@ class Site:
     launches: Launches | None = None
     """The experiments that may be launched; None if launching is off."""
 
+    sweeps: SweepReader | None = None
     project: str = ""
     version: str = ""
 

@@ -47,6 +47,8 @@ EXPECTED = {
     ("POST", "/api/queue/unpause"): "launch",
     ("GET", "/api/devices"): "read",
     ("POST", "/api/runs/{id}/stop"): "launch",
+    ("GET", "/api/sweeps"): "read",
+    ("GET", "/api/sweeps/{id}"): "read",
     ("GET", "/api/experiments"): "launch",
     ("GET", "/api/experiments/{id}/form"): "launch",
     ("POST", "/api/experiments/{id}/check"): "launch",

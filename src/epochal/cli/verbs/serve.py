@@ -52,6 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     if find_spec("uvicorn") is None:
         what, hint = "the page needs uvicorn", "pip install 'epochal[web]'"
         raise ConfigError(Problem("serve", what, hint=hint))
+    from epochal.cli.sweep_reader import FolderSweepReader
     from epochal.web.server import ServeOptions, WebServer
 
     if args.read_only and args.allow_launch:
@@ -76,7 +77,13 @@ def execute(args: argparse.Namespace) -> int:
     project = read_project_file(Path.cwd())
     name = project.name if project is not None else ""
     server = WebServer(
-        args.runs_dir, options, project=name, version=_version(), launches=launches, on_link=show
+        args.runs_dir,
+        options,
+        project=name,
+        version=_version(),
+        launches=launches,
+        sweeps=FolderSweepReader(locate(args.runs_dir)[0]),
+        on_link=show,
     )
     print(escape_control(f"folder {args.runs_dir}"))
     print(f"open   {links[0]}\n       (it works once; after that, another link is printed)")
