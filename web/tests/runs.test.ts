@@ -7,6 +7,7 @@ import { makeKey, overridesOf } from "../src/launch/overrides";
 import { orderJobs } from "../src/queue/order_jobs";
 import { latestAt, stepsOf } from "../src/run/media";
 import { defaultColumns, nextSort, parseSort, quoteName, sortQuery, sortText, suggestColumns, wordAt } from "../src/runs/query";
+import { axisOf, parallelOf } from "../src/sweeps/parallel";
 import { blocksOf } from "../src/runs/run_list.svelte";
 
 const column = (name: string, kind: Column["kind"], differs = true): Column => ({ name, kind, type: "number", differs });
@@ -92,4 +93,21 @@ test("the queue shows running jobs, then waiting ones in their order, then those
   const job = (id: number, state: string, ended: number | null = null) => ({ id, state, ended }) as Parameters<typeof orderJobs>[0][number];
   const jobs = [job(1, "finished", 5), job(2, "failed", 9), job(3, "running"), job(5, "waiting"), job(4, "waiting")];
   expect(orderJobs(jobs).map((one) => one.id)).toEqual([3, 5, 4, 2, 1]);
+});
+
+test("axes of trials are linear, logarithmic over a wide range, or lists of words", () => {
+  expect(axisOf("width", [0, 10, 5, null]).place(5)).toBe(0.5);
+  expect(axisOf("lr", [1e-4, 1e-2]).place(1e-3)).toBeCloseTo(0.5);
+  expect(axisOf("same", [3, 3]).place(3)).toBe(0.5);
+  const words = axisOf("type", ["sgd", "adam", "lion"]);
+  expect(words.ticks.map((one) => one.text)).toEqual(["adam", "lion", "sgd"]);
+  expect([words.place("adam"), words.place("sgd"), words.place(undefined)]).toEqual([0, 1, null]);
+});
+
+test("lines of trials are drawn from the worst to the best", () => {
+  const trial = (number: number, lr: number, loss: number | null) => ({ number, state: "finished" as const, values: { lr }, objectives: loss === null ? null : [loss], runs: [], error: null });
+  const sweep = { parameters: ["lr"], objectives: [{ metric: "val/loss", mode: "min" as const }], items: [trial(0, 1, 0.5), trial(1, 2, 0.1), trial(2, 3, null)] };
+  const { axes, lines } = parallelOf(sweep);
+  expect(axes.map((one) => one.name)).toEqual(["lr", "val/loss"]);
+  expect(lines.map((one) => [one.number, one.quality])).toEqual([[2, null], [0, 0], [1, 1]]);
 });

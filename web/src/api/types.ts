@@ -291,3 +291,37 @@ export interface LaunchForm {
   fields: FormField[];
   problems: { key: string; what: string; hint: string; line: number }[];
 }
+
+export interface SweepSummary {
+  id: string;
+  begun: string | null;
+  is_running: boolean;
+  trials: number | null;
+  planned: number | null;
+  metric: string | null;
+  best: Cell;
+  trial: number | null;
+  run: string | null;
+  pruned: number | null;
+  failed: number | null;
+  finished: number | null;
+}
+
+export interface Trial {
+  number: number;
+  state: "waiting" | "running" | "finished" | "pruned" | "failed";
+  values: Record<string, Cell>;
+  objectives: Cell[] | null;
+  runs: string[];
+  error: string | null;
+}
+
+export interface Sweep extends SweepSummary {
+  method: string;
+  repeats: number;
+  parameters: string[];
+  objectives: { metric: string; mode: "min" | "max" }[];
+  best_trials: number[];
+  importance: Record<string, number>;
+  items: Trial[];
+}
