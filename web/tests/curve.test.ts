@@ -5,7 +5,7 @@ import { append, bandOf, gapsOf, interpolate, nearest, smooth, spread, t95, unio
 import { escapeXml, ticksOf, toCsvFile, toSvgFile } from "../src/chart/export";
 import { repairLanguage } from "../src/chart/language";
 import { groupByPrefix } from "../src/chart/groups";
-import { sparkPath } from "../src/runs/spark_path";
+import { sparkPath } from "../src/run_table/spark_path";
 
 const steps = (n: number) => Array.from({ length: n }, (_, i) => i);
 

@@ -4,7 +4,7 @@ import { ApiFailure } from "../src/api/client";
 import { Loader } from "../src/api/loader.svelte";
 import type { RunTable } from "../src/api/types";
 import { CurveStore } from "../src/chart/curve_store.svelte";
-import { RunList } from "../src/runs/run_list.svelte";
+import { RunList } from "../src/run_table/run_list.svelte";
 
 afterEach(() => vi.unstubAllGlobals());
 

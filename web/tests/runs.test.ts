@@ -6,9 +6,9 @@ import { labelsOf, seedGroups } from "../src/compare/seed_groups";
 import { makeKey, overridesOf } from "../src/launch/overrides";
 import { orderJobs } from "../src/queue/order_jobs";
 import { latestAt, stepsOf } from "../src/run/media";
-import { defaultColumns, nextSort, parseSort, quoteName, sortQuery, sortText, suggestColumns, wordAt } from "../src/runs/query";
+import { defaultColumns, nextSort, parseSort, quoteName, sortQuery, sortText, suggestColumns, wordAt } from "../src/run_table/query";
 import { axisOf, parallelOf } from "../src/sweeps/parallel";
-import { blocksOf } from "../src/runs/run_list.svelte";
+import { blocksOf } from "../src/run_table/run_list.svelte";
 
 const column = (name: string, kind: Column["kind"], differs = true): Column => ({ name, kind, type: "number", differs });
 
