@@ -42,7 +42,7 @@ def new_sweep(
     text = f"{BASE}sweep:\n{section}{space}"
     job = FrozenJob(
         name="toy",
-        source=FrozenSource(path, {str(path): text}),
+        source=FrozenSource(path, {str(path): text}, str(path.parent)),
         code=FrozenCode(project=Project(folder)),
         log_dir=runs,
         cwd=folder,

@@ -140,7 +140,8 @@ def bind(options: ServeOptions) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last = min(first + _MAX_TRIES, 2**16) if options.port is None else first + 1
     for port in range(first, last):
-        found = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends small answers at once only if it knows that the protocol is TCP.
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, port))

@@ -81,6 +81,12 @@ def test_ports_in_use_are_skipped_or_named() -> None:
         assert one.getsockname()[1] != other.getsockname()[1]
 
 
+def test_answers_are_sent_at_once() -> None:
+    """Without the protocol asyncio leaves Nagle's algorithm on: 40 ms for every answer."""
+    with bind(ServeOptions(port=0)) as found:
+        assert found.proto == socket.IPPROTO_TCP
+
+
 def test_read_only_servers_give_no_right_to_edit() -> None:
     assert ServeOptions(is_read_only=True).capabilities == ("read",)
     assert ServeOptions().capabilities == ("read", "edit")

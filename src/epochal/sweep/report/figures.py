@@ -69,6 +69,17 @@ class Figures:
         return tuple(one for one in self.marks if one.state == "finished" and one.objectives)
 
     @property
+    def parallel_axes(self) -> tuple[Axis, ...]:
+        """The axes of parallel coordinates: the parameters, then the objective."""
+        return (*self.axes, self.objective)
+
+    def place_on_axes(self, mark: Mark) -> list[float | None]:
+        """The places of a trial with a result on the parallel axes; None where it has no value."""
+        shown = [*(mark.values.get(axis.label) for axis in self.axes), mark.objectives[0]]
+        pairs = zip(self.parallel_axes, shown, strict=True)
+        return [None if value is None else axis.place(value) for axis, value in pairs]
+
+    @property
     def lines(self) -> tuple[Mark, ...]:
         """Trials for figures with a line for each, the best last."""
         known = sorted(self.marks, key=lambda one: -1.0 if math.isnan(one.share) else one.share)

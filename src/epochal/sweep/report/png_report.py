@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 _COLUMNS = 3
 _MAX_SLICES = 9
 _MAX_CHARACTERS = 60
+_MAX_TICK = 12
+_BELOW = -0.06
+"""Where a line passes an axis on which the trial has no value."""
 
 
 def save_png(figures: Figures, path: Path) -> None:
-    """Draw history, importance, slices and curves into a PNG file.
+    """Draw history, importance, curves, parallel coordinates and slices into a PNG file.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -28,15 +31,16 @@ def save_png(figures: Figures, path: Path) -> None:
     from matplotlib.figure import Figure
 
     slices = figures.axes[:_MAX_SLICES]
-    num_rows = 1 + math.ceil(len(slices) / _COLUMNS)
+    num_rows = 2 + math.ceil(len(slices) / _COLUMNS)
     page = Figure(figsize=(14, 3.7 * num_rows + 0.7), layout="constrained")
     page.suptitle(f"{figures.title}\n{figures.counts}", fontsize=12)
     grid = page.add_gridspec(num_rows, _COLUMNS)
     _draw_history(page.add_subplot(grid[0, 0]), figures)
     _draw_importance(page.add_subplot(grid[0, 1]), figures)
     _draw_curves(page.add_subplot(grid[0, 2]), figures)
+    _draw_parallel(page.add_subplot(grid[1, :]), figures)
     for index, axis in enumerate(slices):
-        spot = page.add_subplot(grid[1 + index // _COLUMNS, index % _COLUMNS])
+        spot = page.add_subplot(grid[2 + index // _COLUMNS, index % _COLUMNS])
         _draw_slice(spot, figures, axis)
     page.savefig(path, dpi=130, format="png")
 
@@ -74,6 +78,28 @@ def _draw_curves(plot: Any, figures: Figures) -> None:  # noqa: ANN401 - axes of
             steps = range(1, len(one.curve) + 1)
             alpha = 0.8 if one.state == "finished" else 0.25
             plot.plot(steps, one.curve, color=mix_colour(one.share), alpha=alpha, linewidth=1)
+
+
+def _draw_parallel(plot: Any, figures: Figures) -> None:  # noqa: ANN401 - axes of matplotlib
+    plot.set_title("parallel coordinates", fontsize=10)
+    axes = figures.parallel_axes
+    for mark in figures.lines:
+        if mark.objectives:
+            places = [_BELOW if place is None else place for place in figures.place_on_axes(mark)]
+            alpha = 0.8 if mark.state == "finished" else 0.25
+            colour = mix_colour(mark.share)
+            plot.plot(range(len(axes)), places, color=colour, alpha=alpha, linewidth=1)
+    for index, axis in enumerate(axes):
+        plot.axvline(index, color="0.4", linewidth=0.8)
+        for place, text in axis.ticks():
+            label = shorten(text, _MAX_TICK)
+            plot.annotate(label, (index, place), (4, -3), textcoords="offset points", fontsize=8)
+    names = [shorten(axis.label, _MAX_CHARACTERS // 2) for axis in axes]
+    plot.set_xticks(range(len(axes)), names, fontsize=9)
+    plot.set_xlim(-0.05, len(axes) - 0.9)
+    plot.set_ylim(_BELOW, 1.04)
+    plot.set_yticks([])
+    plot.spines[:].set_visible(False)
 
 
 def _draw_slice(plot: Any, figures: Figures, axis: Axis) -> None:  # noqa: ANN401 - axes of matplotlib

@@ -111,7 +111,7 @@ def draw_slices(figures: Figures) -> Iterator[str]:
 
 def draw_parallel(figures: Figures) -> str:
     """A line for each trial through its values, and its result at the right."""
-    axes = [*figures.axes, figures.objective]
+    axes = figures.parallel_axes
     width = max(1280.0, 150.0 * len(axes))
     top, bottom, left, right = 34.0, 320.0, 70.0, 90.0
     step = (width - left - right) / max(len(axes) - 1, 1)
@@ -123,14 +123,10 @@ def draw_parallel(figures: Figures) -> str:
     for mark in figures.lines:
         if not mark.objectives:
             continue
-        shown = [mark.values.get(axis.label) for axis in figures.axes] + [mark.objectives[0]]
-        places = [
-            None if one is None else axis.place(one) for axis, one in zip(axes, shown, strict=True)
-        ]
         # A key that the trial does not set is drawn below the axes.
         points = [
             (left + step * index, bottom + 14 if place is None else y_of(place))
-            for index, place in enumerate(places)
+            for index, place in enumerate(figures.place_on_axes(mark))
         ]
         title = escape(describe_mark(mark, figures))
         kind = "line" if mark.state == "finished" else "line faint"
