@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from browser.conftest import serving
+from browser.generated_runs import BASE, FAILED, SEEDS, WIDE
 from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import RunWriter
 from small_project import write_shop
-from web.conftest import serving
-from web.generated_runs import BASE, FAILED, SEEDS, WIDE
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from web.conftest import ServedRuns
+    from browser.conftest import ServedRuns
 
 PHONE = {"width": 360, "height": 740}
 COMPARED = "#/compare?" + "&".join(f"run={run}" for run in (BASE, WIDE, *SEEDS))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from web.generated_runs import BASE
+from browser.generated_runs import BASE
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from web.conftest import ServedRuns
+    from browser.conftest import ServedRuns
 
 SUMMARY = {
     "id": "20261114-090000-grid",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from browser.chromium import find_chromium
+from browser.generated_runs import generate_runs
 from epochal.web.static_files import STATIC_DIR
 from forked import Child
-from web.chromium import find_chromium
-from web.generated_runs import generate_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,9 +40,9 @@ class ServedRuns:
         self.child.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """The browser of all tests."""
+    """The browser of these tests; its event loop would disturb those of other folders."""
     if not (STATIC_DIR / "index.html").is_file():
         pytest.skip("the page is not built: type `make web`")
     sync_api = pytest.importorskip("playwright.sync_api")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from browser.conftest import serving
+from browser.generated_runs import BASE, generate_runs
 from comparing import keep_code
 from epochal.records.find import read_run
 from epochal.records.folder.folder import RunFolder
 from epochal.records.folder.media import save_media
 from epochal.records.folder.writer import RunWriter
 from epochal.records.mail.mailbox import Mail, Mailbox
-from web.conftest import serving
-from web.generated_runs import BASE, generate_runs
 
 expect = pytest.importorskip("playwright.sync_api").expect
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page, Route
 
-    from web.conftest import ServedRuns
+    from browser.conftest import ServedRuns
 
 TOTAL = 100_000
 
