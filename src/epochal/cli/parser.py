@@ -30,6 +30,7 @@ VERBS = {
     "runs": "list, filter, group and export runs; `runs prune` deletes them",
     "diff": "compare runs: parameters, code, packages, metrics, curves",
     "show": "show one run: status, settings, results, curves",
+    "serve": "show the runs in a browser",
     "mail": "read messages about finished, failed and stalled runs",
     "restore": "restore the code and the config of a run into a new folder",
     "describe": "show or change the title and the description of a run",
