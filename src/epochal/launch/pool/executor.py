@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from epochal.launch.jobs.frozen_job import FrozenJob
@@ -50,6 +52,10 @@ class JobHandle(ABC):
         When it has ended, no process of it is left.
         """
 
+    def describe_wait(self) -> str:
+        """What it waits for before it starts, such as a place on a cluster; empty if it runs."""
+        return ""
+
     @abstractmethod
     def stop(self) -> None:
         """Ask it to save and end, as SIGTERM does."""
@@ -69,3 +75,7 @@ class Executor(ABC):
     @abstractmethod
     def submit(self, start: JobStart) -> JobHandle:
         """Start a job; OSError if that is impossible."""
+
+    def batching(self) -> AbstractContextManager[None]:
+        """A block of calls of ``submit``, for systems that start several jobs at once."""
+        return nullcontext()

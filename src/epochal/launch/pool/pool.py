@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from epochal.launch.pool.backlog import Backlog, WaitingJob
-    from epochal.launch.pool.devices import DeviceLease, DeviceLeases
+    from epochal.launch.pool.devices import DeviceLease, Leases
     from epochal.launch.pool.executor import Executor, JobHandle
 
 TICK_SECONDS = 1.0
@@ -95,7 +95,7 @@ class Pool:
         self,
         backlog: Backlog,
         executor: Executor,
-        leases: DeviceLeases,
+        leases: Leases,
         *,
         show: Callable[[Pool], None] = lambda pool: None,
         waits_for_more: bool = False,
@@ -186,15 +186,16 @@ class Pool:
                 entry.handle.stop()
 
     def _start_jobs(self) -> None:
-        while self.mode == "running" and (preferred := self.backlog.peek()) is not None:
-            lease = self.leases.acquire(preferred)
-            if lease is None:
-                return
-            waiting = self.backlog.take()
-            if waiting is None:
-                self.leases.release(lease)
-                return
-            self._start(waiting, lease)
+        with self._executor.batching():
+            while self.mode == "running" and (preferred := self.backlog.peek()) is not None:
+                lease = self.leases.acquire(preferred)
+                if lease is None:
+                    return
+                waiting = self.backlog.take()
+                if waiting is None:
+                    self.leases.release(lease)
+                    return
+                self._start(waiting, lease)
 
     def _start(self, waiting: WaitingJob, lease: DeviceLease) -> None:
         environment = {**lease.device.environment, **waiting.environment}

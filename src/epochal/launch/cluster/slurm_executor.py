@@ -1,0 +1,263 @@
+"""Runs jobs on Slurm through submitit; only the process that launches jobs imports this."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, final
+
+import submitit
+from submitit.core.job_environment import JobEnvironment
+from typing_extensions import override
+
+from epochal import durable
+from epochal.errors import ConfigError, Problem
+from epochal.launch.cluster.node_job import NodeJob, NodeStart, plan_node_start
+from epochal.launch.options import LaunchOptions
+from epochal.launch.pool.executor import Executor, JobHandle, JobStart
+from epochal.launch.pool.local_executor import format_job_command
+from epochal.launch.pool.pool import CANNOT_START, read_run_file
+from epochal.launch.restart_policy import PREEMPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import FrameType
+
+_POLL_SECONDS = 0.5
+_MAX_TIMEOUTS = 10_000
+_MAX_ARRAY = 1000
+_KILLED = -9
+_INTERRUPTED = 130
+_LOST = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "REQUEUED")
+_SBATCH_NAMES = {
+    "slurm_partition": "partition",
+    "timeout_min": "time",
+    "gpus_per_node": "gpus-per-node",
+    "cpus_per_task": "cpus-per-task",
+    "mem_gb": "mem-gb",
+}
+_ID_SUFFIX, _STOP_SUFFIX = ".slurm", ".stop"
+
+
+@final
+class SlurmExecutor(Executor):
+    """Submits jobs; those that start together and need the same become one job array.
+
+    Args:
+        cluster: A cluster of submitit: ``slurm``, or ``local`` for processes of this machine.
+        max_jobs: How many elements of an array run at once.
+    """
+
+    def __init__(self, *, cluster: str = "slurm", max_jobs: int | None = None) -> None:
+        self._cluster = cluster
+        self._max_jobs = max_jobs
+        self._batch: list[tuple[JobStart, _SlurmHandle]] | None = None
+
+    @override
+    def describe(self, start: JobStart) -> str:
+        parameters = _parameters(LaunchOptions(**start.job.launch), self._max_jobs)
+        more = parameters.pop("slurm_additional_parameters")
+        shown = {
+            _SBATCH_NAMES[name]: parameters[name] for name in _SBATCH_NAMES if name in parameters
+        }
+        words = [
+            f"--{name}" if value is True else f"--{name}={value}"
+            for name, value in (shown | more).items()
+        ]
+        return f"sbatch {shlex.join(words)}: {shlex.join(format_job_command(start))}"
+
+    @override
+    def submit(self, start: JobStart) -> JobHandle:
+        start.file.with_suffix(_STOP_SUFFIX).unlink(missing_ok=True)
+        handle = _SlurmHandle(start.file, start.log)
+        if handle.find_submitted():
+            return handle
+        if self._batch is None:
+            self._submit_array([(start, handle)])
+        else:
+            self._batch.append((start, handle))
+        return handle
+
+    @override
+    @contextmanager
+    def batching(self) -> Iterator[None]:
+        self._batch = []
+        try:
+            yield
+        finally:
+            batch, self._batch = self._batch, None
+            arrays: dict[str, list[tuple[JobStart, _SlurmHandle]]] = {}
+            for start, handle in batch:
+                key = json.dumps([str(start.file.parent), start.job.launch], sort_keys=True)
+                arrays.setdefault(key, []).append((start, handle))
+            for array in arrays.values():
+                try:
+                    self._submit_array(array)
+                except Exception as error:
+                    for _, handle in array:
+                        handle.fail(f"cannot be submitted: {error}")
+
+    def _submit_array(self, array: list[tuple[JobStart, _SlurmHandle]]) -> None:
+        first = array[0][0]
+        options = LaunchOptions(**first.job.launch)
+        folder = first.file.parent / "slurm"
+        name = f"{self._cluster}_max_num_timeout"
+        executor = submitit.AutoExecutor(folder, self._cluster, **{name: _MAX_TIMEOUTS})
+        executor.update_parameters(**_parameters(options, self._max_jobs))
+        calls = [
+            SlurmCall(plan_node_start(start, options, options.gpus_per_node)) for start, _ in array
+        ]
+        for job, (_, handle) in zip(executor.submit_array(calls), array, strict=True):
+            handle.set_submitted(job, folder)
+
+
+def require_slurm() -> None:
+    """Refuse early if this machine has no Slurm.
+
+    Raises:
+        ConfigError: There are no commands of Slurm.
+    """
+    if submitit.SlurmExecutor.affinity() < 0:
+        what, hint = "this machine has no command srun", "log in to a machine of the cluster"
+        raise ConfigError(Problem("launch.on", what, hint=hint))
+
+
+def _parameters(options: LaunchOptions, max_jobs: int | None) -> dict[str, Any]:
+    more = dict(options.slurm) | ({"account": options.account} if options.account else {})
+    parameters = {
+        "name": "epochal",
+        "timeout_min": max(1, int(options.time.seconds // 60)),
+        "nodes": 1,
+        "tasks_per_node": 1,
+        "cpus_per_task": options.num_cpus,
+        "gpus_per_node": options.gpus_per_node or None,
+        "mem_gb": options.memory_gb,
+        "stderr_to_stdout": True,
+        "slurm_partition": options.partition,
+        "slurm_array_parallelism": max_jobs or _MAX_ARRAY,
+        "slurm_setup": list(options.setup) or None,
+        "slurm_additional_parameters": {"requeue": True} | more,
+    }
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+@final
+class SlurmCall:
+    """What a Slurm job calls: runs the process of a job, and has it requeued when preempted.
+
+    Slurm's signal before the end of the time, and a process that ends with 75 by itself, lead to
+    the same: the run is saved, the Slurm job is requeued, and its next start resumes the run.
+
+    Args:
+        start: What to start.
+        code: The exit code of a job that has ended already.
+    """
+
+    def __init__(self, start: NodeStart, code: int | None = None) -> None:
+        self._start = start
+        self._code = code
+        self._is_preempted = False
+
+    def __call__(self) -> int:
+        """The exit code of the job; does not return if Slurm requeues it."""
+        if self._code is not None:
+            return self._code
+        number = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"]
+        before = signal.signal(number, self._handle_signal)
+        code, is_stopped = self._run()
+        signal.signal(number, before)
+        if not is_stopped and (self._is_preempted or code == PREEMPTED):
+            self._code = None if code == PREEMPTED else code
+            signal.raise_signal(number)  # submitit requeues, and ends this process
+        return code
+
+    def _run(self) -> tuple[int, bool]:
+        job, is_stopped, has_asked = NodeJob(self._start), False, False
+        while (code := job.poll()) is None:
+            is_stopped = is_stopped or self._start.file.with_suffix(_STOP_SUFFIX).exists()
+            if (is_stopped or self._is_preempted) and not has_asked:
+                has_asked = True
+                job.stop()
+            time.sleep(_POLL_SECONDS)
+        return code, is_stopped
+
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
+        self._is_preempted = True
+
+    def checkpoint(self) -> submitit.helpers.DelayedSubmission:
+        """What submitit submits again."""
+        again = self._start.again(read_run_file(self._start.run_file))
+        return submitit.helpers.DelayedSubmission(SlurmCall(again, self._code))
+
+
+@final
+class _SlurmHandle(JobHandle):
+    """A job that Slurm knows by its id; a file beside the job has it, for the next worker."""
+
+    def __init__(self, file: Path, log: Path) -> None:
+        self._file, self._log = file, log
+        self._job: Any = None  # of submitit, which has no types for it
+        self._code: int | None = None
+
+    def set_submitted(self, job: Any, folder: Path) -> None:  # noqa: ANN401
+        self._job = job
+        facts = {"folder": str(folder), "id": job.job_id}
+        durable.write_json(self._file.with_suffix(_ID_SUFFIX), facts)
+
+    def find_submitted(self) -> bool:
+        """Whether an earlier worker submitted this job, and Slurm still has it or its result."""
+        facts = durable.find_object(self._file.with_suffix(_ID_SUFFIX))
+        if isinstance(facts.get("id"), str) and isinstance(facts.get("folder"), str):
+            self._job = submitit.SlurmJob(facts["folder"], facts["id"])
+        return self._job is not None
+
+    def fail(self, text: str) -> None:
+        """Note that it could not be started."""
+        with durable.Appender(self._log) as log:
+            log.append(f"{text}\n".encode("utf-8", "replace"))
+        self._end(CANNOT_START)
+
+    @override
+    def poll(self) -> int | None:
+        if self._code is None and self._job is not None and self._job.done():
+            self._read()
+        return self._code
+
+    def _read(self) -> None:
+        if not self._job.paths.result_pickle.exists():
+            state = str(self._job.state).partition(" ")[0].upper()
+            is_cancelled = state.startswith("CANCELLED")
+            self._end(_INTERRUPTED if is_cancelled else PREEMPTED if state in _LOST else _KILLED)
+            return
+        try:
+            self._end(int(self._job.result()))
+        except submitit.core.utils.FailedJobError as error:
+            self.fail(f"cannot be started: {error}")
+
+    def _end(self, code: int) -> None:
+        self._code = code
+        self._file.with_suffix(_ID_SUFFIX).unlink(missing_ok=True)
+
+    @override
+    def describe_wait(self) -> str:
+        is_pending = self._job is not None and self._code is None and self._job.state == "PENDING"
+        return f"waits in Slurm as job {self._job.job_id}" if is_pending else ""
+
+    @override
+    def stop(self) -> None:
+        if self._job is None or self._code is not None:
+            return
+        self._file.with_suffix(_STOP_SUFFIX).touch()
+        self._job.get_info(mode="force")
+        if self._job.state == "PENDING":  # nothing runs that would see the file
+            self._job.cancel(check=False)
+            self._end(PREEMPTED)
+
+    @override
+    def kill(self) -> None:
+        if self._job is not None and self._code is None:
+            self._job.cancel(check=False)
