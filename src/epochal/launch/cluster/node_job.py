@@ -19,6 +19,7 @@ from epochal.launch.queue.worker import can_continue
 from epochal.launch.restart_policy import PREEMPTED
 from epochal.records.find import read_run
 from epochal.records.folder.folder import Parent
+from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import host_name
 
@@ -83,6 +84,14 @@ def plan_restart(run_dir: Path | None) -> tuple[Path | None, Parent | None]:
     return None, Parent(run_dir.name, "retried")
 
 
+def is_complete(run_dir: Path) -> bool:
+    """Whether nothing is left to do for a run."""
+    try:
+        return read_run(run_dir).summary.status in COMPLETED_STATUSES
+    except RecordError:
+        return False
+
+
 def restart_preempted(waiting: WaitingJob, end: JobEnd) -> WaitingJob | None:
     """The next start of a job that was preempted or lost its node; None if it has ended."""
     if end.code != PREEMPTED or end.was_stopped:
@@ -105,6 +114,11 @@ class NodeJob(JobHandle):
         self._handle: JobHandle | None = None
         self._is_unwanted = False
         self._has_told = False
+
+    @property
+    def has_started(self) -> bool:
+        """Whether its process was started."""
+        return self._handle is not None
 
     @override
     def poll(self) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
@@ -15,12 +17,12 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem
-from epochal.launch.cluster.node_job import NodeJob, NodeStart, plan_node_start
+from epochal.launch.cluster.node_job import NodeJob, NodeStart, is_complete, plan_node_start
 from epochal.launch.options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.local_executor import format_job_command
 from epochal.launch.pool.pool import CANNOT_START, read_run_file
-from epochal.launch.restart_policy import PREEMPTED
+from epochal.launch.restart_policy import PREEMPTED, SUCCESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +40,7 @@ _SBATCH_NAMES = {
     "timeout_min": "time",
     "gpus_per_node": "gpus-per-node",
     "cpus_per_task": "cpus-per-task",
-    "mem_gb": "mem-gb",
+    "mem_gb": "mem",
 }
 _ID_SUFFIX, _STOP_SUFFIX = ".slurm", ".stop"
 
@@ -60,13 +62,11 @@ class SlurmExecutor(Executor):
     @override
     def describe(self, start: JobStart) -> str:
         parameters = _parameters(LaunchOptions(**start.job.launch), self._max_jobs)
-        more = parameters.pop("slurm_additional_parameters")
-        shown = {
-            _SBATCH_NAMES[name]: parameters[name] for name in _SBATCH_NAMES if name in parameters
-        }
+        shown = {new: parameters[old] for old, new in _SBATCH_NAMES.items() if old in parameters}
+        shown |= {"mem": f"{shown['mem']}GB"} if "mem" in shown else {}
+        shown |= parameters["slurm_additional_parameters"]
         words = [
-            f"--{name}" if value is True else f"--{name}={value}"
-            for name, value in (shown | more).items()
+            f"--{name}" if value is True else f"--{name}={value}" for name, value in shown.items()
         ]
         return f"sbatch {shlex.join(words)}: {shlex.join(format_job_command(start))}"
 
@@ -150,7 +150,8 @@ class SlurmCall:
     """What a Slurm job calls: runs the process of a job, and has it requeued when preempted.
 
     Slurm's signal before the end of the time, and a process that ends with 75 by itself, lead to
-    the same: the run is saved, the Slurm job is requeued, and its next start resumes the run.
+    the same: the run is saved, the Slurm job is requeued, and its next start resumes the run. A
+    Slurm job that is requeued without a warning, as after the loss of its node, resumes it, too.
 
     Args:
         start: What to start.
@@ -164,20 +165,29 @@ class SlurmCall:
 
     def __call__(self) -> int:
         """The exit code of the job; does not return if Slurm requeues it."""
+        run_dir = read_run_file(self._start.run_file)
         if self._code is not None:
             return self._code
+        if run_dir is not None and is_complete(run_dir):
+            return SUCCESS
+        start = self._start if run_dir is None else self._start.again(run_dir)
         number = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"]
-        before = signal.signal(number, self._handle_signal)
-        code, is_stopped = self._run()
+        before = signal.getsignal(number)
+        code, is_stopped = self._run(NodeJob(start), number)
         signal.signal(number, before)
         if not is_stopped and (self._is_preempted or code == PREEMPTED):
             self._code = None if code == PREEMPTED else code
-            signal.raise_signal(number)  # submitit requeues, and ends this process
+            _requeue(number)
         return code
 
-    def _run(self) -> tuple[int, bool]:
-        job, is_stopped, has_asked = NodeJob(self._start), False, False
+    def _run(self, job: NodeJob, number: int) -> tuple[int, bool]:
+        is_stopped, has_asked = False, False
+        # Slurm sends its signals to all processes of a job. The process of the run must not die
+        # of this one: it inherits that it is ignored.
+        signal.signal(number, signal.SIG_IGN)
         while (code := job.poll()) is None:
+            if job.has_started:
+                signal.signal(number, self._handle_signal)
             is_stopped = is_stopped or self._start.file.with_suffix(_STOP_SUFFIX).exists()
             if (is_stopped or self._is_preempted) and not has_asked:
                 has_asked = True
@@ -190,8 +200,15 @@ class SlurmCall:
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
         """What submitit submits again."""
-        again = self._start.again(read_run_file(self._start.run_file))
-        return submitit.helpers.DelayedSubmission(SlurmCall(again, self._code))
+        return submitit.helpers.DelayedSubmission(SlurmCall(self._start, self._code))
+
+
+def _requeue(number: int) -> None:
+    """Let submitit requeue this Slurm job and end this process."""
+    try:
+        signal.raise_signal(number)
+    except subprocess.SubprocessError:  # Slurm cancels or requeues it already
+        sys.exit(PREEMPTED)
 
 
 @final
