@@ -34,6 +34,7 @@ def export_task(system: System, name: str, words: Sequence[str], options: Launch
     make = {"kubernetes": _to_kubernetes, "skypilot": _to_skypilot}[system]
     yaml, text = YAML(), io.StringIO()
     yaml.default_flow_style = False
+    yaml.allow_unicode = False  # some of it counts as a line break
     yaml.width = 1_000_000  # no line breaks inside of commands
     yaml.dump(make(_to_label(name), words, options), text)
     return text.getvalue()
