@@ -133,7 +133,7 @@ def _describe_busy(pool: Pool) -> str:
 def _to_row(entry: PoolEntry, pool: Pool) -> tuple[str, ...]:
     seconds = (pool.clock() if entry.ended is None else entry.ended) - entry.started
     record = _find_record(entry.find_run_dir() if entry.end is None else entry.end.run_dir)
-    waits = "" if entry.handle is None or entry.end is not None else entry.handle.describe_wait()
+    waits = "" if entry.handle is None else entry.handle.waits_for
     state = "stopping" if entry.was_stopped else "pending" if waits else "running"
     return (
         str(entry.waiting.key),

@@ -35,18 +35,16 @@ def connect_cluster(
         if name == "ray":
             from epochal.launch.cluster.ray_executor import RayExecutor, count_slots
 
-            executor = RayExecutor()
-            return executor, ClusterSlots(
-                name, count_slots if max_jobs is None else lambda: max_jobs
-            )
+            count = count_slots if max_jobs is None else lambda: max_jobs
+            return RayExecutor(), ClusterSlots(name, count)
         from epochal.launch.cluster.slurm_executor import SlurmExecutor, require_slurm
+
+        require_slurm(has_commands=not is_dry)
+        return SlurmExecutor(max_jobs=max_jobs), ClusterSlots(name, lambda: max_jobs)
     except ImportError as error:
         hint = f"pip install 'epochal[{name}]', on every node"
         what = f"{name!r} needs a package that is not installed: {error.name}"
         raise ConfigError(Problem("launch.on", what, hint=hint)) from error
-    if not is_dry:
-        require_slurm()
-    return SlurmExecutor(max_jobs=max_jobs), ClusterSlots(name, lambda: max_jobs)
 
 
 def refuse_several_devices(section: Node) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, final
 
-import ray
 from typing_extensions import override
 
 from epochal import durable
@@ -31,6 +30,8 @@ def connect() -> None:
     Raises:
         ConfigError: There is none.
     """
+    import ray
+
     if ray.is_initialized():
         return
     try:
@@ -43,6 +44,8 @@ def connect() -> None:
 
 def count_slots() -> int:
     """How many jobs of one device the cluster can run: its GPUs, or its cores if it has none."""
+    import ray
+
     resources = ray.cluster_resources()
     # At least one, so that a cluster that starts its nodes on demand sees a demand.
     return max(1, int(resources.get("GPU", 0) or resources.get("CPU", 0)))
@@ -57,6 +60,8 @@ class RayNode:
 
     def poll(self) -> tuple[str, int | None]:
         """The id of the node, and the exit code of the job, if it has ended."""
+        import ray
+
         return ray.get_runtime_context().get_node_id(), self._job.poll()
 
     def stop(self) -> None:
@@ -83,6 +88,8 @@ class RayExecutor(Executor):
 
     @override
     def submit(self, start: JobStart) -> JobHandle:
+        import ray
+
         options = LaunchOptions(**start.job.launch)
         resources = _resources(options)
         request = plan_node_start(start, options, int(resources["num_gpus"]))
@@ -92,6 +99,8 @@ class RayExecutor(Executor):
 
 
 def _resources(options: LaunchOptions) -> dict[str, float]:
+    import ray
+
     num_gpus = options.gpus_per_node
     if num_gpus is None:
         num_gpus = 1 if ray.cluster_resources().get("GPU", 0) >= 1 else 0
@@ -106,11 +115,14 @@ class _RayHandle(JobHandle):
         self._log = log
         self._answer = actor.poll.remote()
         self._node = ""
+        self.waits_for = "waits for a node of the Ray cluster"
         self._lost_since: float | None = None
         self._code: int | None = None
 
     @override
     def poll(self) -> int | None:
+        import ray
+
         if self._code is None and self._lost_since is not None:
             self._judge_loss()
         elif self._code is None and ray.wait([self._answer], timeout=0)[0]:
@@ -118,6 +130,8 @@ class _RayHandle(JobHandle):
         return self._code
 
     def _read(self) -> None:
+        import ray
+
         try:
             self._node, code = ray.get(self._answer)
         except ray.exceptions.RayActorError as error:
@@ -128,6 +142,7 @@ class _RayHandle(JobHandle):
             self._note(f"cannot be started: {error.cause}")
             self._end(CANNOT_START)
         else:
+            self.waits_for = ""
             if code is None:
                 self._answer = self._actor.poll.remote()
             else:
@@ -135,6 +150,8 @@ class _RayHandle(JobHandle):
 
     def _judge_loss(self) -> None:
         """A lost node is no fault of the job; a killed actor, as for too much memory, is one."""
+        import ray
+
         is_alive = any(node["NodeID"] == self._node and node["Alive"] for node in ray.nodes())
         assert self._lost_since is not None
         if not is_alive:
@@ -144,12 +161,10 @@ class _RayHandle(JobHandle):
             self._end(_KILLED)
 
     def _end(self, code: int) -> None:
+        import ray
+
         self._code = code
         ray.kill(self._actor)  # gives back its resources
-
-    @override
-    def describe_wait(self) -> str:
-        return "waits for a node of the Ray cluster" if not self._node else ""
 
     @override
     def stop(self) -> None:

@@ -8,11 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
-import submitit
-from submitit.core.job_environment import JobEnvironment
 from typing_extensions import override
 
 from epochal import durable
@@ -25,9 +22,11 @@ from epochal.launch.pool.pool import CANNOT_START, read_run_file
 from epochal.launch.restart_policy import PREEMPTED, SUCCESS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
     from types import FrameType
+
+    import submitit
 
 _POLL_SECONDS = 0.5
 _MAX_TIMEOUTS = 10_000
@@ -57,7 +56,7 @@ class SlurmExecutor(Executor):
     def __init__(self, *, cluster: str = "slurm", max_jobs: int | None = None) -> None:
         self._cluster = cluster
         self._max_jobs = max_jobs
-        self._batch: list[tuple[JobStart, _SlurmHandle]] | None = None
+        self._waiting: list[tuple[JobStart, _SlurmHandle]] = []
 
     @override
     def describe(self, start: JobStart) -> str:
@@ -73,35 +72,30 @@ class SlurmExecutor(Executor):
     @override
     def submit(self, start: JobStart) -> JobHandle:
         start.file.with_suffix(_STOP_SUFFIX).unlink(missing_ok=True)
-        handle = _SlurmHandle(start.file, start.log)
-        if handle.find_submitted():
-            return handle
-        if self._batch is None:
-            self._submit_array([(start, handle)])
-        else:
-            self._batch.append((start, handle))
+        handle = _SlurmHandle(start.file, start.log, self._submit_waiting)
+        if not handle.find_submitted():
+            self._waiting.append((start, handle))
         return handle
 
-    @override
-    @contextmanager
-    def batching(self) -> Iterator[None]:
-        self._batch = []
-        try:
-            yield
-        finally:
-            batch, self._batch = self._batch, None
-            arrays: dict[str, list[tuple[JobStart, _SlurmHandle]]] = {}
-            for start, handle in batch:
-                key = json.dumps([str(start.file.parent), start.job.launch], sort_keys=True)
-                arrays.setdefault(key, []).append((start, handle))
-            for array in arrays.values():
-                try:
-                    self._submit_array(array)
-                except Exception as error:
-                    for _, handle in array:
-                        handle.fail(f"cannot be submitted: {error}")
+    def _submit_waiting(self) -> None:
+        """Submit what waits: the first handle that is polled starts all that came before."""
+        waiting, self._waiting = self._waiting, []
+        arrays: dict[str, list[tuple[JobStart, _SlurmHandle]]] = {}
+        for start, handle in waiting:
+            if handle.has_ended:  # stopped before it was submitted
+                continue
+            key = json.dumps([str(start.file.parent), start.job.launch], sort_keys=True)
+            arrays.setdefault(key, []).append((start, handle))
+        for array in arrays.values():
+            try:
+                self._submit_array(array)
+            except Exception as error:
+                for _, handle in array:
+                    handle.fail(f"cannot be submitted: {error}")
 
     def _submit_array(self, array: list[tuple[JobStart, _SlurmHandle]]) -> None:
+        import submitit
+
         first = array[0][0]
         options = LaunchOptions(**first.job.launch)
         folder = first.file.parent / "slurm"
@@ -115,13 +109,16 @@ class SlurmExecutor(Executor):
             handle.set_submitted(job, folder)
 
 
-def require_slurm() -> None:
-    """Refuse early if this machine has no Slurm.
+def require_slurm(*, has_commands: bool) -> None:
+    """Refuse early if submitit is not installed, or commands of Slurm are missing but needed.
 
     Raises:
+        ImportError: submitit is missing.
         ConfigError: There are no commands of Slurm.
     """
-    if submitit.SlurmExecutor.affinity() < 0:
+    import submitit
+
+    if has_commands and submitit.SlurmExecutor.affinity() < 0:
         what, hint = "this machine has no command srun", "log in to a machine of the cluster"
         raise ConfigError(Problem("launch.on", what, hint=hint))
 
@@ -165,6 +162,8 @@ class SlurmCall:
 
     def __call__(self) -> int:
         """The exit code of the job; does not return if Slurm requeues it."""
+        from submitit.core.job_environment import JobEnvironment
+
         run_dir = read_run_file(self._start.run_file)
         if self._code is not None:
             return self._code
@@ -200,6 +199,8 @@ class SlurmCall:
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
         """What submitit submits again."""
+        import submitit
+
         return submitit.helpers.DelayedSubmission(SlurmCall(self._start, self._code))
 
 
@@ -215,8 +216,9 @@ def _requeue(number: int) -> None:
 class _SlurmHandle(JobHandle):
     """A job that Slurm knows by its id; a file beside the job has it, for the next worker."""
 
-    def __init__(self, file: Path, log: Path) -> None:
+    def __init__(self, file: Path, log: Path, submit: Callable[[], None]) -> None:
         self._file, self._log = file, log
+        self._submit = submit
         self._job: Any = None  # of submitit, which has no types for it
         self._code: int | None = None
 
@@ -227,6 +229,8 @@ class _SlurmHandle(JobHandle):
 
     def find_submitted(self) -> bool:
         """Whether an earlier worker submitted this job, and Slurm still has it or its result."""
+        import submitit
+
         facts = durable.find_object(self._file.with_suffix(_ID_SUFFIX))
         if isinstance(facts.get("id"), str) and isinstance(facts.get("folder"), str):
             self._job = submitit.SlurmJob(facts["folder"], facts["id"])
@@ -240,11 +244,23 @@ class _SlurmHandle(JobHandle):
 
     @override
     def poll(self) -> int | None:
-        if self._code is None and self._job is not None and self._job.done():
+        if self._code is None and self._job is None:
+            self._submit()
+        if self._code is None and self._job.done():
             self._read()
+        elif self._code is None:
+            is_pending = self._job.state == "PENDING"
+            self.waits_for = f"waits in Slurm as job {self._job.job_id}" if is_pending else ""
         return self._code
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its exit code is known."""
+        return self._code is not None
+
     def _read(self) -> None:
+        from submitit.core.utils import FailedJobError
+
         if not self._job.paths.result_pickle.exists():
             state = str(self._job.state).partition(" ")[0].upper()
             is_cancelled = state.startswith("CANCELLED")
@@ -252,7 +268,7 @@ class _SlurmHandle(JobHandle):
             return
         try:
             self._end(int(self._job.result()))
-        except submitit.core.utils.FailedJobError as error:
+        except FailedJobError as error:
             self.fail(f"cannot be started: {error}")
 
     def _end(self, code: int) -> None:
@@ -260,13 +276,11 @@ class _SlurmHandle(JobHandle):
         self._file.with_suffix(_ID_SUFFIX).unlink(missing_ok=True)
 
     @override
-    def describe_wait(self) -> str:
-        is_pending = self._job is not None and self._code is None and self._job.state == "PENDING"
-        return f"waits in Slurm as job {self._job.job_id}" if is_pending else ""
-
-    @override
     def stop(self) -> None:
-        if self._job is None or self._code is not None:
+        if self._code is not None:
+            return
+        if self._job is None:
+            self._end(PREEMPTED)
             return
         self._file.with_suffix(_STOP_SUFFIX).touch()
         self._job.get_info(mode="force")
@@ -276,5 +290,7 @@ class _SlurmHandle(JobHandle):
 
     @override
     def kill(self) -> None:
-        if self._job is not None and self._code is None:
+        if self._code is None and self._job is None:
+            self._end(_KILLED)
+        elif self._code is None:
             self._job.cancel(check=False)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from epochal.launch.jobs.frozen_job import FrozenJob
@@ -45,16 +43,15 @@ class JobStart:
 class JobHandle(ABC):
     """A started job."""
 
+    waits_for: str = ""
+    """What it waits for before its process starts, such as a place on a cluster."""
+
     @abstractmethod
     def poll(self) -> int | None:
         """Its exit code, or minus the signal that killed it; None while it runs.
 
         When it has ended, no process of it is left.
         """
-
-    def describe_wait(self) -> str:
-        """What it waits for before it starts, such as a place on a cluster; empty if it runs."""
-        return ""
 
     @abstractmethod
     def stop(self) -> None:
@@ -75,7 +72,3 @@ class Executor(ABC):
     @abstractmethod
     def submit(self, start: JobStart) -> JobHandle:
         """Start a job; OSError if that is impossible."""
-
-    def batching(self) -> AbstractContextManager[None]:
-        """A block of calls of ``submit``, for systems that start several jobs at once."""
-        return nullcontext()

@@ -186,16 +186,15 @@ class Pool:
                 entry.handle.stop()
 
     def _start_jobs(self) -> None:
-        with self._executor.batching():
-            while self.mode == "running" and (preferred := self.backlog.peek()) is not None:
-                lease = self.leases.acquire(preferred)
-                if lease is None:
-                    return
-                waiting = self.backlog.take()
-                if waiting is None:
-                    self.leases.release(lease)
-                    return
-                self._start(waiting, lease)
+        while self.mode == "running" and (preferred := self.backlog.peek()) is not None:
+            lease = self.leases.acquire(preferred)
+            if lease is None:
+                return
+            waiting = self.backlog.take()
+            if waiting is None:
+                self.leases.release(lease)
+                return
+            self._start(waiting, lease)
 
     def _start(self, waiting: WaitingJob, lease: DeviceLease) -> None:
         environment = {**lease.device.environment, **waiting.environment}

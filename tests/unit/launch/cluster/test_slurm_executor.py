@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.launch.cluster.slots import ClusterSlots
+from epochal.launch.cluster.slurm_executor import SlurmExecutor
 from epochal.launch.pool.pool import CANNOT_START, plan_start
 from pooled import waiting_jobs
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from epochal.launch.pool.executor import JobHandle, JobStart
 
 submitit = pytest.importorskip("submitit")
-
-from epochal.launch.cluster.slurm_executor import SlurmExecutor  # noqa: E402
 
 SCRIPT = """#!{python} -S
 import json, os, select, signal, sys
@@ -92,7 +91,7 @@ def test_a_stopped_job_saves_and_is_not_requeued(tmp_path: Path) -> None:
     assert words == ["run-job", str(start.file), "--device", "cpu"]
     handle.stop()
     assert wait_for_end(handle) == 75
-    assert (handle.poll(), handle.describe_wait()) == (75, "")
+    assert (handle.poll(), handle.waits_for) == (75, "")
     assert len((start.file.parent / "starts").read_text().splitlines()) == 1
 
 
@@ -111,7 +110,10 @@ class FakeAutoExecutor:
         if self.parameters.get("slurm_partition") == "closed":
             raise RuntimeError("sbatch: error: invalid partition specified: closed")
         self.arrays.append((self.parameters.get("gpus_per_node"), len(calls)))
-        return [SimpleNamespace(job_id=f"7_{i}", done=lambda: False) for i in range(len(calls))]
+        return [
+            SimpleNamespace(job_id=f"7_{i}", done=lambda: False, state="RUNNING")
+            for i in range(len(calls))
+        ]
 
 
 def test_jobs_that_start_together_and_need_the_same_are_one_array(
@@ -122,9 +124,8 @@ def test_jobs_that_start_together_and_need_the_same_are_one_array(
     small, large = plan(tmp_path / "small", 3), plan(tmp_path / "large", 2, gpus_per_node=1)
     bad = plan(tmp_path / "bad", partition="closed")
     executor = SlurmExecutor()
-    with executor.batching():
-        handles = [executor.submit(start) for start in (*small, *large, *bad)]
-        assert handles[0].poll() is None
+    handles = [executor.submit(start) for start in (*small, *large, *bad)]
+    assert handles[0].poll() is None
     assert FakeAutoExecutor.arrays == [(None, 3), (1, 2)]
     assert json.loads(small[2].file.with_suffix(".slurm").read_text())["id"] == "7_2"
     assert [one.poll() for one in handles] == [None] * 5 + [CANNOT_START]
@@ -166,7 +167,7 @@ def test_a_later_worker_finds_the_job_that_slurm_still_has(
         state[0] = "PENDING"
         handle = SlurmExecutor().submit(start)
         assert handle.poll() is None, name
-        assert handle.describe_wait() == "waits in Slurm as job 12_3", name
+        assert handle.waits_for == "waits in Slurm as job 12_3", name
         state[0] = name
         assert handle.poll() == code, name
         assert not ids.exists(), name
@@ -176,6 +177,14 @@ def test_a_later_worker_finds_the_job_that_slurm_still_has(
     handle = SlurmExecutor().submit(start)
     handle.stop()  # nothing runs that could save
     assert (handle.poll(), cancelled) == (75, ["12_3"])
+
+
+def test_a_job_that_is_stopped_before_it_is_submitted_is_not(tmp_path: Path) -> None:
+    executor = SlurmExecutor()
+    first, second = (executor.submit(start) for start in plan(tmp_path / "jobs", 2))
+    first.stop()
+    second.kill()
+    assert (first.poll(), second.poll()) == (75, -9)
 
 
 def test_description_has_the_options_of_sbatch_and_the_command(tmp_path: Path) -> None:
