@@ -79,6 +79,7 @@ bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, index
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/index.py
 	@$(BIN)/python benchmarks/checkpoints.py
+	@$(BIN)/python benchmarks/sweeps.py
 	@$(TRACKERS)/bin/python benchmarks/log_cost.py
 	@$(PEERS)/bin/python benchmarks/overhead.py
 

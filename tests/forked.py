@@ -19,7 +19,9 @@ import sys
 import tempfile
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MOST_BYTES = 200_000
-_IMPORTED = ("epochal.cli", "epochal.experiment.run", "torch._dynamo", "sklearn.datasets")
+_IMPORTED = ("torch._dynamo", "sklearn.datasets")
+_CHECKED = (
+    {"optim": "AdamW", "schedule": "cosine", "monitor": "+val/acc", "hooks": ["EarlyStopping"]},
+    {"optim": "sgd", "loss": "CrossEntropyLoss", "metrics": ["accuracy"]},
+)
+"""Configs whose checks parse the sources that most configs need."""
 
 
 class Child:
@@ -79,6 +86,23 @@ class Child:
 def run(*words: str, **choices: Any) -> subprocess.CompletedProcess[str]:
     """Run a ``Child`` to its end."""
     return Child(*words, **choices).end()
+
+
+def warm_up() -> None:
+    """Import and parse once what the forked processes would import and parse each."""
+    import epochal
+    from epochal.check import check
+    from epochal.config import load
+
+    for one in walk_packages(epochal.__path__, "epochal."):
+        if one.name != "epochal.__main__":
+            import_module(one.name)
+    for name in _IMPORTED:
+        import_module(name)
+    parts = {"task": "epochal.testing.TinyTask", "model": "epochal.testing.TinyModel"}
+    for config in _CHECKED:
+        check(load(parts | config))
+    gc.freeze()  # garbage collection in a child would copy all shared memory
 
 
 @cache
@@ -165,11 +189,7 @@ def _live(order: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    from importlib import import_module
-
     sys.path.pop(0)  # the folder of this file, which a child does not import from
-    for name in _IMPORTED:
-        import_module(name)
-    gc.freeze()  # garbage collection in a child would copy all shared memory
+    warm_up()
     if found := _serve(socket.socket(fileno=int(sys.argv[1]))):
         _live(found)

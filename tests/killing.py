@@ -175,7 +175,7 @@ class InjectedSignal:
 
 
 if __name__ == "__main__":
-    import epochal.cli
-    import epochal.experiment.run  # noqa: F401 - and with it torch
+    from forked import warm_up
 
+    warm_up()
     serve(Path(sys.argv[1]))

@@ -32,7 +32,7 @@ def waiting_jobs(folder: Path, count: int, **more: Any) -> list[WaitingJob]:
         path = folder / f"{number}.yaml"
         job = FrozenJob(
             name=str(number),
-            source=FrozenSource(path, {str(path): "tag: x\n"}),
+            source=FrozenSource(path, {str(path): "tag: x\n"}, str(path.parent)),
             code=FrozenCode(project=Project(folder)),
             log_dir=folder,
             cwd=folder,

@@ -141,6 +141,9 @@ class Ledger:
     def set_on_loss(self, call: Callable[[str], None]) -> None:
         """Do nothing, as above."""
 
+    def set_on_stop_request(self, call: Callable[[str], None]) -> None:
+        """Do nothing: there is no folder for a request."""
+
     def series(self, name: str) -> dict[int, float]:
         """The values of one metric by step."""
         return {step: points[name] for step, points in self.points if name in points}

@@ -60,8 +60,8 @@ def train(optim: Any, *, task: Any = None, **sections: Any) -> tuple[ep.RunResul
         hooks=[keep],
         choices={"device": "cuda", "no_file": True},
         **{"train": {"for": "2ep"}, "engine": {"step": "eager"}, **sections},
-    ).fit()
-    assert result.ok, result.traceback
+    ).fit(raise_errors=False)
+    assert result.ok or result.status == "diverged", result.traceback
     return result, keep
 
 

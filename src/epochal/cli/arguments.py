@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.errors import ConfigError, Problem
+from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_choices, add_options
+from epochal.records.find import read_run
+from epochal.records.layout.sweep_folders import SWEEPS_DIR, get_sweeps_dir, is_sweep_folder
 from epochal.text.command import epochal_command
 from epochal.text.escape import decode_typed, escape_control_json
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+
+    from epochal.sweep.sweep_folder import SweepFolder
 
 _FILE_NAME = re.compile(r"\.(ya?ml|toml|json|py)$")
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.-]*=")
@@ -150,3 +155,22 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
 def print_json(value: object) -> None:
     """Print valid JSON; NaN and infinity become ``"$nan"`` and ``"$inf"``."""
     print(escape_control_json(durable.encode_json(value, indent=2).decode()))
+
+
+def find_sweep_word(word: str, runs_dir: Path) -> SweepFolder | None:
+    """The sweep that a word names; a run of that name comes before a part of a sweep's id."""
+    if not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
+        return None
+    from epochal.sweep.sweep_folder import find_sweep, list_sweeps
+
+    inner = word.removeprefix(f"{SWEEPS_DIR}/")
+    if is_sweep_folder(word) or inner != word:
+        return find_sweep(word if is_sweep_folder(word) else inner, runs_dir)
+    sweeps = list_sweeps(runs_dir)
+    if not any(word in one.id for one in sweeps):
+        return None
+    if not any(word == one.id for one in sweeps):
+        with suppress(RecordError):
+            read_run(word, runs_dir)
+            return None
+    return find_sweep(word, runs_dir)

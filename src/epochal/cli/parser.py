@@ -22,6 +22,8 @@ VERBS = {
     "find-lr": "suggest a learning rate from a range test",
     "run": "train the experiments of configs and record them",
     "queue": "keep experiments waiting, in order, and run them on a pool",
+    "sweep": "search hyper-parameters; each trial is an ordinary run",
+    "stop": "ask a run or a sweep to save and end",
     "launch": "run experiments where their section launch says: here, on Ray or Slurm",
     "resume": "continue a run from its newest checkpoint",
     "test": "evaluate the weights of a run on its test data",

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from epochal.launch.pool.devices import DeviceLeases, Leases
     from epochal.launch.pool.executor import Executor
 
+MAX_JOBS_HELP = (
+    "how many jobs at once on a cluster (default: one for each device of Ray; any on Slurm)"
+)
+
 
 def add_pool_options(parser: argparse.ArgumentParser) -> None:
     """Declare the devices of a pool."""
@@ -32,6 +36,14 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
         "--per-device N": "how many runs share a device at once (default with --devices: 1)",
     }
     add_options(group, texts)
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the cluster that runs jobs instead of this machine."""
+    group = parser.add_argument_group("running on a cluster")
+    text = "where jobs run (default: local, this machine)"
+    group.add_argument("--on", choices=("local", "ray", "slurm"), default="local", help=text)
+    add_options(group, {"--max-jobs N": MAX_JOBS_HELP})
 
 
 def wants_pool(args: argparse.Namespace) -> bool:
@@ -46,6 +58,18 @@ def make_leases(args: argparse.Namespace) -> DeviceLeases:
     per_device = 1 if args.per_device is None else args.per_device
     devices = parse_devices(args.devices, per_device=per_device)
     return DeviceLeases(devices, per_device=per_device)
+
+
+def find_executor(args: argparse.Namespace) -> tuple[Executor, Leases]:
+    """What starts jobs where ``--on`` says, and how many at once."""
+    from epochal.launch.pool.local_executor import LocalExecutor
+
+    if args.on == "local":
+        return LocalExecutor(), make_leases(args)
+    if wants_pool(args):
+        what, hint = f"{args.on} gives each job its device", "use --max-jobs for fewer at once"
+        raise ConfigError(Problem("--devices", what, hint=hint))
+    return connect(args.on, args)
 
 
 def connect(cluster: ClusterName, args: argparse.Namespace) -> tuple[Executor, Leases]:

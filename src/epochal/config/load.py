@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, final
 
 from epochal.config.inherit import Inheritance
 from epochal.config.interpolate import interpolate
-from epochal.config.override import apply_overrides, apply_variant, split_variants
+from epochal.config.override import (
+    SWEEP,
+    apply_overrides,
+    apply_trial,
+    apply_variant,
+    split_variants,
+)
 from epochal.config.problems import MAX_DEPTH, MAX_NODES, Findings, measure
 from epochal.config.source_file import (
     EMPTY,
@@ -25,8 +31,6 @@ if TYPE_CHECKING:
 
     from epochal.config.node import Node
     from epochal.errors import Problem
-
-SWEEP = "sweep"
 
 
 @final
@@ -66,6 +70,7 @@ def load(
     *,
     variant: str | None = None,
     overrides: Sequence[str] = (),
+    trial: Mapping[str, object] | None = None,
     allow_python: bool = False,
 ) -> Config:
     """The config of a file or object, with a variant and overrides applied.
@@ -77,13 +82,14 @@ def load(
             an argparse namespace or an OmegaConf object.
         variant: The name of the variant to apply.
         overrides: Changes such as ``optim.lr=1e-3``.
+        trial: The values by dotted key that a sweep sets; overrides win over them.
         allow_python: Run .py configs, which is running code.
 
     Raises:
         MissingFileError: The file does not exist.
         ConfigError: The file cannot be read at all: binary, empty, too big or too deep.
     """
-    return _finish(*_compose(source, allow_python), variant, overrides)
+    return _finish(*_compose(source, allow_python), variant, overrides, trial or {})
 
 
 def load_variants(
@@ -95,7 +101,7 @@ def load_variants(
     """
     composed, findings = _compose(source, allow_python)
     for variant in (None, *composed.variants):
-        yield _finish(composed, findings, variant, overrides)
+        yield _finish(composed, findings, variant, overrides, {})
 
 
 def _compose(source: object, allow_python: bool) -> tuple[Config, Findings]:
@@ -115,11 +121,16 @@ def _compose(source: object, allow_python: bool) -> tuple[Config, Findings]:
 
 
 def _finish(
-    composed: Config, findings: Findings, variant: str | None, overrides: Sequence[str]
+    composed: Config,
+    findings: Findings,
+    variant: str | None,
+    overrides: Sequence[str],
+    trial: Mapping[str, object],
 ) -> Config:
     findings, root = findings.copy(), composed.root
     if variant is not None:
         root = apply_variant(root, composed.variants, variant, findings)
+    root = apply_trial(root, trial, findings)
     root = _within_limits(apply_overrides(root, overrides, findings), findings)
     return replace(
         composed,

@@ -91,8 +91,11 @@ def _assign(here: Node, parts: Sequence[str], done: tuple[str, ...], node: Node)
     if not here.is_mapping and here.value is not None:
         where = ".".join(done)
         raise PathError(f"{where} is {show(here.value)} and has no key {parts[0]!r}")
-    key, rest = parts[0], parts[1:]
     entries = dict(here.mapping)
+    # Search spaces have keys with dots, such as optim.lr.
+    sizes = range(len(parts), 1, -1)
+    size = next((size for size in sizes if ".".join(parts[:size]) in entries), 1)
+    key, rest = ".".join(parts[:size]), parts[size:]
     if key in entries and (rest or node.value != DELETE):
         entries[key] = _assign(entries[key], rest, (*done, key), node)
     elif key in entries:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from epochal.config import scalar
 from epochal.config.inherit import BASE
 from epochal.config.merge import PathError, assign, relabel
-from epochal.config.node import Node
+from epochal.config.node import Node, from_plain
 from epochal.config.problems import MAX_DEPTH, Findings, join
 from epochal.config.source_file import SourceText
 from epochal.config.type_aliases import rename_path, rename_value
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 VARIANTS = "variants"
+SWEEP = "sweep"
+_SPACES = ("space", "parameters")  # ours, and that of W&B
 _STRUCTURED = ("[", "{", '"', "'", "!")
 
 
@@ -60,6 +62,34 @@ def _report_shape(findings: Findings, path: str, node: Node) -> None:
     what = f"expected a mapping, got {'a list' if node.is_list else scalar.show(node.value)}"
     hint = "write `variants: {wide: {model.width: 1024}}`"
     findings.report(path, what, node.place, hint)
+
+
+def apply_trial(root: Node, values: Mapping[str, object], findings: Findings) -> Node:
+    """The config with the values of a trial, by dotted key; their place is that of the range."""
+    section = root.get(SWEEP)
+    spaces = [section.mapping[name] for name in _SPACES if name in section.mapping]
+    for key, value in values.items():
+        found = (_find_written(one, key.split(".")) for one in spaces)
+        written = next((one for one in found if one is not None), section)
+        node = from_plain(value, place=written.place, layer=SWEEP)
+        try:
+            root = assign(root, rename_path(key), replace(node, key_place=written.key_place))
+        except PathError as error:
+            findings.report(f"sweep.space.{key}", str(error), written.key_place, error.hint)
+    return root
+
+
+def _find_written(here: Node, parts: Sequence[str]) -> Node | None:
+    """The range of a key, which may be written with dots or nested."""
+    if not parts:
+        return here
+    mapping = here.mapping.get("parameters", here).mapping
+    for size in range(len(parts), 0, -1):
+        inner = mapping.get(".".join(parts[:size]))
+        found = None if inner is None else _find_written(inner, parts[size:])
+        if found is not None:
+            return found
+    return None
 
 
 def apply_overrides(root: Node, overrides: Sequence[str], findings: Findings) -> Node:

@@ -47,9 +47,12 @@ class FrozenSource:
     texts: Mapping[str, str]
     """The text of each file by its absolute path."""
 
+    cwd: str
+    """The folder that relative paths start from."""
+
     def read(self, path: Path) -> SourceFile:
         """The frozen text of a file; MissingFileError for any other file."""
-        text = self.texts.get(_absolute(path))
+        text = self.texts.get(_absolute(Path(self.cwd, path)))
         if text is None:
             hint = "submit the config again"
             raise MissingFileError(Problem(display_name(path), "was not frozen", hint=hint))
@@ -58,7 +61,9 @@ class FrozenSource:
 
 def freeze_source(path: Path, sources: Iterable[SourceFile]) -> FrozenSource:
     """A loaded config with the texts of its sources, which are not read again."""
-    return FrozenSource(path, {_absolute(one.path): one.text for one in sources})
+    return FrozenSource(
+        path, {_absolute(one.path): one.text for one in sources}, cwd=str(Path.cwd())
+    )
 
 
 def _absolute(path: Path) -> str:

@@ -311,6 +311,7 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         ),
         _stopping_on_interrupt(run),
         handling_preemption(run) as preemption,
+        _ending_on_request(run, preemption),
         enforcing_grace_period(
             run,
             preemption,
@@ -318,6 +319,18 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         ),
     ):
         yield preemption
+
+
+@contextmanager
+def _ending_on_request(run: EngineRun, preemption: Preemption) -> Iterator[None]:
+    """End a run that is asked to stop by a file in its folder, maybe from another machine."""
+
+    def end(reason: str) -> None:
+        _logger.warning("asked to stop (%s): saving after this step, then ending", reason)
+        preemption.request_end()
+
+    run.writer.set_on_stop_request(end)
+    yield
 
 
 def _save_progress(run: EngineRun) -> object:

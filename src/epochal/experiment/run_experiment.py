@@ -12,6 +12,7 @@ import torch
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.execute import execute_and_catch, is_expected, result_of_error
 from epochal.engine.measure.clock import PhaseTimer
+from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.result import select_result_metrics
 from epochal.engine.run.progress import read_spent
 from epochal.errors import ConfigError, EpochalError, Problem
@@ -32,6 +33,7 @@ from epochal.experiment.record.uncaught import to_raised
 from epochal.experiment.resume.changes import ChangedError
 from epochal.experiment.resume.resume_plan import find_weights_to_evaluate, plan_resume
 from epochal.records import NullWriter
+from epochal.records.layout.stop_request import read_stop_request
 from epochal.records.metrics.time_spent import BUILDING, CHECKS, IMPORTS, RECORD
 from epochal.records.secrets import hiding_secrets, iter_config_secrets
 from epochal.text.escape import decode_typed
@@ -42,8 +44,9 @@ from epochal.text.interrupts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from torch import nn
 
@@ -113,7 +116,9 @@ def _run(
         problems = find_blocking_problems(inputs.choices, report.problems)
         if problems:
             raise ConfigError(*problems)
-        with raising_on_preemption(), Notifier(report, is_part=is_part) as notifier:
+        is_trial = inputs.choices.get("trial") is not None
+        notifying = Notifier(report, is_part=is_part, is_trial=is_trial)
+        with raising_on_preemption(), notifying as notifier:
             plan = plan_resume(checked)
             is_resumed = plan is not None and not plan.starts_again
             if report.problems and not is_resumed:  # those that matter only to a new run
@@ -148,6 +153,7 @@ def _cross_validate(
         except Exception as unexpected:  # the record must not say "running"
             notifier.write_end(record, result_of_error(unexpected, dir=record.dir))
             raise
+        result, error = _apply_stop_request(result, error, record.dir)
         with deferring_interrupts():
             notifier.write_end(record, result)
     return result, error
@@ -176,6 +182,7 @@ def _run_checked(
             for name, of_config, of_python in checked.inputs.count_merged():
                 logger.info("%s: %d of the config, %d given by Python", name, of_config, of_python)
             result, error = _build_and_execute(steps, assembly, record, notifier)
+            result, error = _apply_stop_request(result, error, record.dir)
             _log_traceback(result)
         with deferring_interrupts():
             notifier.write_end(record, result)
@@ -311,6 +318,25 @@ def _build_and_execute(
         return result, error
 
 
+def _apply_stop_request(
+    result: RunResult, error: BaseException | None, folder: Path | None
+) -> Ended:
+    """A run that saved and ended because it was asked to was not preempted, but stopped."""
+    reason = read_stop_request(folder) if folder and result.status == PREEMPTED else ""
+    if not reason:
+        return result, error
+    stopped = replace(
+        result,
+        status="stopped",
+        reason=reason,
+        exit_code=0,
+        exception_type=None,
+        message="",
+        traceback="",
+    )
+    return stopped, None
+
+
 def _log_traceback(result: RunResult) -> None:
     if result.traceback:  # the terminal shows it in a box at the end
         logger.error("%s", result.traceback.rstrip(), extra={FILE_ONLY: True})
@@ -336,9 +362,14 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "defaults": len(report.defaults),
         "init_from": assembly.config.mapping["init_from"].to_plain(),
         "monitor": None if monitor is None else monitor.metric,
+        "trial": _describe_trial(inputs.choices.get("trial")),
         "given": inputs.given.sections,
         "experiment": None if inputs.kind is None else inputs.kind.to_json(),
     }
+
+
+def _describe_trial(trial: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if trial is None else {key: trial[key] for key in trial if key != "seal"}
 
 
 def _name_runner(inputs: ExperimentInputs, report: CheckReport) -> str:

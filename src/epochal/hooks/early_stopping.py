@@ -15,6 +15,7 @@ from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.run.engine_run import engine_run
 from epochal.engine.run.plan import run_position
 from epochal.errors import ConfigError, Problem, TaskError
+from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from epochal.engine.interfaces.run import Run
@@ -111,9 +112,10 @@ class EarlyStopping(Hook):
             return f"reached {value:.4g}, at least the upper bound {self._upper_bound:.4g}"
         if monitor.misses < self._patience:
             return ""
-        best = "no number" if monitor.best is None else f"{monitor.best:.4g}"
-        times = "evaluation" if monitor.misses == 1 else "evaluations"
-        return f"was not better than {best} in {monitor.misses} {times}"
+        evaluations = format_count(monitor.misses, "evaluation")
+        if monitor.best is None:
+            return f"had no valid value in {evaluations}"
+        return f"was not better than {monitor.best:.4g} in {evaluations}"
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the own monitor, if ``min_delta`` needs one."""

@@ -243,3 +243,17 @@ def test_a_frozen_config_needs_no_other_file(tmp_path: Path) -> None:
     text = dict.fromkeys(frozen.texts, "$BASE: base.yaml\n")
     (problem,) = load(replace(frozen, texts=text)).problems
     assert problem.what == f"{tmp_path / 'base.yaml'}: was not frozen"
+
+
+def test_a_frozen_config_is_read_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "base.yaml").write_text("seed: 3\n")
+    (tmp_path / "config.yaml").write_text("$BASE: base.yaml\ntag: x\n")
+    monkeypatch.chdir(tmp_path)
+    main = Path("config.yaml")
+    frozen = freeze_source(main, load(main).sources)
+    monkeypatch.chdir("/")
+    after = load(frozen)
+    assert after.root.to_plain() == {"seed": 3, "tag": "x"}
+    assert not after.problems

@@ -34,7 +34,7 @@ _HEADER = ("#", "experiment", "state", "device", "step", "time", "result")
 _MAX_ROWS = 40
 _MAX_METRICS = 3
 _STATES = {75: "preempted", 130: "interrupted"}
-_HINTS = {
+HINTS = {
     "running": "Ctrl-C: let the running ones end, and start no more",
     "draining": "starting no more; Ctrl-C again: save and stop the running ones",
     "stopping": "the running ones save and end; Ctrl-C again kills them",
@@ -83,7 +83,7 @@ class PoolPage:
             print(busy, flush=True)
         if pool.mode != self._mode:
             self._mode = pool.mode
-            print(_HINTS[pool.mode], flush=True)
+            print(HINTS[pool.mode], flush=True)
 
     def _tell_end(self, entry: PoolEntry) -> None:
         if entry in self._told or entry.end is None or entry.ended is None:
@@ -119,7 +119,7 @@ class PoolPage:
         yield ", ".join(counts)
         if busy := _describe_busy(pool):
             yield busy
-        yield _HINTS[pool.mode]
+        yield HINTS[pool.mode]
 
 
 def _describe_busy(pool: Pool) -> str:

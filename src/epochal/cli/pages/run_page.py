@@ -189,10 +189,10 @@ def _describe_best(record: RunRecord) -> Iterator[str]:
             yield f"  best     {monitor} {format_value(mean)}, the mean over its folds"
         return
     with suppress(RecordError):
-        best = _find_ranked(record, monitor) or record.best(
-            monitor, find_monitor(record)[1] or "min"
-        )
-        if math.isfinite(best.value):
+        best = _find_ranked(record, monitor)
+        if best is None and record.summary.status != DIVERGED:
+            best = record.best(monitor, find_monitor(record)[1] or "min")
+        if best is not None and math.isfinite(best.value):
             yield f"  best     {monitor} {format_value(best.value)} at step {best.step:,}"
 
 
@@ -228,7 +228,11 @@ def _describe_stages(record: RunRecord) -> Iterator[str]:
 
 
 def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterator[str]:
-    if (parent := read_parent(record.run)) is not None:
+    trial = record.run.get("trial")
+    if isinstance(trial, dict):
+        yield f"  trial    {_describe_trial(trial)}"
+    parent = read_parent(record.run)
+    if parent is not None and not (parent.kind == "trial" and trial):
         yield f"  parent   {_KINDS[parent.kind].format(parent.run)}"
     for child in relatives.children[:_MAX_CHILDREN]:
         best = f", best {format_value(child.best)}" if child.best is not None else ""
@@ -240,6 +244,14 @@ def _describe_related_runs(record: RunRecord, relatives: RelatedRuns) -> Iterato
         mean = estimate_mean(one.best for one in relatives.replicates if one.best is not None)
         worth = f": best {mean}" if math.isfinite(mean.half_width) else ""
         yield f"  seeds    {len(relatives.replicates)} runs differ only by seed ({seeds}){worth}"
+
+
+def _describe_trial(trial: dict[str, object]) -> str:
+    values = trial.get("values")
+    shown = values.items() if isinstance(values, dict) else ()
+    repeat = f", repeat {trial['repeat']}" if trial.get("repeat") else ""
+    text = ", ".join(f"{key}={format_value(value)}" for key, value in shown)
+    return f"{trial.get('number')} of the sweep {trial.get('sweep')}{repeat} ({text})"
 
 
 def _describe_error(record: RunRecord) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 from epochal import durable
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
-from epochal.cli.pool import connect, refuse_gpus, run_frozen, typed_command
+from epochal.cli.pool import MAX_JOBS_HELP, connect, refuse_gpus, run_frozen, typed_command
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--export", choices=get_args(System), help=text)
     texts = {
         "--output FILE": "write the task file instead of printing it",
-        "--max-jobs N": "how many runs at once on a cluster "
-        "(default: one for each device of Ray; on Slurm any number)",
+        "--max-jobs N": MAX_JOBS_HELP,
         "--dry-run": "only print what would start where",
     }
     add_options(parser, texts)

@@ -12,6 +12,7 @@ from epochal.cli.draw.table import format_table
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
+from epochal.records.layout.sweep_folders import is_sweep_folder
 from epochal.records.mail.lost_run_mail import post_lost_runs
 from epochal.records.mail.mailbox import OUTBOX, Mailbox, search_mails
 from epochal.records.mail.outbox import BackgroundSender, Delivery, queue_mail, read_outbox
@@ -158,7 +159,7 @@ def _local_time(mail: Mail) -> str:
 
 def _since(box: Mailbox, mail: Mail) -> str:
     """What happened to the run after the mail; empty if nothing."""
-    if not mail.run:
+    if not mail.run or is_sweep_folder(box.root / mail.run):
         return ""
     try:
         summary = read_run(box.root / mail.run, box.root).summary

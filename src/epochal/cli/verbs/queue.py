@@ -14,12 +14,11 @@ from epochal.cli.arguments import (
 )
 from epochal.cli.draw.table import format_table
 from epochal.cli.pool import (
+    add_cluster_options,
     add_pool_options,
-    connect,
-    make_leases,
+    find_executor,
     refuse_gpus,
     typed_command,
-    wants_pool,
 )
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_file
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from epochal.launch.pool.devices import Leases
-    from epochal.launch.pool.executor import Executor
     from epochal.launch.queue.queue import QueuedJob
 
 _ACTIONS = {
@@ -63,11 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_json_option(one)
         elif name == "work":
             add_pool_options(one)
-            text = "the cluster that runs the jobs, instead of this machine"
-            one.add_argument("--on", choices=("local", "ray", "slurm"), default="local", help=text)
+            add_cluster_options(one)
             texts = {
-                "--max-jobs N": "how many jobs at once on a cluster "
-                "(default: one for each device of Ray; on Slurm any number)",
                 "--wait": "wait for more jobs instead of ending",
                 "--dry-run": "only print what would start where",
             }
@@ -223,24 +217,13 @@ def _change(action: str, ids: Sequence[int], queue: Queue) -> None:
             )
 
 
-def _find_executor(args: argparse.Namespace) -> tuple[Executor, Leases]:
-    from epochal.launch.pool.local_executor import LocalExecutor
-
-    if args.on == "local":
-        return LocalExecutor(), make_leases(args)
-    if wants_pool(args):
-        what, hint = f"{args.on} gives each job its device", "use --max-jobs for fewer at once"
-        raise ConfigError(Problem("--devices", what, hint=hint))
-    return connect(args.on, args)
-
-
 def _work(args: argparse.Namespace, queue: Queue) -> int:
     from epochal.cli.pages.pool_page import PoolPage, print_plan
     from epochal.launch.pool.pool import Pool
     from epochal.launch.pool.run_jobs import exit_code_of
     from epochal.launch.queue.worker import QueueBacklog, list_ready
 
-    executor, leases = _find_executor(args)
+    executor, leases = find_executor(args)
     if args.dry_run:
         print_plan(list_ready(queue), executor, leases)
         return 0

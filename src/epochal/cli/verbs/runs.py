@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ from epochal.cli.verbs import runs_prune as prune
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records.index import Index
+from epochal.records.layout.sweep_folders import get_sweeps_dir
 from epochal.records.query.ask import (
+    Answer,
     Question,
     ask,
     columns_of,
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from epochal.records.query.ask import Answer
     from epochal.records.query.names import Target
     from epochal.records.query.result_table import RunGroup
 
@@ -79,7 +81,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="group runs that differ only by seed, or have equal NAMES; "
         "shows means with 95%% intervals",
     )
-    add_options(parser, {"--limit N": "only the newest N; with --sort the first N"})
+    add_options(
+        parser,
+        {
+            "--limit N": "only the newest N; with --sort the first N",
+            "--trials": "list the trials of sweeps as well, instead of one line for each sweep",
+        },
+    )
     parser.add_argument("--format", choices=_FORMATS, help="output format (default: table)")
     output = "write to a file in the format of its suffix: .csv, .parquet, .json, .txt"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)
@@ -145,7 +153,10 @@ def _format_of(args: argparse.Namespace) -> str:
 
 
 def _list(index: Index, question: Question, args: argparse.Namespace, form: str) -> None:
-    answer = ask(index, question)
+    if form != "table" or args.trials or _is_precise(args):
+        answer, sweeps = ask(index, question), list[str]()
+    else:
+        answer, sweeps = _fold_sweeps(index, question, args.limit)
     asked = columns_of(index, question.text("columns"), answer)
     groups: list[RunGroup] | None = None
     by: list[Target] = []
@@ -168,9 +179,36 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
         name = name_run(answer.path(answer.rows[last]))
         hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest training"
         text = "\n".join([text, "", *wrap(hint)])
-    elif not answer.rows:
+    elif not answer.rows and not sweeps:
         text = describe_no_runs(index, question, args.runs_dir)
+    if sweeps:
+        hint = f"`{epochal_command()} show SWEEP` shows one, --trials lists the trials"
+        text = "\n".join([*([text, ""] if answer.rows else []), *sweeps, *wrap(hint)])
     _write(f"{text}\n".encode(), args, form)
+
+
+def _is_precise(args: argparse.Namespace) -> bool:
+    """Whether options say which runs are wanted, trials included."""
+    names = ("where", "search", "status", "sort", "columns", "group", "words")
+    return any(getattr(args, name) for name in names)
+
+
+def _fold_sweeps(index: Index, question: Question, limit: int | None) -> tuple[Answer, list[str]]:
+    """The runs without trials of sweeps, and a line for each sweep."""
+    if not get_sweeps_dir(index.root).is_dir():
+        return ask(index, question), []
+    from epochal.cli.pages.sweep_page import summarise_sweep
+    from epochal.sweep.sweep_folder import list_sweeps
+
+    sweeps = {one.id: one for one in list_sweeps(index.root)}
+    rows = ask(index, replace(question, limit=None)).rows
+    plain = [row for row in rows if row["sweep"] not in sweeps]
+    num = len(plain) if limit is None else min(limit, len(plain))
+    found = {row["sweep"] for row in rows}
+    lines = [
+        summarise_sweep(one) for one in sweeps.values() if one.id in found or not question.below
+    ]
+    return Answer(index, plain[len(plain) - num :]), lines
 
 
 def _encode(

@@ -7,7 +7,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.cli.arguments import RUN_HELP, add_json_option, add_runs_dir_option, print_json
+from epochal.cli.arguments import (
+    RUN_HELP,
+    add_json_option,
+    add_runs_dir_option,
+    find_sweep_word,
+    print_json,
+)
 from epochal.cli.draw.chart import Chart, finite_values, render_chart
 from epochal.cli.draw.progress import Progress
 from epochal.errors import ConfigError, Problem, RecordError, suggest
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from epochal.sweep.sweep_folder import SweepFolder
+
 _BUCKETS = 1200
 _SPAN = 1000.0
 _SHORT_ID = 4
@@ -36,7 +44,7 @@ _MIN_UNITS = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    text = f"{RUN_HELP}; with --plot also several runs"
+    text = f"{RUN_HELP}; with --plot also several runs; or a sweep, sweeps/last is the newest"
     parser.add_argument("words", nargs="+", metavar="RUN", help=text)
     add_runs_dir_option(parser)
     text = "plot metrics, such as val/loss, 'train/*' or system/cpu (default: the monitored metric)"
@@ -52,7 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print the run, or the part of it that the options select."""
+    """Print the run, or the part of it that the options select; or a sweep."""
+    if (
+        len(args.words) == 1
+        and (folder := find_sweep_word(args.words[0], args.runs_dir)) is not None
+    ):
+        _show_sweep(folder, args)
+        return 0
     records = [read_run(word, args.runs_dir) for word in dict.fromkeys(args.words)]
     if args.plot is not None or args.png is not None:
         _plot(records, args.plot or [], args.png)
@@ -82,6 +96,23 @@ def execute(args: argparse.Namespace) -> int:
 
         print_wrapped(describe_run(record, args.runs_dir))
     return 0
+
+
+def _show_sweep(folder: SweepFolder, args: argparse.Namespace) -> None:
+    from epochal.cli.pages.sweep_page import describe_sweep
+    from epochal.sweep.trials import read_trials, to_plain
+
+    for option in ("plot", "png", "explain", "config", "log"):
+        if getattr(args, option) not in (None, False):
+            what = f"{folder.id} is a sweep, which has no --{option}"
+            raise ConfigError(Problem("command line", what, hint="name one of its runs"))
+    settings = folder.read_settings()
+    trials = read_trials(folder, settings)
+    if args.json:
+        plain = [to_plain(one, settings) for one in trials.values()]
+        print_json({"id": folder.id, "path": str(folder.path), "trials": plain})
+    else:
+        print_wrapped(describe_sweep(folder, settings, trials.values()))
 
 
 def _plot(records: list[RunRecord], names: list[str], picture: Path | None) -> None:

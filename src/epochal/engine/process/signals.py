@@ -88,17 +88,27 @@ class Preemption:
         self._run = run
         self._num_terms = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the run ends for another reason already."""
+        run = self._run
+        return self.is_ending or (bool(run.stop_reason) and run.stop_status != PREEMPTED)
+
+    def request_end(self) -> None:
+        """Let the run save and end at its next step boundary; any thread may call it."""
+        run = self._run
+        if not self.is_over:
+            run.stop(PREEMPTED, status=PREEMPTED)
+            if run.step > run.first_step:
+                run.request_save(PREEMPTED)
+
     def handle_signal(self, number: int) -> None:
         """Request a save and the end of the run; the second SIGTERM ends it at once."""
         run, name = self._run, signal.Signals(number).name
         self._num_terms += number == signal.SIGTERM
         is_urgent = number == signal.SIGTERM and (self._num_terms > 1 or self.is_overdue)
-        has_steps = run.step > run.first_step
-        is_over = self.is_ending or (bool(run.stop_reason) and run.stop_status != PREEMPTED)
-        if not is_over:
-            run.stop(PREEMPTED, status=PREEMPTED)
-            if has_steps:
-                run.request_save(PREEMPTED)
+        has_steps, is_over = run.step > run.first_step, self.is_over
+        self.request_end()
         if is_urgent or not (is_over or has_steps):
             why = "it made no progress" if self.is_overdue else f"{name} ended the run at once"
             raise Preempted(why)

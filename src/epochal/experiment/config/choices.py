@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem, suggest
@@ -43,6 +43,23 @@ _OPTIONS = {
     "--user-dir DIR": "folder with the project's code",
     "--allow-python": "accept .py configs; their code is executed",
 }
+
+
+class TrialFacts(TypedDict):
+    """Which trial of a sweep a run is."""
+
+    sweep: str
+    """The id of the sweep."""
+
+    number: int
+    repeat: int
+    """Counted from 0; each repeat has another seed."""
+
+    values: dict[str, Any]
+    """The values of the trial, by dotted key of the config."""
+
+    seal: NotRequired[str]
+    """Proves that this user's sweep proposed them."""
 
 
 class Choices(TypedDict, total=False):
@@ -101,6 +118,9 @@ class Choices(TypedDict, total=False):
 
     frozen: FrozenCode | None
     """The code of the job that this process runs, instead of that of the project."""
+
+    trial: TrialFacts | None
+    """The trial of a sweep that this run is."""
 
     raise_errors: bool
     """Raise the error that ended a run; False describes it in the result instead."""

@@ -208,6 +208,7 @@ def _load(
         source,
         variant=choices.get("variant"),
         overrides=to_overrides(choices, overrides),
+        trial=_get_trial_values(choices),
         allow_python=choices.get("allow_python", False),
     )
     config = own.fill(config)
@@ -218,6 +219,11 @@ def _load(
         if below.value is None or below.is_list:  # else the check reports it
             entries[name] = replace(below, value=(*below.elements, *more.elements))
     return replace(config, root=config.root.with_entries(entries))
+
+
+def _get_trial_values(choices: Choices) -> Mapping[str, object]:
+    trial = choices.get("trial")
+    return {} if trial is None else trial["values"]
 
 
 def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenParts]:

@@ -145,6 +145,9 @@ def find_parent(run_dir: Path, facts: Mapping[str, Any]) -> Parent | None:
     parent = pop_parent_variable()
     if parent is not None:
         return parent
+    trial = facts.get("trial")
+    if trial is not None:
+        return Parent(trial["sweep"], "trial")
     weights = facts.get("init_from")
     weights = weights.get("path") if isinstance(weights, Mapping) else weights
     path = Path(weights).absolute() if isinstance(weights, str) and weights else None

@@ -49,13 +49,16 @@ SEND_SECONDS = 5.0
 class Notifier:
     """The mails of one run; no error about mail reaches the run.
 
-    A run that is part of another one leaves the mail to that.
+    A run that is part of another one leaves the mail to that; a trial of a sweep mails failures
+    only.
     """
 
-    def __init__(self, report: CheckReport, *, is_part: bool = False) -> None:
+    def __init__(
+        self, report: CheckReport, *, is_part: bool = False, is_trial: bool = False
+    ) -> None:
         self._values: dict[str, Any] = report.expanded.to_public()
         self._specs = [] if is_part else read_specs(report.expanded)
-        self._is_part = is_part
+        self._is_part, self._is_trial = is_part, is_trial
         self._is_supervised = RUN_FILE_VARIABLE in os.environ
         self._sender = BackgroundSender()
         self._record: OpenRecord | None = None
@@ -131,7 +134,7 @@ class Notifier:
             return  # the supervisor decides whether it restarts the run
         with _errors_logged():
             kind = mail_kind(result.status, result.reason)
-            if kind is not None:
+            if kind is not None and not (kind == "finished" and self._is_trial):
                 error = describe_error({**vars(result)})
                 reason = result.reason if result.status == "stopped" else ""
                 content = replace(

@@ -53,6 +53,7 @@ from epochal.records.layout.alive import (
 )
 from epochal.records.layout.attempts import begin_attempt
 from epochal.records.layout.os_errors import raising_record_errors
+from epochal.records.layout.stop_request import clear_stop_request
 from epochal.records.metrics.time_spent import TimeSpent, parse_time_spent
 from epochal.records.secrets import hiding_secrets, iter_config_secrets, redact_config
 from epochal.text.command import command_line_words
@@ -267,7 +268,7 @@ def _open_on_disk(
         is_supervised = report_run_folder(path)
         with (
             holding_lease(path) as lease,
-            writing_heartbeat(path, is_owner=lease.is_held),
+            writing_heartbeat(path, is_owner=lease.watch),
             _reopened(plan, report, lease, is_supervised=is_supervised, frozen=frozen) as record,
         ):
             yield record
@@ -284,7 +285,7 @@ def _open_on_disk(
     with (
         _removing_failed_start(folder.path),
         holding_lease(folder.path) as lease,
-        writing_heartbeat(folder.path, is_owner=lease.is_held),
+        writing_heartbeat(folder.path, is_owner=lease.watch),
         _closing(RunWriter(folder, lease=lease)) as writer,
         reserving_disk_space(folder.path, lease),
     ):
@@ -374,6 +375,7 @@ def _reopened(
 ) -> Iterator[OpenRecord]:
     """The record of a resumed run; restored if the run is refused."""
     point, notes = load_resume_point(plan) if plan.has_state else (None, [])
+    clear_stop_request(plan.record.path)
     if plan.record.summary.status == DIVERGED:
         start = 0 if point is None else point.manifest.step
         back = f", and goes back to step {start}" * (plan.starts_again or plan.has_state)
@@ -410,7 +412,6 @@ def _reopened(
             resume_point=point,
             notes=tuple(notes),
             spent=spent,
-            lease=lease,
             code=CodeCopy(
                 options,
                 project=report.project.dir,
@@ -419,6 +420,7 @@ def _reopened(
                 frozen=_snapshot(frozen),
             ),
             frozen=frozen,
+            lease=lease,
         )
 
 

@@ -134,7 +134,7 @@ def _parse(value: dict[str, Any]) -> FrozenJob:
     return FrozenJob(
         name=value["name"],
         source=(
-            FrozenSource(Path(source["path"]), source["texts"])
+            FrozenSource(Path(source["path"]), source["texts"], value["cwd"])
             if "path" in source
             else source["values"]
         ),

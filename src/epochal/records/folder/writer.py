@@ -123,6 +123,9 @@ class Writer(Protocol):
     def set_on_loss(self, call: Callable[[str], None]) -> None:
         """Set what is called when the lease is lost, with the reason, from another thread."""
 
+    def set_on_stop_request(self, call: Callable[[str], None]) -> None:
+        """Set what is called when the run is asked to stop, with the reason; as above."""
+
     def close(self) -> None:
         """Sync and close all files; a second call does nothing."""
 
@@ -162,6 +165,11 @@ class RunWriter(Writer):
     def set_on_loss(self, call: Callable[[str], None]) -> None:
         if self._lease is not None:
             self._lease.on_loss = call
+
+    @override
+    def set_on_stop_request(self, call: Callable[[str], None]) -> None:
+        if self._lease is not None:
+            self._lease.on_stop_request = call
 
     @override
     @raising_record_errors()
@@ -281,7 +289,8 @@ class NullWriter(Writer):
         pass
 
     write_readme = write_config = write_observed = write_run = write_status = _ignore
-    write_result = log = sync = event = require_lease = set_on_loss = close = _ignore
+    write_result = log = sync = event = require_lease = set_on_loss = _ignore
+    set_on_stop_request = close = _ignore
 
 
 def _read_status(folder: Path) -> dict[str, object]:

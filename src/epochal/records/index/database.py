@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Version of the tables; an index of another version is rebuilt."""
 
 RUN_COLUMNS = {
@@ -43,6 +43,8 @@ RUN_COLUMNS = {
     "host": "TEXT NOT NULL",
     "parent": "TEXT NOT NULL",  # the id of the parent run
     "parent_kind": "TEXT NOT NULL",  # trial, fold, weights, test, ...
+    "sweep": "TEXT NOT NULL",  # the id of the sweep of which it is a trial
+    "trial": "INTEGER",  # the number of the trial
     "monitor": "TEXT NOT NULL",
     "best": "REAL",
     "code": "TEXT NOT NULL",  # digest of the snapshot

@@ -85,7 +85,7 @@ def _escape_param(one: Param) -> Param:
 
 def _run_columns(record: RunRecord) -> dict[str, Any]:
     run, summary = record.run, record.summary
-    parent = read_parent(run)
+    parent, trial = read_parent(run), as_mapping(run.get("trial"))
     return {
         "run": summary.id,
         "project": summary.project,
@@ -106,6 +106,8 @@ def _run_columns(record: RunRecord) -> dict[str, Any]:
         "host": as_text(record.status.get("host")),
         "parent": "" if parent is None else parent.run,
         "parent_kind": "" if parent is None else parent.kind,
+        "sweep": as_text(trial.get("sweep")),
+        "trial": trial["number"] if isinstance(trial.get("number"), int) else None,
         "monitor": as_text(run.get("monitor")),
         "code": read_code_digest(record.path, summary.attempt),
         "error": describe_error(record.result),

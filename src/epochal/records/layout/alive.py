@@ -19,6 +19,7 @@ from epochal.records.layout.process import (
     shares_process_ids,
     utc_now,
 )
+from epochal.records.layout.stop_request import read_stop_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -44,6 +45,10 @@ class Lease:
         self.on_loss: Callable[[str], None] = _ignore
         """Called once with the reason, by the thread that notices."""
 
+        self.on_stop_request: Callable[[str], None] = _ignore
+        """The same for a request to stop."""
+
+        self._is_asked = False
         self._folder, self._path = folder, folder / LEASE_FILE
         self._pid = os.getpid()
         owner = describe_process(self._pid) | {"time": utc_now()}
@@ -57,6 +62,13 @@ class Lease:
             self.loss = loss
             self.on_loss(loss)
         return not self.loss
+
+    def watch(self) -> bool:
+        """Look for a request to stop, and whether the folder is still that of this process."""
+        if not self._is_asked and (reason := read_stop_request(self._folder)):
+            self._is_asked = True
+            self.on_stop_request(reason)
+        return self.is_held()
 
     def require(self) -> None:
         """Raise LeaseLostError if the folder is no longer that of this process."""

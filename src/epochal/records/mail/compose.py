@@ -18,6 +18,7 @@ from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.alive import HEARTBEAT_FILE
 from epochal.records.layout.process import utc_now
+from epochal.records.layout.stop_request import STOP_REQUESTED
 from epochal.records.mail.mailbox import Kind, Mail, make_id
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.records.secrets import redact, redact_tree
@@ -171,6 +172,8 @@ def _resume_command(content: MailContent) -> str:
 
 def mail_kind(status: str, reason: str) -> Kind | None:
     """The mail for an ended run; None if a user ended it or it will be resumed."""
+    if reason.startswith(STOP_REQUESTED):
+        return None
     if status in COMPLETED_STATUSES:
         return "finished"
     if status == DIVERGED:

@@ -13,6 +13,7 @@ import forked
 from epochal import durable
 from epochal.check import check
 from epochal.config import load
+from epochal.engine import RunResult
 from epochal.experiment.record import notifier as module
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord
@@ -322,3 +323,13 @@ def test_mail_is_unread_only_if_the_run_was_not_in_the_foreground(box: Mailbox) 
         box.delete(box.mails())
     forked.run("-m", "epochal", *RUN, "--fast", cwd=box.root.parent)
     assert box.count_unread() == 1
+
+
+def test_a_trial_of_a_sweep_sends_mail_only_if_it_fails() -> None:
+    with http_server() as hook:
+        config = load({"tag": "digits", "notify": [{"type": "webhook", "url": hook.url}]})
+        for status in ("finished", "stopped", "failed"):
+            with Notifier(check(config), is_trial=True) as notifier:
+                notifier.begin(OpenRecord(NullWriter()))
+                notifier.ended(RunResult(status=status, reason="x"))
+    assert kinds(hook) == ["failed"]

@@ -46,7 +46,7 @@ def test_200_hostile_overrides_arrive_exactly_as_given(tmp_path: Path) -> None:
         waiting.job,
         overrides=tuple(overrides),
         choices={"desc": "$nan", "name": "'; rm -rf /", "epochs": 3},
-        source=FrozenSource(tmp_path / "ü \n.yaml", texts),
+        source=FrozenSource(tmp_path / "ü \n.yaml", texts, str(waiting.job.cwd)),
         environment={"PYTHONPATH": "a:b"},
     )
     job.write(waiting.file)

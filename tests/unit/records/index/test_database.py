@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.index.database import (
+    SCHEMA_VERSION,
     create_tables,
     holding_writer_lock,
     is_trusted,
@@ -56,7 +57,7 @@ def test_a_file_is_trusted_until_something_else_changes_it(tmp_path: Path) -> No
         "damaged stamp": lambda: stamp.write_bytes(b"\xff"),
         "stamp is a folder": lambda: (stamp.unlink(), stamp.mkdir()),
         "another version": lambda: stamp.write_text(
-            stamp.read_text().replace("index 6", "index 5")
+            stamp.read_text().replace(f"index {SCHEMA_VERSION}", "index 5")
         ),
         "a log": lambda: log.write_bytes(b"frames"),
         "a log elsewhere": lambda: (log.unlink(missing_ok=True), log.symlink_to(tmp_path / "mine")),

@@ -14,10 +14,12 @@ from epochal.records.layout.alive import (
     BEAT_SECONDS,
     HEARTBEAT_FILE,
     STALE_AFTER_BEATS,
+    holding_lease,
     is_owner_alive,
     writing_heartbeat,
 )
 from epochal.records.layout.process import host_name, process_token
+from epochal.records.layout.stop_request import write_stop_request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,3 +134,22 @@ def test_a_reboot_ends_a_run_whose_heartbeat_was_fresh(
     assert read_run(tmp_path).summary.status == "running"  # two machines may have one name
     monkeypatch.setattr(alive, "_boot_time", lambda: time.time() + 1)
     assert read_run(tmp_path).summary.status == "lost"
+
+
+def test_the_heartbeat_notices_a_request_to_stop_once(tmp_path: Path) -> None:
+    seen, reasons = threading.Event(), []
+    with holding_lease(tmp_path) as lease:
+        (tmp_path / "status.json").write_text("{}")
+
+        def note(reason: str) -> None:
+            reasons.append(reason)
+            seen.set()
+
+        lease.on_stop_request = note
+        assert lease.watch()
+        assert reasons == []
+        write_stop_request(tmp_path, "pruned (median)")
+        with writing_heartbeat(tmp_path, seconds=0.001, is_owner=lease.watch):
+            assert seen.wait(30)
+        lease.watch()
+    assert reasons == ["pruned (median)"]

@@ -1,0 +1,197 @@
+"""What a sweep shows: running trials and the best so far, and a summary at its end."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Self, final
+
+from epochal.cli.draw.table import format_table
+from epochal.cli.pages.pool_page import HINTS
+from epochal.sweep.trials import rank_trials
+from epochal.text.command import epochal_command
+from epochal.text.escape import escape_control
+from epochal.text.formatting import format_count, format_seconds, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from rich.live import Live
+
+    from epochal.launch.pool.pool import Pool
+    from epochal.sweep.backlog import SweepBacklog
+    from epochal.sweep.settings import SweepSettings
+    from epochal.sweep.sweep_folder import SweepFolder
+    from epochal.sweep.trials import Trial
+
+_NUM_BEST = 5
+_NUM_SHOWN = 10
+_NUM_FAILED = 3
+
+
+@final
+class SweepPage:
+    """Shows a sweep while it works; call ``show`` with its pool, inside ``with``."""
+
+    def __init__(self, backlog: SweepBacklog) -> None:
+        self._backlog = backlog
+        self._told: set[int] = {one.number for one in backlog.trials.values() if one.is_ended}
+        self._mode = "running"
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, pool: Pool) -> None:
+        """Show the present state."""
+        settings = self._backlog.settings
+        for trial in [one for one in self._backlog.trials.values() if one.is_ended]:
+            if trial.number not in self._told and self._live is None:
+                print(escape_control(describe_trial(trial, settings)), flush=True)
+            self._told.add(trial.number)
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text("\n".join(self._lines(pool))), refresh=True)
+        elif pool.mode != self._mode:
+            self._mode = pool.mode
+            print(HINTS[pool.mode], flush=True)
+
+    def _lines(self, pool: Pool) -> Iterator[str]:
+        settings, trials = self._backlog.settings, self._backlog.trials
+        rows = []
+        for entry in pool.running:
+            trial = trials[entry.waiting.key // 1000]
+            seconds = format_seconds(pool.clock() - entry.started)
+            rows.append((str(trial.number), entry.device, seconds, format_values(trial)))
+        yield format_table(("trial", "device", "time", "values"), rows)
+        yield from _count_lines(trials.values(), settings, self._backlog.stop_reason)
+        yield from _best_lines(rank_trials(trials.values(), settings), settings)
+        yield HINTS[pool.mode]
+
+
+def print_sweep(backlog: SweepBacklog) -> None:
+    """Print the best trials, and how to go on."""
+    trials, settings = backlog.trials.values(), backlog.settings
+    ranked = rank_trials(trials, settings)
+    print()
+    reason = backlog.stop_reason or ("as requested" if backlog.is_stopped else "")
+    for line in _count_lines(trials, settings, reason):
+        print(escape_control(line))
+    for text in _best_lines(ranked, settings):
+        print(text)
+    if ranked and ranked[0].runs[0].path is not None:
+        print(f"best run: {ranked[0].runs[0].path}")
+    if backlog.is_stopped or not backlog.is_done():
+        print(f"continue: {epochal_command()} sweep {backlog.folder.id}")
+
+
+def describe_sweep(
+    folder: SweepFolder, settings: SweepSettings, trials: Collection[Trial]
+) -> Iterator[str]:
+    """The lines about a sweep for ``epochal show``."""
+    facts = folder.read_facts()
+    yield f"sweep {folder.id}"
+    yield f"  folder   {folder.path}"
+    goals = ", ".join(map(str, settings.objectives))
+    yield f"  search   {settings.method} by {goals}" + (
+        "" if settings.pruner is None else f", pruned by {settings.pruner.type}"
+    )
+    yield f"  trials   {next(iter(_count_lines(trials, settings)))}"
+    yield f"  started  {escape_control(str(facts.get('begun') or ''))}"
+    yield f"  command  {escape_control(str(facts.get('command') or ''))}"
+    for change in facts.get("changes") or []:
+        yield f"  changed  {escape_control(str(change))}"
+    yield ""
+    ranked = rank_trials(trials, settings)
+    yield from _best_lines(ranked, settings, most=_NUM_SHOWN)
+    failed = [one for one in trials if one.state == "failed"]
+    for trial in failed[-_NUM_FAILED:]:
+        yield escape_control(describe_trial(trial, settings))
+    yield ""
+    command = epochal_command()
+    if ranked and ranked[0].runs[0].path is not None:
+        yield f"  best     `{command} show {ranked[0].runs[0].path.name}`"
+    total = settings.num_trials
+    if total is not None and len(trials) < total:
+        yield f"  next     `{command} sweep {folder.id}` continues it"
+    yield f"  all      `{command} runs --where sweep={folder.id}`"
+    if (folder.path / "report.html").is_file():
+        yield f"  report   {folder.path / 'report.html'}"
+
+
+def summarise_sweep(folder: SweepFolder) -> str:
+    """A sweep in one line, for lists."""
+    facts = folder.read_summary()
+    planned = facts.get("planned")
+    total = f" of {planned}" if isinstance(planned, int) else ""
+    parts = [f"{facts.get('trials', 0)}{total} trials"]
+    parts += [f"{facts[state]} {state}" for state in ("pruned", "failed") if facts.get(state)]
+    if isinstance(best := facts.get("best"), int | float):
+        where = f"trial {facts.get('trial')}, {facts.get('run')}"
+        parts.append(f"best {facts.get('metric')} {format_value(float(best))} ({where})")
+    return escape_control(f"sweep {folder.id}: {', '.join(parts)}")
+
+
+def describe_trial(trial: Trial, settings: SweepSettings) -> str:
+    """A trial that has ended, in one line."""
+    found = trial.get_objectives(settings)
+    names = [one.metric for one in settings.objectives]
+    result = ", ".join(
+        f"{name} {format_value(value)}" for name, value in zip(names, found or (), strict=False)
+    )
+    return (
+        f"{trial.state:<9} trial {trial.number}: {result or trial.error} ({format_values(trial)})"
+    )
+
+
+def format_values(trial: Trial) -> str:
+    """The values of a trial in one line."""
+    return ", ".join(f"{key}={format_value(value)}" for key, value in trial.values.items())
+
+
+def _count_lines(
+    trials: Collection[Trial], settings: SweepSettings, stop_reason: str = ""
+) -> Iterator[str]:
+    states = [_state_of(one) for one in trials]
+    total = settings.num_trials
+    parts = [f"{len(states)}{'' if total is None else f' of {total}'} trials"]
+    for state in ("running", "finished", "pruned", "failed", "waiting"):
+        if state in states:
+            parts.append(f"{states.count(state)} {state}")
+    yield ", ".join(parts)
+    if stop_reason:
+        yield f"stopped: {stop_reason}"
+
+
+def _state_of(trial: Trial) -> str:
+    """Its state; in another process than that of the sweep, the record tells what runs."""
+    is_running = any(run.status in ("starting", "running") for run in trial.runs)
+    return "running" if trial.state == "waiting" and is_running else trial.state
+
+
+def _best_lines(
+    ranked: list[Trial], settings: SweepSettings, *, most: int = _NUM_BEST
+) -> Iterator[str]:
+    if not ranked:
+        return
+    names = [one.metric for one in settings.objectives]
+    is_single = len(names) == 1
+    rows = []
+    for trial in ranked[:most]:
+        found = trial.get_objectives(settings) or ()
+        cells = [format_value(value) for value in found]
+        deviation = trial.get_deviation(settings)
+        if deviation is not None:
+            cells[0] += f" ± {format_value(deviation)}"
+        rows.append((str(trial.number), *cells, format_values(trial)))
+    title = "best" if is_single else f"not dominated ({format_count(len(ranked), 'trial')})"
+    yield format_table((title, *names, "values"), rows)

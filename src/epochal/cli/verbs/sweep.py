@@ -1,0 +1,201 @@
+"""``epochal sweep``: searches hyper-parameters; each trial is an ordinary run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochal.cli.arguments import add_runs_dir_option, split_single_file
+from epochal.cli.pool import (
+    add_cluster_options,
+    add_pool_options,
+    find_executor,
+    refuse_gpus,
+    typed_command,
+)
+from epochal.config import load
+from epochal.errors import ConfigError, Problem, RecordError
+from epochal.experiment.config.check_file import check_file, names_several
+from epochal.experiment.config.choices import add_choices, add_options, read_choices, to_overrides
+from epochal.sweep.check_space import find_space_problems
+from epochal.sweep.settings import read_settings
+from epochal.sweep.sweep_folder import create_sweep, find_sweep, list_sweeps
+from epochal.text.command import epochal_command
+from epochal.text.error_output import print_error
+from epochal.text.formatting import format_count
+
+if TYPE_CHECKING:
+    import argparse
+
+    from epochal.config import Config
+    from epochal.experiment.config.choices import Choices
+    from epochal.sweep.settings import SweepSettings
+    from epochal.sweep.space import Values
+    from epochal.sweep.sweep_folder import SweepFolder
+
+_CONFIG_SUFFIXES = (".yaml", ".yml", ".toml", ".json", ".py")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments and options."""
+    text = (
+        "a config file with a section `sweep`, or the name of a sweep to continue, `last` for the "
+        "newest; and overrides such as sweep.trials=40"
+    )
+    parser.add_argument("words", nargs="*", metavar="FILE|SWEEP|key=value", help=text)
+    texts = {
+        "--dry-run": "check the search space, and print the first trials",
+        "--export FILE": "write a sweep for optuna-dashboard: *.db for SQLite, *.log for a journal",
+    }
+    add_options(parser, texts)
+    add_pool_options(parser)
+    add_cluster_options(parser)
+    add_choices(parser)
+    add_runs_dir_option(parser)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Start, continue, change or list sweeps; gives the exit code."""
+    if not args.words:
+        return _list(args)
+    named = [word for word in args.words if "=" not in word]
+    if len(named) == 1 and Path(named[0]).suffix.lower() not in _CONFIG_SUFFIXES:
+        folder = find_sweep(named[0], args.runs_dir)
+        if args.export is not None:
+            return _export(folder, args.export)
+        changes = [word for word in args.words if "=" in word]
+        if changes:
+            folder.change(changes)
+            print(f"changed: {', '.join(changes)}")
+        return _work(args, folder, is_changed=bool(changes))
+    if args.export is not None:
+        hint = f"start it first, then: {epochal_command()} sweep last --export {args.export}"
+        raise ConfigError(Problem("--export", "takes the name of a sweep", hint=hint))
+    return _start(args)
+
+
+def _export(folder: SweepFolder, path: Path) -> int:
+    from epochal.sweep.report.optuna_export import export_study
+    from epochal.sweep.trials import read_trials
+
+    settings = folder.read_settings()
+    trials = read_trials(folder, settings)
+    address = export_study(folder.id, settings, trials.values(), path)
+    print(f"wrote {format_count(len(trials), 'trial')}; open it with: optuna-dashboard {address}")
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from epochal.cli.pages.sweep_page import summarise_sweep
+
+    found = list_sweeps(args.runs_dir)
+    for one in found:
+        print(summarise_sweep(one))
+    if not found:
+        print(f"no sweeps yet; start one with: {epochal_command()} sweep CONFIG")
+    return 0
+
+
+def _start(args: argparse.Namespace) -> int:
+    path, overrides = split_single_file(args.words, "sweep")
+    choices = read_choices(args)
+    _refuse_unsupported(choices)
+    found = check_file(path, overrides, choices)
+    checked = found.checked[0]
+
+    def load_trial(values: Values) -> Config:
+        return load(
+            path,
+            variant=choices.get("variant"),
+            overrides=to_overrides(choices, overrides),
+            trial=values,
+            allow_python=choices.get("allow_python", False),
+        )
+
+    problems = list(found.problems)
+    settings: SweepSettings | None = None
+    try:
+        settings = read_settings(checked.config.sweep, checked.report.expanded)
+        problems += find_space_problems(checked, settings, load_trial)
+    except ConfigError as error:
+        problems += error.problems
+    if problems or settings is None:
+        for problem in dict.fromkeys(problems):
+            print_error(f"{problem}\n")
+        print_error(f"{path}: {format_count(len(problems), 'mistake')}; nothing was started")
+        return ConfigError.exit_code
+    for note in settings.notes:
+        print(f"note: {note}")
+    if args.dry_run:
+        return _show_proposals(settings)
+    from epochal.experiment.config.freeze import freeze_configs
+
+    job = freeze_configs([checked], overrides=overrides, choices=choices, command=typed_command())
+    folder = create_sweep(job[0].job, name=settings.name, command=typed_command())
+    print(f"sweep {folder.id}")
+    return _work(args, folder)
+
+
+def _refuse_unsupported(choices: Choices) -> None:
+    refuse_gpus(choices)
+    if choices.get("no_file"):
+        what = "a sweep reads the records of its trials"
+        raise ConfigError(Problem("--no-file", what, hint="leave it out"))
+    if names_several(choices.get("variant")):
+        what = f"a sweep takes one variant, got {choices.get('variant')!r}"
+        raise ConfigError(Problem("--variant", what, hint="start a sweep for each"))
+
+
+def _show_proposals(settings: SweepSettings) -> int:
+    from epochal.sweep.sampling import create_sampler
+
+    sampler = create_sampler(
+        settings.method,
+        settings.space,
+        is_allowed=settings.is_allowed,
+        directions=[one.mode for one in settings.objectives],
+        seed=settings.seed,
+        observed={},
+    )
+    total = settings.num_trials
+    for number in range(min(total or 10, 10)):
+        values = sampler.ask(number)
+        if values is None:
+            break
+        print(f"trial {number}: " + ", ".join(f"{key}={value}" for key, value in values.items()))
+    size = "all combinations" if total is None else format_count(total, "trial")
+    print(f"{settings.method}: {size} by {', '.join(map(str, settings.objectives))}")
+    return 0
+
+
+def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = False) -> int:
+    from epochal.cli.pages.sweep_page import SweepPage, print_sweep
+    from epochal.launch.pool.pool import Pool
+    from epochal.launch.pool.run_jobs import exit_code_of
+    from epochal.sweep.backlog import SweepBacklog
+    from epochal.sweep.report.write_report import write_report
+    from epochal.sweep.sweep_mail import send_sweep_mail
+
+    try:
+        lock = folder.lock()
+    except RecordError:
+        if is_changed:
+            print("the process that runs this sweep takes the changes over")
+            return 0
+        raise
+    try:
+        executor, leases = find_executor(args)
+        backlog = SweepBacklog(folder)
+        with SweepPage(backlog) as page:
+            pool = Pool(backlog, executor, leases, show=page.show)
+            pool.run()
+        backlog.write_summary()
+    finally:
+        lock.release()
+    print_sweep(backlog)
+    if any(one.is_ended for one in backlog.trials.values()):
+        for written in write_report(folder, backlog.settings, backlog.trials.values()):
+            print(f"report: {written}")
+    if backlog.is_done() and backlog.num_ended and not backlog.is_stopped:
+        send_sweep_mail(backlog)
+    return exit_code_of(pool, [])
