@@ -7,11 +7,12 @@ INSTALL := $(BIN)/$(PIP)
 PEERS := .venv-bench
 TRACKERS := .venv-logging
 INSTALLED := .venv-wheel
+CLUSTER := .venv-cluster
 
-.PHONY: help demo test wheel torture check format features bench clean
+.PHONY: help demo test cluster-test wheel torture check format features bench clean
 
 help:                ## Show this list.
-	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 $(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
@@ -32,6 +33,15 @@ demo: $(VENV)/.demo  ## Train the digits example on the CPU and print the path o
 test: check          ## Run the gates and every test.
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
 	$(BIN)/python -m pytest --numprocesses 2
+
+$(CLUSTER)/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(CLUSTER)
+	@echo "installing Epochal, Ray and submitit into $(CLUSTER) ..."
+	$(CLUSTER)/bin/$(PIP) --editable ".[dev,examples,ray,slurm]"
+	@touch $@
+
+cluster-test: $(CLUSTER)/.done ## Run jobs on a Ray cluster, on submitit, and on Slurm if this machine has it (4 minutes; not part of make test).
+	$(CLUSTER)/bin/python -m pytest tests/cluster
 
 wheel:               ## Build the wheel, install it into a clean environment, create and train a project there.
 	rm -rf dist $(INSTALLED)
@@ -84,4 +94,4 @@ bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, index
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
 clean:               ## Remove the environments and caches.
-	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(INSTALLED) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(INSTALLED) $(CLUSTER) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

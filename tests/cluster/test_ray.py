@@ -9,6 +9,7 @@ import pytest
 
 from cluster.held_run import WORDS, add_hook, attempts, run, start, wait_until_held, weights
 from epochal.launch.queue.queue import Queue
+from epochal.records.find import read_run
 from small_project import run_folders, write
 
 if TYPE_CHECKING:
@@ -72,6 +73,31 @@ def test_a_run_continues_bit_for_bit_on_another_node_when_its_node_is_lost(
     run(shop, "run", *HELD)
     first, second = run_folders(shop)
     assert weights(first) == weights(second)
+
+
+SWEEP = """
+sweep:
+  method: grid
+  space:
+    optim.lr: [0.01, 0.02, 0.03, 0.04]
+"""
+
+
+def test_a_sweep_loses_and_doubles_no_trial_when_a_node_is_lost(
+    nodes: RayNodes, shop: Path
+) -> None:
+    write(shop / "sweep.yaml", (shop / "config.yaml").read_text() + SWEEP)
+    sweep = start(shop, "sweep", "sweep.yaml", *HELD[1:], "--on", "ray")
+    name = wait_until_held(shop, sweep)
+    nodes.remove(name)
+    out, _ = sweep.communicate()
+    nodes.add(name)
+    assert sweep.returncode == 0, out
+    records = [read_run(folder) for folder in run_folders(shop)]
+    assert [one.summary.status for one in records] == ["finished"] * 4, out
+    rates = sorted(one.expanded["optim"]["lr"] for one in records)
+    assert rates == [0.01, 0.02, 0.03, 0.04]
+    assert sorted(map(len, (attempts(one.path) for one in records))) == [1, 1, 1, 2]
 
 
 def test_launch_runs_jobs_side_by_side_on_the_nodes_and_says_how_they_ended(shop: Path) -> None:

@@ -96,6 +96,8 @@ def restart_preempted(waiting: WaitingJob, end: JobEnd) -> WaitingJob | None:
     """The next start of a job that was preempted or lost its node; None if it has ended."""
     if end.code != PREEMPTED or end.was_stopped:
         return None
+    if end.run_dir is not None and is_complete(end.run_dir):  # its node was lost just after its end
+        return None
     resume, parent = plan_restart(end.run_dir)
     return replace(waiting, resume=resume, parent=parent or waiting.parent)
 
