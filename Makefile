@@ -41,7 +41,7 @@ $(CLUSTER)/.done: pyproject.toml constraints.txt
 	@touch $@
 
 cluster-test: $(CLUSTER)/.done ## Run jobs on a Ray cluster, on submitit, and on Slurm if this machine has it (4 minutes; not part of make test).
-	$(CLUSTER)/bin/python -m pytest tests/cluster
+	$(CLUSTER)/bin/python -m pytest -m cluster tests/cluster
 
 wheel:               ## Build the wheel, install it into a clean environment, create and train a project there.
 	rm -rf dist $(INSTALLED)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ray = pytest.importorskip("ray")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 HELD = (*WORDS, "launch.gpus_per_node=1", "--device", "cpu")
 WORK = ("queue", "work", "--on", "ray")

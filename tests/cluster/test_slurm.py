@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from epochal.launch.pool.pool import Pool
 
 pytest.importorskip("submitit")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 HAS_SLURM = shutil.which("sinfo") is not None and not subprocess.call(
     ["sinfo"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
