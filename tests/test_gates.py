@@ -51,7 +51,8 @@ def test_every_package_is_in_the_enforced_layers() -> None:
 def test_gates_run_before_the_tests_and_in_continuous_integration() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     gates = makefile.partition("\ncheck:")[2].partition("\n\n")[0]
-    for tool in ("ruff format --check", "ruff check", "mypy", "lint-imports", "typos", "deptry"):
+    tools = ("ruff format --check", "ruff check", "mypy", "lint-imports", "typos", "deptry")
+    for tool in (*tools, "web-check"):
         assert tool in gates
     assert "\ntest: check" in makefile
     assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

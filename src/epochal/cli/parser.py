@@ -31,6 +31,7 @@ VERBS = {
     "runs": "list, filter, group and export runs; `runs prune` deletes them",
     "diff": "compare runs: parameters, code, packages, metrics, curves",
     "show": "show one run: status, settings, results, curves",
+    "serve": "show the runs in a browser",
     "mail": "read messages about finished, failed and stalled runs",
     "restore": "restore the code and the config of a run into a new folder",
     "describe": "show or change the title and the description of a run",
@@ -137,7 +138,8 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
 def load_verb(verb: str) -> Verb:
     """The module of a verb."""
     # Imports only modules of this package; names from configs are imported by the registry.
-    return cast("Verb", import_module(f"epochal.cli.verbs.{verb.replace('-', '_')}"))
+    package = "epochal.cli" if verb in INTERNAL_VERBS else "epochal.cli.verbs"
+    return cast("Verb", import_module(f"{package}.{verb.replace('-', '_')}"))
 
 
 @final

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal import durable
+from epochal.cli import runs_prune as prune
 from epochal.cli.arguments import add_json_option, add_runs_dir_option
 from epochal.cli.draw.progress import Progress
 from epochal.cli.pages.run_list import (
@@ -18,7 +19,6 @@ from epochal.cli.pages.run_list import (
     format_runs,
     run_to_json,
 )
-from epochal.cli.verbs import runs_prune as prune
 from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records.index import Index

@@ -33,8 +33,10 @@ from epochal.records.metrics.pyramid import (
     InMemoryCurve,
     PyramidCurve,
     PyramidRoot,
+    count_points,
     extend_pyramid,
     keep_last_per_step,
+    reduce_blocks,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ CACHE_DIR = "cache"
 CACHE_STATE_FILE = "series.json"
 _CHUNK_ROWS = 1 << 20
 _FORMAT = 1
+_MIN_ENTRIES = 8
+"""How many entries of a level a bucket needs at least, if it may be uneven."""
 
 
 class CacheUnusableError(Exception):
@@ -262,6 +266,8 @@ def zoom(
     last: int | None = None,
     buckets: int = 1000,
     progress: Callable[[str], None] | None = None,
+    *,
+    is_even: bool = True,
 ) -> Zoom:
     """A metric of the run in ``folder`` from step ``first`` to ``last``, both included.
 
@@ -272,12 +278,15 @@ def zoom(
         last: The last step; by default that of the curve.
         buckets: The maximum number of buckets, which cover equally many steps.
         progress: Receives messages while a long curve is read for the first time.
+        is_even: Whether buckets of a long curve end exactly where they should. If not, they may
+            end up to an eighth of their points later, the first and the last one may reach beyond
+            the range as far, and much less is read.
     """
     if buckets < 1:
         raise ValueError(f"buckets: must be at least 1, got {buckets!r}")
 
     def ask(curves: RunCurves) -> Zoom:
-        return _zoom(curves.get(name), first, last, buckets)
+        return _zoom(curves.get(name), first, last, buckets, is_even=is_even)
 
     return query_curves(folder, ask, progress)
 
@@ -287,7 +296,9 @@ def _count_before(curve: Curve, step: int) -> int:
     return int(curve.count_before(np.array([step], np.int64))[0])
 
 
-def _zoom(curve: Curve, first: int | None, last: int | None, buckets: int) -> Zoom:
+def _zoom(
+    curve: Curve, first: int | None, last: int | None, buckets: int, *, is_even: bool
+) -> Zoom:
     first = None if first is None or first <= MIN_STEP else first
     last = None if last is None or last >= MAX_STEP else last
     start = 0 if first is None else _count_before(curve, first)
@@ -295,15 +306,52 @@ def _zoom(curve: Curve, first: int | None, last: int | None, buckets: int) -> Zo
     if end - start <= buckets:
         steps, values = curve.read(start, max(start, end))
         return Zoom(steps, values, values, values, np.ones(len(steps), np.int64))
+    is_stored = isinstance(curve, PyramidCurve)
+    if is_stored and end - start <= 2 * count_points(1) * buckets:
+        # Nearly all points are needed: read them at once.
+        curve, start, end = InMemoryCurve(*curve.read(start, end)), 0, end - start
     reached = curve.steps_at(np.array([start, end - 1])).tolist()
     first = reached[0] if first is None else first
     span = (reached[1] if last is None else last) + 1 - first
     edges = np.array([first + span * i // buckets for i in range(1, buckets)], np.int64)
-    bounds = np.concatenate(([start], curve.count_before(edges), [end]))
-    starts, ends = bounds[:-1], bounds[1:]
-    is_there = ends > starts
-    starts, ends = starts[is_there], ends[is_there]
+    if not is_even and isinstance(curve, PyramidCurve):
+        level = _find_level(curve, (end - start) // buckets)
+        if level:
+            return _zoom_blocks(curve, level, start, end, edges)
+    starts, ends = _split_at(start, curve.count_before(edges), end)
     found = curve.reduce_ranges(starts, ends)
+    return _to_zoom(curve.steps_at(starts), found, ends - starts)
+
+
+def _split_at(
+    start: int, places: NDArray[np.int64], end: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The starts and ends of the ranges between places that are not empty."""
+    bounds = np.concatenate(([start], places, [end]))
+    is_there = bounds[1:] > bounds[:-1]
+    return bounds[:-1][is_there], bounds[1:][is_there]
+
+
+def _to_zoom(steps: NDArray[np.int64], found: NDArray[np.void], count: NDArray[np.int64]) -> Zoom:
     with np.errstate(invalid="ignore", divide="ignore"):  # a bucket of NaN has no mean
         mean = found["total"] / found["count"]
-    return Zoom(curve.steps_at(starts), found["low"], found["high"], mean, ends - starts)
+    return Zoom(steps, found["low"], found["high"], mean, count)
+
+
+def _find_level(curve: PyramidCurve, bucket_points: int) -> int:
+    """The highest level of which a bucket has several entries; 0 has points."""
+    levels = range(curve.highest, 0, -1)
+    return next((one for one in levels if bucket_points >= _MIN_ENTRIES * count_points(one)), 0)
+
+
+def _zoom_blocks(
+    curve: PyramidCurve, level: int, start: int, end: int, edges: NDArray[np.int64]
+) -> Zoom:
+    """Buckets of whole entries of a level, from positions ``start`` to ``end`` of the points."""
+    size = count_points(level)
+    first = start // size
+    rows = curve.rows(level, first, -(-end // size))
+    firsts = rows["step"].astype(np.int64)
+    starts, ends = _split_at(0, np.searchsorted(firsts, edges), len(rows))
+    count = np.minimum((first + ends) * size, curve.count) - (first + starts) * size
+    return _to_zoom(firsts[starts], reduce_blocks(rows, starts, ends), count)

@@ -213,6 +213,11 @@ class PyramidCurve(Curve):
         return rows
 
 
+def count_points(level: int) -> int:
+    """How many points an entry of a level stands for; the last one may stand for fewer."""
+    return int(BLOCK_SIZE**level)
+
+
 def extend_pyramid(stem: Path, root: PyramidRoot, steps: Steps, values: Values) -> PyramidRoot:
     """Add points whose steps ascend; later ones with known steps are merged.
 

@@ -57,7 +57,17 @@ class QueryText:
         indent = len(line) - len(line.lstrip())
         carets = "^" * max(1, min(where.end - where.start, len(line) - start))
         shown = f"    {line.strip()}\n    {' ' * max(start - indent, 0)}{carets}"
-        return ConfigError(Problem(self.key, f"{what}\n{shown}", hint=hint))
+        problem = Problem(self.key, f"{what}\n{shown}", hint=hint)
+        return QueryError(problem, what=what, start=where.start, end=where.end)
+
+
+@final
+class QueryError(ConfigError):
+    """A mistake in a query, from the character ``start`` to ``end``."""
+
+    def __init__(self, problem: Problem, *, what: str, start: int, end: int) -> None:
+        super().__init__(problem)
+        self.what, self.start, self.end = what, start, end
 
 
 @final

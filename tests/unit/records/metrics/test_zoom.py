@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from epochal.errors import RecordError
 from epochal.records.metrics import curve_cache as columns
 from epochal.records.metrics import pyramid
 from epochal.records.metrics.curve_cache import zoom
-from epochal.records.metrics.points import MetricWriter, read_series
+from epochal.records.metrics.points import MetricWriter, get_point_dtype, read_series
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +65,42 @@ def test_buckets_have_exact_minimum_and_maximum(
             assert found.mean[i] == pytest.approx(numbers.mean())
         else:
             assert all(map(math.isnan, (low, high, found.mean[i])))
+
+
+def test_uneven_buckets_of_long_curves_are_nearly_even_and_exact(tmp_path: Path) -> None:
+    """They end with whole entries of the pyramid, so the first and last may have a few more."""
+    count = 20_000
+    rng = np.random.default_rng(0)
+    rows = np.zeros(count, get_point_dtype())
+    rows["step"] = np.cumsum(rng.integers(1, 5, count))
+    rows["value"] = rng.normal(size=count)
+    rows["value"][7_777] = 99.0
+    rows["value"][100:400] = math.nan
+    data = rows.view(np.uint8).reshape(count, -1)
+    rows["crc"] = [zlib.crc32(row[:32].tobytes()) for row in data]
+    (tmp_path / "metrics.bin").write_bytes(rows.tobytes())
+    (tmp_path / "series.jsonl").write_text('{"id":0,"name":"loss"}\n')
+    steps, values = rows["step"].astype(np.int64), rows["value"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pyramid, "BLOCK_SIZE", 8)
+        patch.setattr(columns, "SMALL_FILE_BYTES", 0)
+        for first, last, buckets in [
+            (None, None, 7),
+            (None, None, 40),
+            (5_000, 30_000, 9),
+            (0, 9, 3),
+        ]:
+            found = zoom(tmp_path, "loss", first, last, buckets, is_even=False)
+            exact = zoom(tmp_path, "loss", first, last, buckets)
+            assert len(found.steps) <= buckets
+            extra = found.count.sum() - exact.count.sum()
+            assert 0 <= extra <= exact.count.max() / 4, (first, last, buckets)
+            start = int(np.searchsorted(steps, found.steps[0]))
+            for own, low, high in zip(found.count, found.low, found.high, strict=True):
+                inside = values[start : start + own]
+                assert (low, high) == (np.nanmin(inside), np.nanmax(inside))
+                start += int(own)
+        assert zoom(tmp_path, "loss", buckets=5, is_even=False).high.max() == 99.0
 
 
 @pytest.mark.usefixtures("place")

@@ -14,6 +14,7 @@ from epochal.records.query.ask import (
     Question,
     ask,
     columns_of,
+    count_runs,
     decode,
     is_root,
     locate,
@@ -21,7 +22,7 @@ from epochal.records.query.ask import (
     orders_of,
 )
 from epochal.records.query.names import ConfigKey, Fact, Measure
-from epochal.records.query.values import QueryText
+from epochal.records.query.values import QueryError, QueryText
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:
@@ -45,6 +46,31 @@ def test_newest_come_last(index: Any) -> None:
     assert find(index, limit=0) == []
     assert find(index, limit=-3) == []
     assert find(index, limit=2**70) == ["bad", "good", "odd"]
+
+
+def test_some_runs_are_skipped_and_all_are_counted(index: Any) -> None:
+    assert find(index, limit=1, offset=1) == ["good"]
+    assert find(index, sort="val/acc desc", limit=1, offset=1) != find(
+        index, sort="val/acc desc", limit=1
+    )
+    assert find(index, offset=9) == []
+    assert count_runs(index, Question(limit=1)) == 3
+    assert count_runs(index, Question(where="optim.type = SGD", status="failed")) == 1
+
+
+def test_many_columns_are_read_as_single_ones_are(index: Any) -> None:
+    answer = ask(index, Question(), now=NOW)
+    keys = ["optim.lr", "optim.type", "missing"] * 4
+    targets = [*(ConfigKey(key, key) for key in keys), Fact("seed", "seed")]
+    assert answer.columns(targets) == [answer.values(target) for target in targets]
+    assert answer.columns(targets[:2]) == [answer.values(target) for target in targets[:2]]
+
+
+def test_mistakes_know_their_place(index: Any) -> None:
+    with pytest.raises(QueryError) as caught:
+        find(index, where="val/acc > 0 and nope = 1")
+    assert (caught.value.start, caught.value.end) == (16, 20)
+    assert caught.value.what == "unknown name 'nope'"
 
 
 def test_limit_of_sorted_runs_keeps_the_first(index: Any) -> None:

@@ -1,0 +1,77 @@
+"""Reads sweeps for the web page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
+
+from epochal.sweep.report.importance import measure_importance
+from epochal.sweep.sweep_folder import list_sweeps
+from epochal.sweep.trials import rank_trials, read_trials
+from epochal.web.sweeps import SweepReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.sweep.settings import SweepSettings
+    from epochal.sweep.sweep_folder import SweepFolder
+    from epochal.sweep.trials import Trial
+
+
+@final
+class FolderSweepReader(SweepReader):
+    """Reads the sweeps of a folder of runs."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._runs_dir = runs_dir
+
+    @override
+    def summaries(self) -> list[dict[str, Any]]:
+        return [_summarise(folder) for folder in list_sweeps(self._runs_dir)]
+
+    @override
+    def read(self, sweep_id: str) -> dict[str, Any] | None:
+        found = (one for one in list_sweeps(self._runs_dir) if one.id == sweep_id)
+        folder = next(found, None)
+        return None if folder is None else _read(folder)
+
+
+def _summarise(folder: SweepFolder) -> dict[str, Any]:
+    facts = folder.read_summary()
+    names = ("trials", "planned", "metric", "best", "trial", "run", "pruned", "failed", "finished")
+    begun = folder.read_facts().get("begun")
+    known = {name: facts.get(name) for name in names}
+    return {"id": folder.id, "begun": begun, "is_running": folder.is_locked(), **known}
+
+
+def _read(folder: SweepFolder) -> dict[str, Any]:
+    settings = folder.read_settings()
+    trials = list(read_trials(folder, settings).values())
+    keys = [one.key for one in settings.space.parameters]
+    judged = [
+        (one.values, found[0])
+        for one in trials
+        if one.state == "finished" and (found := one.get_objectives(settings))
+    ]
+    return {
+        **_summarise(folder),
+        "method": settings.method,
+        "repeats": settings.repeats,
+        "parameters": keys,
+        "objectives": [{"metric": one.metric, "mode": one.mode} for one in settings.objectives],
+        "best_trials": [one.number for one in rank_trials(trials, settings)],
+        "importance": measure_importance(keys, judged),
+        "items": [_to_json(one, settings) for one in trials],
+    }
+
+
+def _to_json(trial: Trial, settings: SweepSettings) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "state": trial.state,
+        "values": dict(trial.values),
+        "objectives": trial.get_objectives(settings),
+        "runs": [one.path.name for one in trial.runs if one.path is not None],
+        "error": trial.error,
+    }

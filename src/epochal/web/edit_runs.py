@@ -1,0 +1,72 @@
+"""Changes of runs: their README, and deleting them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from epochal.errors import RecordError
+from epochal.records.folder.readme import README_FILE, parse_readme, write_readme
+from epochal.records.layout.process import read_text
+from epochal.records.prune import RetentionPolicy, plan_pruning, remove_run
+from epochal.records.query.ask import Answer, Question, ask
+from epochal.records.removable import why_not_removable
+from epochal.web.api_error import ApiError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from epochal.records.index import Index
+    from epochal.records.prune import PrunePlan
+    from epochal.web.routes import ApiCall
+    from epochal.web.site import Site
+
+MAX_README = 200_000
+
+
+def write_run_readme(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Replace the README of a run, unless it changed since the page read it."""
+    folder = site.folder(call.path["id"])
+    before = call.body["before"]
+    if before is not None and read_text(folder / README_FILE) != before:
+        raise ApiError(409, "the README changed meanwhile", "reload the page, and edit it again")
+    try:
+        write_readme(folder, parse_readme(call.body["text"]))
+    except OSError as error:
+        reason = (error.strerror or "").lower()
+        raise ApiError(409, f"the README cannot be written: {reason}") from error
+    site.index.refresh()
+    return {"readme": read_text(folder / README_FILE)}
+
+
+def delete_runs(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Delete runs; those that run, or that others need, stay."""
+    root = site.index.root
+    folders = {one: site.folder(one) for one in dict.fromkeys(call.body["ids"])}
+    site.index.refresh()
+    plan, paths = site.index.ask(lambda index: _plan(index, {*folders.values()}))
+    kept = [{"id": row["run"], "why": why} for row, why in plan.protected]
+    deleted = []
+    for row in plan.to_delete:
+        try:
+            remove_run(paths[row["id"]], root)
+        except RecordError as error:
+            what = str(error).partition("\n")[0].rpartition(": ")[2]
+            kept.append({"id": row["run"], "why": what})
+        else:
+            deleted.append(row["run"])
+    site.index.refresh()
+    return {"deleted": deleted, "kept": kept}
+
+
+def _plan(index: Index, folders: set[Path]) -> tuple[PrunePlan, dict[int, Path]]:
+    whole = ask(index, Question())
+    rows = [row for row in whole.rows if whole.path(row) in folders]
+    plan = plan_pruning(
+        whole,
+        Answer(index, rows),
+        RetentionPolicy(),
+        now=datetime.now(UTC),
+        why_not=lambda folder: why_not_removable(folder, index.root),
+    )
+    return plan, {row["id"]: whole.path(row) for row in rows}

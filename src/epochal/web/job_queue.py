@@ -1,0 +1,127 @@
+"""The queue of jobs and the devices they run on; stopping a run."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from epochal import durable
+from epochal.launch.pool.gpus import find_gpus
+from epochal.launch.queue.queue import Queue
+from epochal.records.layout.alive import BEAT_SECONDS, LEASE_FILE, is_owner_alive
+from epochal.records.layout.os_errors import describe_os_error
+from epochal.records.layout.process import host_name
+from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request
+from epochal.web.api_error import ApiError, not_found
+
+if TYPE_CHECKING:
+    from epochal.launch.queue.queue import Obstacle, QueuedJob
+    from epochal.web.routes import ApiCall
+    from epochal.web.site import Site
+
+_MAX_ENDED = 50
+
+
+def get_queue(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The jobs: ended ones first, then running ones, then waiting ones in the order of start."""
+    queue = Queue(site.index.root)
+    jobs = queue.list_jobs()
+    ended = [job for job in jobs if job.ended is not None]
+    hidden = {job.id for job in ended[:-_MAX_ENDED]}
+    obstacles = queue.find_obstacles([job for job in jobs if job.state == "waiting"])
+    shown = [_to_json(job, obstacles.get(job.id)) for job in jobs if job.id not in hidden]
+    return {"is_paused": queue.is_paused, "jobs": shown}
+
+
+def _to_json(job: QueuedJob, obstacle: Obstacle | None) -> dict[str, Any]:
+    names = (
+        "id", "title", "state", "priority", "retries", "failures", "is_paused", "added", "started",
+        "ended", "device", "error",
+    )  # fmt: skip
+    return {name: getattr(job, name) for name in names} | {
+        "is_stopping": job.is_unwanted,
+        "run": None if job.run_dir is None else job.run_dir.name,
+        "seconds": None if job.started is None else (job.ended or time.time()) - job.started,
+        "obstacle": None if obstacle is None else obstacle.text,
+    }
+
+
+def move_to_top(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Let a waiting job start next."""
+    queue = Queue(site.index.root)
+    (number,) = _numbers(queue, call.body["ids"][:1])
+    queue.move_to_top(number)
+    return get_queue(site, call)
+
+
+def remove_jobs(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Remove waiting jobs; running ones save and end."""
+    queue = Queue(site.index.root)
+    for number in _numbers(queue, call.body["ids"]):
+        queue.remove(number)
+    return get_queue(site, call)
+
+
+def pause_jobs(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Start nothing any more, or not these jobs."""
+    return _set_paused(site, call, is_paused=True)
+
+
+def unpause_jobs(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Continue after a pause."""
+    return _set_paused(site, call, is_paused=False)
+
+
+def _set_paused(site: Site, call: ApiCall, *, is_paused: bool) -> dict[str, Any]:
+    queue = Queue(site.index.root)
+    chosen: list[int | None] = [*_numbers(queue, call.body["ids"])]
+    for number in chosen or [None]:
+        queue.set_paused(is_paused, number)
+    return get_queue(site, call)
+
+
+def _numbers(queue: Queue, texts: list[str]) -> list[int]:
+    """The numbers of jobs that exist; ApiError for any other text."""
+    known = {str(job.id): job.id for job in queue.list_jobs()}
+    if not {*texts} <= known.keys():
+        raise not_found()
+    return [known[text] for text in texts]
+
+
+def get_devices(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The devices of this machine, their memory, and the jobs on them."""
+    running: dict[str, list[int]] = {}
+    for job in Queue(site.index.root).list_jobs("running"):
+        running.setdefault(job.device, []).append(job.id)
+    memory = psutil.virtual_memory()
+    found: list[dict[str, Any]] = []
+    for number, gpu in enumerate(find_gpus()):
+        free, total = _read_memory(gpu.read_memory)
+        own = {"name": f"cuda:{number}", "title": gpu.name, "free": free, "total": total}
+        found.append(own | {"jobs": running.get(f"cuda:{number}", [])})
+    cpu = {"name": "cpu", "title": f"{psutil.cpu_count() or 1} cores", "total": memory.total}
+    found.append(cpu | {"free": memory.available, "jobs": running.get("cpu", [])})
+    return {"host": host_name(), "devices": found}
+
+
+def _read_memory(read: Any) -> tuple[int | None, int | None]:  # noqa: ANN401 - of a driver
+    try:
+        free, total = read()
+    except RuntimeError:  # the driver does not tell
+        return None, None
+    return free, total
+
+
+def stop_run(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Ask a run to save and end; it looks for such requests with every heartbeat."""
+    folder = site.folder(call.path["id"])
+    if not is_owner_alive(folder, durable.find_object(folder / LEASE_FILE)):
+        raise ApiError(409, "the run is not running, so there is nothing to stop")
+    # No signal: the record may be a file of others that names any process.
+    try:
+        write_stop_request(folder, f"{STOP_REQUESTED}: on the web page")
+    except OSError as error:
+        raise ApiError(409, f"the request cannot be written: {describe_os_error(error)}") from error
+    return {"within_seconds": BEAT_SECONDS}

@@ -1,0 +1,165 @@
+"""The table of runs: columns there are, and rows that a query selects, sorts and groups."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from epochal.records.query.ask import Question, ask, columns_of, count_runs, orders_of
+from epochal.records.query.names import FACTS, ConfigKey, Fact, Measure
+from epochal.records.query.result_table import REPLICATE, group, join_values, sort_groups
+from epochal.records.query.values import QueryError
+from epochal.web.api_error import ApiError
+from epochal.web.numbers import to_json_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from epochal.records.index import Index
+    from epochal.records.query.ask import Answer
+    from epochal.records.query.names import Target
+    from epochal.records.query.result_table import RunGroup
+    from epochal.web.routes import ApiCall
+    from epochal.web.site import Site
+
+MAX_ROWS = 1000
+MAX_COLUMNS = 250
+GROUPS = ("seed", "tag")
+DEFAULT_COLUMNS = "project, best, step, seconds"
+_HIDDEN = ("path", "result", "replicate", "points")
+_TYPES = {"text": "text", "number": "number", "time": "time", "length": "duration"}
+_KEYS = """
+SELECT key,
+  (SELECT min(text) FROM params WHERE key = one.key) AS low,
+  (SELECT max(text) FROM params WHERE key = one.key) AS high,
+  (SELECT count(*) FROM params WHERE key = one.key) AS num,
+  (SELECT number FROM params WHERE key = one.key AND text IS NOT NULL LIMIT 1) AS number
+FROM (
+  WITH RECURSIVE found(key) AS (
+    SELECT min(key) FROM params
+    UNION ALL
+    SELECT (SELECT min(key) FROM params WHERE key > found.key) FROM found WHERE key IS NOT NULL
+  )
+  SELECT key FROM found WHERE key IS NOT NULL
+) AS one"""
+_METRICS = "SELECT name, min(last), max(last) FROM metrics GROUP BY name"
+
+
+def get_columns(site: Site, call: ApiCall) -> dict[str, Any]:
+    """All names that a query can use."""
+    return {"columns": site.index.ask(lambda index: list(_columns(index)))}
+
+
+def _columns(index: Index) -> Iterator[dict[str, Any]]:
+    (total,) = index.fetch("SELECT count(*) FROM runs")[0]
+    for name in FACTS:
+        if name not in _HIDDEN:
+            kind = _TYPES[Fact(name, name).kind]
+            yield {"name": name, "kind": "fact", "type": kind, "differs": True}
+    for key, low, high, num, number in index.fetch(_KEYS):
+        if key in FACTS:
+            continue
+        differs = low != high or num < total
+        kind = "text" if number is None else "bool" if low in ("true", "false") else "number"
+        yield {"name": key, "kind": "config", "type": kind, "differs": differs}
+    for name, low, high in index.fetch(_METRICS):
+        yield {"name": name, "kind": "metric", "type": "number", "differs": low != high}
+
+
+def list_runs(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The rows that a query selects, or what is wrong with the query."""
+    query = call.query
+    question = Question(
+        where=query["where"],
+        sort=query["sort"],
+        search=query["search"],
+        columns=query["columns"] or DEFAULT_COLUMNS,
+        below=site.index.below,
+    )
+    try:
+        return site.index.ask(partial(_list, question=question, query=query))
+    except QueryError as error:
+        (first,) = error.problems
+        place = {"start": error.start, "end": error.end}
+        problem = {"where": first.key, "what": error.what, "hint": first.hint, **place}
+        return {"total": 0, "columns": [], "rows": [], "problem": problem}
+
+
+def _list(index: Index, *, question: Question, query: Mapping[str, Any]) -> dict[str, Any]:
+    if query["group"]:
+        return _list_groups(index, question, query)
+    total = count_runs(index, question)
+    answer = ask(index, replace(question, offset=query["offset"], limit=query["limit"]))
+    targets = _targets(index, question, answer)
+    order = range(len(answer.rows))
+    places = list(order if question.sort.strip() else reversed(order))  # the newest first
+    cells = answer.columns(targets)
+    rows = [
+        _row(answer, place) | {"cells": [to_json_value(column[place]) for column in cells]}
+        for place in places
+    ]
+    return _table(total, targets, rows)
+
+
+def _targets(index: Index, question: Question, answer: Answer) -> list[Target]:
+    targets = columns_of(index, question.text("columns"), answer)
+    if len(targets) > MAX_COLUMNS:
+        raise ApiError(422, f"columns: {len(targets)} are too many", f"at most {MAX_COLUMNS}")
+    return targets
+
+
+def _table(total: int, targets: Sequence[Target], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    columns = [{"name": target.shown, "kind": _kind(target)} for target in targets]
+    return {"total": total, "columns": columns, "rows": rows, "problem": None}
+
+
+def _kind(target: Target) -> str:
+    if isinstance(target, Fact):
+        return "fact"
+    return "config" if isinstance(target, ConfigKey) else "metric"
+
+
+def _row(answer: Answer, place: int) -> dict[str, Any]:
+    row = answer.rows[place]
+    names = ("tag", "status", "reason", "runner", "started", "seconds", "step", "monitor", "error")
+    plain = {name: row[name] for name in names}
+    return {
+        "id": row["run"],
+        "is_fast": bool(row["fast"]),
+        "is_damaged": bool(row["damage"]),
+    } | plain
+
+
+def _list_groups(index: Index, question: Question, query: Mapping[str, Any]) -> dict[str, Any]:
+    answer = ask(index, question)
+    targets = _targets(index, question, answer)
+    by = REPLICATE if query["group"] == "seed" else Fact("tag", "tag")
+    groups = group(answer, [by])
+    if question.sort.strip():
+        for target, is_descending in orders_of(index, question)[:1]:
+            groups = sort_groups(groups, answer.values(target), is_descending=is_descending)
+    else:
+        groups.sort(key=lambda one: str(answer.rows[one.places[-1]]["started"]), reverse=True)
+    shown = groups[query["offset"] : query["offset"] + query["limit"]]
+    columns = [(target, answer.values(target)) for target in targets]
+    rows = [_group_row(answer, one, columns) for one in shown]
+    return _table(len(groups), targets, rows)
+
+
+def _group_row(
+    answer: Answer, one: RunGroup, columns: Sequence[tuple[Target, list[Any]]]
+) -> dict[str, Any]:
+    cells: list[object] = []
+    intervals: list[object] = []
+    for target, values in columns:
+        is_mean = isinstance(target, Measure) or target == Fact("best", "best")
+        mean = one.mean(values) if is_mean else None
+        value = mean.mean if mean else None if is_mean else join_values(one.distinct(values))
+        cells.append(to_json_value(value))
+        has_interval = mean is not None and math.isfinite(mean.low)
+        intervals.append([mean.low, mean.high] if mean and has_interval else None)
+    ids = [answer.rows[place]["run"] for place in one.places]
+    more = {"members": len(ids), "ids": ids[:MAX_ROWS], "cells": cells, "intervals": intervals}
+    return _row(answer, one.places[-1]) | more

@@ -1,0 +1,27 @@
+"""Numbers as JSON has them: NaN and infinities become texts in tables, and gaps in curves."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def to_json_value(value: object) -> object:
+    """A value of a table; NaN and infinities as the texts ``nan``, ``inf`` and ``-inf``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def to_json_numbers(values: NDArray[np.float64] | NDArray[np.int64]) -> list[float | None]:
+    """The values of a curve; None for NaN and infinities."""
+    import numpy as np
+
+    found: list[float | None] = values.tolist()
+    for place in np.flatnonzero(~np.isfinite(values)).tolist():
+        found[place] = None
+    return found

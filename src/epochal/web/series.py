@@ -1,0 +1,190 @@
+"""Curves of metrics: minimum, maximum and mean of each bucket, so that no spike is hidden."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from epochal import durable
+from epochal.errors import RecordError
+from epochal.records.folder.reader import read_folder
+from epochal.records.layout.attempts import read_attempts
+from epochal.records.layout.coerce import as_count
+from epochal.records.metrics.points import POINT_BYTES, get_point_dtype, mask_valid_rows
+from epochal.web.api_error import not_found
+from epochal.web.numbers import to_json_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from epochal.web.routes import ApiCall
+    from epochal.web.site import Site
+
+Axis = Literal["step", "epoch", "time"]
+AXES: tuple[Axis, ...] = ("step", "epoch", "time")
+MAX_BUCKETS = 4000
+MAX_CURVES = 500
+SPARK_POINTS = 32
+_MAX_SAMPLES = 20_000
+
+
+def get_series(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Curves of one run, or of several; names that a run lacks are left out."""
+    query = call.query
+    runs = [call.path["id"]] if "id" in call.path else query["run"]
+    names = query["name"]
+    if len(runs) * len(names) > MAX_CURVES:
+        raise not_found()
+    folders = site.folders(runs)
+    found = []
+    for run, folder in folders.items():
+        scale = StepScale(folder, query["x"])
+        attempts = _find_attempts(folder, scale)
+        for name in dict.fromkeys(names):
+            curve = _read_curve(folder, scale, name, query)
+            if curve is not None:
+                found.append({"run": run, "name": name, **curve, "attempts": attempts})
+    return {"series": found}
+
+
+@final
+class StepScale:
+    """Converts steps to epochs or seconds since the first point of a run, and back."""
+
+    def __init__(self, folder: Path, axis: Axis) -> None:
+        import numpy as np
+
+        self.axis = axis
+        self._steps = self._marks = np.zeros(0)
+        if axis == "time":
+            self._steps, self._marks = _sample_times(folder)
+        elif axis == "epoch":
+            status = durable.find_object(folder / "status.json")
+            step, epoch = as_count(status.get("step")), as_count(status.get("epoch"))
+            if step > 0 and epoch > 0:
+                self._steps, self._marks = np.array([0.0, step]), np.array([0.0, epoch])
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the run says how steps relate to this axis."""
+        return self.axis == "step" or len(self._steps) > 0
+
+    def to_axis(self, steps: NDArray[np.int64]) -> NDArray[np.float64] | NDArray[np.int64]:
+        """Where steps are on the axis."""
+        import numpy as np
+
+        if self.axis == "step":
+            return steps
+        if self.axis == "epoch":  # also beyond the last recorded status
+            return steps.astype(np.float64) * float(self._marks[-1] / self._steps[-1])
+        return np.asarray(np.interp(steps, self._steps, self._marks), np.float64)
+
+    def to_step(self, value: float | None) -> int | None:
+        """The step at a value of the axis."""
+        import numpy as np
+
+        if value is None or self.axis == "step":
+            return None if value is None else int(value)
+        if self.axis == "epoch":
+            return int(value * self._steps[-1] / self._marks[-1])
+        return int(np.interp(value, self._marks, self._steps))
+
+
+def _sample_times(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Some steps of a run, ascending, and the seconds from its first point to each."""
+    import numpy as np
+
+    path, nothing = folder / "metrics.bin", (np.zeros(0), np.zeros(0))
+    try:
+        count = path.stat().st_size // POINT_BYTES
+        if not count:
+            return nothing
+        rows = np.memmap(path, get_point_dtype(), "r", shape=(count,))
+    except (OSError, ValueError):
+        return nothing
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _MAX_SAMPLES)).astype(np.int64))
+    sample = np.ascontiguousarray(rows[chosen])
+    sample = sample[mask_valid_rows(sample)]
+    if not len(sample):
+        return nothing
+    steps, last = np.unique(sample["step"][::-1], return_index=True)  # the last point of a step
+    times = sample["time"][::-1][last]
+    seconds = np.maximum.accumulate(times - sample["time"].min())
+    return steps.astype(np.float64), seconds
+
+
+def _read_curve(
+    folder: Path, scale: StepScale, name: str, query: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    from epochal.records.metrics.curve_cache import zoom
+
+    if not scale.is_known:
+        return None
+    first, last = scale.to_step(query["from"]), scale.to_step(query["to"])
+    try:
+        found = zoom(folder, name, first, last, buckets=query["points"], is_even=False)
+    except RecordError:  # this run has no such metric
+        return None
+    low, high = to_json_numbers(found.low), to_json_numbers(found.high)
+    is_exact = bool((found.count <= 1).all())
+    return {
+        "x": to_json_numbers(scale.to_axis(found.steps)),
+        "min": low,
+        "max": high,
+        "mean": low if is_exact else to_json_numbers(found.mean),
+        "is_exact": is_exact,
+        "count": int(found.count.sum()),
+    }
+
+
+def _find_attempts(folder: Path, scale: StepScale) -> list[float | None]:
+    """Where attempts after the first one began."""
+    import numpy as np
+
+    attempts = read_attempts(durable.find_object(folder / "run.json")) if scale.is_known else []
+    steps = [one.step for one in attempts if one.attempt]
+    if not steps:
+        return []
+    return to_json_numbers(scale.to_axis(np.array(steps, np.int64)))
+
+
+def get_sparklines(site: Site, call: ApiCall) -> dict[str, Any]:
+    """A few points of one metric for each run that has it."""
+    from epochal.records.metrics.curve_cache import zoom
+
+    found = {}
+    for run, folder in site.index.find_all(call.query["run"]).items():
+        try:
+            curve = zoom(folder, call.query["name"], buckets=SPARK_POINTS, is_even=False)
+        except RecordError:
+            continue
+        found[run] = to_json_numbers(curve.mean)
+    return found
+
+
+def get_system(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The use of CPU, memory, disk and GPUs over the seconds since the first sample."""
+    import numpy as np
+
+    figures = read_folder(site.folder(call.path["id"])).system
+    series = []
+    for name in figures.names:
+        seconds, values = figures.series(name)
+        edges = np.linspace(0, len(seconds), min(call.query["points"], len(seconds)) + 1)
+        starts = np.unique(edges[:-1].astype(np.int64))
+        counts = np.diff(np.append(starts, len(values)))
+        series.append(
+            {
+                "name": name,
+                "x": to_json_numbers(seconds[starts]),
+                "min": to_json_numbers(np.minimum.reduceat(values, starts)),
+                "max": to_json_numbers(np.maximum.reduceat(values, starts)),
+                "mean": to_json_numbers(np.add.reduceat(values, starts) / counts),
+                "is_exact": len(starts) == len(values),
+                "count": len(values),
+            }
+        )
+    return {"series": series}

@@ -1,0 +1,178 @@
+"""Starts the server: addresses, the names it answers under, and the links it prints."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.errors import ConfigError, Problem
+from epochal.records.query.ask import locate
+from epochal.web.app import WebApp
+from epochal.web.checks import LOOPBACK
+from epochal.web.run_index import RunIndex
+from epochal.web.sessions import WebSessions
+from epochal.web.site import Site
+from epochal.web.static_files import StaticFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from epochal.web.launching import Launches
+    from epochal.web.routes import Capability
+    from epochal.web.sweeps import SweepReader
+
+DEFAULT_PORT = 8765
+_MAX_TRIES = 20
+_BACKLOG = 128
+_ANY = "0.0.0.0"
+_MAX_HEADER_BYTES = 32 * 1024
+_MAX_CONNECTIONS = 256
+_SHUTDOWN_SECONDS = 1
+
+
+@final
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServeOptions:
+    """Where to listen, and what sessions may do."""
+
+    host: str | None = None
+    """An address of this machine; by default only this machine can connect."""
+
+    port: int | None = None
+    """By default the first free one."""
+
+    is_lan: bool = False
+    """Whether other machines may connect."""
+
+    is_read_only: bool = False
+    allows_launch: bool = False
+
+    @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        """What every session may do."""
+        if self.is_read_only:
+            return ("read",)
+        return ("read", "edit", "launch") if self.allows_launch else ("read", "edit")
+
+
+@final
+class WebServer:
+    """A bound server that has not started yet.
+
+    Args:
+        runs_dir: The folder of the runs.
+        options: Where to listen.
+        project: The name of the project.
+        version: The version of Epochal.
+        launches: The experiments that may be launched, if the options allow it.
+        sweeps: Reads the sweeps beside the runs.
+        on_link: Receives the link that opens the page, and a new one after each use.
+    """
+
+    def __init__(
+        self,
+        runs_dir: Path,
+        options: ServeOptions,
+        *,
+        project: str = "",
+        version: str = "",
+        launches: Launches | None = None,
+        sweeps: SweepReader | None = None,
+        on_link: Callable[[str], None] = lambda link: None,
+    ) -> None:
+        import uvicorn
+
+        self.socket = bind(options)
+        host, port = self.socket.getsockname()[:2]
+        names = find_names(host)
+        self.address = f"http://{names[0]}:{port}"
+        root, below = locate(runs_dir)
+        self.index = RunIndex(root, below)
+        self.site = Site(
+            index=self.index,
+            sessions=WebSessions(
+                options.capabilities, lambda code: on_link(f"{self.address}/open#{code}")
+            ),
+            static=StaticFiles(),
+            hosts=frozenset(f"{name}:{port}" for name in (*names, *LOOPBACK)),
+            port=port,
+            launches=launches if options.allows_launch else None,
+            sweeps=sweeps,
+            project=project,
+            version=version,
+        )
+        settings = uvicorn.Config(
+            WebApp(self.site),
+            lifespan="off",
+            ws="none",
+            http="h11",
+            log_level="warning",
+            access_log=False,  # addresses may tell what a user looks at
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        self.uvicorn = uvicorn.Server(settings)
+
+    def run(self) -> None:
+        """Serve until Ctrl-C."""
+        try:
+            self.uvicorn.run(sockets=[self.socket])
+        finally:
+            self.index.close()
+            self.socket.close()
+
+
+def bind(options: ServeOptions) -> socket.socket:
+    """The socket to listen on; ConfigError if the address is not allowed or not free."""
+    host = options.host or (_ANY if options.is_lan else LOOPBACK[0])
+    if not options.is_lan and host not in (LOOPBACK[0], "localhost", "::1"):
+        what = f"{host!r} lets other machines connect"
+        raise ConfigError(Problem("--host", what, hint="add --lan to allow that"))
+    first = DEFAULT_PORT if options.port is None else options.port
+    if not 0 <= first < 2**16:
+        raise ConfigError(Problem("--port", f"must be from 0 to 65535, got {first}"))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    last = min(first + _MAX_TRIES, 2**16) if options.port is None else first + 1
+    for port in range(first, last):
+        # asyncio sends small answers at once only if it knows that the protocol is TCP.
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, port))
+            found.listen(_BACKLOG)
+        except OSError as error:
+            found.close()
+            is_used = error.errno in (errno.EADDRINUSE, errno.EACCES)
+            if is_used and port + 1 < last:
+                continue
+            what = f"cannot listen on {host}:{port}: {(error.strerror or '').lower()}"
+            raise ConfigError(
+                Problem("--port", what, hint="choose another with --port N")
+            ) from None
+        else:
+            return found
+    raise AssertionError("no port was tried")
+
+
+def find_names(host: str) -> list[str]:
+    """The names under which a server that listens on ``host`` may be called, best first."""
+    if host in ("127.0.0.1", "::1"):
+        return ["127.0.0.1" if host == "127.0.0.1" else "[::1]"]
+    if host not in (_ANY, "::"):
+        return [f"[{host}]" if ":" in host else host]
+    import psutil
+
+    addresses = [
+        one.address
+        for several in psutil.net_if_addrs().values()
+        for one in several
+        if one.family == socket.AF_INET and not one.address.startswith("127.")
+    ]
+    name = socket.gethostname().lower()
+    return [*addresses, name, f"{name.partition('.')[0]}.local"]

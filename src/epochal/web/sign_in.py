@@ -1,0 +1,44 @@
+"""The session of a browser: opened by a code, described by what it may do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from epochal.web.openapi import describe_api
+from epochal.web.routes import JsonAnswer
+
+if TYPE_CHECKING:
+    from epochal.web.routes import ApiCall
+    from epochal.web.sessions import WebSession
+    from epochal.web.site import Site
+
+
+def open_session(site: Site, call: ApiCall) -> JsonAnswer:
+    """Exchange the code of the printed link for a cookie."""
+    cookie, session = site.sessions.open(call.body["code"])
+    rules = "HttpOnly; SameSite=Strict; Path=/"
+    headers = {"set-cookie": f"{site.cookie_name}={cookie}; {rules}"}
+    return JsonAnswer(_describe(site, session), headers)
+
+
+def get_session(site: Site, call: ApiCall) -> dict[str, Any]:
+    """What this session may do, and what it sees."""
+    assert call.session is not None
+    return _describe(site, call.session)
+
+
+def _describe(site: Site, session: WebSession) -> dict[str, Any]:
+    return {
+        "capabilities": list(session.capabilities),
+        "csrf": session.csrf,
+        "version": site.version,
+        "project": site.project,
+        "runs_dir": str(site.index.root / site.index.below),
+    }
+
+
+def get_openapi(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The description of this API."""
+    from epochal.web.decision_table import ROUTES
+
+    return describe_api(ROUTES, site.version)

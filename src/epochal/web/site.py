@@ -1,0 +1,63 @@
+"""What all answers share: the folder of the runs, their index, sessions, and allowed names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from epochal.records.folder.reader import read_folder
+from epochal.web.api_error import not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from epochal.records.folder.reader import RunRecord
+    from epochal.web.launching import Launches
+    from epochal.web.run_index import RunIndex
+    from epochal.web.sessions import WebSessions
+    from epochal.web.static_files import StaticFiles
+    from epochal.web.sweeps import SweepReader
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One server and the runs it shows."""
+
+    index: RunIndex
+    sessions: WebSessions
+    static: StaticFiles
+    hosts: frozenset[str]
+    """The values of the header Host that are answered."""
+
+    port: int
+    launches: Launches | None = None
+    """The experiments that may be launched; None if launching is off."""
+
+    sweeps: SweepReader | None = None
+    project: str = ""
+    version: str = ""
+
+    @property
+    def cookie_name(self) -> str:
+        """Servers on other ports of this machine have other cookies."""
+        return f"epochal-{self.port}"
+
+    def folder(self, run_id: str) -> Path:
+        """The folder of a run; ApiError if there is none."""
+        found = self.index.find(run_id)
+        if found is None:
+            raise not_found()
+        return found
+
+    def folders(self, run_ids: Sequence[str]) -> dict[str, Path]:
+        """The folders of several runs, in this order; ApiError if one is unknown."""
+        found = self.index.find_all(run_ids)
+        if not {*run_ids} <= found.keys():
+            raise not_found()
+        return {one: found[one] for one in run_ids}
+
+    def record(self, run_id: str) -> RunRecord:
+        """The record of a run; ApiError if there is none."""
+        return read_folder(self.folder(run_id))

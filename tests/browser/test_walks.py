@@ -1,0 +1,322 @@
+"""Walks through the page as a user would take them, in a real browser with a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browser.conftest import serving
+from browser.generated_runs import BASE, FAILED, SEEDS, WIDE
+from epochal.records.folder.folder import RecordOptions, create_run_folder
+from epochal.records.folder.writer import RunWriter
+from small_project import write_shop
+
+expect = pytest.importorskip("playwright.sync_api").expect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from browser.conftest import ServedRuns
+
+PHONE = {"width": 360, "height": 740}
+COMPARED = "#/compare?" + "&".join(f"run={run}" for run in (BASE, WIDE, *SEEDS))
+PLACES = {
+    "runs": ("#/runs", "baseline"),
+    "groups": ("#/runs?group=seed", "3 groups"),
+    "run": (f"#/runs/{BASE}", "Smoothing"),
+    "failed": (f"#/runs/{FAILED}", "shape mismatch"),
+    "compare": (f"{COMPARED}&bands=1", "Parameters"),
+    "mail": ("#/mail", "baseline finished"),
+    "queue": ("#/queue", "The queue is empty"),
+    "readme": (f"#/runs/{BASE}/readme", "width 128: 0.97"),
+    "config": (f"#/runs/{BASE}/config", "optim.lr"),
+    "code": (f"#/runs/{BASE}/code", "class Mlp"),
+    "log": (f"#/runs/{BASE}/log", "epoch 399"),
+    "media": (f"#/runs/{BASE}/media", "samples/grid"),
+    "checkpoints": (f"#/runs/{BASE}/checkpoints", "No checkpoints"),
+    "machine": (f"#/runs/{BASE}/machine", "data wait"),
+    "unknown": ("#/nowhere", "There is no such page"),
+    "unknown-run": ("#/runs/nowhere", "There is no run of this name"),
+}
+
+
+def wait_for(page: Page, text: str) -> None:
+    page.get_by_text(text).first.wait_for()
+
+
+def rows_of(page: Page) -> list[str]:
+    """The names of the runs in the table, from top to bottom."""
+    found = page.locator(".body [role=row]").evaluate_all(
+        "rows => rows.map(one => [+one.ariaRowIndex, one.querySelector('a')?.textContent])"
+    )
+    return [name for _, name in sorted(found)]
+
+
+def test_every_page_fits_in_light_dark_and_at_phone_size(
+    served: ServedRuns, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
+) -> None:
+    looks = {
+        "light": {"color_scheme": "light"},
+        "dark": {"color_scheme": "dark"},
+        "phone": {"viewport": PHONE},
+    }
+    for look, options in looks.items():
+        page = open_page(served, "#/runs", **options)
+        for name, (place, text) in PLACES.items():
+            page.goto(f"{served.address}/{place}")
+            wait_for(page, text)
+            keep_screenshot(page, f"{name}-{look}")
+            width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert width <= 0, f"{name} is {width} pixels too wide: {look}"
+        assert page.evaluate("document.documentElement.dataset.theme") == look.replace(
+            "phone", "light"
+        )
+
+
+def test_an_empty_project_says_what_to_type(tmp_path: Path, open_page: Callable[..., Page]) -> None:
+    with serving(tmp_path / "runs") as served:
+        page = open_page(served)
+        wait_for(page, "No runs yet")
+        wait_for(page, "epochal run config.yaml")
+        page.goto(f"{served.address}/#/mail")
+        wait_for(page, "No mail")
+        page.goto(f"{served.address}/#/compare")
+        wait_for(page, "Nothing to compare")
+        stranger = open_page(served, storage_state=None)
+        wait_for(stranger, "Open the link that epochal serve printed")
+        stranger.goto(served.link)  # it was used
+        wait_for(stranger, "The link was used before")
+        assert stranger.url == f"{served.address}/"
+
+
+def test_runs_are_filtered_sorted_grouped_and_shown_with_chosen_columns(
+    served: ServedRuns, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(served)
+    wait_for(page, "6 runs")
+    assert rows_of(page) == ["augmented", "wide", "seeds", "seeds", "seeds", "baseline"]
+    page.get_by_role("button", name="optim.lr").click()
+    page.get_by_role("columnheader", name="optim.lr", expanded=None).locator("svg").wait_for()
+    expect(page.locator(".body a").first).to_have_text("seeds")
+    assert rows_of(page)[-1] == "wide"
+    box = page.get_by_label("Filter runs")
+    box.fill("optim.lr >")
+    page.get_by_role("alert").wait_for()
+    assert box.get_attribute("aria-invalid") == "true"
+    assert len(rows_of(page)) == 6, "the old rows stay while a query is wrong"
+    box.fill("model.wid")
+    page.get_by_role("option", name="model.width").get_by_role("button").click()
+    assert box.input_value() == "model.width"
+    box.fill("model.width > 200")
+    wait_for(page, "1 run")
+    assert rows_of(page) == ["wide"]
+    box.fill("model.width > 999")
+    wait_for(page, "No run passes the filter")
+    page.get_by_role("button", name="Clear").last.click()
+    page.get_by_label("Group").select_option("seed")
+    page.locator(".badge", has_text="3 runs").wait_for()
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_label("Find a column").fill("grad")
+    page.get_by_label("grad_norm").check()
+    page.get_by_role("columnheader", name="grad_norm").wait_for()
+    page.reload()
+    page.get_by_role("columnheader", name="grad_norm").wait_for()
+    assert page.get_by_label("Group").input_value() == "seed"
+
+
+def test_keys_lead_from_the_list_to_a_comparison(
+    served: ServedRuns, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(served)
+    wait_for(page, "6 runs")
+    page.keyboard.press("?")
+    wait_for(page, "Keyboard shortcuts")
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    for key in ("j", "j", "x", "j", "k", "j", "x"):
+        page.keyboard.press(key)
+    wait_for(page, "2 selected")
+    page.keyboard.press("/")
+    page.keyboard.type("c jx?")
+    assert page.get_by_label("Filter runs").input_value() == "c jx?"
+    page.get_by_label("Filter runs").fill("")
+    page.keyboard.press("Escape")
+    page.keyboard.press("c")
+    page.get_by_role("heading", name="Compare").wait_for()
+    assert page.url.count("run=") == 2
+    page.keyboard.press("m")
+    wait_for(page, "baseline finished")
+    assert page.title().startswith("(2) Mail")
+    page.keyboard.press("r")
+    wait_for(page, "6 runs")
+    page.keyboard.press("d")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    for key in ("k", "k", "k", "Enter"):
+        page.keyboard.press(key)
+    page.get_by_role("heading", name="augmented").wait_for()
+
+
+def test_a_run_shows_its_curves_and_a_zoom_shows_more(
+    served: ServedRuns, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(served, f"#/runs/{BASE}")
+    charts = page.locator("article canvas")
+    charts.nth(3).wait_for()
+    with page.expect_request("**/api/series?*x=time*"):
+        page.get_by_role("button", name="time").click()
+    page.get_by_role("button", name="step", exact=True).click()
+    page.get_by_label("log y").check()
+    box = page.get_by_role("img", name="train/loss").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.4, middle)
+    page.locator("article header", has_text="train/loss").get_by_text("step ").wait_for()
+    with page.expect_request("**/api/series?*from=*"):
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.7, middle, steps=4)
+        page.mouse.up()
+    page.get_by_role("button", name="Zoom out").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Export train/loss").click()
+        page.get_by_role("button", name="CSV").click()
+    text = saved.value.path().read_bytes()
+    assert text.startswith(b"run,step,mean,min,max\r\ntrain/loss,0,")
+    page.get_by_label("Find a metric").fill("grad")
+    page.locator("article").nth(1).wait_for(state="detached")
+
+
+def test_a_comparison_shows_bands_differences_and_code(
+    served: ServedRuns, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(served, COMPARED)
+    page.get_by_role("button", name="Seed bands").click()
+    page.locator("article").first.scroll_into_view_if_needed()
+    wait_for(page, "seeds, 3 seeds")
+    assert "bands=1" in page.url
+    cells = page.get_by_role("row", name="optim.lr").get_by_role("cell").all_inner_texts()
+    assert cells == ["0.01", "0.003", "0.03", "0.03", "0.03"]
+    page.get_by_role("button", name="Leave wide out").click()
+    expect(page.get_by_role("row", name="optim.lr").get_by_role("cell")).to_have_count(4)
+    assert page.url.count("run=") == 4
+    page.goto(f"{served.address}/#/compare?run={BASE}&run={WIDE}")
+    wait_for(page, "+WIDTH = 512")
+
+
+def test_logs_are_searched_and_texts_shown_in_chinese(
+    served: ServedRuns, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
+) -> None:
+    page = open_page(served, f"#/runs/{BASE}/log", locale="zh-CN")
+    page.get_by_label("搜索日志").fill("EPOCH  17 ")
+    page.locator("mark", has_text="epoch  17").wait_for()
+    wait_for(page, "1 行")
+    keep_screenshot(page, "log-chinese")
+    page.get_by_role("button", name="EN").click()
+    page.get_by_label("Search the log").wait_for()
+    assert page.evaluate("document.documentElement.lang") == "en"
+    page.reload()
+    page.get_by_label("Search the log").wait_for()
+
+
+def test_new_runs_points_and_log_lines_appear_by_themselves(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    with serving(tmp_path / "runs") as served:
+        page = open_page(served)
+        wait_for(page, "No runs yet")
+        folder = create_run_folder(RecordOptions(log_dir=served.root), project="shop", tag="fresh")
+        writer = RunWriter(folder)
+        writer.write_readme("fresh")
+        writer.write_config([], "", "yaml", {})
+        writer.write_run({"project": "shop", "tag": "fresh", "runner": "train"})
+        writer.write_status("running")
+        writer.log({"train/loss": 2.5}, 1)
+        writer.sync()
+        page.get_by_role("link", name="fresh").click()
+        chart = page.locator("article", has_text="train/loss")
+        chart.get_by_text("2.5").wait_for()
+        log = writer.path / "logs" / "run.log"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("first line\n")
+        writer.log({"train/loss": 1.25}, 2)
+        writer.sync()
+        chart.get_by_text("1.25").wait_for()
+        page.get_by_role("link", name="Log").click()
+        wait_for(page, "first line")
+        with log.open("a") as file:
+            file.write("second line\n")
+        wait_for(page, "second line")
+        writer.close()
+
+
+def test_a_readme_is_edited_mail_is_read_and_a_run_deleted(
+    served: ServedRuns, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    shutil.copytree(served.root, tmp_path / "runs")
+    with serving(tmp_path / "runs") as own:
+        page = open_page(own, f"#/runs/{BASE}/readme")
+        page.get_by_role("button", name="Edit").click()
+        page.get_by_label("Text in Markdown").fill("# renamed\n\nIt **worked**.\n")
+        page.get_by_role("button", name="Save").click()
+        page.get_by_role("heading", name="renamed").first.wait_for()
+        assert page.locator("strong", has_text="worked").count() == 1
+        page.goto(f"{own.address}/#/mail")
+        page.get_by_role("button", name="baseline finished").click()
+        expect(page).to_have_title(re.compile(r"\(1\) "))
+        page.get_by_role("link", name="Open the run").click()
+        page.get_by_role("heading", name="renamed").first.wait_for()
+        page.goto(f"{own.address}/#/runs")
+        page.get_by_label("Select wide").check()
+        page.get_by_role("button", name="Delete").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        wait_for(page, "5 runs")
+        assert not (own.root / "shop" / "wide" / WIDE).exists()
+
+
+def test_an_experiment_is_launched_from_a_phone_and_reordered_in_the_queue(
+    tmp_path: Path, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
+) -> None:
+    project = write_shop(tmp_path / "project")
+    with serving(project / "runs", "--allow-launch") as served:
+        page = open_page(served, viewport=PHONE)
+        page.get_by_role("link", name="Launch").click()
+        page.get_by_label("Name of the run").fill("from a phone")
+        field = page.get_by_label("optim.lr", exact=True)
+        before = float(field.input_value())
+        field.fill("fast")
+        expect(page.get_by_role("button", name="Start")).to_be_disabled()
+        field.fill(str(before / 2))
+        keep_screenshot(page, "launch-phone")
+        page.get_by_role("button", name="Start").click()
+        page.get_by_role("row", name="config.yaml").get_by_text("waiting").wait_for()
+        (line,) = (served.root / ".epochal" / "launches.jsonl").read_text().splitlines()
+        launch = json.loads(line)
+        changed = (launch["name"], launch["overrides"])
+        assert changed == ("from a phone", [f"optim.lr={before / 2}"])
+        page.goto(f"{served.address}/#/launch")
+        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start next 2").click()
+        keep_screenshot(page, "queue-phone")
+        expect(page.locator("tbody tr").first).to_contain_text("2")
+        page.get_by_role("button", name="Remove 2").click()
+        page.get_by_text("removed").wait_for()
+        width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert width <= 0
+
+
+def test_the_page_says_when_the_server_is_gone_and_comes_back(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    with serving(tmp_path / "runs") as served:
+        page = open_page(served)
+        page.get_by_text("live", exact=True).wait_for()
+    page.get_by_text("reconnecting").wait_for()
+    port = int(served.address.rpartition(":")[2])
+    with serving(tmp_path / "runs", port=port):
+        wait_for(page, "Open the link that epochal serve printed")

@@ -1,0 +1,136 @@
+/** Curves before they are drawn: smoothing, joining on one x axis, bands of groups. */
+
+import type { NewPoints, Series } from "../api/types";
+
+export type Values = (number | null)[];
+
+export interface Curve {
+  label: string;
+  color: string;
+  x: number[];
+  mean: Values;
+  min: Values;
+  max: Values;
+  isExact: boolean;
+}
+
+/** Exponential smoothing whose weight depends on the distance in x, so that decimation changes nothing.
+ *  `strength` is from 0 (none) to 1; the early values are not pulled to zero. */
+export function smooth(x: number[], y: Values, strength: number): Values {
+  if (strength <= 0 || x.length < 3) return y;
+  const span = (x.at(-1) ?? 0) - (x[0] ?? 0);
+  if (!(span > 0)) return y;
+  const width = (span * strength ** 2) / 8; // of the window, as a part of the axis
+  let sum = 0;
+  let weight = 0;
+  let before = x[0] ?? 0;
+  return y.map((value, i) => {
+    const at = x[i] ?? before;
+    const fade = Math.exp(-(at - before) / width);
+    before = at;
+    sum *= fade;
+    weight *= fade;
+    if (value === null) return null;
+    sum += value;
+    weight += 1;
+    return sum / weight;
+  });
+}
+
+/** The union of ascending x values. */
+export function unionOf(axes: number[][]): number[] {
+  if (axes.length === 1) return axes[0] ?? [];
+  return [...new Set(axes.flat())].sort((a, b) => a - b);
+}
+
+/** Values on a larger axis; `undefined` where the curve has no point, which is drawn through. */
+export function spread(axis: number[], x: number[], y: Values): (number | null | undefined)[] {
+  if (axis === x) return y;
+  const found: (number | null | undefined)[] = new Array<undefined>(axis.length);
+  let at = 0;
+  for (let i = 0; i < x.length; i++) {
+    while (at < axis.length && (axis[at] ?? 0) < (x[i] ?? 0)) at++;
+    found[at] = y[i] ?? null;
+  }
+  return found;
+}
+
+/** The value at a place between points; null outside of the curve. */
+export function interpolate(x: number[], y: Values, at: number): number | null {
+  const last = x.length - 1;
+  if (last < 0 || at < (x[0] ?? 0) || at > (x[last] ?? 0)) return null;
+  let [low, high] = [0, last];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((x[middle] ?? 0) <= at) low = middle;
+    else high = middle;
+  }
+  const [x0, x1] = [x[low] ?? 0, x[high] ?? 0];
+  const [y0, y1] = [y[low] ?? null, y[high] ?? null];
+  if (at === x0 || x1 === x0) return y0;
+  if (at === x1) return y1;
+  return y0 === null || y1 === null ? null : y0 + ((y1 - y0) * (at - x0)) / (x1 - x0);
+}
+
+// Quantiles of Student's t for a two-sided 95% interval, by degrees of freedom.
+const T95 = [0, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+
+export function t95(freedom: number): number {
+  if (freedom < 1) return 0;
+  return T95[freedom] ?? 1.96 + 2.4 / freedom;
+}
+
+const MAX_GRID = 600;
+
+/** Mean and 95% interval of several curves, where at least one has a value. */
+export function bandOf(curves: Pick<Curve, "x" | "mean">[]): Pick<Curve, "x" | "mean" | "min" | "max"> {
+  const all = unionOf(curves.map((one) => one.x));
+  const stride = Math.max(1, Math.ceil(all.length / MAX_GRID));
+  const x = all.filter((_, i) => i % stride === 0 || i === all.length - 1);
+  const mean: Values = [];
+  const min: Values = [];
+  const max: Values = [];
+  for (const at of x) {
+    const values = curves.map((one) => interpolate(one.x, one.mean, at)).filter((one) => one !== null);
+    const n = values.length;
+    const middle = n ? values.reduce((a, b) => a + b, 0) / n : null;
+    const spreadSum = middle === null ? 0 : values.reduce((a, b) => a + (b - middle) ** 2, 0);
+    const half = n > 1 ? t95(n - 1) * Math.sqrt(spreadSum / (n - 1) / n) : 0;
+    mean.push(middle);
+    min.push(middle === null ? null : middle - half);
+    max.push(middle === null ? null : middle + half);
+  }
+  return { x, mean, min, max };
+}
+
+/** A series with the points that arrived since; null if it must be loaded again. */
+export function append(series: Series, points: Pick<NewPoints, "x" | "y">, most: number): Series | null {
+  const last = series.x.at(-1) ?? -Infinity;
+  const isLater = points.x.every((at, i) => at > (i ? (points.x[i - 1] ?? 0) : last));
+  if (!isLater || series.x.length + points.x.length > most) return null;
+  return {
+    ...series,
+    x: [...series.x, ...points.x],
+    min: [...series.min, ...points.y],
+    max: [...series.max, ...points.y],
+    mean: [...series.mean, ...points.y],
+    count: series.count + points.x.length,
+  };
+}
+
+/** The nearest point of a spread curve that has a value, searched from a place; -1 if there is none. */
+export function nearest(axis: number[], y: (number | null | undefined)[], place: number): number {
+  const at = axis[place] ?? 0;
+  let left = place;
+  let right = place;
+  while (left >= 0 && typeof y[left] !== "number") left--;
+  while (right < y.length && typeof y[right] !== "number") right++;
+  if (left < 0) return right < y.length ? right : -1;
+  if (right >= y.length) return left;
+  return at - (axis[left] ?? 0) <= (axis[right] ?? 0) - at ? left : right;
+}
+
+/** The places where a value is not finite, for marks. */
+export function gapsOf(curve: Pick<Curve, "x" | "mean">): number[] {
+  return curve.x.filter((_, i) => curve.mean[i] === null);
+}

@@ -1,0 +1,63 @@
+/** Parallel coordinates: one vertical axis per parameter and objective, one line per trial. */
+
+import type { Cell, Sweep } from "../api/types";
+import { formatCell, formatNumber } from "../format";
+
+export interface ParallelAxis {
+  name: string;
+  ticks: { at: number; text: string }[];
+  /** The height of a value from 0 (bottom) to 1; null if it is not on the axis. */
+  place: (value: Cell | undefined) => number | null;
+}
+
+export interface ParallelLine {
+  number: number;
+  state: string;
+  heights: (number | null)[];
+  /** From 0 (worst) to 1 (best); null without a result. */
+  quality: number | null;
+}
+
+const LOG_RATIO = 50;
+
+export function axisOf(name: string, values: (Cell | undefined)[]): ParallelAxis {
+  const known = values.filter((one) => one !== null && one !== undefined);
+  const numbers = known.filter((one) => typeof one === "number");
+  if (known.length && numbers.length === known.length) return numberAxis(name, numbers);
+  const texts = [...new Set(known.map((one) => formatCell(one)))].sort();
+  const at = (text: string) => (texts.length < 2 ? 0.5 : texts.indexOf(text) / (texts.length - 1));
+  return {
+    name,
+    ticks: texts.map((text) => ({ at: at(text), text })),
+    place: (value) => (value === null || value === undefined ? null : at(formatCell(value))),
+  };
+}
+
+function numberAxis(name: string, numbers: number[]): ParallelAxis {
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  const isLog = low > 0 && high / low >= LOG_RATIO; // as learning rates are searched
+  const scale = isLog ? Math.log : (value: number) => value;
+  const place = (value: Cell | undefined) => {
+    if (typeof value !== "number") return null;
+    return high > low ? (scale(value) - scale(low)) / (scale(high) - scale(low)) : 0.5;
+  };
+  const middle = isLog ? Math.sqrt(low * high) : (low + high) / 2;
+  const shown = high > low ? [low, middle, high] : [low];
+  return { name, place, ticks: shown.map((value) => ({ at: place(value) ?? 0, text: formatNumber(value, 3) })) };
+}
+
+export function parallelOf(sweep: Pick<Sweep, "parameters" | "objectives" | "items">): { axes: ParallelAxis[]; lines: ParallelLine[] } {
+  const parameters = sweep.parameters.map((key) => axisOf(key, sweep.items.map((one) => one.values[key])));
+  const objectives = sweep.objectives.map(({ metric }, i) => axisOf(metric, sweep.items.map((one) => one.objectives?.[i])));
+  const mode = sweep.objectives[0]?.mode ?? "max";
+  const lines = sweep.items.map((one) => {
+    const heights = [
+      ...sweep.parameters.map((key, i) => parameters[i]?.place(one.values[key]) ?? null),
+      ...sweep.objectives.map((_, i) => objectives[i]?.place(one.objectives?.[i]) ?? null),
+    ];
+    const first = heights[sweep.parameters.length] ?? null;
+    const quality = first === null ? null : mode === "max" ? first : 1 - first;
+    return { number: one.number, state: one.state, heights, quality };
+  });
+  return { axes: [...parameters, ...objectives], lines: lines.sort((a, b) => (a.quality ?? -1) - (b.quality ?? -1)) };
+}

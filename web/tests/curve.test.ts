@@ -1,0 +1,109 @@
+import { expect, test } from "vitest";
+
+import type { Series } from "../src/api/types";
+import { append, bandOf, gapsOf, interpolate, nearest, smooth, spread, t95, unionOf } from "../src/chart/curve";
+import { escapeXml, ticksOf, toCsvFile, toSvgFile } from "../src/chart/export";
+import { repairLanguage } from "../src/chart/language";
+import { groupByPrefix } from "../src/chart/groups";
+import { sparkPath } from "../src/run_table/spark_path";
+
+const steps = (n: number) => Array.from({ length: n }, (_, i) => i);
+
+test("smoothing keeps constants, gaps and the number of points, and calms noise", () => {
+  const x = steps(200);
+  expect(smooth(x, x.map(() => 3), 0.7).every((y) => Math.abs((y ?? 0) - 3) < 1e-9)).toBe(true);
+  const noise = x.map((i) => (i % 2 ? 1 : -1));
+  const calm = smooth(x, noise, 0.6);
+  expect(calm).toHaveLength(200);
+  expect(Math.max(...calm.slice(50).map((y) => Math.abs(y ?? 0)))).toBeLessThan(0.2);
+  expect(smooth([0, 1, 2, 3], [1, null, 1, 1], 0.5)[1]).toBeNull();
+  expect(smooth(x, noise, 0)).toBe(noise);
+});
+
+test("smoothing gives about the same curve for every other point", () => {
+  const x = steps(1000);
+  const y = x.map((i) => Math.sin(i / 100));
+  const whole = smooth(x, y, 0.5);
+  const half = smooth(x.filter((i) => i % 2 === 0), y.filter((_, i) => i % 2 === 0), 0.5);
+  for (const i of [100, 300, 499]) expect(Math.abs((half[i] ?? 0) - (whole[2 * i] ?? 0))).toBeLessThan(0.02);
+});
+
+test("curves on one axis keep their points, and gaps stay apart from missing points", () => {
+  const axis = unionOf([[1, 3, 5], [2, 3]]);
+  expect(axis).toEqual([1, 2, 3, 5]);
+  expect(spread(axis, [1, 3, 5], [10, null, 50])).toEqual([10, undefined, null, 50]);
+  expect(gapsOf({ x: [1, 3], mean: [1, null] })).toEqual([3]);
+});
+
+test("values between points are interpolated, outside there are none", () => {
+  const [x, y] = [[0, 10, 20], [0, 100, null]];
+  expect([-1, 0, 5, 10, 15, 20, 21].map((at) => interpolate(x, y, at))).toEqual([null, 0, 50, 100, null, null, null]);
+});
+
+test("the nearest point skips missing ones", () => {
+  const y = [1, undefined, undefined, null, 5];
+  expect(nearest([0, 1, 2, 3, 10], y, 1)).toBe(0);
+  expect(nearest([0, 1, 8, 9, 10], y, 3)).toBe(4);
+  expect(nearest([0, 1], [undefined, null], 0)).toBe(-1);
+});
+
+test("a band has the mean and its 95% interval", () => {
+  const curve = (y: number) => ({ x: [0, 1], mean: [y, y] });
+  const band = bandOf([curve(1), curve(2), curve(3)]);
+  const half = (4.303 * 1) / Math.sqrt(3);
+  expect(band.mean).toEqual([2, 2]);
+  expect(band.max[0]).toBeCloseTo(2 + half, 3);
+  expect(band.min[1]).toBeCloseTo(2 - half, 3);
+  expect(bandOf([curve(1)]).min).toEqual([1, 1]);
+  expect(t95(1000)).toBeCloseTo(1.962, 2);
+});
+
+test("new points extend a series, unless steps were repeated or there are too many", () => {
+  const series: Series = { name: "a", x: [1, 2], min: [1, 1], max: [2, 2], mean: [1.5, 1.5], is_exact: false, count: 9 };
+  const longer = append(series, { x: [3, 4], y: [7, null] }, 100);
+  expect(longer?.x).toEqual([1, 2, 3, 4]);
+  expect(longer?.max).toEqual([2, 2, 7, null]);
+  expect(longer?.count).toBe(11);
+  expect(append(series, { x: [2], y: [7] }, 100)).toBeNull();
+  expect(append(series, { x: [3, 3], y: [7, 8] }, 100)).toBeNull();
+  expect(append(series, { x: [3], y: [7] }, 2)).toBeNull();
+});
+
+test("a spike is in the band of every drawing", () => {
+  const curve = { label: "a", color: "#123456", x: [0, 1, 2], mean: [0, 0.1, 0], min: [0, 0, 0], max: [0, 50, 0], isExact: false };
+  const svg = toSvgFile({ title: "<b>", xLabel: "step", curves: [curve], isLogY: false });
+  expect(svg).toContain("&lt;b&gt;");
+  expect(svg).toContain("<polygon");
+  expect(svg).toContain(">50<");
+  expect(toCsvFile({ title: "", xLabel: "step", curves: [curve], isLogY: false })).toContain("a,1,0.1,0,50");
+  expect(escapeXml("a\u0000<'\">&")).toBe("a&lt;&#39;&quot;&gt;&amp;");
+});
+
+test("a language that no number can be formatted in is replaced", () => {
+  const languages = ["en-US@posix", "zh-CN", "de"].map((language) => {
+    const browser = { language };
+    repairLanguage(browser);
+    return browser.language;
+  });
+  expect(languages).toEqual(["en", "zh-CN", "de"]);
+});
+
+test("ticks are round and inside", () => {
+  expect(ticksOf(0, 1)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
+  expect(ticksOf(-3, 7)).toEqual([-2, 0, 2, 4, 6]);
+  expect(ticksOf(2, 2)).toEqual([2]);
+});
+
+test("metrics are grouped with validation first", () => {
+  const groups = groupByPrefix(["lr", "train/loss", "val/acc", "grad/a", "train/l10", "train/l9"]);
+  expect(groups.map((one) => one.prefix)).toEqual(["val", "train", "grad", ""]);
+  expect(groups[1]?.names).toEqual(["train/l9", "train/l10", "train/loss"]);
+  expect(groupByPrefix(["train/loss", "val/acc"], "ACC").map((one) => one.names)).toEqual([["val/acc"]]);
+});
+
+test("small curves have gaps, and a single point is visible", () => {
+  expect(sparkPath([], 80, 22)).toBe("");
+  expect(sparkPath([null, null], 80, 22)).toBe("");
+  expect(sparkPath([1], 80, 22)).toBe("M40.0 11.0h0.1");
+  expect(sparkPath([0, 1, null, 0, 1], 80, 22).match(/M/g)).toHaveLength(2);
+});
