@@ -24,7 +24,7 @@ VERBS = {
     "queue": "keep experiments waiting, in order, and run them on a pool",
     "sweep": "search hyper-parameters; each trial is an ordinary run",
     "stop": "ask a run or a sweep to save and end",
-    "launch": "run experiments where their section launch says: here, on Ray or Slurm",
+    "launch": "run experiments where their section launch says: here, or on a cluster",
     "resume": "continue a run from its newest checkpoint",
     "test": "evaluate the weights of a run on its test data",
     "predict": "write the predictions of a run's weights to a file",

@@ -72,6 +72,12 @@ def plan_node_start(start: JobStart, options: LaunchOptions, num_gpus: int | Non
     )
 
 
+def describe_node_start(start: JobStart, request: NodeStart) -> str:
+    """The command that a node will run, with its variables."""
+    device = replace(start.device, choice=request.device, environment=request.environment)
+    return LocalExecutor().describe(replace(start, device=device))
+
+
 def plan_restart(run_dir: Path | None) -> tuple[Path | None, Parent | None]:
     """The run to resume, or else the run that a new one replaces."""
     if run_dir is None:

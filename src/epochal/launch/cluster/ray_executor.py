@@ -9,10 +9,9 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem
-from epochal.launch.cluster.node_job import NodeJob, NodeStart, plan_node_start
+from epochal.launch.cluster.node_job import NodeJob, NodeStart, describe_node_start, plan_node_start
 from epochal.launch.options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
-from epochal.launch.pool.local_executor import format_job_command
 from epochal.launch.pool.pool import CANNOT_START
 from epochal.launch.restart_policy import PREEMPTED
 
@@ -82,9 +81,11 @@ class RayExecutor(Executor):
 
     @override
     def describe(self, start: JobStart) -> str:
-        resources = _resources(LaunchOptions(**start.job.launch))
+        options = LaunchOptions(**start.job.launch)
+        resources = _resources(options)
         words = [f"{name}={value:g}" for name, value in resources.items()]
-        return f"ray {' '.join(words)}: {' '.join(format_job_command(start))}"
+        request = plan_node_start(start, options, int(resources["num_gpus"]))
+        return f"ray {' '.join(words)}: {describe_node_start(start, request)}"
 
     @override
     def submit(self, start: JobStart) -> JobHandle:

@@ -14,10 +14,15 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.errors import ConfigError, Problem
-from epochal.launch.cluster.node_job import NodeJob, NodeStart, is_complete, plan_node_start
+from epochal.launch.cluster.node_job import (
+    NodeJob,
+    NodeStart,
+    describe_node_start,
+    is_complete,
+    plan_node_start,
+)
 from epochal.launch.options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
-from epochal.launch.pool.local_executor import format_job_command
 from epochal.launch.pool.pool import CANNOT_START, read_run_file
 from epochal.launch.restart_policy import PREEMPTED, SUCCESS
 
@@ -60,14 +65,16 @@ class SlurmExecutor(Executor):
 
     @override
     def describe(self, start: JobStart) -> str:
-        parameters = _parameters(LaunchOptions(**start.job.launch), self._max_jobs)
+        options = LaunchOptions(**start.job.launch)
+        parameters = _parameters(options, self._max_jobs)
         shown = {new: parameters[old] for old, new in _SBATCH_NAMES.items() if old in parameters}
         shown |= {"mem": f"{shown['mem']}GB"} if "mem" in shown else {}
         shown |= parameters["slurm_additional_parameters"]
         words = [
             f"--{name}" if value is True else f"--{name}={value}" for name, value in shown.items()
         ]
-        return f"sbatch {shlex.join(words)}: {shlex.join(format_job_command(start))}"
+        request = plan_node_start(start, options, options.gpus_per_node)
+        return f"sbatch {shlex.join(words)}: {describe_node_start(start, request)}"
 
     @override
     def submit(self, start: JobStart) -> JobHandle:

@@ -189,8 +189,10 @@ def test_a_job_that_is_stopped_before_it_is_submitted_is_not(tmp_path: Path) -> 
 
 def test_description_has_the_options_of_sbatch_and_the_command(tmp_path: Path) -> None:
     more = {"qos": "high"}
-    (start,) = plan(tmp_path / "jobs", partition="gpu", time="90min", memory_gb=8, slurm=more)
+    options = {"partition": "gpu", "time": "90min", "memory_gb": 8, "gpus_per_node": 1}
+    (start,) = plan(tmp_path / "jobs", **options, slurm=more)
     assert SlurmExecutor().describe(start) == (
-        f"sbatch --partition=gpu --time=90 --cpus-per-task=1 --mem=8GB --requeue --qos=high: "
-        f"{start.job.python} -P -m epochal run-job {start.file}"
+        "sbatch --partition=gpu --time=90 --gpus-per-node=1 --cpus-per-task=1 --mem=8GB --requeue "
+        f"--qos=high: OMP_NUM_THREADS=1 {start.job.python} -P -m epochal run-job {start.file} "
+        "--device cuda:0"
     )
