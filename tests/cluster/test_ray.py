@@ -87,7 +87,8 @@ def test_a_sweep_loses_and_doubles_no_trial_when_a_node_is_lost(
     nodes: RayNodes, shop: Path
 ) -> None:
     write(shop / "sweep.yaml", (shop / "config.yaml").read_text() + SWEEP)
-    sweep = start(shop, "sweep", "sweep.yaml", *HELD[1:], "--on", "ray")
+    words = (*WORDS[1:], "launch.gpus_per_node=0")
+    sweep = start(shop, "sweep", "sweep.yaml", *words, "--on", "ray")
     name = wait_until_held(shop, sweep)
     nodes.remove(name)
     out, _ = sweep.communicate()
