@@ -7,10 +7,11 @@ INSTALL := $(BIN)/$(PIP)
 PEERS := .venv-bench
 TRACKERS := .venv-logging
 INSTALLED := .venv-wheel
+CLUSTER := .venv-cluster
 NODE := $(BIN)/python web/node.py
 PAGE := src/epochal/web/static/index.html
 
-.PHONY: help demo serve web web-check test wheel torture check format features bench clean
+.PHONY: help demo serve web web-check test cluster-test wheel torture check format features bench clean
 
 help:                ## Show this list.
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -55,6 +56,15 @@ serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser.
 test: check web      ## Run the gates and every test.
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
 	$(BIN)/python -m pytest --numprocesses 2
+
+$(CLUSTER)/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(CLUSTER)
+	@echo "installing Epochal, Ray and submitit into $(CLUSTER) ..."
+	$(CLUSTER)/bin/$(PIP) --editable ".[dev,examples,ray,slurm]"
+	@touch $@
+
+cluster-test: $(CLUSTER)/.done ## Run jobs on a Ray cluster, on submitit, and on Slurm if this machine has it (4 minutes; not part of make test).
+	$(CLUSTER)/bin/python -m pytest -m cluster tests/cluster
 
 wheel: $(PAGE)       ## Build the wheel, install it into a clean environment, create and train a project there.
 	rm -rf dist $(INSTALLED)
@@ -108,4 +118,4 @@ bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, index
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
 clean:               ## Remove the environments and caches.
-	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(INSTALLED) dist web/node_modules src/epochal/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(INSTALLED) $(CLUSTER) dist web/node_modules src/epochal/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis

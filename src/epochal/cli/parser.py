@@ -24,6 +24,7 @@ VERBS = {
     "queue": "keep experiments waiting, in order, and run them on a pool",
     "sweep": "search hyper-parameters; each trial is an ordinary run",
     "stop": "ask a run or a sweep to save and end",
+    "launch": "run experiments where their section launch says: here, or on a cluster",
     "resume": "continue a run from its newest checkpoint",
     "test": "evaluate the weights of a run on its test data",
     "predict": "write the predictions of a run's weights to a file",
@@ -137,7 +138,8 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
 def load_verb(verb: str) -> Verb:
     """The module of a verb."""
     # Imports only modules of this package; names from configs are imported by the registry.
-    return cast("Verb", import_module(f"epochal.cli.verbs.{verb.replace('-', '_')}"))
+    package = "epochal.cli" if verb in INTERNAL_VERBS else "epochal.cli.verbs"
+    return cast("Verb", import_module(f"{package}.{verb.replace('-', '_')}"))
 
 
 @final

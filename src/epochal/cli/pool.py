@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
     from epochal.experiment.config.check_file import CheckedConfig
     from epochal.experiment.config.choices import Choices
-    from epochal.launch.pool.devices import DeviceLeases
+    from epochal.launch.cluster.connect import ClusterName
+    from epochal.launch.pool.backlog import Restart, WaitingJob
+    from epochal.launch.pool.devices import DeviceLeases, Leases
+    from epochal.launch.pool.executor import Executor
+
+MAX_JOBS_HELP = (
+    "how many jobs at once on a cluster (default: one for each device of Ray; any on Slurm)"
+)
 
 
 def add_pool_options(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +36,14 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
         "--per-device N": "how many runs share a device at once (default with --devices: 1)",
     }
     add_options(group, texts)
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the cluster that runs jobs instead of this machine."""
+    group = parser.add_argument_group("running on a cluster")
+    text = "where jobs run (default: local, this machine)"
+    group.add_argument("--on", choices=("local", "ray", "slurm"), default="local", help=text)
+    add_options(group, {"--max-jobs N": MAX_JOBS_HELP})
 
 
 def wants_pool(args: argparse.Namespace) -> bool:
@@ -45,6 +60,27 @@ def make_leases(args: argparse.Namespace) -> DeviceLeases:
     return DeviceLeases(devices, per_device=per_device)
 
 
+def find_executor(args: argparse.Namespace) -> tuple[Executor, Leases]:
+    """What starts jobs where ``--on`` says, and how many at once."""
+    from epochal.launch.pool.local_executor import LocalExecutor
+
+    if args.on == "local":
+        return LocalExecutor(), make_leases(args)
+    if wants_pool(args):
+        what, hint = f"{args.on} gives each job its device", "use --max-jobs for fewer at once"
+        raise ConfigError(Problem("--devices", what, hint=hint))
+    return connect(args.on, args)
+
+
+def connect(cluster: ClusterName, args: argparse.Namespace) -> tuple[Executor, Leases]:
+    """What starts jobs on a cluster; takes ``max_jobs`` and ``dry_run`` from the options."""
+    from epochal.launch.cluster.connect import connect_cluster
+
+    if cluster == "ray":
+        print("connecting to Ray ...", flush=True)
+    return connect_cluster(cluster, max_jobs=args.max_jobs, is_dry=args.dry_run)
+
+
 def run_pool(
     args: argparse.Namespace,
     configs: Sequence[CheckedConfig],
@@ -53,28 +89,38 @@ def run_pool(
 ) -> int:
     """Run checked configs at once; gives the exit code of the first that failed."""
     # An ordinary run needs none of these imports.
-    from epochal.cli.pages.pool_page import PoolPage, print_ends
     from epochal.experiment.config.freeze import freeze_configs
     from epochal.launch.pool.local_executor import LocalExecutor
-    from epochal.launch.pool.run_jobs import remove_batch, run_jobs
 
     _refuse_unsupported(args, choices)
     leases = make_leases(args)
     jobs = freeze_configs(configs, overrides=overrides, choices=choices, command=typed_command())
-    executor = LocalExecutor()
-    if args.dry_run:
-        from epochal.cli.pages.pool_page import print_plan
+    about = f", up to {leases.per_device} at once on each"
+    return run_frozen(jobs, LocalExecutor(), leases, is_dry=args.dry_run, about=about)
 
+
+def run_frozen(
+    jobs: Sequence[WaitingJob],
+    executor: Executor,
+    leases: Leases,
+    *,
+    is_dry: bool,
+    about: str = "",
+    restart: Restart | None = None,
+) -> int:
+    """Run frozen jobs and show them, or only print what would start; gives the exit code."""
+    from epochal.cli.pages.pool_page import PoolPage, print_ends, print_plan
+    from epochal.launch.pool.backlog import never_restart
+    from epochal.launch.pool.run_jobs import remove_batch, run_jobs
+
+    if is_dry:
         print_plan(jobs, executor, leases)
         remove_batch(jobs[0].file.parent)
         return 0
-    print(
-        f"{format_count(len(jobs), 'run')} on {', '.join(one.name for one in leases.devices)}, "
-        f"up to {leases.per_device} at once on each",
-        flush=True,
-    )
+    where = ", ".join(one.name for one in leases.devices)
+    print(f"{format_count(len(jobs), 'run')} on {where}{about}", flush=True)
     with PoolPage(jobs) as page:
-        result = run_jobs(jobs, executor, leases, show=page.show)
+        result = run_jobs(jobs, executor, leases, show=page.show, restart=restart or never_restart)
     print_ends(jobs, result.ends)
     return result.exit_code
 

@@ -244,6 +244,11 @@ _ALL = (
     _options(
         "record", "Where the record is written.", "epochal.records.folder.folder:RecordOptions"
     ),
+    _options(
+        "launch",
+        "Where epochal launch starts the run: this machine, Ray or Slurm.",
+        "epochal.launch.options:LaunchOptions",
+    ),
     Section(
         "notify",
         "specs",

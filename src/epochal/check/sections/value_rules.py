@@ -24,6 +24,7 @@ _TIMES = {
     "engine.hang_after": "30min, or 0",
     "engine.grace_period": "25s, or 0",
     "log.system_every": "10s, or 0",
+    "launch.time": "4h or 90min",
 }
 _CLIPS = "epochal.engine.interfaces.options:CLIPS"
 _FOR_PEOPLE = ("project", "tag", "desc")

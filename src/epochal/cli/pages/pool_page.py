@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from epochal.launch.pool.backlog import JobEnd, WaitingJob
-    from epochal.launch.pool.devices import DeviceLeases
+    from epochal.launch.pool.devices import Leases
     from epochal.launch.pool.executor import Executor
     from epochal.launch.pool.pool import Pool, PoolEntry
     from epochal.records.folder.reader import RunRecord
@@ -106,7 +106,7 @@ class PoolPage:
         ]
         rows = sorted(rows, key=lambda row: int(row[0]))
         if len(rows) > _MAX_ROWS:
-            rows = [row for row in rows if row[2] in ("running", "stopping")] or rows
+            rows = [row for row in rows if row[2] in ("running", "stopping", "pending")] or rows
             rows = rows[-_MAX_ROWS:]
         failed = sum(entry.end is not None and entry.end.code != 0 for entry in pool.ended)
         counts = [
@@ -133,7 +133,8 @@ def _describe_busy(pool: Pool) -> str:
 def _to_row(entry: PoolEntry, pool: Pool) -> tuple[str, ...]:
     seconds = (pool.clock() if entry.ended is None else entry.ended) - entry.started
     record = _find_record(entry.find_run_dir() if entry.end is None else entry.end.run_dir)
-    state = "stopping" if entry.was_stopped else "running"
+    waits = "" if entry.handle is None else entry.handle.waits_for
+    state = "stopping" if entry.was_stopped else "pending" if waits else "running"
     return (
         str(entry.waiting.key),
         entry.waiting.job.title,
@@ -141,7 +142,7 @@ def _to_row(entry: PoolEntry, pool: Pool) -> tuple[str, ...]:
         entry.device,
         "" if record is None else str(record.summary.step),
         format_seconds(seconds),
-        "" if entry.end is None else describe_end(entry.waiting, entry.end),
+        waits if entry.end is None else describe_end(entry.waiting, entry.end),
     )
 
 
@@ -215,7 +216,7 @@ def print_ends(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
     print("\n".join([*notes, f"{format_count(len(jobs), 'run')}: {counts}"]), flush=True)
 
 
-def print_plan(jobs: Sequence[WaitingJob], executor: Executor, leases: DeviceLeases) -> None:
+def print_plan(jobs: Sequence[WaitingJob], executor: Executor, leases: Leases) -> None:
     """Print what would start where, without starting anything."""
     held = []
     for one in jobs:

@@ -13,7 +13,13 @@ from epochal.cli.arguments import (
     split_files_and_overrides,
 )
 from epochal.cli.draw.table import format_table
-from epochal.cli.pool import add_pool_options, make_leases, refuse_gpus, typed_command
+from epochal.cli.pool import (
+    add_cluster_options,
+    add_pool_options,
+    find_executor,
+    refuse_gpus,
+    typed_command,
+)
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
@@ -54,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add_json_option(one)
         elif name == "work":
             add_pool_options(one)
+            add_cluster_options(one)
             texts = {
                 "--wait": "wait for more jobs instead of ending",
                 "--dry-run": "only print what would start where",
@@ -212,12 +219,11 @@ def _change(action: str, ids: Sequence[int], queue: Queue) -> None:
 
 def _work(args: argparse.Namespace, queue: Queue) -> int:
     from epochal.cli.pages.pool_page import PoolPage, print_plan
-    from epochal.launch.pool.local_executor import LocalExecutor
     from epochal.launch.pool.pool import Pool
     from epochal.launch.pool.run_jobs import exit_code_of
     from epochal.launch.queue.worker import QueueBacklog, list_ready
 
-    leases, executor = make_leases(args), LocalExecutor()
+    executor, leases = find_executor(args)
     if args.dry_run:
         print_plan(list_ready(queue), executor, leases)
         return 0

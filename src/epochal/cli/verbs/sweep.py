@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_runs_dir_option, split_single_file
-from epochal.cli.pool import add_pool_options, make_leases, refuse_gpus, typed_command
+from epochal.cli.pool import (
+    add_cluster_options,
+    add_pool_options,
+    find_executor,
+    refuse_gpus,
+    typed_command,
+)
 from epochal.config import load
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.check_file import check_file, names_several
@@ -43,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     }
     add_options(parser, texts)
     add_pool_options(parser)
+    add_cluster_options(parser)
     add_choices(parser)
     add_runs_dir_option(parser)
 
@@ -163,7 +170,6 @@ def _show_proposals(settings: SweepSettings) -> int:
 
 def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = False) -> int:
     from epochal.cli.pages.sweep_page import SweepPage, print_sweep
-    from epochal.launch.pool.local_executor import LocalExecutor
     from epochal.launch.pool.pool import Pool
     from epochal.launch.pool.run_jobs import exit_code_of
     from epochal.sweep.backlog import SweepBacklog
@@ -178,9 +184,10 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
             return 0
         raise
     try:
+        executor, leases = find_executor(args)
         backlog = SweepBacklog(folder)
         with SweepPage(backlog) as page:
-            pool = Pool(backlog, LocalExecutor(), make_leases(args), show=page.show)
+            pool = Pool(backlog, executor, leases, show=page.show)
             pool.run()
         backlog.write_summary()
     finally:

@@ -77,6 +77,7 @@ class JobFreezer:
             cwd=Path.cwd(),
             python=sys.executable,
             environment={name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
+            launch=checked.report.expanded.mapping["launch"].to_plain(),
         )
         file = self.batch / f"{self._count}.json"
         job.write(file)

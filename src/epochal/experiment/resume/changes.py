@@ -38,6 +38,8 @@ _MAY_CHANGE = (
     "checkpoint",
     "checkpoint.*",
     "notify",
+    "launch",
+    "launch.*",
     "engine.empty_cache_every",
     "data.*workers",
     "data.*prefetch*",

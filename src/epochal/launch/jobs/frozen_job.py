@@ -66,6 +66,9 @@ class FrozenJob:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that decide what is imported and computed."""
 
+    launch: Mapping[str, Any] = field(default_factory=dict)
+    """The section ``launch`` of its config: what it needs on a cluster."""
+
     @property
     def title(self) -> str:
         """The config file and the variant, as a user would type them."""
@@ -100,6 +103,7 @@ class FrozenJob:
             "cwd": str(self.cwd),
             "python": self.python,
             "environment": self.environment,
+            "launch": self.launch,
         }
         text = json.dumps(value, indent=1, ensure_ascii=False)
         # Escapes of JSON would join two halves of a surrogate pair into one character.
@@ -153,6 +157,7 @@ def _parse(value: dict[str, Any]) -> FrozenJob:
         cwd=Path(value["cwd"]),
         python=value["python"],
         environment=value["environment"],
+        launch=value.get("launch", {}),  # earlier jobs have none
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
@@ -68,6 +69,14 @@ class JobEnd:
     """Whether the pool asked it to stop."""
 
 
+Restart = Callable[[WaitingJob, JobEnd], WaitingJob | None]
+"""Gives the next start of a job that has ended; None if that was its end."""
+
+
+def never_restart(waiting: WaitingJob, end: JobEnd) -> None:
+    """Start each job once."""
+
+
 class Backlog(ABC):
     """Jobs for a pool."""
 
@@ -109,10 +118,21 @@ class Backlog(ABC):
 
 @final
 class JobList(Backlog):
-    """A fixed list of jobs, each started once, in order; ``ends`` has how they ended."""
+    """A fixed list of jobs, started in order; ``ends`` has how they ended.
 
-    def __init__(self, jobs: Sequence[WaitingJob]) -> None:
+    Args:
+        jobs: The jobs.
+        restart: Which jobs start again after their end.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[WaitingJob],
+        *,
+        restart: Restart = never_restart,
+    ) -> None:
         self._waiting = list(jobs)
+        self._restart = restart
         self.ends: dict[int, JobEnd] = {}
 
     @override
@@ -129,7 +149,11 @@ class JobList(Backlog):
 
     @override
     def end(self, waiting: WaitingJob, end: JobEnd) -> None:
-        self.ends[waiting.key] = end
+        again = self._restart(waiting, end)
+        if again is None:
+            self.ends[waiting.key] = end
+        else:
+            self._waiting.append(again)
 
     @override
     def is_done(self) -> bool:

@@ -7,10 +7,13 @@ import re
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, final
+
+from typing_extensions import override
 
 from epochal import durable
 from epochal.durable.held_lock import BEAT_SECONDS
@@ -47,7 +50,7 @@ class Device:
     """Distinguishes it from all others of this machine, also in other pools."""
 
     choice: str
-    """The device as its processes see it: each sees one GPU only, ``cuda:0``."""
+    """The device as its processes see it: each sees one GPU only, ``cuda:0``; empty: the first."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its processes."""
@@ -141,15 +144,35 @@ def get_leases_dir() -> Path:
 
 @final
 class DeviceLease:
-    """The right to run one job on a device."""
+    """The right to run one job on a device; a cluster needs no lock."""
 
-    def __init__(self, device: Device, lock: durable.HeldLock) -> None:
+    def __init__(self, device: Device, lock: durable.HeldLock | None = None) -> None:
         self.device = device
         self.lock = lock
 
 
+class Leases(ABC):
+    """Decides how many jobs of a pool run at once, and where."""
+
+    devices: Sequence[Device]
+    obstacles: Mapping[str, str]
+    """Why each device could not be leased at the last attempt, by its name."""
+
+    @abstractmethod
+    def acquire(self, preferred: str = "") -> DeviceLease | None:
+        """A lease of the preferred device or of another one; None if no job can start now."""
+
+    @abstractmethod
+    def release(self, lease: DeviceLease) -> None:
+        """Give a lease back."""
+
+    @abstractmethod
+    def beat(self) -> None:
+        """Show that the leases are in use; call it often."""
+
+
 @final
-class DeviceLeases:
+class DeviceLeases(Leases):
     """Leases of this process; other pools of this user see them.
 
     Each job on a device has a lock file, which its process inherits: the lease ends with the job,
@@ -164,7 +187,7 @@ class DeviceLeases:
     def __init__(
         self, devices: Sequence[Device], *, per_device: int = 1, folder: Path | None = None
     ) -> None:
-        self.devices = list(devices)
+        self.devices: list[Device] = list(devices)
         self.per_device = per_device
         folder = folder or get_leases_dir()
         make_private_dir(folder.parent)
@@ -172,8 +195,8 @@ class DeviceLeases:
         self._held: list[DeviceLease] = []
         self._beaten = time.monotonic()
         self.obstacles: dict[str, str] = {}
-        """Why each device could not be leased at the last attempt, by its name."""
 
+    @override
     def acquire(self, preferred: str = "") -> DeviceLease | None:
         """A lease of the preferred device if it is free, else of the one with the fewest jobs."""
         held = [one.device.id for one in self._held]
@@ -188,17 +211,19 @@ class DeviceLeases:
                 return lease
         return None
 
+    @override
     def release(self, lease: DeviceLease) -> None:
-        """Give a lease back."""
         self._held.remove(lease)
-        lease.lock.release()
+        if lease.lock is not None:
+            lease.lock.release()
 
+    @override
     def beat(self) -> None:
-        """Show that the leases are in use; call it often."""
         if time.monotonic() - self._beaten > BEAT_SECONDS:
             self._beaten = time.monotonic()
             for lease in self._held:
-                lease.lock.beat()
+                if lease.lock is not None:
+                    lease.lock.beat()
 
     def _try(self, device: Device) -> DeviceLease | None:
         folder = self._folder / re.sub(r"[^\w.-]", "-", device.id)

@@ -43,6 +43,9 @@ class JobStart:
 class JobHandle(ABC):
     """A started job."""
 
+    waits_for: str = ""
+    """What it waits for before its process starts, such as a place on a cluster."""
+
     @abstractmethod
     def poll(self) -> int | None:
         """Its exit code, or minus the signal that killed it; None while it runs.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from epochal.launch.pool.backlog import Backlog, WaitingJob
-    from epochal.launch.pool.devices import DeviceLease, DeviceLeases
+    from epochal.launch.pool.devices import DeviceLease, Leases
     from epochal.launch.pool.executor import Executor, JobHandle
 
 TICK_SECONDS = 1.0
@@ -95,7 +95,7 @@ class Pool:
         self,
         backlog: Backlog,
         executor: Executor,
-        leases: DeviceLeases,
+        leases: Leases,
         *,
         show: Callable[[Pool], None] = lambda pool: None,
         waits_for_more: bool = False,

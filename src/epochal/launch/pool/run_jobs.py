@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from epochal import durable
-from epochal.launch.pool.backlog import JobList
+from epochal.launch.pool.backlog import JobList, never_restart
 from epochal.launch.pool.pool import Pool
 from epochal.records.layout.process import describe_process, is_owner_gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from epochal.launch.pool.backlog import JobEnd, WaitingJob
-    from epochal.launch.pool.devices import DeviceLeases
+    from epochal.launch.pool.backlog import JobEnd, Restart, WaitingJob
+    from epochal.launch.pool.devices import Leases
     from epochal.launch.pool.executor import Executor
 
 _LOCK = "pool.lock"
@@ -51,15 +51,16 @@ def exit_code_of(pool: Pool, codes: Iterable[int]) -> int:
 def run_jobs(
     jobs: Sequence[WaitingJob],
     executor: Executor,
-    leases: DeviceLeases,
+    leases: Leases,
     *,
     show: Callable[[Pool], None] = lambda pool: None,
+    restart: Restart = never_restart,
 ) -> PoolResult:
-    """Run jobs that were frozen together, each in its own process."""
+    """Run jobs that were frozen together, each in its own process; ``restart`` as in JobList."""
     batch = jobs[0].file.parent
     _remove_abandoned(batch.parent)
     lock = durable.try_lock(batch / _LOCK, describe_process(os.getpid()), is_gone=is_owner_gone)
-    backlog = JobList(jobs)
+    backlog = JobList(jobs, restart=restart)
     pool = Pool(backlog, executor, leases, show=show)
     try:
         pool.run()

@@ -51,6 +51,7 @@ def test_length_and_output_may_change() -> None:
         {"log": {"level": "debug"}},
         {"record": {"log_dir": "elsewhere"}},
         {"checkpoint": {"every": "1ep"}},
+        {"launch": {"on": "ray", "nodes": 1}},
         {"tag": "other"},
         {"init_from": None},
         {"data": {"train": {"type": "Rows", "batch_size": 4, "workers": 3}}},

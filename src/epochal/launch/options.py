@@ -1,0 +1,66 @@
+"""The options of the section launch: where ``epochal launch`` runs a config, and with what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, final
+
+from epochal.config.bounds import AtLeast, guard
+from epochal.config.duration import Duration, parse_duration
+
+# Defaults are the text that a user would type, because this file is also parsed without
+# being imported.
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """Where a run is started: the section ``launch``. It never changes what is computed."""
+
+    on: Literal["local", "ray", "slurm"] = "local"
+    """``local`` is this machine, ``ray`` a Ray cluster, ``slurm`` a Slurm cluster."""
+
+    nodes: Annotated[int, AtLeast(1)] = 1
+    """Machines for one run; only 1 for now."""
+
+    gpus_per_node: Annotated[int, AtLeast(0)] | None = None
+    """GPUs for one run, 0 or 1 for now; null asks Ray for one if it has any, and Slurm for none."""
+
+    cpus_per_node: Annotated[int, AtLeast(1)] | None = None
+    """Cores for one run, also its ``OMP_NUM_THREADS``; null is one core."""
+
+    memory_gb: Annotated[int, AtLeast(1)] | None = None
+    """Main memory for one run; null leaves it to the cluster."""
+
+    time: Duration = "24h"  # type: ignore[assignment]  # the schema shows what users type
+    """Slurm: the longest time of one job; a run that needs more is saved, requeued and resumed."""
+
+    partition: str | None = None
+    """Slurm: the partition."""
+
+    account: str | None = None
+    """Slurm: the account that is charged."""
+
+    slurm: dict[str, Any] = field(default_factory=dict)
+    """Slurm: more options of sbatch, such as ``{qos: high, constraint: a100}``."""
+
+    setup: list[str] = field(default_factory=list)
+    """Shell commands before the run: on Slurm, and in an exported SkyPilot task."""
+
+    image: str | None = None
+    """The container image of exported tasks; Kubernetes needs one."""
+
+    volume: str | None = None
+    """Kubernetes: the persistent volume claim with the project, mounted at ``/workspace``."""
+
+    accelerator: str | None = None
+    """SkyPilot: the kind of GPU, such as ``A100``."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "time", parse_duration(self.time))
+        guard(self, "launch")
+
+    @property
+    def num_cpus(self) -> int:
+        """Cores of one run."""
+        return self.cpus_per_node or 1
