@@ -44,6 +44,7 @@ NO_SECRETS = {
     "inspect/storage.py": "its own words, to see whether a disk keeps them",
     "launch/jobs/freeze.py": "differences of files, redacted where they are made",
     "launch/install.py": "a unit must hold the command that it starts, with all its words",
+    "cli/verbs/launch.py": "asked for, a task file with the command that it runs",
     "experiment/record/code_copy.py": "differences of files, redacted where they are made",
     "records/folder/folder.py": "a path",
     "records/code/content_store.py": "digests",
