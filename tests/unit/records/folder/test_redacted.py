@@ -45,6 +45,9 @@ NO_SECRETS = {
     "launch/jobs/freeze.py": "differences of files, redacted where they are made",
     "launch/install.py": "a unit must hold the command that it starts, with all its words",
     "cli/verbs/launch.py": "asked for, a task file with the command that it runs",
+    "cli/verbs/serve.py": "the link of a session, in a private folder",
+    "launch/cluster/slurm_executor.py": "a folder and the number of a job",
+    "web/launching.py": "names of experiments and jobs, numbers and booleans",
     "experiment/record/code_copy.py": "differences of files, redacted where they are made",
     "records/folder/folder.py": "a path",
     "records/code/content_store.py": "digests",
@@ -65,11 +68,15 @@ NO_SECRETS = {
 
 
 def test_other_modules_write_only_texts_without_secrets() -> None:
+    """They write with epochal.records.folder.redacted, or the table says why not."""
+    found: dict[str, set[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         own = {"open_lines", "write_json"}  # the latter for provenance, which has names of its own
         allowed = own if name == "records/folder/writer.py" else set()
-        found = set(WRITES.findall(path.read_text(encoding="utf-8"))) - allowed
+        writes = set(WRITES.findall(path.read_text(encoding="utf-8"))) - allowed
         if name.startswith(("durable/", "records/folder/redacted.py")) or name in NO_SECRETS:
             continue
-        assert not found, f"{name}: write it with epochal.records.folder.redacted, or say why not"
+        if writes:
+            found[name] = writes
+    assert found == {}
