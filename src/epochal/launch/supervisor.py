@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from epochal.errors import DIVERGED, DivergedError, EpochalError, RecordError
+from epochal.errors import DIVERGED, DivergedError, EpochalError
 from epochal.launch.child_process import start_child
 from epochal.launch.restart_policy import (
     STALLED,
@@ -20,7 +20,7 @@ from epochal.launch.restart_policy import (
     RestartDecision,
     RestartPolicy,
 )
-from epochal.records.find import read_run
+from epochal.records.find import find_record, read_run
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.folder import FOLDS_DIR, RUN_FILE_VARIABLE, Parent
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from epochal.launch.keep_alive_file import KeepAliveFile
-    from epochal.records.folder.reader import RunRecord
     from epochal.records.mail.mailbox import Kind, Mail
     from epochal.records.mail.outbox import Delivery, Spec
 
@@ -162,7 +161,7 @@ def _run_once(commands: SupervisedCommands, file: KeepAliveFile, stop: StopReque
     if code != SUCCESS:  # perhaps killed when nothing was left to do
         final = _find_final_code(after)
         code = code if final is None else final
-    record = _read(after)
+    record = find_record(after)
     if code == 1 and record is not None and record.summary.status == "lost":
         # Code that blocked all threads was ended by the watchdog, which could write only stacks.
         code = STALLED
@@ -199,19 +198,11 @@ def _saved_step(folder: Path | None) -> int | None:
 
 def _find_final_code(folder: Path) -> int | None:
     """The exit code of a run that needs no other process; None if it does."""
-    record = _read(folder)
+    record = find_record(folder)
     status = "" if record is None else record.summary.status
     if status in COMPLETED_STATUSES:
         return SUCCESS
     return DivergedError.exit_code if status == DIVERGED else None
-
-
-def _read(folder: Path) -> RunRecord | None:
-    """The record of a run; None if its process was killed before it wrote one."""
-    try:
-        return read_run(folder)
-    except RecordError:
-        return None
 
 
 def _stop(end: ProcessExit, file: KeepAliveFile, stop: StopRequest) -> int:

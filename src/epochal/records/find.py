@@ -59,6 +59,16 @@ def read_run(path_or_id: Path | str, root: Path | None = None) -> RunRecord:
     return read_folder(resolve_run(str(path_or_id), get_runs_dir(root)))
 
 
+def find_record(folder: Path | None) -> RunRecord | None:
+    """The record in a folder; None if there is none, or no folder."""
+    if folder is None:
+        return None
+    try:
+        return read_run(folder)
+    except RecordError:  # for example, its process has just made the folder
+        return None
+
+
 def resolve_run(name: str, root: Path, *, is_wanted: Callable[[Path], bool] | None = None) -> Path:
     """The folder of the run below ``root`` that ``name`` means; RecordError for none or several.
 

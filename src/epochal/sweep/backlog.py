@@ -14,6 +14,7 @@ from epochal.errors import ConfigError
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.queue.worker import can_continue
 from epochal.launch.restart_policy import FINAL, PREEMPTED
+from epochal.records.find import find_record
 from epochal.records.folder.folder import Parent
 from epochal.records.layout.stop_request import (
     clear_stop_request,
@@ -27,7 +28,6 @@ from epochal.sweep.trials import (
     Trial,
     TrialRun,
     TrialState,
-    find_record,
     read_trials,
 )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.pool.pool import read_run_file
-from epochal.records.find import read_run
+from epochal.records.find import find_record
 from epochal.records.folder.reader import describe_error
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import describe_process, is_owner_gone
@@ -203,16 +203,6 @@ def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
-
-
-def find_record(path: Path | None) -> RunRecord | None:
-    """The record of a run; None if there is none."""
-    if path is None:
-        return None
-    try:
-        return read_run(path)
-    except RecordError:
-        return None
 
 
 def _size_of_points(path: Path) -> int:

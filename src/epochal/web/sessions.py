@@ -85,7 +85,7 @@ class WebSessions:
         now = time.monotonic()
         is_often = len(self._guesses) == MAX_GUESSES and now - self._guesses[0] < _MINUTE
         self._guesses.append(now)
-        if is_often:  # the right code still works, so that nobody can lock the user out
+        if is_often:  # the right code still works, so that guesses cannot lock the user out
             return ApiError(429, "too many wrong codes", "wait a minute")
         return ApiError(401, "the code is wrong or was used", "open the newest link it printed")
 

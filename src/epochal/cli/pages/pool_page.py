@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Self, final
 
+from epochal.cli.draw.live import LiveLines
 from epochal.cli.draw.table import format_table
 from epochal.config.source_file import display_name
-from epochal.errors import RecordError
 from epochal.launch.pool.pool import plan_start
 from epochal.launch.pool.run_jobs import PREEMPTED, find_last_line
-from epochal.records.find import read_run
+from epochal.records.find import find_record
 from epochal.records.folder.reader import describe_error
 from epochal.records.metrics.points import TRAIN_PREFIX
 from epochal.text.command import epochal_command
@@ -20,15 +19,11 @@ from epochal.text.formatting import format_count, format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from rich.live import Live
 
     from epochal.launch.pool.backlog import JobEnd, WaitingJob
     from epochal.launch.pool.devices import Leases
     from epochal.launch.pool.executor import Executor
     from epochal.launch.pool.pool import Pool, PoolEntry
-    from epochal.records.folder.reader import RunRecord
 
 _HEADER = ("#", "experiment", "state", "device", "step", "time", "result")
 _MAX_ROWS = 40
@@ -52,26 +47,19 @@ class PoolPage:
         self._told: list[PoolEntry] = []
         self._has_told_busy = False
         self._mode = "running"
-        self._live: Live | None = None
+        self._live = LiveLines()
 
     def __enter__(self) -> Self:
-        if sys.stdout.isatty():
-            from rich.live import Live
-
-            self._live = Live(auto_refresh=False, transient=True)
-            self._live.start()
+        self._live.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._live.__exit__()
 
     def show(self, pool: Pool) -> None:
         """Show the present state."""
-        if self._live is not None:
-            from rich.text import Text
-
-            self._live.update(Text("\n".join(self._lines(pool))), refresh=True)
+        if self._live.is_shown:
+            self._live.draw(self._lines(pool))
             return
         for entry in (*pool.ended, *pool.running):
             if entry not in self._begun:
@@ -132,7 +120,7 @@ def _describe_busy(pool: Pool) -> str:
 
 def _to_row(entry: PoolEntry, pool: Pool) -> tuple[str, ...]:
     seconds = (pool.clock() if entry.ended is None else entry.ended) - entry.started
-    record = _find_record(entry.find_run_dir() if entry.end is None else entry.end.run_dir)
+    record = find_record(entry.find_run_dir() if entry.end is None else entry.end.run_dir)
     waits = "" if entry.handle is None else entry.handle.waits_for
     state = "stopping" if entry.was_stopped else "pending" if waits else "running"
     return (
@@ -157,7 +145,7 @@ def _after_colon(text: str) -> str:
 
 def name_end(end: JobEnd) -> str:
     """The state of a job that has ended, in one word."""
-    record = _find_record(end.run_dir)
+    record = find_record(end.run_dir)
     if (
         record is not None
         and end.code >= 0
@@ -171,7 +159,7 @@ def name_end(end: JobEnd) -> str:
 
 def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
     """The metrics of a run, or why it failed, in one line."""
-    record = _find_record(end.run_dir)
+    record = find_record(end.run_dir)
     if end.code < 0:
         return f"killed by signal {-end.code}"
     if record is None:
@@ -186,15 +174,6 @@ def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
     monitor = str(record.run.get("monitor") or "").lstrip("+-")
     names.sort(key=lambda name: name != monitor)
     return ", ".join(f"{name} {format_value(metrics[name])}" for name in names[:_MAX_METRICS])
-
-
-def _find_record(run_dir: Path | None) -> RunRecord | None:
-    if run_dir is None:
-        return None
-    try:
-        return read_run(run_dir)
-    except RecordError:  # its process has just made the folder
-        return None
 
 
 def print_ends(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:

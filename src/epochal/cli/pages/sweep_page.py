@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Self, final
 
+from epochal.cli.draw.live import LiveLines
 from epochal.cli.draw.table import format_table
 from epochal.cli.pages.pool_page import HINTS
 from epochal.sweep.trials import rank_trials
@@ -14,8 +14,6 @@ from epochal.text.formatting import format_count, format_seconds, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-
-    from rich.live import Live
 
     from epochal.launch.pool.pool import Pool
     from epochal.sweep.backlog import SweepBacklog
@@ -36,31 +34,24 @@ class SweepPage:
         self._backlog = backlog
         self._told: set[int] = {one.number for one in backlog.trials.values() if one.is_ended}
         self._mode = "running"
-        self._live: Live | None = None
+        self._live = LiveLines()
 
     def __enter__(self) -> Self:
-        if sys.stdout.isatty():
-            from rich.live import Live
-
-            self._live = Live(auto_refresh=False, transient=True)
-            self._live.start()
+        self._live.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._live.__exit__()
 
     def show(self, pool: Pool) -> None:
         """Show the present state."""
         settings = self._backlog.settings
         for trial in [one for one in self._backlog.trials.values() if one.is_ended]:
-            if trial.number not in self._told and self._live is None:
+            if trial.number not in self._told and not self._live.is_shown:
                 print(escape_control(describe_trial(trial, settings)), flush=True)
             self._told.add(trial.number)
-        if self._live is not None:
-            from rich.text import Text
-
-            self._live.update(Text("\n".join(self._lines(pool))), refresh=True)
+        if self._live.is_shown:
+            self._live.draw(self._lines(pool))
         elif pool.mode != self._mode:
             self._mode = pool.mode
             print(HINTS[pool.mode], flush=True)

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, get_args
 
 from epochal import durable
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
+from epochal.cli.check_configs import check_configs
 from epochal.cli.pool import MAX_JOBS_HELP, connect, refuse_gpus, run_frozen, typed_command
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.launch.cluster.connect import CLUSTERS, refuse_several_devices
 from epochal.launch.cluster.export import System, export_task
 from epochal.launch.options import LaunchOptions
-from epochal.text.error_output import print_error
 
 if TYPE_CHECKING:
     import argparse
@@ -47,14 +46,9 @@ def execute(args: argparse.Namespace) -> int:
     files, overrides = split_files_and_overrides(args.words)
     choices = read_choices(args)
     refuse_gpus(choices)
-    checked = [check_file(path, overrides, choices) for path in files]
-    wrong = [one for one in checked if one.problems]
-    if wrong:
-        for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
-            print_error(f"{problem}\n")
-        print_error("nothing was started")
-        return wrong[0].exit_code
-    configs = [one for file in checked for one in file.checked]
+    configs, code = check_configs(files, overrides, choices)
+    if code:
+        return code
     for one in configs:
         refuse_several_devices(_launch_section(one))
     if args.export is not None:

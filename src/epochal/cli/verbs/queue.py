@@ -12,6 +12,7 @@ from epochal.cli.arguments import (
     print_json,
     split_files_and_overrides,
 )
+from epochal.cli.check_configs import check_configs
 from epochal.cli.draw.table import format_table
 from epochal.cli.pool import (
     add_cluster_options,
@@ -21,11 +22,9 @@ from epochal.cli.pool import (
     typed_command,
 )
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.launch.queue.queue import Queue
 from epochal.text.command import epochal_command
-from epochal.text.error_output import print_error
 from epochal.text.formatting import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -113,14 +112,9 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
         raise ConfigError(Problem("--no-file", what, hint=hint))
     if args.retries < 0:
         raise ConfigError(Problem("--retries", f"cannot be {args.retries}", hint="--retries 3"))
-    checked = [check_file(path, overrides, choices) for path in files]
-    wrong = [one for one in checked if one.problems]
-    if wrong:
-        for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
-            print_error(f"{problem}\n")
-        print_error("nothing was added")
-        return wrong[0].exit_code
-    configs = [one for file in checked for one in file.checked]
+    configs, code = check_configs(files, overrides, choices, outcome="nothing was added")
+    if code:
+        return code
     after = [queue.resolve(name) for name in args.after]
     if args.dry_run:
         for config in configs:

@@ -7,13 +7,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from epochal.cli.arguments import add_config_words, split_files_and_overrides
+from epochal.cli.check_configs import check_configs
 from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
 from epochal.cli.pool import add_pool_options, run_pool, wants_pool
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.check_file import check_file, names_several
+from epochal.experiment.config.check_file import names_several
 from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
-from epochal.text.error_output import print_error
-from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.engine import RunResult
-    from epochal.experiment.config.check_file import FileCheck
+    from epochal.experiment.config.check_file import CheckedConfig
     from epochal.experiment.config.choices import Choices
 
 
@@ -40,25 +39,22 @@ def execute(args: argparse.Namespace) -> int:
     choices = read_choices(args)
     _refuse_one_run_for_all(files, choices)
     require_keep_alive(args)
-    checked = [check_file(path, overrides, choices) for path in files]
-    wrong = [one for one in checked if one.problems]
-    if wrong:
-        _print_mistakes(wrong, len(files))
-        return wrong[0].exit_code
+    configs, code = check_configs(files, overrides, choices)
+    if code:
+        return code
     if wants_pool(args):
-        return run_pool(args, [one for file in checked for one in file.checked], overrides, choices)
+        return run_pool(args, configs, overrides, choices)
     if args.keep_alive:
         return keep_alive(args, files)
     with raising_on_preemption():
-        return _run_all(checked, overrides, choices)
+        return _run_all(configs, overrides, choices)
 
 
-def _run_all(files: list[FileCheck], overrides: list[str], choices: Choices) -> int:
+def _run_all(configs: list[CheckedConfig], overrides: list[str], choices: Choices) -> int:
     with deferring_interrupts():
         from epochal.experiment.run import run_series
 
     results: list[RunResult] = []
-    configs = [checked for file in files for checked in file.checked]
     for number, checked in enumerate(configs, start=1):
         if len(configs) > 1:
             variant = checked.config.variant
@@ -80,13 +76,3 @@ def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:
     if named not in (None, "auto") and (len(files) > 1 or names_several(choices.get("variant"))):
         what = f"several configs cannot resume one run, {str(named)!r}"
         raise ConfigError(Problem("--resume", what, hint="name one config, or --resume auto"))
-
-
-def _print_mistakes(wrong: list[FileCheck], num_files: int) -> None:
-    """Print every mistake once, even if several files share it."""
-    for problem in dict.fromkeys(problem for one in wrong for problem in one.problems):
-        print_error(f"{problem}\n")
-    for one in wrong:
-        print_error(f"{one.path}: {format_count(len(one.problems), 'mistake')}")
-    if num_files > 1:
-        print("nothing was started", file=sys.stderr)

@@ -17,7 +17,7 @@ from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
 from epochal.launch.pool.pool import read_run_file
 from epochal.launch.pool.run_jobs import find_last_line, keep_output
 from epochal.launch.restart_policy import FINAL, PREEMPTED, SUCCESS
-from epochal.records.find import read_run
+from epochal.records.find import find_record
 from epochal.records.folder.folder import Parent
 from epochal.records.folder.reader import describe_error, find_expanded_config
 from epochal.records.folder.writer import COMPLETED_STATUSES
@@ -117,7 +117,7 @@ class QueueBacklog(Backlog):
 
     def _note_end(self, job: QueuedJob, end: JobEnd) -> None:
         now, run_dir = self._clock(), end.run_dir or job.run_dir
-        record = _find_record(run_dir)
+        record = find_record(run_dir)
         is_complete = record is not None and record.summary.status in COMPLETED_STATUSES
         error = _describe(job, end, record)
         values: dict[str, object] = {"run_dir": str(run_dir or ""), "code": end.code}
@@ -205,7 +205,7 @@ def _read_own_job(job: QueuedJob) -> FrozenJob:
 def _to_waiting(
     job: QueuedJob, frozen: FrozenJob, lock: durable.HeldLock | None = None
 ) -> WaitingJob:
-    record = _find_record(job.run_dir)
+    record = find_record(job.run_dir)
     is_resumed = record is not None and can_continue(record)
     return WaitingJob(
         key=job.id,
@@ -232,15 +232,6 @@ def _describe(job: QueuedJob, end: JobEnd, record: RunRecord | None) -> str:
         return f"killed by signal {-end.code}"
     error = find_last_line(job.log) if record is None else describe_error(record.result)
     return error or f"ended with code {end.code}"
-
-
-def _find_record(run_dir: Path | None) -> RunRecord | None:
-    if run_dir is None:
-        return None
-    try:
-        return read_run(run_dir)
-    except RecordError:
-        return None
 
 
 def _is_orphan(job: QueuedJob) -> bool:

@@ -144,7 +144,7 @@ def _write_stamp(path: Path) -> None:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether another process may be writing the file now; without locks nobody knows."""
+    """Whether another process may be writing the file now; true if that is unknown."""
     with durable.locked(_lock_of(path), os.O_RDWR | os.O_CREAT | NO_FOLLOW, waits=False) as is_mine:
         return is_mine is not True
 

@@ -40,7 +40,7 @@ class Lease:
 
     def __init__(self, folder: Path) -> None:
         self.loss = ""
-        """Why another process or nobody owns the folder now; empty while this process does."""
+        """Why this process no longer owns the folder; empty while it does."""
 
         self.on_loss: Callable[[str], None] = _ignore
         """Called once with the reason, by the thread that notices."""
