@@ -22,7 +22,7 @@ def check_configs(
     overrides: Sequence[str],
     choices: Choices,
     *,
-    outcome: str = "nothing was started",
+    outcome: str,
 ) -> tuple[list[CheckedConfig], int]:
     """The checked configs, and an exit code that is not 0 if there are mistakes.
 
@@ -34,7 +34,7 @@ def check_configs(
         print_error(f"{problem}\n")
     for one in wrong:
         print_error(f"{one.path}: {format_count(len(one.problems), 'mistake')}")
-    if wrong and len(files) > 1:
+    if wrong and outcome:
         print(outcome, file=sys.stderr)
     configs = [config for one in checked for config in one.checked]
     return configs, wrong[0].exit_code if wrong else 0

@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
     files, overrides = split_files_and_overrides(args.words)
     choices = read_choices(args)
     refuse_gpus(choices)
-    configs, code = check_configs(files, overrides, choices)
+    configs, code = check_configs(files, overrides, choices, outcome="nothing was started")
     if code:
         return code
     for one in configs:

@@ -39,7 +39,8 @@ def execute(args: argparse.Namespace) -> int:
     choices = read_choices(args)
     _refuse_one_run_for_all(files, choices)
     require_keep_alive(args)
-    configs, code = check_configs(files, overrides, choices)
+    outcome = "nothing was started" if len(files) > 1 else ""
+    configs, code = check_configs(files, overrides, choices, outcome=outcome)
     if code:
         return code
     if wants_pool(args):
