@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.errors import Problem
+from epochal.config import load
+from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_config, drop_sections
+from epochal.sweep.settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +18,28 @@ if TYPE_CHECKING:
     from epochal.sweep.space import Values
 
 _MAX_SHOWN = 40
+
+
+def check_sweep(
+    checked: CheckedConfig, *, allow_python: bool = False
+) -> tuple[SweepSettings | None, list[Problem]]:
+    """The settings of the sweep in a config, and every mistake in it and in its trials."""
+    config = checked.config
+    try:
+        settings = read_settings(config.sweep, checked.report.expanded)
+    except ConfigError as error:
+        return None, list(error.problems)
+
+    def load_trial(values: Values) -> Config:
+        return load(
+            config.path,
+            variant=config.variant,
+            overrides=config.overrides,
+            trial=values,
+            allow_python=allow_python,
+        )
+
+    return settings, find_space_problems(checked, settings, load_trial)
 
 
 def find_space_problems(
@@ -33,7 +57,7 @@ def find_space_problems(
     for parameter, values in settings.space.iter_probes():
         config = load_trial(values)
         config = drop_sections(config, has_task=config.root.get("experiment").value is not None)
-        probe = check_config(config, like=checked.registry)
+        probe = check_config(config, like=checked.registry, project=checked.report.project)
         for problem in probe.report.problems:
             spot = (problem.key, problem.what)
             if spot in known or spot in found:

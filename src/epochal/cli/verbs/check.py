@@ -49,6 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     if choices.get("variant") is None:
         choices["variant"] = ALL_VARIANTS
     checked = [check_file(path, overrides, choices, is_plain_too=True) for path in files]
+    checked = [_check_sweeps(one, choices) for one in checked]
     if args.build:
         checked = [one if one.problems else _build(one, overrides, chosen) for one in checked]
     code = next((one.exit_code for one in checked if one.problems), 0)
@@ -68,6 +69,18 @@ def execute(args: argparse.Namespace) -> int:
             _print_report(one, show_defaults=args.defaults)
             _print_comparison(one.path, other)
     return code or next((one.exit_code for one in compared if one.exit_code), 0)
+
+
+def _check_sweeps(checked: FileCheck, choices: Choices) -> FileCheck:
+    """The check with problems of the sections ``sweep``; without any if there are others."""
+    swept = [one for one in checked.checked if one.config.sweep is not None]
+    if checked.problems or not swept:
+        return checked
+    from epochal.sweep.check_space import check_sweep  # most configs have no sweep
+
+    allow_python = choices.get("allow_python", False)
+    found = [one for config in swept for one in check_sweep(config, allow_python=allow_python)[1]]
+    return replace(checked, problems=tuple(dict.fromkeys(found)))
 
 
 def _build(checked: FileCheck, overrides: Sequence[str], choices: Choices) -> FileCheck:

@@ -13,12 +13,10 @@ from epochal.cli.pool import (
     refuse_gpus,
     typed_command,
 )
-from epochal.config import load
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.check_file import check_file, names_several
-from epochal.experiment.config.choices import add_choices, add_options, read_choices, to_overrides
-from epochal.sweep.check_space import find_space_problems
-from epochal.sweep.settings import read_settings
+from epochal.experiment.config.choices import add_choices, add_options, read_choices
+from epochal.sweep.check_space import check_sweep
 from epochal.sweep.sweep_folder import create_sweep, find_sweep, list_sweeps
 from epochal.text.command import epochal_command
 from epochal.text.error_output import print_error
@@ -27,10 +25,8 @@ from epochal.text.formatting import format_count
 if TYPE_CHECKING:
     import argparse
 
-    from epochal.config import Config
     from epochal.experiment.config.choices import Choices
     from epochal.sweep.settings import SweepSettings
-    from epochal.sweep.space import Values
     from epochal.sweep.sweep_folder import SweepFolder
 
 _CONFIG_SUFFIXES = (".yaml", ".yml", ".toml", ".json", ".py")
@@ -102,23 +98,8 @@ def _start(args: argparse.Namespace) -> int:
     _refuse_unsupported(choices)
     found = check_file(path, overrides, choices)
     checked = found.checked[0]
-
-    def load_trial(values: Values) -> Config:
-        return load(
-            path,
-            variant=choices.get("variant"),
-            overrides=to_overrides(choices, overrides),
-            trial=values,
-            allow_python=choices.get("allow_python", False),
-        )
-
-    problems = list(found.problems)
-    settings: SweepSettings | None = None
-    try:
-        settings = read_settings(checked.config.sweep, checked.report.expanded)
-        problems += find_space_problems(checked, settings, load_trial)
-    except ConfigError as error:
-        problems += error.problems
+    settings, problems = check_sweep(checked, allow_python=choices.get("allow_python", False))
+    problems = [*found.problems, *problems]
     if problems or settings is None:
         for problem in dict.fromkeys(problems):
             print_error(f"{problem}\n")

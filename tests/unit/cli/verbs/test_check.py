@@ -59,6 +59,28 @@ def test_all_mistakes_are_reported_at_once(shop: Path, epochal: Command) -> None
     assert not (shop / "runs").exists()
 
 
+def test_the_space_of_a_sweep_is_checked_against_the_config(shop: Path, epochal: Command) -> None:
+    write(
+        shop / "swept.yaml",
+        """
+        $BASE: config.yaml
+        sweep:
+          space:
+            optim.lr: {min: -1.0, max: 1.0}
+            model.dropout: [0.1, much]
+        """,
+    )
+    done = epochal("check", "swept.yaml")
+    assert done.code == 78
+    assert "sweep.space.optim.lr: must be at least 0, got -1.0\n  set in swept.yaml:4:5" in done.err
+    assert "sweep.space.model.dropout: " in done.err
+    assert "swept.yaml:5:5" in done.err
+    assert "swept.yaml: 2 mistakes" in done.err
+    assert epochal("check", "swept.yaml", "sweep.space={seed: [1, 2]}").code == 78
+    write(shop / "swept.yaml", "$BASE: config.yaml\nsweep: {space: {seed: [1, 2]}}\n")
+    assert epochal("check", "swept.yaml").code == 0
+
+
 def test_variants_are_checked_too(shop: Path, epochal: Command) -> None:
     write(shop / "bad.yaml", "$BASE: config.yaml\nvariants: {odd: {optim.lr: fast}}\n")
     done = epochal("check", "bad.yaml")
