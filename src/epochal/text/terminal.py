@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from epochal.text.escape import escape_control
@@ -18,6 +21,16 @@ _MIN_WRAP_WIDTH = 16
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LABEL = re.compile(r" *\S+ {2,}(?=\S)")
 _WORDS = re.compile(r"\s*\S+")
+
+
+def leave_closed_terminal() -> None:
+    """Send what is printed nowhere if the terminal was closed; each write would be an error."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            is_device = stat.S_ISCHR(os.fstat(descriptor).st_mode)
+            if is_device and not os.isatty(descriptor):
+                with Path(os.devnull).open("wb") as nowhere:
+                    os.dup2(nowhere.fileno(), descriptor)
 
 
 def terminal_width(stream: TextIO | None = None) -> int:

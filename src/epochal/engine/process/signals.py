@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, final
 
 from epochal.errors import Preempted
+from epochal.text.terminal import leave_closed_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,6 +106,7 @@ class Preemption:
     def handle_signal(self, number: int) -> None:
         """Request a save and the end of the run; the second SIGTERM ends it at once."""
         run, name = self._run, signal.Signals(number).name
+        leave_closed_terminal()  # SIGHUP means that it was closed
         self._num_terms += number == signal.SIGTERM
         is_urgent = number == signal.SIGTERM and (self._num_terms > 1 or self.is_overdue)
         has_steps, is_over = run.step > run.first_step, self.is_over

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -45,7 +46,8 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
     @override
     def handleError(self, record: logging.LogRecord) -> None:
         """Continue without a terminal that was closed, such as a pipe without a reader."""
-        if isinstance(sys.exc_info()[1], BrokenPipeError):
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO):
             with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
                 os.dup2(nowhere.fileno(), self.stream.fileno())
         else:

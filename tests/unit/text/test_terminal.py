@@ -1,0 +1,34 @@
+"""Tests of epochal.text.terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+WAITS_UNTIL_CLOSED = """
+import os, sys
+sys.stdin.read()
+try:
+    os.write(1, b"lost")
+except OSError:
+    from epochal.text.terminal import leave_closed_terminal
+    leave_closed_terminal()
+    print("nowhere", flush=True)
+    sys.exit(7)
+"""
+
+
+def test_a_closed_terminal_is_left_so_that_printing_goes_on() -> None:
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [sys.executable, "-c", WAITS_UNTIL_CLOSED],
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    os.close(ours)
+    child.communicate()
+    assert child.returncode == 7
