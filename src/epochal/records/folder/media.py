@@ -13,7 +13,7 @@ import time
 import zlib
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
@@ -141,8 +141,9 @@ def read_media(folder: Path, *, before: int = MAX_COUNT) -> list[Media]:
 def _read_one(folder: Path, line: dict[str, Any]) -> Media | None:
     kind, name, step, file = (line.get(key) for key in ("media", "name", "step", "file"))
     is_whole = all(isinstance(text, str) for text in (kind, name, file)) and isinstance(step, int)
-    if not is_whole:
-        return None
+    place = PurePosixPath(str(file))
+    if not is_whole or place.is_absolute() or ".." in place.parts or (folder / place).is_symlink():
+        return None  # a record of others may name any file
     when = _seconds(line.get("time"))
     return Media(str(kind), str(name), int(step or 0), folder / str(file), when)
 

@@ -214,6 +214,15 @@ def test_damaged_lines_and_missing_files_are_left_out(writer: RunWriter) -> None
     assert [(one.name, one.time) for one in read_media(writer.path)] == [("a", 0.0)]
 
 
+def test_files_outside_of_the_record_are_not_listed(writer: RunWriter, tmp_path: Path) -> None:
+    secret = tmp_path.parent / "secret.txt"
+    secret.write_text("mine")
+    (writer.path / "link.txt").symlink_to(secret)
+    for file in (str(secret), f"../{secret.name}", "media/../../secret.txt", "link.txt"):
+        writer.event("media", media="text", name="a", step=1, file=file)
+        assert read_media(writer.path) == [], file
+
+
 def test_text_is_saved_without_secrets(writer: RunWriter) -> None:
     media = save_media(writer, "log", "password: Zq7canary42", step=1)
     assert media is not None
