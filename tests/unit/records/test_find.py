@@ -58,8 +58,8 @@ def test_a_tag_means_its_newest_training_and_tilde_the_ones_before(tmp_path: Pat
         resolve_run("last~4", tmp_path)
     with pytest.raises(RecordError, match="wide~2: there are only 2 runs of 'wide'"):
         resolve_run("wide~2", tmp_path)
-    with pytest.raises(RecordError, match="ee: fits 2 runs"):
-        resolve_run("ee", tmp_path)
+    with pytest.raises(RecordError, match="ep: fits 2 runs"):  # no id has a p
+        resolve_run("ep", tmp_path)
     assert resolve_run("last", tmp_path, is_wanted=lambda path: path == other) == other
     assert resolve_run("last", tmp_path, is_wanted=lambda path: False) == newest
 
