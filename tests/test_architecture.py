@@ -31,7 +31,7 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "template" not in pat
 IMPORT_BY_NAME = {
     "__init__.py",
     "cli/parser.py",
-    "cli/verbs/completion.py",  # all verbs
+    "cli/verbs/tools/completion.py",  # all verbs
     "engine/__init__.py",
     "registry/registry.py",
 }
@@ -227,7 +227,7 @@ WRITE_DISPOSABLE_FILES = {
     "records/code/restore.py",  # a copy of what a record holds
     "records/code/framework.py",  # the same, of Epochal itself
     "engine/process/watchdog.py",  # stacks of a hang, when nothing else may work
-    "experiment/record/logs.py",  # the null device
+    "text/terminal.py",  # the null device
     "launch/pool/local_executor.py",  # the output of a process, which writes there itself
 }
 

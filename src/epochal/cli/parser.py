@@ -45,6 +45,10 @@ INTERNAL_VERBS = ("run-job",)
 """Verbs that other verbs call; the help does not list them."""
 
 
+_TOOLS = ("plan", "profile", "find-batch", "find-lr", "doctor", "schema", "completion")
+"""Verbs whose modules are in ``verbs.tools``."""
+
+
 class Verb(Protocol):
     """The interface of the module of a verb."""
 
@@ -138,8 +142,11 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
 def load_verb(verb: str) -> Verb:
     """The module of a verb."""
     # Imports only modules of this package; names from configs are imported by the registry.
-    package = "epochal.cli" if verb in INTERNAL_VERBS else "epochal.cli.verbs"
-    return cast("Verb", import_module(f"{package}.{verb.replace('-', '_')}"))
+    module = verb.replace("-", "_")
+    if verb in INTERNAL_VERBS:
+        return cast("Verb", import_module(f"epochal.cli.{module}"))
+    package = "epochal.cli.verbs.tools" if verb in _TOOLS else "epochal.cli.verbs"
+    return cast("Verb", import_module(f"{package}.{module}"))
 
 
 @final

@@ -29,8 +29,13 @@ def leave_closed_terminal() -> None:
         with suppress(OSError):
             is_device = stat.S_ISCHR(os.fstat(descriptor).st_mode)
             if is_device and not os.isatty(descriptor):
-                with Path(os.devnull).open("wb") as nowhere:
-                    os.dup2(nowhere.fileno(), descriptor)
+                discard_output(descriptor)
+
+
+def discard_output(descriptor: int) -> None:
+    """Send everything that is written to an open file nowhere from now on."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), descriptor)
 
 
 def terminal_width(stream: TextIO | None = None) -> int:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import sys
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, final
 
 from typing_extensions import override
@@ -15,9 +13,11 @@ from typing_extensions import override
 from epochal.records.layout.os_errors import raising_record_errors
 from epochal.records.secrets import redact
 from epochal.text.escape import replace_unencodable
+from epochal.text.terminal import discard_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _TERMINAL_FORMAT = "%(asctime)s %(message)s"
@@ -48,8 +48,8 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
         """Continue without a terminal that was closed, such as a pipe without a reader."""
         error = sys.exc_info()[1]
         if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.EIO):
-            with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
-                os.dup2(nowhere.fileno(), self.stream.fileno())
+            with suppress(OSError):
+                discard_output(self.stream.fileno())
         else:
             super().handleError(record)
 

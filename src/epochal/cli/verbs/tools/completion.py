@@ -12,6 +12,7 @@ import os
 import re
 from importlib import import_module
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,9 +67,10 @@ def execute(args: argparse.Namespace) -> int:
 def _verbs() -> dict[str, VerbWords]:
     from epochal.cli.pages.completion_script import read_words
 
-    verbs = {}
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        module = import_module(f"{__package__}.{file.stem}")
+    verbs, folder = {}, Path(__file__).parents[1]
+    for file in sorted(folder.rglob("*.py"), key=attrgetter("stem")):
+        path = file.relative_to(folder).with_suffix("")
+        module = import_module(".".join(("epochal.cli.verbs", *path.parts)))
         verb = file.stem.replace("_", "-")
         title, _, about = (module.__doc__ or "").partition(": ")
         if title == f"``epochal {verb}``":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.cli.verbs.find_lr import _rate
+from epochal.cli.verbs.tools.find_lr import _rate
 from small_project import Command, tree
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.cli.verbs.find_batch import _describe
+from epochal.cli.verbs.tools.find_batch import _describe
 from epochal.engine import RunResult
 from epochal.experiment.tools.find_batch import BatchSearchResult, BatchTry
 from small_project import Command, write

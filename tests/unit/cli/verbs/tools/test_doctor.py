@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.cli.verbs import doctor
+from epochal.cli.verbs.tools import doctor
 from epochal.inspect import Diagnostic
 
 if TYPE_CHECKING:
