@@ -34,6 +34,8 @@ export interface RunRow {
   error: string | null;
   is_fast: boolean;
   is_damaged: boolean;
+  labels?: string[];
+  archived?: boolean;
   cells: Cell[];
   members?: number;
   ids?: string[];
@@ -90,6 +92,9 @@ export interface RunFacts {
   git: Record<string, Cell>;
   host: string;
   damage: string[];
+  labels?: string[];
+  archived?: boolean;
+  urls?: Record<string, string>;
 }
 
 export type Axis = "step" | "epoch" | "time";
