@@ -175,6 +175,11 @@ export interface Checkpoint {
   metric: Cell;
   is_best: boolean;
   is_last: boolean;
+  has_weights?: boolean;
+}
+
+export interface LaunchedJobs {
+  jobs: { id: string | number; run: string | null }[];
 }
 
 export interface TimeSpent {
