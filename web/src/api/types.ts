@@ -288,20 +288,6 @@ export interface ExperimentFile {
   path: string;
 }
 
-export interface FormField {
-  key: string;
-  value: number | boolean;
-  type: "number" | "bool";
-  is_integer: boolean;
-  default: boolean;
-}
-
-export interface LaunchForm {
-  desc: string;
-  fields: FormField[];
-  problems: { key: string; what: string; hint: string; line: number }[];
-}
-
 export interface SweepSummary {
   id: string;
   begun: string | null;
@@ -334,4 +320,13 @@ export interface Sweep extends SweepSummary {
   best_trials: number[];
   importance: Record<string, number>;
   items: Trial[];
+}
+
+/** Values of many runs, for plots over all of them. */
+export interface RunScatter {
+  columns: { name: string; kind: ColumnKind }[];
+  runs: { id: string; tag: string; values: Cell[] }[];
+  importance: Record<string, number>;
+  target?: string | null;
+  mode?: "min" | "max" | null;
 }
