@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { ComponentField, FormField, ListField, NumberField } from "../src/api/form";
 import { changeItem, chosenFields, makeKey, overridesOf } from "../src/launch/overrides";
 
-const facts = { label: "", doc: "", default: false, group: "" };
+const facts = { label: "", doc: "", default: false, group: "", is_nullable: false, is_required: false };
 
 function number(key: string, value: number | null, more: Partial<NumberField> = {}): NumberField {
   return { ...facts, key, type: "number", value, is_integer: false, min: null, max: null, ...more };
@@ -24,7 +24,7 @@ const hooks: ListField = {
   key: "hooks",
   type: "list",
   value: [{ type: "EarlyStopping", patience: 10 }],
-  choices: [{ name: "EarlyStopping", doc: "", fields: [number("patience", 5, { is_integer: true })] }],
+  choices: [{ name: "EarlyStopping", doc: "", fields: [number("hooks.patience", 5, { is_integer: true })] }],
 };
 
 test("a launch sends only values that differ from the file", () => {
@@ -34,10 +34,12 @@ test("a launch sends only values that differ from the file", () => {
     { ...facts, key: "amp", type: "bool", value: true },
     { ...facts, key: "train.for", type: "text", value: "20ep" },
     { ...facts, key: "model.act", type: "choice", value: "relu", choices: ["relu", "gelu", null] },
+    number("clip", 1, { is_nullable: true }),
   ];
   expect(overridesOf(fields, {})).toEqual({ overrides: {}, faults: {} });
   const drafts = { lr: "1e-3", width: "128", amp: false, "train.for": "5ep", "model.act": "null", unknown: "1" };
   expect(overridesOf(fields, drafts)).toEqual({ overrides: { lr: 0.001, amp: false, "train.for": "5ep", "model.act": null }, faults: {} });
+  expect(overridesOf(fields, { clip: "" }).overrides).toEqual({ clip: null });
   expect(overridesOf(fields, { lr: "", "model.act": "script" }).overrides).toEqual({});
 });
 
@@ -53,9 +55,10 @@ test("a value outside of its range is named with its bound", () => {
 
 test("a component that is chosen brings its own fields, and only those are sent", () => {
   expect(overridesOf([optim], { "optim.eps": "0.5" }).overrides).toEqual({ "optim.eps": 0.5 });
-  const drafts = { "optim.type": "SGD", "optim.eps": "0.5", "optim.lr": "0.2", "optim.nesterov": true };
+  const drafts = { optim: "SGD", "optim.eps": "0.5", "optim.lr": "0.2", "optim.nesterov": true };
   expect(chosenFields(optim, drafts).map((one) => one.key)).toEqual(["optim.lr", "optim.nesterov"]);
-  expect(overridesOf([optim], drafts).overrides).toEqual({ "optim.type": "SGD", "optim.lr": 0.2, "optim.nesterov": true });
+  expect(chosenFields(optim, drafts)[0]?.value, "the server keeps values that both types have").toBe(0.001);
+  expect(overridesOf([optim], drafts).overrides).toEqual({ optim: "SGD", "optim.lr": 0.2, "optim.nesterov": true });
 });
 
 test("a list is sent as a whole, and its wrong numbers are found", () => {

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { Column } from "../src/api/types";
 import { diffLines } from "../src/compare/diff_lines";
 import { labelsOf, seedGroups } from "../src/compare/seed_groups";
-import { orderJobs } from "../src/queue/order_jobs";
+import { orderJobs, placeAfterShift } from "../src/queue/order_jobs";
 import { latestAt, stepsOf } from "../src/run/media";
 import { defaultColumns, nextSort, parseSort, quoteName, sortQuery, sortText, suggestColumns, wordAt } from "../src/run_table/query";
 import { axisOf, parallelOf } from "../src/chart/parallel";
@@ -82,6 +82,12 @@ test("the queue shows running jobs, then waiting ones in their order, then those
   const job = (id: number, state: string, ended: number | null = null) => ({ id, state, ended }) as Parameters<typeof orderJobs>[0][number];
   const jobs = [job(1, "finished", 5), job(2, "failed", 9), job(3, "running"), job(5, "waiting"), job(4, "waiting")];
   expect(orderJobs(jobs).map((one) => one.id)).toEqual([3, 5, 4, 2, 1]);
+});
+
+test("a waiting job is put one place up or down, and not beyond the ends", () => {
+  const jobs = [1, 2, 3, 4].map((id) => ({ id, state: id === 1 ? "running" : "waiting" }) as Parameters<typeof orderJobs>[0][number]);
+  const places = ["2", "3", "4", "1"].map((id) => [placeAfterShift(jobs, id, -1), placeAfterShift(jobs, id, 1)]);
+  expect(places).toEqual([[undefined, "4"], ["2", null], ["3", undefined], [undefined, undefined]]);
 });
 
 test("axes of trials are linear, logarithmic over a wide range, or lists of words", () => {

@@ -8,6 +8,8 @@ interface FieldFacts {
   doc: string;
   default: boolean;
   group: string;
+  is_nullable: boolean;
+  is_required: boolean;
 }
 
 export interface NumberField extends FieldFacts {
@@ -21,6 +23,8 @@ export interface NumberField extends FieldFacts {
 export interface PlainField extends FieldFacts {
   type: "bool" | "text";
   value: Cell;
+  /** Suggestions for a text. */
+  choices?: Cell[];
 }
 
 export interface ChoiceField extends FieldFacts {
@@ -44,7 +48,7 @@ export interface ComponentField extends FieldFacts {
 
 export type ListItem = { type: string } & Record<string, Cell>;
 
-/** A list of components, such as hooks; the keys of their fields are those inside of an item. */
+/** A list of components, such as hooks; the last part of a field's key is the key inside of an item. */
 export interface ListField extends FieldFacts {
   type: "list";
   value: ListItem[];
@@ -68,4 +72,5 @@ export interface LaunchForm {
   parameters?: number | null;
   memory_bytes?: number | null;
   note?: string;
+  is_building?: boolean;
 }

@@ -274,6 +274,7 @@ export interface Job {
 
 export interface JobQueue {
   is_paused: boolean;
+  is_worked?: boolean;
   jobs: Job[];
 }
 

@@ -16,14 +16,24 @@ export interface Overrides {
 
 /** The name of the component that is chosen now. */
 export function chosenName(field: ComponentField, drafts: Drafts): string {
-  const draft = drafts[`${field.key}.type`];
+  const draft = drafts[field.key];
   return typeof draft === "string" ? draft : (field.value ?? "");
 }
 
-/** The fields of the component that is chosen now. */
+/** The fields of the component that is chosen now; values that the old one also has are kept, as the server does. */
 export function chosenFields(field: ComponentField, drafts: Drafts): FormField[] {
-  const name = chosenName(field, drafts);
-  return field.choices.find((one) => one.name === name)?.fields ?? [];
+  const fieldsOf = (name: string | null) => field.choices.find((one) => one.name === name)?.fields ?? [];
+  const [name, old] = [chosenName(field, drafts), fieldsOf(field.value)];
+  if (name === field.value) return old;
+  return fieldsOf(name).map((one) => {
+    const kept = old.find(({ key, type, default: isDefault }) => key === one.key && type === one.type && !isDefault);
+    return kept ? ({ ...one, value: kept.value, default: false } as FormField) : one;
+  });
+}
+
+/** The key of a field inside of an item of a list. */
+export function itemKey(field: FormField): string {
+  return field.key.slice(field.key.lastIndexOf(".") + 1);
 }
 
 export function faultOf(field: NumberField, value: number): Fault | null {
@@ -43,7 +53,7 @@ export function overridesOf(fields: FormField[], drafts: Drafts): Overrides {
 function collect(field: FormField, drafts: Drafts, found: Overrides): void {
   if (field.type === "component") {
     const name = chosenName(field, drafts);
-    if (name !== (field.value ?? "")) found.overrides[`${field.key}.type`] = name;
+    if (name !== (field.value ?? "")) found.overrides[field.key] = name;
     for (const one of chosenFields(field, drafts)) collect(one, drafts, found);
     return;
   }
@@ -65,28 +75,28 @@ function collect(field: FormField, drafts: Drafts, found: Overrides): void {
 function checkItems(field: ListField, items: ListItem[], found: Overrides): void {
   items.forEach((item, place) => {
     for (const one of field.choices.find(({ name }) => name === item.type)?.fields ?? []) {
-      const value = item[one.key];
+      const value = item[itemKey(one)];
       if (one.type !== "number" || value === undefined || value === null) continue;
       const fault = faultOf(one, typeof value === "number" ? value : NaN);
-      if (fault) found.faults[`${field.key}.${place}.${one.key}`] = fault;
+      if (fault) found.faults[`${field.key}.${place}.${itemKey(one)}`] = fault;
     }
   });
 }
 
-/** The value that was typed; undefined for an empty field, which keeps the value of the file. */
+/** The value that was typed; an empty field is null where that is allowed, and else keeps the value of the file. */
 export function valueOf(field: FormField, draft: Draft): Cell | ListItem[] | undefined {
   if (Array.isArray(draft) || typeof draft === "boolean") return draft;
-  if (field.type === "number") return draft.trim() === "" ? undefined : Number(draft);
-  if (field.type === "choice") return field.choices.find((one) => String(one) === draft);
-  return draft === "" && !field.value ? undefined : draft;
+  if (field.type === "choice") return [...field.choices, ...(field.is_nullable ? [null] : [])].find((one) => String(one) === draft);
+  if (draft.trim() === "") return field.is_nullable ? null : undefined;
+  return field.type === "number" ? Number(draft) : draft;
 }
 
 /** An item with one value changed; an empty text takes the value away, so that its default counts. */
 export function changeItem(item: ListItem, field: FormField, draft: Draft): ListItem {
-  const value = valueOf(field, draft);
-  const rest = Object.fromEntries(Object.entries(item).filter(([key]) => key !== field.key)) as ListItem;
-  if (value === undefined || Array.isArray(value)) return rest;
-  return { ...rest, [field.key]: Number.isNaN(value) ? String(draft) : value }; // keeps what is not a number yet
+  const [key, value] = [itemKey(field), valueOf(field, draft)];
+  const rest = Object.fromEntries(Object.entries(item).filter(([one]) => one !== key)) as ListItem;
+  if (value === undefined || value === null || Array.isArray(value)) return rest;
+  return { ...rest, [key]: Number.isNaN(value) ? String(draft) : value }; // keeps what is not a number yet
 }
 
 /** A key by which the server recognises a request that was sent twice. */
