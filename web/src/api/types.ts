@@ -331,3 +331,32 @@ export interface RunScatter {
   target?: string | null;
   mode?: "min" | "max" | null;
 }
+
+export interface TableSummary {
+  name: string;
+  rows: number;
+  columns: number;
+  changed: string | null;
+}
+
+export interface TextCell {
+  text: string;
+}
+
+/** A cell that shows a metric of a run; the server fills in value and problem. */
+export interface LinkCell {
+  run: string;
+  metric: string;
+  which: "best" | "last";
+  value?: Cell;
+  problem?: string | null;
+}
+
+export type TableCell = TextCell | LinkCell;
+
+export interface ResultTable {
+  name: string;
+  version: number;
+  columns: string[];
+  rows: TableCell[][];
+}
