@@ -47,7 +47,7 @@ PRUNE_WORD = "prune"
 
 _OWN = ("older", "keep_best", "keep_last", "checkpoints", "yes")
 _SHOWN = 5
-_LISTING = ("columns", "group", "limit", "sort", "output", "format")
+_LISTING = ("columns", "group", "limit", "sort", "output", "format", "archived")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,9 +141,11 @@ def _policy(args: argparse.Namespace) -> RetentionPolicy:
 
 def _refuse_listing(args: argparse.Namespace) -> None:
     for name in _LISTING:
-        if getattr(args, name) not in (None, ""):
+        if getattr(args, name) not in (None, "") and getattr(args, name) is not False:
             what = "is for lists of runs, not for deleting"
             hint = "leave it out; --keep-last and --keep-best select by time and result"
+            if name == "archived":
+                hint = 'write --where "archived = true" to delete only archived runs'
             raise ConfigError(Problem(f"--{name}", what, hint=hint))
 
 

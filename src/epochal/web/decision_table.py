@@ -5,8 +5,15 @@ A route exists only as a row of this table, so none can be forgotten by the chec
 
 from __future__ import annotations
 
+from epochal.records.folder.labels import MAX_LABELS, MAX_LENGTH
 from epochal.web.compare_runs import MAX_COMPARED, compare_runs
-from epochal.web.edit_runs import MAX_README, delete_runs, write_run_readme
+from epochal.web.edit_runs import (
+    MAX_README,
+    archive_runs,
+    delete_runs,
+    label_runs,
+    write_run_readme,
+)
 from epochal.web.job_queue import (
     get_devices,
     get_queue,
@@ -66,6 +73,7 @@ _LIST = (
     ApiField(name="offset", kind="integer", default=0),
     ApiField(name="limit", kind="integer", default=200, least=1, most=MAX_ROWS),
     ApiField(name="group", default="", choices=(*GROUPS, "")),
+    ApiField(name="archived", kind="boolean", default=False),
 )
 
 
@@ -73,6 +81,10 @@ def _runs(least: int, most: int) -> ApiField:
     return ApiField(
         name="run", kind="texts", required=least > 0, least=least, most=most, length=300
     )
+
+
+def _labels(name: str) -> ApiField:
+    return ApiField(name=name, kind="texts", most=MAX_LABELS, length=MAX_LENGTH)
 
 
 ROUTES: tuple[ApiRoute, ...] = (
@@ -272,6 +284,22 @@ ROUTES: tuple[ApiRoute, ...] = (
             ApiField(name="text", required=True, length=MAX_README),
             ApiField(name="before", length=MAX_README),
         ),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/runs/label",
+        access="edit",
+        answer=label_runs,
+        summary="add and remove labels of runs",
+        body=(_IDS, *(_labels(name) for name in ("add", "remove"))),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/runs/archive",
+        access="edit",
+        answer=archive_runs,
+        summary="leave runs out of lists, or list them again",
+        body=(_IDS, ApiField(name="archived", kind="boolean", required=True)),
     ),
     ApiRoute(
         method="POST",

@@ -39,6 +39,8 @@ EXPECTED = {
     ("GET", "/api/mail"): "read",
     ("POST", "/api/mail/read"): "edit",
     ("PUT", "/api/runs/{id}/readme"): "edit",
+    ("POST", "/api/runs/label"): "edit",
+    ("POST", "/api/runs/archive"): "edit",
     ("POST", "/api/runs/delete"): "edit",
     ("GET", "/api/queue"): "read",
     ("POST", "/api/queue/top"): "launch",

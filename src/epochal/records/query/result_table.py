@@ -103,6 +103,7 @@ _ALWAYS = (
     "run", "project", "tag", "runner", "status", "started", "seconds", "step", "seed", "best"
 )  # fmt: skip
 _IF_ANY = (
+    "label",
     "desc",
     "variant",
     "fast",
