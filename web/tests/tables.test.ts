@@ -31,8 +31,7 @@ test("cells of a spreadsheet are pasted, with new rows and without new columns",
 });
 
 test("plots of many runs begin with the result and the parameter that mattered most", () => {
-  const columns = ["lr", "width"].map((name) => ({ name, kind: "config" as const }));
-  const found = { columns: [...columns, { name: "val/acc", kind: "metric" as const }], runs: [], importance: { lr: 0.2, width: 0.8 }, target: "val/acc" };
+  const found = { columns: ["lr", "width", "val/acc"], metric: "val/acc", runs: [], importance: { lr: 0.2, width: 0.8 } };
   expect(firstAxes(found, "", "")).toEqual({ x: "width", y: "val/acc" });
   expect(firstAxes(found, "lr", "gone")).toEqual({ x: "lr", y: "val/acc" });
   expect(parallelNames(found, "val/acc")).toEqual(["width", "lr", "val/acc"]);

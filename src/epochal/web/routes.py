@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import IO, TYPE_CHECKING, Any, Literal, final
 
 from epochal.web.api_error import ApiError
 
@@ -19,7 +19,7 @@ Access = Literal["public", "read", "edit", "launch"]
 
 Capability = Literal["read", "edit", "launch"]
 FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values"]
-"""``values`` is an object of numbers and booleans."""
+"""``values`` is an object of scalars, and of lists of such objects."""
 
 RESERVED = ("api", "assets")
 """First parts of paths that no page of the browser has."""
@@ -58,7 +58,7 @@ class ApiField:
         if self.kind in ("integer", "number"):
             return {"type": self.kind, "minimum": self.least, "maximum": self.most}
         if self.kind == "values":
-            value = {"type": ["number", "boolean"]}
+            value = {"type": ["number", "boolean", "string", "null", "array"]}
             return {"type": "object", "additionalProperties": value, "maxProperties": MAX_VALUES}
         return text if self.kind == "text" else {"type": "boolean"}
 
@@ -86,6 +86,19 @@ class RawAnswer:
     type: str = "application/octet-stream"
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FileAnswer:
+    """A file that is sent as a download, piece by piece."""
+
+    file: IO[bytes]
+    """Open at its beginning; it is closed when it was sent."""
+
+    size: int
+    name: str
+    """The name that a browser gives it: letters, digits, dots, dashes and underscores."""
 
 
 @final
@@ -224,9 +237,8 @@ def _check(one: ApiField, value: object) -> Any:  # noqa: ANN401 - of the kind o
     if one.kind == "text":
         return _check_text(one, value)
     if one.kind == "values":
-        items = value.values() if isinstance(value, dict) and len(value) <= MAX_VALUES else [None]
-        if not all(isinstance(item, bool | int | float) for item in items):
-            raise ApiError(422, f"{one.name}: not an object of numbers and booleans")
+        if not isinstance(value, dict) or not _is_flat(value, has_lists=True):
+            raise ApiError(422, f"{one.name}: not an object of at most {MAX_VALUES} plain values")
         return value
     if one.kind == "boolean":
         if not isinstance(value, bool):
@@ -240,6 +252,31 @@ def _check(one: ApiField, value: object) -> Any:  # noqa: ANN401 - of the kind o
     if not one.least <= value <= one.most:
         raise ApiError(422, f"{one.name}: must be from {one.least} to {one.most}")
     return value
+
+
+def _is_flat(value: object, *, has_lists: bool) -> bool:
+    """Whether an object has only plain values, or lists of objects that do."""
+    if not isinstance(value, dict) or len(value) > MAX_VALUES:
+        return False
+    return all(
+        _is_plain_text(key) and _is_plain(item, has_lists=has_lists) for key, item in value.items()
+    )
+
+
+def _is_plain(item: object, *, has_lists: bool) -> bool:
+    if isinstance(item, list):
+        is_short = has_lists and len(item) <= MAX_VALUES
+        return is_short and all(_is_flat(inner, has_lists=False) for inner in item)
+    if isinstance(item, str):
+        return _is_plain_text(item)
+    return item is None or isinstance(item, bool | int | float)
+
+
+def _is_plain_text(text: str) -> bool:
+    try:
+        return len(text.encode()) <= MAX_TEXT
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_text(one: ApiField, value: object) -> str:

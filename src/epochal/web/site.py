@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from epochal.records.folder.reader import read_folder
 from epochal.web.api_error import not_found
@@ -13,11 +13,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.folder.reader import RunRecord
-    from epochal.web.launching import Launches
+    from epochal.web.launching.launches import Launches
     from epochal.web.run_index import RunIndex
     from epochal.web.sessions import WebSessions
     from epochal.web.static_files import StaticFiles
     from epochal.web.sweeps import SweepReader
+
+
+class QueueWorker(Protocol):
+    """Runs the jobs of the queue beside the server."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+
+    def start_sweep(self, sweep_id: str) -> None:
+        """Run the trials of a sweep that nothing runs now."""
 
 
 @final
@@ -36,6 +47,9 @@ class Site:
     """The experiments that may be launched; None if launching is off."""
 
     sweeps: SweepReader | None = None
+    worker: QueueWorker | None = None
+    """What runs the jobs of the queue; None if this server does not."""
+
     project: str = ""
     version: str = ""
 

@@ -325,11 +325,10 @@ export interface Sweep extends SweepSummary {
 
 /** Values of many runs, for plots over all of them. */
 export interface RunScatter {
-  columns: { name: string; kind: ColumnKind }[];
+  columns: string[];
+  metric: string | null;
   runs: { id: string; tag: string; values: Cell[] }[];
   importance: Record<string, number>;
-  target?: string | null;
-  mode?: "min" | "max" | null;
 }
 
 export interface TableSummary {

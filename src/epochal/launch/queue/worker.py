@@ -207,13 +207,16 @@ def _to_waiting(
 ) -> WaitingJob:
     record = find_record(job.run_dir)
     is_resumed = record is not None and can_continue(record)
+    parent = None if is_resumed or job.run_dir is None else Parent(job.run_dir.name, "retried")
+    if frozen.parent and job.run_dir is None:
+        parent = Parent(frozen.parent, "rerun")
     return WaitingJob(
         key=job.id,
         job=frozen,
         file=job.file,
         preferred=job.preferred,
         resume=job.run_dir if is_resumed else None,
-        parent=None if is_resumed or job.run_dir is None else Parent(job.run_dir.name, "retried"),
+        parent=parent,
         lock=lock,
         environment={k: v for k, v in job.environment.items() if k in _SHARED_VARIABLES},
     )

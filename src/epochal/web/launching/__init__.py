@@ -1,0 +1,1 @@
+"""Launching from the page: forms, checks, and what is added to the queue."""

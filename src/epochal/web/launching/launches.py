@@ -1,0 +1,327 @@
+"""Adds experiments of the project, and runs, to the queue, with the changes that a form accepts.
+
+No field of a request becomes a path, a module or a word of a command: an experiment is found by
+the id of a file that the server listed, a run by its id, and changes are values of the fields of
+its form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from epochal import durable
+from epochal.launch.queue.queue import Queue
+from epochal.records.layout.process import utc_now
+from epochal.records.layout.run_folders import make_epochal_dir
+from epochal.records.metrics.points import read_json_lines
+from epochal.web.api_error import ApiError, not_found
+from epochal.web.job_queue import find_run_id
+from epochal.web.launching.build_check import BuildChecks, BuildFacts
+from epochal.web.launching.form_json import form_to_json, problems_to_json
+from epochal.web.run_record import make_file_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from epochal.check.export.launch_form import LaunchForm
+    from epochal.errors import Problem
+    from epochal.web.routes import ApiCall
+    from epochal.web.site import Site
+
+AUDIT_FILE = "launches.jsonl"
+NAME = re.compile(r"[\w.+=@ -]{0,60}")
+_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
+_SKIPPED = ("node_modules", "__pycache__", "site-packages", "tests")
+_MAX_DEPTH = 3
+_MAX_FILES = 500
+_MAX_BYTES = 1 << 20
+_SECTIONS = re.compile(r'^[ \t]*["\[]?(task|model|experiment)\b', re.MULTILINE)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """What a user changed in a form: values by key, or the text of all shown keys."""
+
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    text: str | None = None
+    name: str = ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the record of launches notes."""
+        changes = {"overrides": dict(self.overrides)} if self.text is None else {"text": self.text}
+        return {"name": self.name, **changes}
+
+
+@final
+@dataclass(frozen=True)
+class LaunchCheck:
+    """What a config says, and what is wrong with it."""
+
+    problems: Sequence[Problem]
+    form: LaunchForm | None = None
+    desc: str = ""
+
+
+class Launcher(Protocol):
+    """Checks experiments, and adds them to the queue; the command line gives the real one.
+
+    ``source`` is a config file, or the folder of a run, which is run again.
+    """
+
+    def check(self, source: Path, request: LaunchRequest) -> LaunchCheck:
+        """Check a config without executing anything that it names."""
+
+    def build(self, source: Path, request: LaunchRequest) -> BuildFacts:
+        """Build a checked config in another process, which has a time limit."""
+
+    def add(
+        self, source: Path, request: LaunchRequest, on_frozen: Callable[[str], None]
+    ) -> list[int]:
+        """Add a checked config to the queue; gives the numbers of the jobs.
+
+        ``on_frozen`` receives the name of their folder before they are added.
+        """
+
+    def resume(self, run_dir: Path, on_frozen: Callable[[str], None]) -> list[int]:
+        """Add a job that resumes a run."""
+
+
+@final
+class Launches:
+    """The experiments below a folder, and the record of what was launched.
+
+    Args:
+        project_dir: The folder of the project.
+        runs_dir: The folder of all runs, which has the record.
+        launcher: Checks and adds.
+    """
+
+    def __init__(self, project_dir: Path, runs_dir: Path, launcher: Launcher) -> None:
+        self.project_dir, self.runs_dir, self.launcher = project_dir, runs_dir, launcher
+        self._lock = threading.Lock()
+        self._builds = BuildChecks()
+
+    def files(self) -> dict[str, Path]:
+        """The config files of the project, by id."""
+        found: dict[str, Path] = {}
+        for path in _iter_configs(self.project_dir, self.runs_dir.resolve()):
+            found[make_file_id(path.relative_to(self.project_dir).as_posix())] = path
+            if len(found) >= _MAX_FILES:
+                break
+        return found
+
+    def get(self, file_id: str) -> Path:
+        """One of them; ApiError if there is none."""
+        path = self.files().get(file_id)
+        if path is None:
+            raise not_found()
+        return path
+
+    def add(
+        self,
+        action: str,
+        what: str,
+        key: str,
+        facts: Mapping[str, Any],
+        add: Callable[[Callable[[str], None]], list[int]],
+    ) -> list[int]:
+        """Add jobs once per ``key``, and note it; gives their numbers.
+
+        The note is written before and after, so that a server that was killed in between knows
+        whether the jobs exist.
+        """
+        with self._lock:  # the same request may arrive twice at once
+            audit = make_epochal_dir(self.runs_dir) / AUDIT_FILE
+            for line in read_json_lines(audit)[0]:
+                if key and line.get("key") == key:
+                    jobs = line.get("jobs") or self._find_jobs(line.get("batch"))
+                    if isinstance(jobs, list) and jobs:
+                        return [int(one) for one in jobs]
+            entry = {"time": utc_now(), "key": key, "action": action, "what": what, **facts}
+
+            def note(batch: str) -> None:
+                durable.append_line(audit, {**entry, "batch": batch})
+
+            jobs = add(note)
+            durable.append_line(audit, {**entry, "jobs": jobs})
+        return jobs
+
+    def _find_jobs(self, batch: object) -> list[int]:
+        """The jobs of a folder of frozen jobs."""
+        return [job.id for job in Queue(self.runs_dir).list_jobs() if job.file.parent.name == batch]
+
+    def check(
+        self, source: Path, request: LaunchRequest, *, should_build: bool = False
+    ) -> dict[str, Any]:
+        """The form of an experiment with changes, its mistakes, and what a build shows."""
+        _check_name(request.name)
+        found = self.launcher.check(source, request)
+        answer = {
+            "desc": found.desc,
+            "fields": [] if found.form is None else form_to_json(found.form),
+            "text": "" if found.form is None else found.form.to_text(),
+            "problems": problems_to_json(found.problems, is_text=request.text is not None),
+        }
+        if not should_build or found.problems:
+            return answer
+        facts, is_building = self._build(source, request)
+        return answer | {
+            "parameters": facts.parameters,
+            "memory_bytes": facts.memory_bytes,
+            "note": facts.note,
+            "is_building": is_building,
+            "problems": problems_to_json(facts.problems, is_text=request.text is not None),
+        }
+
+    def _build(self, source: Path, request: LaunchRequest) -> tuple[BuildFacts, bool]:
+        text = json.dumps([str(source), request.facts], sort_keys=True)
+        question = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+        found = self._builds.ask(question, lambda: self.launcher.build(source, request))
+        if found is None:
+            return BuildFacts(), True
+        self._builds.forget(question)
+        return found, False
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ApiError(422, "name: has characters that a name cannot have", "use letters")
+
+
+def _iter_configs(root: Path, runs_dir: Path) -> Iterator[Path]:
+    """Files below a folder that look like experiments; links are not followed."""
+    for folder, folders, names in os.walk(root):
+        depth = len(Path(folder).relative_to(root).parts)
+        kept = [
+            name
+            for name in sorted(folders)
+            if not name.startswith((".", "_"))
+            and name not in _SKIPPED
+            and Path(folder, name).resolve() != runs_dir
+        ]
+        folders[:] = kept if depth < _MAX_DEPTH else []
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.suffix in _SUFFIXES and not name.startswith(".") and _is_experiment(path):
+                yield path
+
+
+def _is_experiment(path: Path) -> bool:
+    try:
+        text = durable.read_bytes(path, max_bytes=_MAX_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return False
+    return bool(_SECTIONS.search(text))
+
+
+def _launches(site: Site) -> Launches:
+    if site.launches is None:
+        raise not_found()
+    return site.launches
+
+
+def get_experiments(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The config files of the project."""
+    launches = _launches(site)
+    found = launches.files()
+    return {
+        "experiments": [
+            {
+                "id": one,
+                "name": path.stem,
+                "path": path.relative_to(launches.project_dir).as_posix(),
+            }
+            for one, path in found.items()
+        ]
+    }
+
+
+def get_form(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The form of an experiment, and its mistakes."""
+    launches = _launches(site)
+    return launches.check(launches.get(call.path["id"]), LaunchRequest())
+
+
+def check_experiment(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The same with changes."""
+    launches = _launches(site)
+    source = launches.get(call.path["id"])
+    return launches.check(source, _request(call), should_build=call.body["build"])
+
+
+def launch_experiment(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Add an experiment to the queue."""
+    launches, request = _launches(site), _request(call)
+    source = launches.get(call.path["id"])
+    name = source.relative_to(launches.project_dir).as_posix()
+    return _add(site, "launch", name, source, request, call.body["idempotency_key"])
+
+
+def get_run_form(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The form that runs a run again."""
+    return _launches(site).check(site.folder(call.path["id"]), LaunchRequest())
+
+
+def check_run(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The same with changes."""
+    source = site.folder(call.path["id"])
+    return _launches(site).check(source, _request(call), should_build=call.body["build"])
+
+
+def rerun(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Add a run to the queue again, with changes."""
+    run_id = call.path["id"]
+    key = call.body["idempotency_key"]
+    return _add(site, "rerun", run_id, site.folder(run_id), _request(call), key)
+
+
+def resume_run(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Add a job that resumes a run."""
+    launches, run_id = _launches(site), call.path["id"]
+    folder = site.folder(run_id)
+    jobs = launches.add(
+        "resume", run_id, "", {}, lambda note: launches.launcher.resume(folder, note)
+    )
+    return _jobs_to_json(site, jobs)
+
+
+def _request(call: ApiCall) -> LaunchRequest:
+    body = call.body
+    if body["overrides"] and body["text"] is not None:
+        raise ApiError(422, "overrides and text: give one of them")
+    _check_name(body["name"])
+    return LaunchRequest(overrides=body["overrides"], text=body["text"], name=body["name"])
+
+
+def _add(
+    site: Site, action: str, what: str, source: Path, request: LaunchRequest, key: str
+) -> dict[str, Any]:
+    launches = _launches(site)
+    jobs = launches.add(
+        action,
+        what,
+        key,
+        request.facts,
+        lambda note: launches.launcher.add(source, request, note),
+    )
+    return _jobs_to_json(site, jobs)
+
+
+def _jobs_to_json(site: Site, ids: Sequence[int]) -> dict[str, Any]:
+    queue = Queue(site.index.root)
+    found = {job.id: job for job in queue.list_jobs() if job.id in ids}
+    return {
+        "jobs": [
+            {"id": one, "run": find_run_id(found[one], site) if one in found else None}
+            for one in ids
+        ]
+    }
