@@ -32,6 +32,7 @@ VERBS = {
     "diff": "compare runs: parameters, code, packages, metrics, curves",
     "show": "show one run: status, settings, results, curves",
     "serve": "show the runs in a browser",
+    "table": "fill tables of results, typed or linked to runs; export them",
     "mail": "read messages about finished, failed and stalled runs",
     "restore": "restore the code and the config of a run into a new folder",
     "describe": "show or change title, description and labels of runs; archive runs",
