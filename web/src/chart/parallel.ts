@@ -14,6 +14,7 @@ export interface ParallelLine {
   key: string | number;
   name: string;
   isFaint: boolean;
+  color: string | undefined;
   heights: (number | null)[];
   /** From 0 (worst) to 1 (best); null without a result. */
   quality: number | null;
@@ -51,17 +52,18 @@ export interface ParallelRow {
   key: string | number;
   name: string;
   isFaint: boolean;
+  color?: string | undefined;
   values: (Cell | undefined)[];
 }
 
 /** Axes by name, and a line per row; the last axis is the result, of which `mode` is better. */
 export function parallelOf(names: string[], rows: ParallelRow[], mode: "min" | "max"): { axes: ParallelAxis[]; lines: ParallelLine[] } {
   const axes = names.map((name, i) => axisOf(name, rows.map((one) => one.values[i])));
-  const lines = rows.map(({ key, name, isFaint, values }) => {
+  const lines = rows.map(({ key, name, isFaint, color, values }) => {
     const heights = axes.map((axis, i) => axis.place(values[i]));
     const result = heights.at(-1) ?? null;
     const quality = result === null ? null : mode === "max" ? result : 1 - result;
-    return { key, name, isFaint, heights, quality };
+    return { key, name, isFaint, color, heights, quality };
   });
   return { axes, lines: lines.sort((a, b) => (a.quality ?? -1) - (b.quality ?? -1)) };
 }

@@ -97,6 +97,7 @@ export const en = {
   "runs.archive": "Archive",
   "runs.unarchive": "Take out of the archive",
   "runs.archive.help": "Archived runs are kept, and left out of lists",
+  "runs.archived.look": "Show archived runs",
 
   "run.tab.charts": "Charts",
   "run.tab.readme": "README",
@@ -305,6 +306,7 @@ export const en = {
   "queue.drag": "Drag to another place, or select with j and k and move with Shift",
   "queue.last": "to the end",
   "queue.follow": "The run opens here as soon as it starts.",
+  "queue.pause.help": "While the queue is paused, no job starts; running jobs continue",
   "launch.title": "Launch an experiment",
   "launch.experiment": "Experiment",
   "launch.name": "Name of the run",

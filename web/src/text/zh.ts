@@ -99,6 +99,7 @@ export const zh: Record<keyof typeof en, string> = {
   "runs.archive": "归档",
   "runs.unarchive": "取消归档",
   "runs.archive.help": "已归档的运行会保留，但不在列表中显示",
+  "runs.archived.look": "显示已归档的运行",
 
   "run.tab.charts": "图表",
   "run.tab.readme": "说明",
@@ -307,6 +308,7 @@ export const zh: Record<keyof typeof en, string> = {
   "queue.drag": "拖动到其他位置，或用 j、k 选择后按 Shift 移动",
   "queue.last": "移到最后",
   "queue.follow": "运行开始后会在此打开。",
+  "queue.pause.help": "队列暂停时不会启动新任务；正在运行的任务继续",
   "launch.title": "启动实验",
   "launch.experiment": "实验",
   "launch.name": "运行名称",
