@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, Page
 
-SCREENSHOTS = os.environ.get("EPOCHAL_SCREENSHOTS", "")
+SCREENSHOTS = Path(
+    os.environ.get("EPOCHAL_SCREENSHOTS")
+    or Path(__file__).resolve().parents[2] / "build" / "screenshots"
+)
 PATIENCE_MS = 20_000
 
 
@@ -115,10 +118,9 @@ def open_page(chromium: Browser, tolerated: list[str]) -> Iterator[Callable[...,
 
 @pytest.fixture
 def keep_screenshot() -> Callable[[Page, str], None]:
-    """Saves what a page looks like, if EPOCHAL_SCREENSHOTS names a folder."""
+    """Saves what a page looks like, in build/screenshots or where EPOCHAL_SCREENSHOTS says."""
 
     def keep(page: Page, name: str) -> None:
-        if SCREENSHOTS:
-            page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
+        page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
     return keep
