@@ -9,7 +9,7 @@ from epochal.errors import RecordError
 from epochal.records.folder.labels import change_labels, check_labels, read_labels
 from epochal.records.folder.readme import README_FILE, parse_readme, write_readme
 from epochal.records.layout.process import read_text
-from epochal.records.prune import RetentionPolicy, plan_pruning, remove_run
+from epochal.records.prune import RetentionPolicy, find_linked_runs, plan_pruning, remove_run
 from epochal.records.query.ask import Answer, Question, ask
 from epochal.records.removable import why_not_removable
 from epochal.web.api_error import ApiError
@@ -90,5 +90,6 @@ def _plan(index: Index, folders: set[Path]) -> tuple[PrunePlan, dict[int, Path]]
         RetentionPolicy(),
         now=datetime.now(UTC),
         why_not=lambda folder: why_not_removable(folder, index.root),
+        linked=find_linked_runs(index.root),
     )
     return plan, {row["id"]: whole.path(row) for row in rows}
