@@ -110,6 +110,7 @@ def scatter_runs(site: Site, call: ApiCall) -> dict[str, Any]:
     ids, query = list(dict.fromkeys(call.query["run"])), call.query
     if bool(ids) == bool(query["where"].strip()):
         raise ApiError(422, "run, where: give one of them", "run=ID&run=ID, or where=QUERY")
+    site.folders(ids)  # they exist
     return site.index.ask(partial(_scatter, site=site, ids=ids, query=query))
 
 
