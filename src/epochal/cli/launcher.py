@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -16,6 +13,7 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.check.export.launch_form import build_form, check_changes, find_written, read_text
+from epochal.cli.build_check import BuildChecks, build_job
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import to_override
@@ -26,13 +24,14 @@ from epochal.launch.jobs.frozen_job import FrozenCode, FrozenJob
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.launch.pool.run_jobs import remove_batch
 from epochal.launch.queue.queue import Queue
-from epochal.launch.queue.worker import can_continue
+from epochal.launch.queue.worker import can_resume
+from epochal.records.folder.provenance import get_newest_origins
 from epochal.records.folder.reader import find_expanded_config, read_folder
 from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
-from epochal.records.secrets import REDACTED, redact, redact_config
+from epochal.records.layout.coerce import as_mapping, as_text
+from epochal.records.secrets import REDACTED, redact_config
 from epochal.registry.project import find_project
-from epochal.web.launching.build_check import BuildFacts
-from epochal.web.launching.launches import LaunchCheck, Launcher
+from epochal.web.launching import BuildFacts, LaunchCheck, Launcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,14 +41,10 @@ if TYPE_CHECKING:
     from epochal.experiment.config.check_file import FileCheck
     from epochal.experiment.config.choices import Choices
     from epochal.records.folder.reader import RunRecord
-    from epochal.web.launching.launches import LaunchRequest
+    from epochal.web.launching import LaunchRequest
 
 COMMAND = "epochal serve"
 """The command that records of such runs show."""
-
-MAX_BUILD_SECONDS = 120
-_MAX_OUTPUT = 1 << 20
-_NOTE = "memory of weights, gradients and optimizer; activations come on top"
 
 
 @final
@@ -61,6 +56,8 @@ class _Source:
     overrides: tuple[str, ...] = ()
     choices: Choices | None = None
     parent: str = ""
+    defaults: frozenset[str] = frozenset()
+    """Keys that a recorded config contains although no user set them."""
 
 
 @final
@@ -80,6 +77,7 @@ class QueueLauncher(Launcher):
 
     def __init__(self, runs_dir: Path) -> None:
         self._queue = Queue(runs_dir)
+        self._builds = BuildChecks()
 
     @override
     def check(self, source: Path, request: LaunchRequest) -> LaunchCheck:
@@ -94,7 +92,7 @@ class QueueLauncher(Launcher):
         found = check_file(source.path, source.overrides, choices)
         if not found.checked:
             return LaunchCheck(found.problems), None
-        form = _build_form(found)
+        form = _build_form(found, source)
         overrides, written = source.overrides, None
         if request.overrides or request.text is not None:
             changes: Any = request.overrides
@@ -106,7 +104,7 @@ class QueueLauncher(Launcher):
                 return LaunchCheck([*problems, *wrong], form, _read_desc(found)), None
             overrides += tuple(to_override(key, value) for key, value in values.items())
             found = check_file(source.path, overrides, choices)
-            form = _build_form(found) if found.checked else form
+            form = _build_form(found, source) if found.checked else form
         check = LaunchCheck(_relocate(found.problems, written), form, _read_desc(found))
         if found.problems:
             return check, None
@@ -123,14 +121,22 @@ class QueueLauncher(Launcher):
         project = find_project(Path.cwd())
         _require_same_code(record)
         overrides = list(record.attempts[-1].overrides if record.attempts else ())
-        overrides.append(to_override("record.log_dir", str(self._queue.runs_dir)))
-        if record.expanded.get("record", {}).get("exact"):
+        where = as_mapping(record.expanded.get("record"))
+        if where.get("exact"):
             overrides.append("record.exact=false")
+        if Path(as_text(where.get("log_dir"))).resolve() != self._queue.runs_dir.resolve():
+            overrides.append(to_override("record.log_dir", str(self._queue.runs_dir)))
         own: Choices = {"user_dir": project.dir, "name": record.summary.tag}
-        return _Source(config, tuple(overrides), own, path.name)
+        origins = get_newest_origins(record.provenance)
+        defaults = {key for key, one in origins.items() if one.get("layer") == "default"}
+        return _Source(config, tuple(overrides), own, path.name, frozenset(defaults))
 
     @override
-    def build(self, source: Path, request: LaunchRequest) -> BuildFacts:
+    def build(self, source: Path, request: LaunchRequest) -> BuildFacts | None:
+        question = json.dumps([str(source), request.facts], sort_keys=True)
+        return self._builds.ask(question, lambda: self._build(source, request))
+
+    def _build(self, source: Path, request: LaunchRequest) -> BuildFacts:
         try:
             check, accepted = self._accept(source, request)
             if accepted is None:
@@ -139,7 +145,7 @@ class QueueLauncher(Launcher):
         except ConfigError as error:
             return BuildFacts(problems=error.problems)
         try:
-            return _build(jobs[0])
+            return build_job(jobs[0])
         finally:
             remove_batch(jobs[0].file.parent)
 
@@ -190,7 +196,7 @@ class QueueLauncher(Launcher):
         record = read_folder(run_dir)
         if is_owner_alive(run_dir, durable.find_object(run_dir / LEASE_FILE)):
             raise RecordError("the run is still running, so there is nothing to resume")
-        if not can_continue(record):
+        if not can_resume(record):
             raise RecordError(f"the run cannot be resumed: it is {record.summary.status}")
         _require_same_code(record)
         batch = make_batch_dir(self._queue.runs_dir)
@@ -209,17 +215,20 @@ class QueueLauncher(Launcher):
         return self._add([waiting], on_frozen, run_dir)
 
 
-def _build_form(found: FileCheck) -> LaunchForm:
+def _build_form(found: FileCheck, source: _Source) -> LaunchForm:
     checked = found.checked[0]
-    return build_form(_without_secrets(redact_config(checked.report.expanded)), checked.registry)
+    root = _prepare(redact_config(checked.report.expanded), source.defaults)
+    return build_form(root, checked.registry)
 
 
-def _without_secrets(node: Node) -> Node:
-    """The tree without values that were redacted, so that no field shows or sets them."""
+def _prepare(node: Node, defaults: frozenset[str], path: str = "") -> Node:
+    """The tree without redacted values, so that no field has them, and with known defaults."""
+    if node.layer == "file" and path in defaults:
+        node = replace(node, layer="default")
     if not node.is_mapping:
         return node
     kept = {
-        key: _without_secrets(child)
+        key: _prepare(child, defaults, f"{path}.{key}" if path else key)
         for key, child in node.mapping.items()
         if not (isinstance(child.value, str) and REDACTED in child.value)
     }
@@ -250,58 +259,6 @@ def _relocate(problems: Sequence[Problem], written: Node | None) -> list[Problem
     if written is None:
         return list(problems)
     return [replace(one, place=find_written(written, one.key) or one.place) for one in problems]
-
-
-def _build(waiting: WaitingJob) -> BuildFacts:
-    """Build a job in a process without GPUs that has a time limit."""
-    job = waiting.job
-    command = [job.python, "-P", "-m", "epochal", "run-job", str(waiting.file), "--plan"]
-    environment = {**os.environ, **job.environment, "CUDA_VISIBLE_DEVICES": ""}
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        child = subprocess.Popen(
-            [*command, "--device", "cpu"],
-            cwd=job.cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
-        )
-        try:
-            code = child.wait(MAX_BUILD_SECONDS)
-        except subprocess.TimeoutExpired:
-            return BuildFacts(note=f"building takes longer than {MAX_BUILD_SECONDS} s")
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, 9)
-            child.wait()
-        texts = []
-        for file in (output, errors):
-            file.seek(max(0, file.seek(0, 2) - _MAX_OUTPUT))
-            texts.append(file.read().decode("utf-8", "replace"))
-    return _read_needs(code, *texts)
-
-
-def _read_needs(code: int, text: str, errors: str) -> BuildFacts:
-    start = text.find("{")  # the code of the user may print, too
-    try:
-        found: Any = json.loads(text[start:]) if start >= 0 else {}
-    except ValueError:
-        found = {}
-    known = found if isinstance(found, dict) else {}
-    problems = [Problem(key, what, hint=hint) for key, what, hint in known.get("problems", ())]
-    if code and not problems:
-        lines = [line.strip() for line in errors.splitlines() if line.strip()]
-        why = redact(lines[-1][:300]) if lines else f"the process ended with code {code}"
-        problems = [Problem("build", f"cannot be built: {why}")]
-    parameters = known.get("parameters")
-    note = "" if code else _NOTE if parameters is not None else "a layer has no size yet"
-    return BuildFacts(
-        parameters=parameters,
-        memory_bytes=known.get("memory_bytes"),
-        note=note,
-        problems=tuple(problems),
-    )
 
 
 def _read_desc(found: FileCheck) -> str:

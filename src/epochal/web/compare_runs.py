@@ -29,6 +29,9 @@ MAX_COMPARED = 50
 MAX_SCATTERED = 250
 _MAX_FOUND = 1000
 _MAX_KEYS = 100
+_ASIDE = ("record.", "launch.", "notify.", "log.")
+"""Settings that never decide about a result."""
+
 _TABLES = ("packages", "hardware", "environment", "data")
 
 
@@ -107,6 +110,7 @@ def scatter_runs(site: Site, call: ApiCall) -> dict[str, Any]:
     ids, query = list(dict.fromkeys(call.query["run"])), call.query
     if bool(ids) == bool(query["where"].strip()):
         raise ApiError(422, "run, where: give one of them", "run=ID&run=ID, or where=QUERY")
+    site.folders(ids)  # they exist
     return site.index.ask(partial(_scatter, site=site, ids=ids, query=query))
 
 
@@ -158,7 +162,11 @@ def _scatter(
 
 def _differing_keys(index: Index) -> list[str]:
     """The settings that not all runs have in common."""
-    found = (one for one in iter_columns(index) if one["kind"] == "config" and one["differs"])
+    found = (
+        one
+        for one in iter_columns(index)
+        if one["kind"] == "config" and one["differs"] and not one["name"].startswith(_ASIDE)
+    )
     return [f'"{one["name"]}"' if "," in one["name"] else one["name"] for one in found][:_MAX_KEYS]
 
 

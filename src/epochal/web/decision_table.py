@@ -30,7 +30,7 @@ from epochal.web.job_queue import (
     stop_run,
     unpause_jobs,
 )
-from epochal.web.launching.launches import (
+from epochal.web.launching import (
     check_experiment,
     check_run,
     get_experiments,

@@ -47,9 +47,16 @@ class ApiField:
     length: int = MAX_TEXT
     """How many characters a text may have."""
 
+    @property
+    def is_nullable(self) -> bool:
+        """Whether null means that it is not given."""
+        return self.kind == "text" and self.default is None and not self.required
+
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
-        text = {"type": "string", "maxLength": self.length}
+        text: dict[str, Any] = {"type": "string", "maxLength": self.length}
+        if self.is_nullable:
+            text["type"] = ["string", "null"]
         if self.choices:
             text = {"type": "string", "enum": list(self.choices)}
         if self.kind == "texts":
@@ -238,7 +245,7 @@ def _check(one: ApiField, value: object) -> Any:  # noqa: ANN401 - of the kind o
             raise ApiError(422, f"{one.name}: needs {one.least} to {most} texts")
         return [_check_text(one, item) for item in value]
     if one.kind == "text":
-        return _check_text(one, value)
+        return None if value is None and one.is_nullable else _check_text(one, value)
     if one.kind == "values":
         if not isinstance(value, dict) or not _is_flat(value, has_lists=True):
             raise ApiError(422, f"{one.name}: not an object of at most {MAX_VALUES} plain values")

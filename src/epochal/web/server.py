@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from epochal.web.launching.launches import Launches
+    from epochal.web.launching import Launches
     from epochal.web.routes import Capability
     from epochal.web.site import QueueWorker
     from epochal.web.sweeps import SweepReader

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.folder.reader import RunRecord
-    from epochal.web.launching.launches import Launches
+    from epochal.web.launching import Launches
     from epochal.web.run_index import RunIndex
     from epochal.web.sessions import WebSessions
     from epochal.web.static_files import StaticFiles

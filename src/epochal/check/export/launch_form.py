@@ -265,7 +265,7 @@ class _ChangeChecker:
             values = self._read_item(here, item, fields)
             hidden = self._take_hidden(unused, choice, fields)
             found.append({"type": choice.target, **hidden, **values})
-        if found != [node.to_plain() for node in one.node.elements]:
+        if found != [_written_values(node) for node in one.node.elements]:
             self.values[one.key] = found
 
     def _read_item(
@@ -302,7 +302,8 @@ class _ChangeChecker:
         return {}
 
     def _report(self, key: str, what: str, hint: str = "") -> None:
-        self.problems.append(Problem(key[:120], what, find_written(self._written, key), hint))
+        place = find_written(self._written, f"{key}.type") or find_written(self._written, key)
+        self.problems.append(Problem(key[:120], what, place, hint))
 
 
 def find_problem(one: FormField, value: object) -> tuple[str, str] | None:
@@ -317,6 +318,8 @@ def find_problem(one: FormField, value: object) -> tuple[str, str] | None:
         return None if isinstance(value, bool) else ("is neither true nor false", "")
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return f"is no {one.type}", ""
+    if not isinstance(value, str) and one.type == "text" and not one.annotation:
+        return "is no text", ""
     if isinstance(value, str) and one.type == "text":
         problem = _find_text_problem(value, is_free=one.is_free)
         if problem is not None:
@@ -348,6 +351,13 @@ def find_written(written: Node, key: str) -> Place | None:
         if node is not None and node.place.line:
             return node.key_place if node.key_place.line else node.place
     return None
+
+
+def _written_values(node: Node) -> dict[str, Any]:
+    """What a config sets for one component."""
+    return {
+        key: child.to_plain() for key, child in node.mapping.items() if child.layer != "default"
+    }
 
 
 def _is_same(one: object, other: object) -> bool:

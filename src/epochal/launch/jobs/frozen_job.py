@@ -79,7 +79,7 @@ class FrozenJob:
     def title(self) -> str:
         """The name if one was chosen, with the config file and the variant as typed."""
         if self.is_resume or self.parent:
-            return f"{self.name} ({'resumed' if self.is_resume else 'again'})"
+            return f"{self.name} ({'resumed' if self.is_resume else 'rerun'})"
         file = self.source.path.name if isinstance(self.source, FrozenSource) else self.name
         name, variant = self.choices.get("name"), self.choices.get("variant")
         words = [word for word in (name, file, variant) if word]

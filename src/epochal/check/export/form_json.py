@@ -1,17 +1,14 @@
-"""A form as JSON, with the problems that a check found."""
+"""A launch form as JSON, for the web page."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-
-from epochal.check.export.launch_form import TEXT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from epochal.check.export.launch_form import FormChoice, LaunchForm
     from epochal.check.sections.form_fields import FormField
-    from epochal.errors import Problem
 
 _MAX_DOC = 400
 
@@ -60,18 +57,3 @@ def _choices(choices: Sequence[FormChoice], form: LaunchForm) -> list[dict[str, 
 def _cut(text: str) -> str:
     plain = text.replace("``", "")
     return plain if len(plain) <= _MAX_DOC else f"{plain[: _MAX_DOC - 3]}..."
-
-
-def problems_to_json(problems: Sequence[Problem], *, is_text: bool) -> list[dict[str, Any]]:
-    """The problems; with ``is_text`` only lines of the posted text count."""
-    return [
-        {
-            "key": one.key,
-            "what": one.what,
-            "hint": one.hint,
-            "line": one.place.line
-            if one.place is not None and (not is_text or one.place.name == TEXT_NAME)
-            else 0,
-        }
-        for one in problems
-    ]

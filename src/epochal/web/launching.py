@@ -7,8 +7,6 @@ its form.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import threading
@@ -17,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from epochal import durable
+from epochal.check.export.form_json import form_to_json
+from epochal.check.export.launch_form import TEXT_NAME
 from epochal.launch.queue.queue import Queue
 from epochal.records.layout.process import utc_now
 from epochal.records.layout.run_folders import make_epochal_dir
 from epochal.records.metrics.points import read_json_lines
 from epochal.web.api_error import ApiError, not_found
 from epochal.web.job_queue import find_run_id
-from epochal.web.launching.build_check import BuildChecks, BuildFacts
-from epochal.web.launching.form_json import form_to_json, problems_to_json
 from epochal.web.run_record import make_file_id
 
 if TYPE_CHECKING:
@@ -71,6 +69,21 @@ class LaunchCheck:
     desc: str = ""
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class BuildFacts:
+    """What only a built model shows."""
+
+    parameters: int | None = None
+    memory_bytes: int | None = None
+    """Of weights, gradients and the state of the optimizer."""
+
+    note: str = ""
+    """Why something is unknown, or what the numbers leave out."""
+
+    problems: tuple[Problem, ...] = ()
+
+
 class Launcher(Protocol):
     """Checks experiments, and adds them to the queue; the command line gives the real one.
 
@@ -80,8 +93,8 @@ class Launcher(Protocol):
     def check(self, source: Path, request: LaunchRequest) -> LaunchCheck:
         """Check a config without executing anything that it names."""
 
-    def build(self, source: Path, request: LaunchRequest) -> BuildFacts:
-        """Build a checked config in another process, which has a time limit."""
+    def build(self, source: Path, request: LaunchRequest) -> BuildFacts | None:
+        """Build a checked config in another process; None while that takes longer."""
 
     def add(
         self, source: Path, request: LaunchRequest, on_frozen: Callable[[str], None]
@@ -108,7 +121,6 @@ class Launches:
     def __init__(self, project_dir: Path, runs_dir: Path, launcher: Launcher) -> None:
         self.project_dir, self.runs_dir, self.launcher = project_dir, runs_dir, launcher
         self._lock = threading.Lock()
-        self._builds = BuildChecks()
 
     def files(self) -> dict[str, Path]:
         """The config files of the project, by id."""
@@ -169,27 +181,19 @@ class Launches:
             "desc": found.desc,
             "fields": [] if found.form is None else form_to_json(found.form),
             "text": "" if found.form is None else found.form.to_text(),
-            "problems": problems_to_json(found.problems, is_text=request.text is not None),
+            "problems": _problems(found.problems, is_text=request.text is not None),
         }
         if not should_build or found.problems:
             return answer
-        facts, is_building = self._build(source, request)
+        built = self.launcher.build(source, request)
+        facts = built or BuildFacts()
         return answer | {
             "parameters": facts.parameters,
             "memory_bytes": facts.memory_bytes,
             "note": facts.note,
-            "is_building": is_building,
-            "problems": problems_to_json(facts.problems, is_text=request.text is not None),
+            "is_building": built is None,
+            "problems": _problems(facts.problems, is_text=request.text is not None),
         }
-
-    def _build(self, source: Path, request: LaunchRequest) -> tuple[BuildFacts, bool]:
-        text = json.dumps([str(source), request.facts], sort_keys=True)
-        question = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
-        found = self._builds.ask(question, lambda: self.launcher.build(source, request))
-        if found is None:
-            return BuildFacts(), True
-        self._builds.forget(question)
-        return found, False
 
 
 def _check_name(name: str) -> None:
@@ -325,3 +329,18 @@ def _jobs_to_json(site: Site, ids: Sequence[int]) -> dict[str, Any]:
             for one in ids
         ]
     }
+
+
+def _problems(problems: Sequence[Problem], *, is_text: bool) -> list[dict[str, Any]]:
+    """The problems; with ``is_text`` only lines of the posted text count."""
+    return [
+        {
+            "key": one.key,
+            "what": one.what,
+            "hint": one.hint,
+            "line": one.place.line
+            if one.place is not None and (not is_text or one.place.name == TEXT_NAME)
+            else 0,
+        }
+        for one in problems
+    ]

@@ -1,1 +1,0 @@
-"""Launching from the page: forms, checks, and what is added to the queue."""
