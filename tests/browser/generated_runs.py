@@ -108,6 +108,7 @@ def _make(
         device="cpu",
         created=f"2026-11-14T{hour}:00:00+00:00",
     )
+    (record.path / "config" / "observed.json").write_text("{}")
     (record.path / "README.md").write_text(readme or f"# {tag}\n")
     (record.path / "logs").mkdir()
     lines = (f"epoch {i:3} train/loss {math.exp(-i / 20) + 0.1:.4f} of {run}\n" for i in range(400))

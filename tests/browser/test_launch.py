@@ -82,7 +82,7 @@ def test_a_phone_launches_without_typing_but_a_name(
         assert width <= 0
         page.get_by_role("button", name="Start").tap()
         page.get_by_role("row", name="from a phone").get_by_text("waiting").wait_for()
-        keep_screenshot(page, "queue-phone")
+        keep_screenshot(page, "jobs-phone")
         audit = (served.root / ".epochal" / "launches.jsonl").read_text().splitlines()
         launch = json.loads(audit[-1])
         changed = (launch["name"], launch["overrides"])
@@ -149,6 +149,6 @@ def test_jobs_are_reordered_by_drag_and_by_key_and_removed(
         expect_order("three", "one", "two")
         page.get_by_role("button", name="Start next 2").click()
         expect_order("two", "three", "one")
-        keep_screenshot(page, "queue-light")
+        keep_screenshot(page, "jobs-light")
         page.get_by_role("button", name="Remove 2").click()
         page.get_by_text("removed").wait_for()

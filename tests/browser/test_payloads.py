@@ -120,6 +120,7 @@ def test_no_text_of_a_run_is_executed(tmp_path: Path, open_page: Callable[..., P
         page.get_by_label("Preview").get_by_text("alert(1)").first.wait_for()
         write_hostile_table(page, served.address)
         page.goto(f"{served.address}/#/launch")
+        page.locator("summary").first.click()
         page.get_by_text("Width of <script>").first.wait_for()
         page.get_by_role("button", name="YAML").click()
         page.get_by_label("The config as YAML").fill(everything)

@@ -219,7 +219,7 @@ def test_a_run_shows_its_curves_and_a_zoom_shows_more(
     assert box is not None
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * 0.4, middle)
-    for name in ("train/loss", "train/lr", "grad_norm"):  # the cursor is shared
+    for name in ("train/loss", "train/lr"):  # the cursor is shared
         page.locator("article header", has_text=name).get_by_text("step ").wait_for()
     with page.expect_request("**/api/series?*from=*"):
         page.mouse.down()
@@ -248,7 +248,7 @@ def test_a_comparison_shows_bands_differences_and_code(
     page.get_by_role("button", name="Leave wide out").click()
     expect(page.get_by_role("row", name="optim.lr").get_by_role("cell")).to_have_count(4)
     assert page.url.count("run=") == 4
-    page.get_by_label("y", exact=True).select_option("val/loss")
+    page.get_by_label("Vertical axis").select_option("val/loss")
     page.get_by_role("img", name="val/loss · ").wait_for()
     assert "py=val%2Floss" in page.url
     expect(page.get_by_role("img", name="val/loss · ").locator("circle")).to_have_count(4)
