@@ -97,6 +97,8 @@ def test_an_empty_project_says_what_to_type(tmp_path: Path, open_page: Callable[
         wait_for(page, "No mail")
         page.goto(f"{served.address}/#/compare")
         wait_for(page, "Nothing to compare")
+        page.goto(f"{served.address}/#/launch")
+        wait_for(page, "epochal serve --allow-launch")
         stranger = open_page(served, storage_state=None)
         wait_for(stranger, "Open the link that epochal serve printed")
         stranger.goto(served.link)  # it was used

@@ -342,6 +342,8 @@ export const en = {
   "launch.rerun.of": "Code and config of",
   "launch.required": "required",
   "launch.none": "none",
+  "launch.off.title": "Launching is off",
+  "launch.off.text": "This server shows runs and starts none. To launch from the page, start it with:",
   "nav.sweeps": "Sweeps",
   "nav.tables": "Tables",
   "status.pruned": "pruned",

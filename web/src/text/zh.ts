@@ -344,6 +344,8 @@ export const zh: Record<keyof typeof en, string> = {
   "launch.rerun.of": "代码和配置来自",
   "launch.required": "必填",
   "launch.none": "无",
+  "launch.off.title": "未启用启动功能",
+  "launch.off.text": "此服务器只显示运行，不会启动运行。如需从页面启动，请使用：",
   "nav.sweeps": "扫描",
   "nav.tables": "表格",
   "status.pruned": "已剪枝",
