@@ -18,8 +18,9 @@ Access = Literal["public", "read", "edit", "launch"]
 """``public`` needs no session; the others are the capabilities of a session."""
 
 Capability = Literal["read", "edit", "launch"]
-FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values"]
-"""``values`` is an object of scalars, and of lists of such objects."""
+FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values", "cells"]
+"""``values`` is an object of scalars, and of lists of such objects; ``cells`` a list of rows of
+objects."""
 
 RESERVED = ("api", "assets")
 """First parts of paths that no page of the browser has."""
@@ -67,6 +68,9 @@ class ApiField:
         if self.kind == "values":
             value = {"type": ["number", "boolean", "string", "null", "array"]}
             return {"type": "object", "additionalProperties": value, "maxProperties": MAX_VALUES}
+        if self.kind == "cells":
+            row = {"type": "array", "items": {"type": "object"}}
+            return {"type": "array", "items": row, "maxItems": MAX_ITEMS}
         return text if self.kind == "text" else {"type": "boolean"}
 
 
@@ -134,7 +138,7 @@ Answering = Callable[["Site", ApiCall], object]
 class ApiRoute:
     """A row of the decision table."""
 
-    method: Literal["GET", "POST", "PUT"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     """Such as ``/api/runs/{id}``."""
 
@@ -246,6 +250,10 @@ def _check(one: ApiField, value: object) -> Any:  # noqa: ANN401 - of the kind o
     if one.kind == "values":
         if not isinstance(value, dict) or not _is_flat(value, has_lists=True):
             raise ApiError(422, f"{one.name}: not an object of at most {MAX_VALUES} plain values")
+        return value
+    if one.kind == "cells":
+        if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+            raise ApiError(422, f"{one.name}: not a list of rows")
         return value
     if one.kind == "boolean":
         if not isinstance(value, bool):
