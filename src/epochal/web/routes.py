@@ -19,7 +19,8 @@ Access = Literal["public", "read", "edit", "launch"]
 
 Capability = Literal["read", "edit", "launch"]
 FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values", "cells"]
-"""``values`` is an object of scalars, and of lists of such objects; ``cells`` a list of rows."""
+"""``values`` is an object of scalars, and of lists of such objects; ``cells`` a list of rows of
+objects."""
 
 RESERVED = ("api", "assets")
 """First parts of paths that no page of the browser has."""

@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
 from epochal.records.query.ask import locate
@@ -33,6 +33,8 @@ _ANY = "0.0.0.0"
 _MAX_HEADER_BYTES = 32 * 1024
 _MAX_CONNECTIONS = 256
 _SHUTDOWN_SECONDS = 1
+_IDLE_SECONDS = 5
+"""How often connections are looked at; one that waits for a request twice in a row is closed."""
 
 
 @final
@@ -119,6 +121,9 @@ class WebServer:
             project=project,
             version=version,
         )
+        self._waiting: dict[Any, object] = {}
+        """The connections without a request, each with its last one."""
+
         settings = uvicorn.Config(
             WebApp(self.site),
             lifespan="off",
@@ -131,8 +136,21 @@ class WebServer:
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            callback_notify=self._close_idle,
+            timeout_notify=_IDLE_SECONDS,
         )
         self.uvicorn = uvicorn.Server(settings)
+
+    async def _close_idle(self) -> None:
+        """Close connections that send their request too slowly, or never."""
+        found: set[Any] = {*self.uvicorn.server_state.connections}
+        waiting = {
+            one: one.cycle for one in found if one.cycle is None or one.cycle.response_complete
+        }
+        for one, last in waiting.items():
+            if one in self._waiting and self._waiting[one] is last:
+                one.transport.close()
+        self._waiting = waiting
 
     def run(self) -> None:
         """Serve until Ctrl-C."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, final
 
 from epochal.records.folder.reader import read_folder
+from epochal.records.metrics.curve_memory import CurveMemory
 from epochal.web.api_error import not_found
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Site:
     worker: QueueWorker | None = None
     """What runs the jobs of the queue; None if this server does not."""
 
+    curves: CurveMemory = field(default_factory=CurveMemory)
     project: str = ""
     version: str = ""
 
