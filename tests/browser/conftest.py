@@ -14,6 +14,7 @@ from browser.chromium import find_chromium
 from browser.generated_runs import generate_runs
 from epochal.web.static_files import STATIC_DIR
 from forked import Child
+from small_project import write_shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,10 +71,10 @@ def serving(root: Path, *options: str, port: int = 0) -> Iterator[ServedRuns]:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedRuns]:
-    """A server of generated runs that no test changes."""
-    root = tmp_path_factory.mktemp("web") / "runs"
+    """A server of a project with generated runs that no test changes; it starts no jobs."""
+    root = write_shop(tmp_path_factory.mktemp("web")) / "runs"
     generate_runs(root)
-    with serving(root) as found:
+    with serving(root, "--allow-launch", "--no-work") as found:
         yield found
 
 

@@ -69,10 +69,8 @@ def test_a_phone_launches_without_typing_but_a_name(
     tmp_path: Path, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
 ) -> None:
     project = write_shop(tmp_path / "project")
-    with serving(project / "runs", "--allow-launch") as served:
+    with serving(project / "runs", "--allow-launch", "--no-work") as served:
         page = open_page(served, "#/queue", viewport=PHONE, has_touch=True)
-        page.get_by_role("button", name="Pause").tap()  # no job starts, so no torch is imported
-        page.get_by_role("button", name="Continue").wait_for()
         page.get_by_role("link", name="Launch").first.tap()
         page.get_by_label("Name of the run").fill("from a phone")
         page.get_by_label("optim", exact=True).select_option("AdamW")
@@ -93,7 +91,7 @@ def test_mistakes_are_shown_at_their_field_and_at_their_line(
     tmp_path: Path, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
 ) -> None:
     project = write_shop(tmp_path / "project")
-    with serving(project / "runs", "--allow-launch") as served:
+    with serving(project / "runs", "--allow-launch", "--no-work") as served:
         page = open_page(served, "#/launch")
         start = page.get_by_role("button", name="Start")
         seed = page.get_by_label("seed", exact=True)
@@ -125,7 +123,7 @@ def test_jobs_are_reordered_by_drag_and_by_key_and_removed(
     tmp_path: Path, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
 ) -> None:
     project = write_shop(tmp_path / "project")
-    with serving(project / "runs", "--allow-launch") as served:
+    with serving(project / "runs", "--allow-launch", "--no-work") as served:
         page = open_page(served, "#/queue")
         page.get_by_role("button", name="Pause").click()
         page.get_by_role("button", name="Continue").wait_for()

@@ -71,7 +71,6 @@ def test_a_sweep_shows_progress_importance_and_its_best_trials_first(
     page.get_by_text("No sweeps").wait_for()
     page.route("**/api/sweeps", lambda route: route.fulfill(json={"sweeps": [SUMMARY]}))
     page.route("**/api/sweeps/*", lambda route: route.fulfill(json=make_sweep()))
-    page.route("**/api/session", allow_launch)
     page.goto(f"{served.address}/#/runs")
     page.reload()
     page.get_by_role("link", name="Sweeps").click()
@@ -98,9 +97,3 @@ def test_a_sweep_shows_progress_importance_and_its_best_trials_first(
     assert asked == [("add", {"trials": 5}), ("stop", {})]
     page.get_by_role("link", name="3", exact=True).click()
     page.get_by_role("heading", name="seeds").wait_for()
-
-
-def allow_launch(route: Route) -> None:
-    """The session of a server that may launch."""
-    facts = route.fetch().json()
-    route.fulfill(json=facts | {"capabilities": ["read", "edit", "launch"]})

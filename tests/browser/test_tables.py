@@ -81,7 +81,8 @@ def test_a_table_is_written_linked_exported_and_deleted(
         page.goto(f"{own.address}/#/tables/paper")
         page.get_by_role("button", name="Delete table").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete table").click()
-        page.get_by_text("No tables").wait_for()
+        page.get_by_role("link", name="results").wait_for()
+        expect(page.get_by_role("link", name="paper")).to_have_count(0)
 
 
 def test_what_was_typed_survives_a_change_by_someone_else(

@@ -34,7 +34,10 @@ PLACES = {
     "mail": ("#/mail", "baseline finished"),
     "queue": ("#/queue", "The queue is empty"),
     "sweeps": ("#/sweeps", "No sweeps"),
-    "tables": ("#/tables", "No tables"),
+    "tables": ("#/tables", "results"),
+    "table": ("#/tables/results", "0.9719"),
+    "launch": ("#/launch", "How long to train"),
+    "rerun": (f"#/launch?run={BASE}", "Run again with changes"),
     "readme": (f"#/runs/{BASE}/readme", "width 128: 0.97"),
     "config": (f"#/runs/{BASE}/config", "optim.lr"),
     "code": (f"#/runs/{BASE}/code", "class Mlp"),
@@ -99,6 +102,8 @@ def test_an_empty_project_says_what_to_type(tmp_path: Path, open_page: Callable[
         wait_for(page, "Nothing to compare")
         page.goto(f"{served.address}/#/launch")
         wait_for(page, "epochal serve --allow-launch")
+        page.goto(f"{served.address}/#/tables")
+        wait_for(page, "epochal table new paper")
         stranger = open_page(served, storage_state=None)
         wait_for(stranger, "Open the link that epochal serve printed")
         stranger.goto(served.link)  # it was used
