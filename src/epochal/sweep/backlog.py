@@ -57,10 +57,12 @@ class SweepBacklog(Backlog):
 
     Args:
         folder: The folder of the sweep; the caller holds its lock.
+        preferred: The device that trials run on if it is free.
     """
 
-    def __init__(self, folder: SweepFolder) -> None:
+    def __init__(self, folder: SweepFolder, *, preferred: str = "") -> None:
         self.folder = folder
+        self._preferred = preferred
         clear_stop_request(folder.path)
         self.settings = folder.read_settings()
         self.trials = read_trials(folder, self.settings)
@@ -91,7 +93,7 @@ class SweepBacklog(Backlog):
         self._reload_settings()
         if self.is_stopped:
             return None
-        return "" if self._ready or self._may_propose() else None
+        return self._preferred if self._ready or self._may_propose() else None
 
     @override
     def take(self) -> WaitingJob | None:
