@@ -53,8 +53,8 @@ class SweepFolder:
     """``sweeps/ID`` beside the runs: ``sweep.json``, the frozen experiment, and the trials' jobs.
 
     The frozen code is in it as well: every sweep can be given more trials, until its folder is
-    deleted. A trial is an ordinary run elsewhere, which names its sweep and its number. What came out of
-    it is read from its record alone.
+    deleted. A trial is an ordinary run elsewhere, which names its sweep and its number. What came
+    out of it is read from its record alone.
     """
 
     path: Path
