@@ -72,8 +72,8 @@ class SweepBacklog(Backlog):
         self.best: Trial | None = None
         """The best finished trial; None with several objectives."""
 
-        self.num_ended = 0
-        """Trials that ended while this object existed."""
+        self.ended: list[Trial] = []
+        """Trials that ended while this object existed, in that order."""
 
         self._base = folder.read_base()
         self._stamp = folder.read_stamp()
@@ -83,6 +83,8 @@ class SweepBacklog(Backlog):
         self._starts: dict[int, int] = {}
         self._failures, self._summarised = 0, 0.0
         self._told: set[int] = set()
+        self._open: dict[int, Trial] = {}
+        self._counts: Counter[TrialState] = Counter()
         self._sampler = self._create_sampler()
         self._advance_all()
 
@@ -266,7 +268,7 @@ class SweepBacklog(Backlog):
         if values is None:
             self._is_exhausted = True
             return None
-        trial = self.trials[number] = Trial(number, values)
+        trial = self.trials[number] = self._open[number] = Trial(number, values)
         return self._add_run(trial)
 
     def _add_run(self, trial: Trial) -> TrialRun:
@@ -287,7 +289,8 @@ class SweepBacklog(Backlog):
 
     def _advance_all(self) -> None:
         self.stop_reason, self._failures, self.best = "", 0, None
-        self._counts: Counter[TrialState] = Counter()
+        self._counts.clear()
+        self._open = dict(self.trials)
         for trial in list(self.trials.values()):
             self._advance(trial)
 
@@ -305,11 +308,13 @@ class SweepBacklog(Backlog):
 
     def _learn(self, trial: Trial) -> None:
         """Tell the sampler; stop proposing if the target is reached or too many failed."""
+        if self._open.pop(trial.number, None) is None:
+            return  # another repeat of it has failed before
         observation, settings = self._observe(trial), self.settings
         if trial.number not in self._told:
             self._told.add(trial.number)
             self._sampler.tell(observation)
-            self.num_ended += 1
+            self.ended.append(trial)
         self._failures = self._failures + 1 if trial.state == "failed" else 0
         if self._failures >= settings.max_failures:
             self.stop_reason = f"the last {self._failures} trials failed: {trial.error}"
@@ -324,6 +329,10 @@ class SweepBacklog(Backlog):
             best is None or settings.objectives[0].is_better(found[0], best[0])
         ):
             self.best = trial
+
+    def count_states(self) -> Counter[TrialState]:
+        """How many trials are in each state; takes no longer in a long sweep."""
+        return self._counts + Counter(one.state for one in self._open.values())
 
     def write_summary(self) -> None:
         """Write what lists of runs say about the sweep."""

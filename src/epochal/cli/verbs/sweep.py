@@ -200,6 +200,6 @@ def _work(
     if any(one.is_ended for one in backlog.trials.values()):
         for written in write_report(folder, backlog.settings, backlog.trials.values()):
             print(f"report: {written}")
-    if backlog.is_done() and backlog.num_ended and not backlog.is_stopped:
+    if backlog.is_done() and backlog.ended and not backlog.is_stopped:
         send_sweep_mail(backlog)
     return exit_code_of(pool, [])
