@@ -21,6 +21,7 @@ from epochal.records.layout.stop_request import (
     read_stop_request,
     write_stop_request,
 )
+from epochal.sweep.pruning import EndedCurves
 from epochal.sweep.sampling import Observation, create_sampler
 from epochal.sweep.trials import (
     PRUNED,
@@ -209,11 +210,13 @@ class SweepBacklog(Backlog):
         own = self._trial_of(run).number
         others = {
             number: one.runs[0].curves[0]
-            for number, one in self.trials.items()
+            for number, one in self._open.items()
             if number != own and one.runs[0].curves
         }
         mode = self.settings.objectives[0].mode
-        reason = pruner.find_reason(run.curves[0], others, number=own, mode=mode)
+        reason = pruner.find_reason(
+            run.curves[0], others, number=own, mode=mode, ended=self._ended_curves
+        )
         if reason:
             write_stop_request(path, f"{PRUNED} ({reason})")
 
@@ -291,6 +294,7 @@ class SweepBacklog(Backlog):
         self.stop_reason, self._failures, self.best = "", 0, None
         self._counts.clear()
         self._open = dict(self.trials)
+        self._ended_curves = EndedCurves()
         for trial in list(self.trials.values()):
             self._advance(trial)
 
@@ -310,6 +314,8 @@ class SweepBacklog(Backlog):
         """Tell the sampler; stop proposing if the target is reached or too many failed."""
         if self._open.pop(trial.number, None) is None:
             return  # another repeat of it has failed before
+        if trial.runs[0].curves:
+            self._ended_curves.add(trial.number, trial.runs[0].curves[0])
         observation, settings = self._observe(trial), self.settings
         if trial.number not in self._told:
             self._told.add(trial.number)
