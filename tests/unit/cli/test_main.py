@@ -98,7 +98,9 @@ def test_errors_of_the_disk_have_a_hint(epochal: Command, monkeypatch: pytest.Mo
 def test_closed_pipe_is_no_error() -> None:
     script = "import sys; input(); from epochal.cli import main; sys.exit(main(['--help']))"
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, stderr=pipe) as it:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=pipe, stdout=pipe, stderr=pipe
+    ) as it:
         assert it.stdout is not None
         it.stdout.close()  # before it writes the first word
         _, errors = it.communicate(b"go\n")
