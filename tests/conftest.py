@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Before Epochal is imported: a file survives the death of a process without it, and
 # tests/faults/power.py plays power losses.
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("FORCE_COLOR", None)
+# A busy machine is no failure.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 def pytest_collection_finish() -> None:

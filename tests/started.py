@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 from forked import Child
 
-
 _FORKING_SUPERVISOR = """
 import os, signal, sys, traceback
 from epochal.cli import main
