@@ -55,7 +55,7 @@ serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser.
 
 test: check web      ## Run the gates and every test.
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2
 
 $(CLUSTER)/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(CLUSTER)

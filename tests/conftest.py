@@ -27,11 +27,31 @@ os.environ.pop("FORCE_COLOR", None)
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
+_TOGETHER = (
+    "tests/browser/",
+    "tests/integration/test_collectives.py",
+    "tests/integration/test_kills.py",
+    "tests/unit/check/export/test_schema.py",
+)
+"""Tests whose browser, processes or schema are too slow to start in every worker."""
+
 
 def pytest_collection_finish() -> None:
     """Keep the modules of all tests out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Send each test to the next free worker, but those that share a server to the same one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((path for path in _TOGETHER if nodeid.startswith(path)), nodeid)
+
+    return Scheduler(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

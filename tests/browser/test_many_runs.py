@@ -8,8 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 expect = pytest.importorskip("playwright.sync_api").expect
 
 if TYPE_CHECKING:

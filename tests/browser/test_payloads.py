@@ -16,8 +16,6 @@ from epochal.records.folder.media import save_media
 from epochal.records.folder.writer import RunWriter
 from epochal.records.mail.mailbox import Mail, Mailbox
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 expect = pytest.importorskip("playwright.sync_api").expect
 
 if TYPE_CHECKING:

@@ -8,8 +8,6 @@ import pytest
 
 from browser.generated_runs import BASE
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 expect = pytest.importorskip("playwright.sync_api").expect
 
 if TYPE_CHECKING:

@@ -15,8 +15,6 @@ from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import RunWriter
 from small_project import write_shop
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 expect = pytest.importorskip("playwright.sync_api").expect
 
 if TYPE_CHECKING:

@@ -29,8 +29,6 @@ from epochal.testing import TinyModel, TinyTask
 if TYPE_CHECKING:
     from datetime import timedelta
 
-pytestmark = pytest.mark.xdist_group("collectives")
-
 STEPS = 12
 RANKS = 2
 CLIP = 0.1

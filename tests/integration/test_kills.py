@@ -41,7 +41,7 @@ NUM_STEPS = 15
 SIGNALS_PER_RUN = 8
 ENDS = {signal.SIGTERM: ("preempted", 75), signal.SIGINT: ("interrupted", 130)}
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("kills")]
+pytestmark = pytest.mark.timeout(900)
 
 
 @dataclass

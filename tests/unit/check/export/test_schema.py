@@ -15,8 +15,6 @@ from epochal.check.values.types import parse_type
 from epochal.errors import UnknownComponentError
 from epochal.registry import Project, Registry
 
-pytestmark = pytest.mark.xdist_group("schema")
-
 ROOT = Path(__file__).parents[4]
 EXAMPLES = sorted(
     [*(ROOT / "examples").glob("*/*.yaml"), *(ROOT / "examples/digits").glob("d*.toml")]
