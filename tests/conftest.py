@@ -27,13 +27,16 @@ os.environ.pop("FORCE_COLOR", None)
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-_TOGETHER = (
-    "tests/browser/",
-    "tests/integration/test_collectives.py",
-    "tests/integration/test_kills.py",
-    "tests/unit/check/export/test_schema.py",
-)
-"""Tests whose browser, processes or schema are too slow to start in every worker."""
+_TOGETHER = {
+    "tests/browser/": "browser",
+    "tests/integration/test_collectives.py": "ranks",
+    "tests/integration/test_kills.py": "server of runs",
+    "tests/integration/test_trackers.py": "trackers",
+    "tests/unit/check/export/test_schema.py": "schema",
+    "tests/unit/hooks/test_mlflow.py": "trackers",
+    "tests/unit/hooks/test_wandb.py": "trackers",
+}
+"""Tests that share something which takes seconds to start or import, by path."""
 
 
 def pytest_collection_finish() -> None:
@@ -44,12 +47,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Send each test to the next free worker, but those that share a server to the same one."""
+    """Send each test to the next free worker, but those of a group to the same one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduler(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((path for path in _TOGETHER if nodeid.startswith(path)), nodeid)
+            groups = (group for path, group in _TOGETHER.items() if nodeid.startswith(path))
+            return next(groups, nodeid)
 
     return Scheduler(config, log)
 
