@@ -25,7 +25,7 @@ SCREENSHOTS = Path(
     os.environ.get("EPOCHAL_SCREENSHOTS")
     or Path(__file__).resolve().parents[2] / "build" / "screenshots"
 )
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 
 
 class ServedRuns:

@@ -11,9 +11,13 @@ import pytest
 from comparing import make_run
 from epochal.cli.launcher import QueueLauncher
 from epochal.errors import ConfigError, RecordError
+from epochal.experiment.run import run_job
 from epochal.experiment.tools.plan_run import plan_job
 from epochal.launch.jobs.frozen_job import read_job
+from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.queue.queue import Queue
+from epochal.launch.queue.worker import QueueBacklog
+from epochal.records.folder.reader import read_folder
 from epochal.web.launching import LaunchRequest
 
 if TYPE_CHECKING:
@@ -140,3 +144,29 @@ def test_an_interrupted_run_is_resumed_once(launcher, shop: Path, monkeypatch) -
     Queue(shop / "runs").remove(first)
     with pytest.raises(RecordError, match="not of this project"):
         launcher.resume(folder, skip)
+
+
+def test_a_run_that_was_asked_to_stop_is_resumed_by_its_job(
+    launcher, shop: Path, epochal, file: Path
+) -> None:
+    assert epochal("run", str(file), "--device", "cpu").code == 0
+    (run,) = (shop / "runs" / "shop").glob("*/*")
+    for name in ("status.json", "result.json"):
+        values = json.loads((run / name).read_text())
+        changed = {"status": "stopped", "reason": "stop requested: on the web page"}
+        (run / name).write_text(json.dumps(values | changed))
+    (number,) = launcher.resume(run, skip)
+    queue = Queue(shop / "runs")
+    backlog = QueueBacklog(queue)
+    waiting = backlog.take()
+    assert waiting is not None
+    assert (waiting.key, waiting.resume) == (number, run)
+    backlog.end(waiting, JobEnd(code=75, run_dir=run, was_stopped=True))
+    assert queue.get(number).state == "waiting", "it was stopped before it began"
+    done = run_job(waiting.file, device="cpu", resume=waiting.resume)
+    assert done.status == "finished"
+    assert read_folder(run).summary.attempt == 1
+    with pytest.raises(RecordError, match="cannot be resumed any more"):
+        run_job(waiting.file, device="cpu")
+    assert waiting.lock is not None
+    waiting.lock.release()
