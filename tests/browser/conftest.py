@@ -50,6 +50,7 @@ def chromium() -> Iterator[Browser]:
     if not (STATIC_DIR / "index.html").is_file():
         pytest.skip("the page is not built: type `make web`")
     sync_api = pytest.importorskip("playwright.sync_api")
+    sync_api.expect.set_options(timeout=PATIENCE_MS)
     path, environment = find_chromium()
     options = ["--no-sandbox", "--disable-gpu", "--font-render-hinting=none"]
     with sync_api.sync_playwright() as playwright:

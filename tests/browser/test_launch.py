@@ -23,7 +23,6 @@ PHONE = {"width": 390, "height": 844}
 SLOW_MS = 120_000  # a process that imports torch, on a busy machine
 
 
-@pytest.mark.timeout(300)
 def test_a_newcomer_launches_watches_compares_and_stops_a_run(
     tmp_path: Path, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
 ) -> None:
@@ -48,7 +47,7 @@ def test_a_newcomer_launches_watches_compares_and_stops_a_run(
         page.get_by_role("img", name="val/acc").wait_for()
         page.goto(f"{served.address}/#/compare?run={first}&run={second}")
         row = page.get_by_role("row", name="train.for")
-        expect(row.get_by_role("cell")).to_have_text(["2ep", "1000000ep"], timeout=SLOW_MS)
+        expect(row.get_by_role("cell")).to_have_text(["2ep", "1000000ep"])
         keep_screenshot(page, "walk-compare")
         page.goto(f"{served.address}/#/runs/{second}")
         page.get_by_role("button", name="Stop").click()

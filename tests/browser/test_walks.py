@@ -320,7 +320,11 @@ def test_a_readme_is_edited_mail_is_read_and_a_run_deleted(
 ) -> None:
     shutil.copytree(served.root, tmp_path / "runs")
     with serving(tmp_path / "runs") as own:
-        page = open_page(own, f"#/runs/{BASE}/readme")
+        own.link = own.link.replace("/open#", f"/open/runs/{BASE}#")  # as serve --run prints it
+        page = open_page(own)
+        page.get_by_role("heading", name="baseline").wait_for()
+        assert page.url == f"{own.address}/#/runs/{BASE}"
+        page.get_by_role("link", name="README").click()
         page.get_by_role("button", name="Edit").click()
         page.get_by_label("Text in Markdown").fill("# renamed\n\nIt **worked**.\n")
         page.get_by_role("button", name="Save").click()
