@@ -62,6 +62,10 @@ def test_a_newcomer_launches_watches_compares_and_stops_a_run(
         with page.expect_download() as saved:
             page.get_by_role("link", name="Download").click()
         assert second in saved.value.suggested_filename
+        page.get_by_role("link", name="Checkpoints").click()
+        with page.expect_download() as saved:
+            page.get_by_role("link", name="Weights").first.click()
+        assert saved.value.suggested_filename.endswith(".safetensors")
 
 
 def test_a_phone_launches_without_typing_but_a_name(
