@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import csv
+import io
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from epochal.engine.device.move import BatchMover
 from epochal.engine.device.seeding import derive_seed
@@ -31,6 +35,7 @@ from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.task_calls import TaskCalls, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
+from epochal.records.metrics.points import INTERVAL_MEAN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -53,6 +58,7 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
         if the run has them, as ``val_ema``.
     """
     run.meter.deliver()  # training means come before those of the evaluation
+    log_interval_means(run)
     with run.clock.paused(), working_on_split(run, split):
         run.fire("eval_start", split)
         run.fire("epoch_start", split)
@@ -70,6 +76,13 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
     return metrics
 
 
+def log_interval_means(run: EngineRun) -> None:
+    """Record the training means since the previous evaluation, if the run does not last epochs."""
+    means = {} if run.interval_means is None else run.interval_means.read()
+    if means:
+        run.log({f"{INTERVAL_MEAN_PREFIX}{name}": value for name, value in means.items()})
+
+
 def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     """The metrics with averaged weights, with the same random numbers.
 
@@ -80,7 +93,7 @@ def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     events, limit = Events(task=run.task), run.options.train.max_eval_batches
     with run.average.swapped(), working_on_split(run, split):
         events.fire("epoch_start", run, split)
-        metrics = _as_averaged(measure_split(run, split, events=events, limit=limit))
+        metrics = measure_split(run, split, events=events, limit=limit, title=AVERAGED_SPLIT)
         events.fire("epoch_end", run, split, metrics)
     return metrics
 
@@ -161,15 +174,15 @@ def predict(run: EngineRun) -> object:
 
 
 def measure_split(
-    run: EngineRun, split: str, *, events: Events, limit: int | None
+    run: EngineRun, split: str, *, events: Events, limit: int | None, title: str = ""
 ) -> dict[str, float]:
-    """The metrics of all loaders of a split."""
+    """The metrics of all loaders of a split, under its name or another title."""
     measured: dict[str, float] = {}
     with _evaluation_mode(run):
         for name, loader in require_loaders(run.task, split).items():
             run.loader_name = name
-            prefix = f"{split}/{name}" if name else split
-            values = _measure_loader(run, split, loader, events, limit)
+            prefix = "/".join(filter(None, (title or split, name)))
+            values = _measure_loader(run, prefix, loader, events, limit)
             measured |= {f"{prefix}/{metric}": value for metric, value in values.items()}
     return measured
 
@@ -198,30 +211,60 @@ def _is_metric_of_split(metric: str, split: str) -> bool:
     return named == split or (named == AVERAGED_SPLIT and split == "val")
 
 
-def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """The values of metric objects; several values of one are named ``<name>/<key>``."""
-    values: dict[str, float] = {}
+def compute_metrics(
+    metrics: Mapping[str, Metric],
+) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """The numbers and the matrices of metric objects; several of one are ``<name>/<key>``."""
+    numbers: dict[str, float] = {}
+    matrices: dict[str, Tensor] = {}
     for name, metric in metrics.items():
-        value = metric.compute()
+        value: Any = metric.compute()
         parts = (
             {f"{name}/{key}": part for key, part in value.items()}
             if isinstance(value, dict)
             else {name: value}
         )
         fail = partial(_fail_metric, metric)
-        values |= {full: check_number(full, part, fail) for full, part in parts.items()}
-    return values
+        for full, part in parts.items():
+            if isinstance(part, Tensor) and part.dim() == 2:
+                matrices[full] = part
+            else:
+                numbers[full] = check_number(full, part, fail)
+    return numbers, matrices
 
 
-def join_metrics(means: dict[str, float], metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Means over batches together with the values of metric objects; refuses equal names."""
-    values = compute_metrics(metrics)
+def join_metrics(
+    run: EngineRun, prefix: str, means: dict[str, float], metrics: Mapping[str, Metric]
+) -> dict[str, float]:
+    """Means over batches together with the values of metric objects; refuses equal names.
+
+    Matrices are saved as tables of the record.
+    """
+    values, matrices = compute_metrics(metrics)
     for name in means.keys() & values.keys():
         raise TaskError(
             f"metrics: {name!r} is the name of both a metric and a value of the task\n"
             "  rename one of them"
         )
+    for name, matrix in matrices.items():
+        table = _to_table(matrix, run.meta.get("classes"))
+        run.save_media(f"{prefix}/{name}", table, kind="table", suffix="csv")
     return means | values
+
+
+def _to_table(matrix: Tensor, classes: object) -> str:
+    """A matrix as CSV, with the names of the classes if there is one for each row and column."""
+    height, width = matrix.shape
+    names = list(classes) if isinstance(classes, Sequence) else []
+    titles, columns = (
+        (names, names) if len(names) == height == width else (range(height), range(width))
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["", *columns])
+    for title, row in zip(titles, matrix.tolist(), strict=True):
+        writer.writerow([title, *(f"{number:.6g}" for number in row)])
+    return text.getvalue()
 
 
 def _fail_metric(metric: Metric, what: str, hint: str) -> NoReturn:
@@ -238,9 +281,9 @@ def _own_metrics(run: EngineRun, split: str) -> dict[str, Metric]:
 
 
 def _measure_loader(
-    run: EngineRun, split: str, loader: Loader, events: Events, limit: int | None
+    run: EngineRun, prefix: str, loader: Loader, events: Events, limit: int | None
 ) -> dict[str, float]:
-    meter = Meter(run.device)
+    split, meter = run.split, Meter(run.device)
     window = meter.window()
     before, run.pass_means = run.pass_means, window
     metrics = _own_metrics(run, split)
@@ -259,7 +302,7 @@ def _measure_loader(
 
     try:
         _run_pass(run, loader, measure, events=events, limit=limit)
-        means = join_metrics(window.read(), metrics)
+        means = join_metrics(run, prefix, window.read(), metrics)
     finally:
         run.pass_means = before
         meter.forget()  # else its sums keep device memory until garbage collection

@@ -71,7 +71,17 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "metric": {
             "accuracy": "epochal.components.metrics:Accuracy",
+            "auroc": "epochal.components.metrics:Auroc",
+            "confusion_matrix": "epochal.components.metrics:ConfusionMatrix",
+            "f1": "epochal.components.metrics:F1",
+            "mae": "epochal.components.metrics:Mae",
             "mean": "epochal.components.metrics:Mean",
+            "miou": "epochal.components.metrics:MeanIou",
+            "perplexity": "epochal.components.metrics:Perplexity",
+            "precision": "epochal.components.metrics:PrecisionScore",
+            "r2": "epochal.components.metrics:R2",
+            "recall": "epochal.components.metrics:Recall",
+            "rmse": "epochal.components.metrics:Rmse",
         },
         "average": {
             "ema": "epochal.components.average:Ema",

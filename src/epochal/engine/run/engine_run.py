@@ -158,6 +158,9 @@ class EngineRun(Run):
     diverged_at: BadStep | None = None
     """The step that makes the run roll back; None while it continues."""
 
+    interval_means: Window | None = None
+    """The means since the previous evaluation, in a training that does not last epochs."""
+
     counts: Window | None = None
     """The counts of all losses so far, if the task says what they count."""
 
@@ -461,7 +464,16 @@ def read_meta(task: object) -> dict[str, Any]:
 
 _RELEASED = (
     *("task", "model", "optimizer", "schedule", "metrics", "train_metrics", "average", "loss"),
-    *("feed", "meter", "pass_means", "rate", "take_step", "choose_step", "make_optimizer"),
+    *(
+        "feed",
+        "meter",
+        "pass_means",
+        "interval_means",
+        "rate",
+        "take_step",
+        "choose_step",
+        "make_optimizer",
+    ),
     *("course", "eval_steps", "caches", "variables", "trackers", "console", "registry", "meta"),
     *("resume", "train_function", "finish_function"),
 )

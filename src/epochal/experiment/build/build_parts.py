@@ -176,7 +176,9 @@ def build_metrics(assembly: Assembly) -> dict[str, Metric]:
         )
         if options["on"] is not None:
             metric.on = tuple(split_name(split) for split in options["on"])
-        _add_metric(metrics, options["name"] or spec.factory.qualname.lower(), metric)
+        factory = spec.factory
+        own_name = factory.qualname.lower() if "." in factory.name else factory.name
+        _add_metric(metrics, options["name"] or own_name, metric)
     for given in assembly.given.metrics:
         metric = adapt_metric(given)
         name = metric.name if isinstance(metric, MetricAdapter) else type(metric).__name__.lower()
