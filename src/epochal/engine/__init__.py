@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.monitor import Monitor
     from epochal.engine.interfaces.options import Options
+    from epochal.engine.interfaces.output_stage import EvaluationStage, OutputStage
     from epochal.engine.interfaces.run import Run
     from epochal.engine.interfaces.schedule import Schedule, TorchSchedule, Warmup
     from epochal.engine.interfaces.task import ModuleTask, Task
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Average": "interfaces.average",
+    "EvaluationStage": "interfaces.output_stage",
     "Every": "interfaces.every",
     "Hook": "interfaces.hook",
     "Member": "optim.multi_optimizer",
@@ -34,6 +36,7 @@ _HOMES = {
     "Monitor": "interfaces.monitor",
     "Optimizers": "optim.multi_optimizer",
     "Options": "interfaces.options",
+    "OutputStage": "interfaces.output_stage",
     "Parts": "parts",
     "Predict": "runner",
     "Run": "interfaces.run",
@@ -53,6 +56,7 @@ _HOMES = {
 __all__ = [
     "Average",
     "Environment",
+    "EvaluationStage",
     "Every",
     "Hook",
     "Member",
@@ -62,6 +66,7 @@ __all__ = [
     "Monitor",
     "Optimizers",
     "Options",
+    "OutputStage",
     "Parts",
     "Predict",
     "Run",

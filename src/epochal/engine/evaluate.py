@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import Tensor
 
-from epochal.engine.device.move import BatchMover
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
@@ -25,6 +24,7 @@ from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.output_pipes import TO_HOST, OutputPipes
 from epochal.engine.process.signals import (
     EvaluationInterrupted,
     is_interrupted_or_preempted,
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from epochal.engine.feed.feed import OpenLoader
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.task import Batch, Loader, Output
+    from epochal.engine.output_pipes import OutputPass
+    from epochal.engine.prediction_file import PredictionFile
     from epochal.engine.run.engine_run import EngineRun
 
 _logger = logging.getLogger(__name__)
-
-_TO_HOST = BatchMover(torch.device("cpu"), None, is_detached=True)
 
 
 def evaluate(run: EngineRun, split: str) -> dict[str, float]:
@@ -161,14 +161,17 @@ def initialize_lazy_modules(run: EngineRun) -> None:
             run.part(TaskCalls).forward(batch)
 
 
-def predict(run: EngineRun) -> object:
-    """The outputs of all batches of ``predict``: a list, or a list per named loader."""
+def predict(run: EngineRun, file: PredictionFile | None = None) -> object:
+    """The outputs of all batches of ``predict``: a list, or a list per named loader.
+
+    With a file they are written there instead.
+    """
     outputs: dict[str, list[Output]] = {}
     with run.clock.paused(), working_on_split(run, "predict"), _evaluation_mode(run):
         run.fire("epoch_start", "predict")
         for name, loader in require_loaders(run.task, "predict").items():
             run.loader_name = name
-            outputs[name] = _collect(run, loader)
+            outputs[name] = _collect(run, loader, file)
         run.fire("epoch_end", "predict", {})
     return outputs[""] if list(outputs) == [""] else outputs
 
@@ -287,6 +290,8 @@ def _measure_loader(
     window = meter.window()
     before, run.pass_means = run.pass_means, window
     metrics = _own_metrics(run, split)
+    # Neither the sanity check nor averaged weights have output files of their own.
+    pipe = run.part(OutputPipes).open(run, is_saving=events is run.events)
     has_loss = bool(run.options.train.eval_loss)
     for metric in metrics.values():
         metric.reset()
@@ -299,26 +304,51 @@ def _measure_loader(
         run.part(TaskCalls).report(outcome, meter)
         for metric in metrics.values():
             metric.update(outcome.out, outcome.batch)
+        if pipe.is_needed:
+            pipe.add(outcome)
 
-    try:
-        _run_pass(run, loader, measure, events=events, limit=limit)
-        means = join_metrics(run, prefix, window.read(), metrics)
-    finally:
-        run.pass_means = before
-        meter.forget()  # else its sums keep device memory until garbage collection
-    for metric in metrics.values():
-        metric.reset()
-    return run.part(TaskCalls).finish(means, split)
+    with _ending(pipe):
+        try:
+            _run_pass(run, loader, measure, events=events, limit=limit)
+            means = join_metrics(run, prefix, window.read(), metrics)
+        finally:
+            run.pass_means = before
+            meter.forget()  # else its sums keep device memory until garbage collection
+        for metric in metrics.values():
+            metric.reset()
+        return pipe.finish(run.part(TaskCalls).finish(means, split))
 
 
-def _collect(run: EngineRun, loader: Loader) -> list[Output]:
+def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> list[Output]:
     outputs: list[Output] = []
+    pipe = run.part(OutputPipes).open(run)
+    start = 0 if file is None else file.count_batches(run.loader_name)
 
     def collect(outcome: Outcome) -> None:
-        outputs.append(_TO_HOST(run.part(TaskCalls).postprocess(outcome)))
+        kept = (
+            pipe.add(outcome)
+            if pipe.is_needed
+            else TO_HOST(run.part(TaskCalls).postprocess(outcome))
+        )
+        if file is None:
+            outputs.append(kept)
+        else:
+            file.add(run.loader_name, kept)
 
-    _run_pass(run, loader, collect, events=run.events, limit=run.options.train.limit_batches)
+    with _ending(pipe):
+        limit = run.options.train.limit_batches
+        _run_pass(run, loader, collect, events=run.events, limit=limit, start=start)
+        pipe.close(is_whole=True)
     return outputs
+
+
+@contextmanager
+def _ending(pipe: OutputPass) -> Iterator[None]:
+    """Let output stages remove what is not whole, after an error."""
+    try:
+        yield
+    finally:
+        pipe.close(is_whole=False)
 
 
 def _run_pass(
@@ -328,13 +358,19 @@ def _run_pass(
     *,
     events: Events,
     limit: int | None,
+    start: int = 0,
 ) -> None:
-    """Compute and process each batch of a loader, with the events of a loop."""
+    """Compute and process each batch of a loader from ``start`` on, with the events of a loop."""
     split = run.split
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
-    batches = iter_batches(loader, _label(run), limit, open_loader=_opener(run))
-    for index, batch in enumerate(batches):
+    open_loader = _opener(run, start)
+    batches = (  # what was left out already may be all of it
+        open_loader(loader, limit)
+        if start
+        else iter_batches(loader, _label(run), limit, open_loader=open_loader)
+    )
+    for index, batch in enumerate(batches, start):
         run.batch_index = index
         events.fire("batch_start", run, split, index, batch)
         with run.precision.context():
@@ -349,9 +385,10 @@ def _run_pass(
     events.fire("loop_end", run, split)
 
 
-def _opener(run: EngineRun) -> OpenLoader:
+def _opener(run: EngineRun, start: int = 0) -> OpenLoader:
     """Opens loaders of the current split; each pass gives the same bits."""
-    return partial(run.feed.open, one_pass=DataPass(derive_seed(run.seed, "order", run.split)))
+    seed = derive_seed(run.seed, "order", run.split)
+    return partial(run.feed.open, one_pass=DataPass(seed, start=start))
 
 
 def _plain_step(run: EngineRun, batch: Batch) -> Outcome:

@@ -24,6 +24,8 @@ KINDS = (
     "schedule",
     "updater",
     "average",
+    "output",
+    "evaluation",
     "hook",
     "channel",
     "runner",
@@ -38,6 +40,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "train": "epochal.engine.runner:Train",
             "test": "epochal.engine.runner:Test",
             "predict": "epochal.engine.runner:Predict",
+            "watch": "epochal.engine.watch:Watch",
         },
         "channel": {
             "smtp": "epochal.records.mail.channels:Smtp",
@@ -82,6 +85,17 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "r2": "epochal.components.metrics:R2",
             "recall": "epochal.components.metrics:Recall",
             "rmse": "epochal.components.metrics:Rmse",
+        },
+        "data": {"file": "epochal.components.data.file_rows:FileRows"},
+        "output": {
+            "collect": "epochal.components.outputs:Collect",
+            "save_images": "epochal.components.outputs:SaveImages",
+            "save_json_lines": "epochal.components.outputs:SaveJsonLines",
+            "save_parquet": "epochal.components.outputs:SaveParquet",
+        },
+        "evaluation": {
+            "keep_best": "epochal.components.evaluation:KeepBest",
+            "save_examples": "epochal.components.evaluation:SaveExamples",
         },
         "average": {
             "ema": "epochal.components.average:Ema",
