@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Updater,
         Warmup,
         current_run,
+        probe,
     )
     from epochal.engine.analysis.model_summary import analyze
     from epochal.engine.interfaces.task import ModuleTask as TaskFlow
@@ -81,6 +82,7 @@ _HOMES = {
     "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.config.arguments",
     "predict": "epochal.experiment.run",
+    "probe": "epochal.engine",
     "read": "epochal.records.find",
     "recover": "epochal.experiment.recover",
     "register": "epochal.registry",
@@ -128,6 +130,7 @@ __all__ = [
     "nn",
     "parse_args",
     "predict",
+    "probe",
     "read",
     "recover",
     "register",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from epochal.engine.parts import Parts
     from epochal.engine.result import RunResult
     from epochal.engine.run.engine_run import Environment
-    from epochal.engine.run_context import current_run
+    from epochal.engine.run_context import current_run, probe
     from epochal.engine.runner import Predict, Runner, Test, Train
     from epochal.engine.step.updater import Updater
 
@@ -51,6 +51,7 @@ _HOMES = {
     "Updater": "step.updater",
     "Warmup": "interfaces.schedule",
     "current_run": "run_context",
+    "probe": "run_context",
 }
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "Updater",
     "Warmup",
     "current_run",
+    "probe",
 ]
 
 

@@ -109,6 +109,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "JsonLines": "epochal.hooks.points_file:JsonLines",
             "MLflow": "epochal.hooks.mlflow:MLflow",
             "Mixup": "epochal.hooks.mixing:Mixup",
+            "Probe": "epochal.hooks.probe:Probe",
             "Profiler": "epochal.hooks.profiler:Profiler",
             "Recording": "epochal.hooks.recording:Recording",
             "SafetensorsExport": "epochal.hooks.safetensors_export:SafetensorsExport",

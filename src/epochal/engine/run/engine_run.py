@@ -15,7 +15,7 @@ from epochal.engine.device.precision import Precision
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import Feed, read_task_attribute
 from epochal.engine.interfaces.hook import ALIASES, EVENTS, USER_PRIORITY
-from epochal.engine.interfaces.run import Run
+from epochal.engine.interfaces.run import Run, ignore_probe
 from epochal.engine.interfaces.shared_store import Store
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
@@ -152,6 +152,9 @@ class EngineRun(Run):
 
     has_started: bool = False
 
+    is_probing: bool = False
+    """Whether the current step is taken eagerly, so that probes see its values."""
+
     save_reasons: str = ""
     """Reasons to save at the next step boundary, joined by commas."""
 
@@ -226,6 +229,7 @@ class EngineRun(Run):
         self.dtype = self.precision.dtype
         self.task, self.model = task, model
         self.variables, self.trackers = {}, []
+        self.probe = ignore_probe
         self.latest, self.choices, self.caches = {}, {}, {}
         self.evaluated_at: dict[str, int] = {}
         """The step of each split's latest evaluation."""
