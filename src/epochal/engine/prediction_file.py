@@ -106,9 +106,9 @@ def _convert(lines: Path, target: Path) -> None:
 def import_parquet() -> tuple[Any, Any, Any]:
     """pyarrow, its Parquet module, and its reader of JSON lines."""
     try:
-        import pyarrow
+        import pyarrow  # type: ignore[import-untyped]  # it has no types
         from pyarrow import parquet
-        from pyarrow.json import read_json
+        from pyarrow.json import read_json  # type: ignore[import-untyped]  # same
     except ModuleNotFoundError as error:
         what, hint = "Parquet needs pyarrow", "pip install 'epochal[frame]', or use JSON lines"
         raise ConfigError(Problem("outputs", what, hint=hint)) from error
