@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import csv
+import io
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch import Tensor
 
-from epochal.engine.device.move import BatchMover
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
@@ -21,6 +24,7 @@ from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.output_pipes import TO_HOST, OutputPipes
 from epochal.engine.process.signals import (
     EvaluationInterrupted,
     is_interrupted_or_preempted,
@@ -31,6 +35,7 @@ from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.task_calls import TaskCalls, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
+from epochal.records.metrics.points import INTERVAL_MEAN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,11 +43,11 @@ if TYPE_CHECKING:
     from epochal.engine.feed.feed import OpenLoader
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.task import Batch, Loader, Output
+    from epochal.engine.output_pipes import OutputPass
+    from epochal.engine.prediction_file import PredictionFile
     from epochal.engine.run.engine_run import EngineRun
 
 _logger = logging.getLogger(__name__)
-
-_TO_HOST = BatchMover(torch.device("cpu"), None, is_detached=True)
 
 
 def evaluate(run: EngineRun, split: str) -> dict[str, float]:
@@ -53,6 +58,7 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
         if the run has them, as ``val_ema``.
     """
     run.meter.deliver()  # training means come before those of the evaluation
+    log_interval_means(run)
     with run.clock.paused(), working_on_split(run, split):
         run.fire("eval_start", split)
         run.fire("epoch_start", split)
@@ -70,6 +76,13 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
     return metrics
 
 
+def log_interval_means(run: EngineRun) -> None:
+    """Record the training means since the previous evaluation, if the run does not last epochs."""
+    means = {} if run.interval_means is None else run.interval_means.read()
+    if means:
+        run.log({f"{INTERVAL_MEAN_PREFIX}{name}": value for name, value in means.items()})
+
+
 def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     """The metrics with averaged weights, with the same random numbers.
 
@@ -80,7 +93,7 @@ def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     events, limit = Events(task=run.task), run.options.train.max_eval_batches
     with run.average.swapped(), working_on_split(run, split):
         events.fire("epoch_start", run, split)
-        metrics = _as_averaged(measure_split(run, split, events=events, limit=limit))
+        metrics = measure_split(run, split, events=events, limit=limit, title=AVERAGED_SPLIT)
         events.fire("epoch_end", run, split, metrics)
     return metrics
 
@@ -148,28 +161,31 @@ def initialize_lazy_modules(run: EngineRun) -> None:
             run.part(TaskCalls).forward(batch)
 
 
-def predict(run: EngineRun) -> object:
-    """The outputs of all batches of ``predict``: a list, or a list per named loader."""
+def predict(run: EngineRun, file: PredictionFile | None = None) -> object:
+    """The outputs of all batches of ``predict``: a list, or a list per named loader.
+
+    With a file they are written there instead.
+    """
     outputs: dict[str, list[Output]] = {}
     with run.clock.paused(), working_on_split(run, "predict"), _evaluation_mode(run):
         run.fire("epoch_start", "predict")
         for name, loader in require_loaders(run.task, "predict").items():
             run.loader_name = name
-            outputs[name] = _collect(run, loader)
+            outputs[name] = _collect(run, loader, file)
         run.fire("epoch_end", "predict", {})
     return outputs[""] if list(outputs) == [""] else outputs
 
 
 def measure_split(
-    run: EngineRun, split: str, *, events: Events, limit: int | None
+    run: EngineRun, split: str, *, events: Events, limit: int | None, title: str = ""
 ) -> dict[str, float]:
-    """The metrics of all loaders of a split."""
+    """The metrics of all loaders of a split, under its name or another title."""
     measured: dict[str, float] = {}
     with _evaluation_mode(run):
         for name, loader in require_loaders(run.task, split).items():
             run.loader_name = name
-            prefix = f"{split}/{name}" if name else split
-            values = _measure_loader(run, split, loader, events, limit)
+            prefix = "/".join(filter(None, (title or split, name)))
+            values = _measure_loader(run, prefix, loader, events, limit)
             measured |= {f"{prefix}/{metric}": value for metric, value in values.items()}
     return measured
 
@@ -198,30 +214,60 @@ def _is_metric_of_split(metric: str, split: str) -> bool:
     return named == split or (named == AVERAGED_SPLIT and split == "val")
 
 
-def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """The values of metric objects; several values of one are named ``<name>/<key>``."""
-    values: dict[str, float] = {}
+def compute_metrics(
+    metrics: Mapping[str, Metric],
+) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """The numbers and the matrices of metric objects; several of one are ``<name>/<key>``."""
+    numbers: dict[str, float] = {}
+    matrices: dict[str, Tensor] = {}
     for name, metric in metrics.items():
-        value = metric.compute()
+        value: Any = metric.compute()
         parts = (
             {f"{name}/{key}": part for key, part in value.items()}
             if isinstance(value, dict)
             else {name: value}
         )
         fail = partial(_fail_metric, metric)
-        values |= {full: check_number(full, part, fail) for full, part in parts.items()}
-    return values
+        for full, part in parts.items():
+            if isinstance(part, Tensor) and part.dim() == 2:
+                matrices[full] = part
+            else:
+                numbers[full] = check_number(full, part, fail)
+    return numbers, matrices
 
 
-def join_metrics(means: dict[str, float], metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Means over batches together with the values of metric objects; refuses equal names."""
-    values = compute_metrics(metrics)
+def join_metrics(
+    run: EngineRun, prefix: str, means: dict[str, float], metrics: Mapping[str, Metric]
+) -> dict[str, float]:
+    """Means over batches together with the values of metric objects; refuses equal names.
+
+    Matrices are saved as tables of the record.
+    """
+    values, matrices = compute_metrics(metrics)
     for name in means.keys() & values.keys():
         raise TaskError(
             f"metrics: {name!r} is the name of both a metric and a value of the task\n"
             "  rename one of them"
         )
+    for name, matrix in matrices.items():
+        table = _to_table(matrix, run.meta.get("classes"))
+        run.save_media(f"{prefix}/{name}", table, kind="table", suffix="csv")
     return means | values
+
+
+def _to_table(matrix: Tensor, classes: object) -> str:
+    """A matrix as CSV, with the names of the classes if there is one for each row and column."""
+    height, width = matrix.shape
+    names = list(classes) if isinstance(classes, Sequence) else []
+    titles, columns = (
+        (names, names) if len(names) == height == width else (range(height), range(width))
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["", *columns])
+    for title, row in zip(titles, matrix.tolist(), strict=True):
+        writer.writerow([title, *(f"{number:.6g}" for number in row)])
+    return text.getvalue()
 
 
 def _fail_metric(metric: Metric, what: str, hint: str) -> NoReturn:
@@ -238,12 +284,14 @@ def _own_metrics(run: EngineRun, split: str) -> dict[str, Metric]:
 
 
 def _measure_loader(
-    run: EngineRun, split: str, loader: Loader, events: Events, limit: int | None
+    run: EngineRun, prefix: str, loader: Loader, events: Events, limit: int | None
 ) -> dict[str, float]:
-    meter = Meter(run.device)
+    split, meter = run.split, Meter(run.device)
     window = meter.window()
     before, run.pass_means = run.pass_means, window
     metrics = _own_metrics(run, split)
+    # Neither the sanity check nor averaged weights have output files of their own.
+    pipe = run.part(OutputPipes).open(run, is_saving=events is run.events)
     has_loss = bool(run.options.train.eval_loss)
     for metric in metrics.values():
         metric.reset()
@@ -256,26 +304,51 @@ def _measure_loader(
         run.part(TaskCalls).report(outcome, meter)
         for metric in metrics.values():
             metric.update(outcome.out, outcome.batch)
+        if pipe.is_needed:
+            pipe.add(outcome)
 
-    try:
-        _run_pass(run, loader, measure, events=events, limit=limit)
-        means = join_metrics(window.read(), metrics)
-    finally:
-        run.pass_means = before
-        meter.forget()  # else its sums keep device memory until garbage collection
-    for metric in metrics.values():
-        metric.reset()
-    return run.part(TaskCalls).finish(means, split)
+    with _ending(pipe):
+        try:
+            _run_pass(run, loader, measure, events=events, limit=limit)
+            means = join_metrics(run, prefix, window.read(), metrics)
+        finally:
+            run.pass_means = before
+            meter.forget()  # else its sums keep device memory until garbage collection
+        for metric in metrics.values():
+            metric.reset()
+        return pipe.finish(run.part(TaskCalls).finish(means, split))
 
 
-def _collect(run: EngineRun, loader: Loader) -> list[Output]:
+def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> list[Output]:
     outputs: list[Output] = []
+    pipe = run.part(OutputPipes).open(run)
+    start = 0 if file is None else file.count_batches(run.loader_name)
 
     def collect(outcome: Outcome) -> None:
-        outputs.append(_TO_HOST(run.part(TaskCalls).postprocess(outcome)))
+        kept = (
+            pipe.add(outcome)
+            if pipe.is_needed
+            else TO_HOST(run.part(TaskCalls).postprocess(outcome))
+        )
+        if file is None:
+            outputs.append(kept)
+        else:
+            file.add(run.loader_name, kept)
 
-    _run_pass(run, loader, collect, events=run.events, limit=run.options.train.limit_batches)
+    with _ending(pipe):
+        limit = run.options.train.limit_batches
+        _run_pass(run, loader, collect, events=run.events, limit=limit, start=start)
+        pipe.close(is_whole=True)
     return outputs
+
+
+@contextmanager
+def _ending(pipe: OutputPass) -> Iterator[None]:
+    """Let output stages remove what is not whole, after an error."""
+    try:
+        yield
+    finally:
+        pipe.close(is_whole=False)
 
 
 def _run_pass(
@@ -285,13 +358,19 @@ def _run_pass(
     *,
     events: Events,
     limit: int | None,
+    start: int = 0,
 ) -> None:
-    """Compute and process each batch of a loader, with the events of a loop."""
+    """Compute and process each batch of a loader from ``start`` on, with the events of a loop."""
     split = run.split
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
-    batches = iter_batches(loader, _label(run), limit, open_loader=_opener(run))
-    for index, batch in enumerate(batches):
+    open_loader = _opener(run, start)
+    batches = (  # what was left out already may be all of it
+        open_loader(loader, limit)
+        if start
+        else iter_batches(loader, _label(run), limit, open_loader=open_loader)
+    )
+    for index, batch in enumerate(batches, start):
         run.batch_index = index
         events.fire("batch_start", run, split, index, batch)
         with run.precision.context():
@@ -306,9 +385,10 @@ def _run_pass(
     events.fire("loop_end", run, split)
 
 
-def _opener(run: EngineRun) -> OpenLoader:
+def _opener(run: EngineRun, start: int = 0) -> OpenLoader:
     """Opens loaders of the current split; each pass gives the same bits."""
-    return partial(run.feed.open, one_pass=DataPass(derive_seed(run.seed, "order", run.split)))
+    seed = derive_seed(run.seed, "order", run.split)
+    return partial(run.feed.open, one_pass=DataPass(seed, start=start))
 
 
 def _plain_step(run: EngineRun, batch: Batch) -> Outcome:

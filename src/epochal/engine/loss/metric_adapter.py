@@ -105,9 +105,19 @@ class MetricAdapter(Metric):
             self.metric.update(arguments, self._routes.count(arguments, batch))
 
     @override
-    def compute(self) -> float | dict[str, float]:
-        numbers: float | dict[str, float] = self._to_numbers(self.metric.compute())
+    def compute(self) -> float | Tensor | dict[str, float]:
+        numbers: float | Tensor | dict[str, float] = self._to_numbers(self.metric.compute())
         return numbers
+
+    @override
+    def merge(self, other: MetricAdapter) -> None:
+        if callable(getattr(self.metric, "merge", None)):
+            self.metric.merge(other.metric)
+        elif hasattr(self.metric, "metric_state"):
+            _TorchmetricsState(self.metric).merge(other.metric)
+        else:
+            what = "has no method merge, so processes cannot join its batches"
+            self._fail(what, "write def merge(self, other) in its class")
 
     @property
     def state_part(self) -> object:
@@ -132,10 +142,12 @@ class MetricAdapter(Metric):
             return {str(index): one for index, one in enumerate(value.tolist())}
         if isinstance(value, Tensor) and value.numel() == 1:
             return value.item()
+        if isinstance(value, Tensor) and value.dim() == 2:
+            return value
         if isinstance(value, list | tuple | Tensor):
             shape = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else "several parts"
             what = f"computes a {type(value).__name__} of {shape}, not a number"
-            self._fail(what, "use a metric of one number, or of one number per class")
+            self._fail(what, "use a metric of one number, one number per class, or a matrix")
         return value
 
 
@@ -175,6 +187,10 @@ class _BatchMean:
         count = float(self._count)
         return float(self._sum) / count if count else float("nan")
 
+    def merge(self, other: _BatchMean) -> None:
+        self._sum = self._sum + other._sum
+        self._count = self._count + other._count
+
 
 @final
 class _TorchmetricsState:
@@ -211,6 +227,18 @@ class _TorchmetricsState:
             setattr(self._metric, name, moved)
         self._metric._update_count = state["updates"]
         self._metric._computed = None
+
+    def merge(self, other: AnyMetric) -> None:
+        """Add the batches of another metric of the same class."""
+        members = self._find_members()
+        for name, member in (members or {}).items():
+            member.merge(other[name])
+        if members is None and other._update_count:
+            if self._metric._update_count:
+                self._metric.merge_state(other)
+                self._metric._computed = None
+            else:  # it has nothing to add them to yet
+                self.load_state_dict(_TorchmetricsState(other).state_dict())
 
 
 def _fail(owner: str, what: str, hint: str) -> NoReturn:
