@@ -250,6 +250,10 @@ def test_a_comparison_shows_bands_differences_and_code(
     page.locator("article").first.scroll_into_view_if_needed()
     wait_for(page, "seeds, 3 seeds")
     assert "bands=1" in page.url
+    expect(page.get_by_role("row", name="val/acc best").get_by_role("cell")).to_have_count(3)
+    expect(page.get_by_role("row", name="val/acc best").get_by_role("cell").last).to_have_text(
+        re.compile(r"^\s*0\.\d+ ± 0\.\d+\s*$")
+    )
     cells = page.get_by_role("row", name="optim.lr").get_by_role("cell").all_inner_texts()
     assert cells == ["0.01", "0.003", "0.03", "0.03", "0.03"]
     page.get_by_role("button", name="Leave wide out").click()

@@ -27,6 +27,13 @@ const hooks: ListField = {
   choices: [{ name: "EarlyStopping", doc: "", fields: [number("hooks.patience", 5, { is_integer: true })] }],
 };
 
+test("a component that the config lacks is added, and one that it has is removed", () => {
+  const [absent, present] = [{ ...optim, value: null, is_nullable: true }, { ...optim, is_nullable: true }];
+  expect(overridesOf([absent], {}).overrides).toEqual({});
+  expect(overridesOf([absent], { optim: "SGD", "optim.lr": "0.5" }).overrides).toEqual({ optim: "SGD", "optim.lr": 0.5 });
+  expect(overridesOf([present], { optim: "" }).overrides).toEqual({ optim: null });
+});
+
 test("a launch sends only values that differ from the file", () => {
   const fields: FormField[] = [
     number("lr", 0.1),

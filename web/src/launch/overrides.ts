@@ -53,7 +53,7 @@ export function overridesOf(fields: FormField[], drafts: Drafts): Overrides {
 function collect(field: FormField, drafts: Drafts, found: Overrides): void {
   if (field.type === "component") {
     const name = chosenName(field, drafts);
-    if (name !== (field.value ?? "")) found.overrides[field.key] = name;
+    if (name !== (field.value ?? "")) found.overrides[field.key] = name || null;
     for (const one of chosenFields(field, drafts)) collect(one, drafts, found);
     return;
   }

@@ -96,6 +96,8 @@ class LaunchForm:
                 _put(tree, one.key, one.node.value)
                 continue
             choice = self.current(one)
+            if one.is_nullable and one.node.value is None:
+                _put(tree, one.key, None)
             if choice is not None:
                 _put(tree, f"{one.key}.type", choice.name)
                 for inner in choice.fields:
@@ -138,7 +140,9 @@ def build_form(root: Node, registry: Registry) -> LaunchForm:
 def _list_choices(one: FormField, names: Sequence[str], registry: Registry) -> Iterator[FormChoice]:
     """The components of a field: those that the config has, and others that can be built."""
     present = [one.node] if one.type == "component" else [*one.node.elements]
-    nodes = {str(node.get("type").value): node for node in reversed(present)}
+    nodes = {
+        str(node.get("type").value): node for node in reversed(present) if node.value is not None
+    }
     shorts = [name.rpartition(".")[2] for name in dict.fromkeys([*nodes, *names])]
     is_any_case = {name.lower() for name in nodes}
     for target in dict.fromkeys([*nodes, *names]):
@@ -231,6 +235,10 @@ class _ChangeChecker:
         if one.key not in self._changes:
             return current
         named = self._changes[one.key]
+        if named is None and one.is_nullable:
+            if one.node.value is not None:
+                self.values[one.key] = DELETE
+            return None
         choice = self._form.find_choice(one.key, named) if isinstance(named, str) else None
         if choice is None:
             names = [known.name for known in self._form.choices[one.key]]
