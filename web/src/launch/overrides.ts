@@ -87,6 +87,7 @@ function checkItems(field: ListField, items: ListItem[], found: Overrides): void
 export function valueOf(field: FormField, draft: Draft): Cell | ListItem[] | undefined {
   if (Array.isArray(draft) || typeof draft === "boolean") return draft;
   if (field.type === "choice") return [...field.choices, ...(field.is_nullable ? [null] : [])].find((one) => String(one) === draft);
+  if (draft === String(field.value)) return field.value; // a text field may hold a number
   if (draft.trim() === "") return field.is_nullable ? null : undefined;
   return field.type === "number" ? Number(draft) : draft;
 }

@@ -308,6 +308,7 @@ export const en = {
   "queue.work": "Jobs start when this runs in a terminal:",
   "queue.drag": "Drag to another place, or select with j and k and move with Shift",
   "queue.last": "to the end",
+  "queue.elsewhere": "Its record is in another folder of runs:",
   "queue.follow": "The run opens here as soon as it starts.",
   "queue.pause.help": "While the queue is paused, no job starts; running jobs continue",
   "launch.title": "Launch an experiment",

@@ -310,6 +310,7 @@ export const zh: Record<keyof typeof en, string> = {
   "queue.work": "在终端中运行此命令后任务才会开始：",
   "queue.drag": "拖动到其他位置，或用 j、k 选择后按 Shift 移动",
   "queue.last": "移到最后",
+  "queue.elsewhere": "记录保存在另一个运行目录：",
   "queue.follow": "运行开始后会在此打开。",
   "queue.pause.help": "队列暂停时不会启动新任务；正在运行的任务继续",
   "launch.title": "启动实验",

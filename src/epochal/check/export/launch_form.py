@@ -25,7 +25,7 @@ from epochal.config import dump
 from epochal.config.node import Node, from_plain
 from epochal.config.problems import Findings
 from epochal.config.read_yaml import read_yaml
-from epochal.config.scalar import DELETE
+from epochal.config.scalar import DELETE, resolve
 from epochal.config.source_file import SourceText
 from epochal.errors import Place, Problem, suggest
 
@@ -223,6 +223,7 @@ class _ChangeChecker:
         if one.type == "list":
             self._set_list(one, value)
         elif one.type != "component":
+            value = _read_typed(one, value)
             problem = find_problem(one, value)
             if problem is not None:
                 self._report(one.key, *problem)
@@ -284,15 +285,15 @@ class _ChangeChecker:
             one = fields.get(key)
             if key == "type":
                 continue
-            problem = (
-                ("the form has no such key", suggest(key, fields))
-                if one is None
-                else find_problem(one, value)
-            )
+            if one is None:
+                self._report(f"{here}.{key}", "the form has no such key", suggest(key, fields))
+                continue
+            typed = _read_typed(one, value)
+            problem = find_problem(one, typed)
             if problem is not None:
                 self._report(f"{here}.{key}", *problem)
             else:
-                values[key] = value
+                values[key] = typed
         return values
 
     def _take_hidden(
@@ -312,6 +313,18 @@ class _ChangeChecker:
     def _report(self, key: str, what: str, hint: str = "") -> None:
         place = find_written(self._written, f"{key}.type") or find_written(self._written, key)
         self.problems.append(Problem(key[:120], what, place, hint))
+
+
+def _read_typed(one: FormField, value: object) -> object:
+    """The number that was typed into a text field that takes numbers, too, such as ``500``."""
+    if one.type != "text" or one.is_free or not isinstance(value, str):
+        return value
+    number = resolve(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return value
+    is_number = find_type_problem(from_plain(number), one.annotation) is None
+    is_text = find_type_problem(from_plain(value), one.annotation) is None
+    return number if is_number and not is_text else value
 
 
 def find_problem(one: FormField, value: object) -> tuple[str, str] | None:

@@ -46,7 +46,7 @@ hooks:
   - {type: EarlyStopping, patience: 3}
   - {type: JsonLines, on: [val]}
 launch:
-  expose: [model, optim, average, train.for, train.until, extra.note, log.level, hooks,
+  expose: [model, optim, schedule, average, train.for, train.until, extra.note, log.level, hooks,
            checkpoint.name, train.eval_at_end, record.log_dir]
   roots: [runs, other]
 """
@@ -138,6 +138,16 @@ def test_values_of_all_types_are_accepted(form: LaunchForm) -> None:
     }.items():
         assert accept(form, {key: value}) == {key: value}
     assert accept(form, {"train.until": None}) == {"train.until": None}
+
+
+def test_a_number_typed_into_a_text_field_is_a_number(form: LaunchForm) -> None:
+    (warmup,) = (item for item in form.choices["schedule"][0].fields if item.key.endswith("warmup"))
+    assert warmup.type == "text"
+    name = form.choices["schedule"][0].name
+    for typed, value in {"500": 500, "2ep": "2ep"}.items():
+        found = accept(form, {"schedule": name, "schedule.warmup": typed})
+        assert found["schedule.warmup"] == value
+    assert accept(form, {"extra.note": "500"}) == {"extra.note": "500"}
 
 
 KEYS = (
