@@ -24,6 +24,7 @@ from epochal.engine.feed.loaders import (
     StatefulBatches,
     find_stateful_owner,
 )
+from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
@@ -235,11 +236,17 @@ class Feed:
         only the epoch of its samplers is changed.
         """
         set_sampler_epoch(loader, one_pass.epoch)
-        gathered = self._in_memory_loaders.find(loader, one_pass, static_inputs)
+        gathered = (
+            None
+            if isinstance(loader, PositionedLoader)
+            else self._in_memory_loaders.find(loader, one_pass, static_inputs)
+        )
         can_be_ahead = self._prefetcher is not None
         batches: Iterator[Batch]
         if gathered is not None:
             batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
+        elif isinstance(loader, PositionedLoader):
+            batches = loader.open_pass(one_pass)
         elif (indexed := self._indexed_loaders.find(loader)) is not None:
             batches = indexed.open(one_pass)
         else:
@@ -273,7 +280,8 @@ class Feed:
     def _is_addressable(self, loader: Loader) -> bool:
         """Whether batches can be read by position."""
         return (
-            self._in_memory_loaders.can_gather(loader)
+            isinstance(loader, PositionedLoader)
+            or self._in_memory_loaders.can_gather(loader)
             or self._indexed_loaders.find(loader) is not None
         )
 
