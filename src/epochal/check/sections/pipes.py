@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from epochal.check.sections.shape_problems import report_shape
 from epochal.check.signatures.classes import class_definitions, find_method_node
+from epochal.config.node import from_plain
 from epochal.errors import Place
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ def expand_pipes(checker: ConfigChecker, path: str, node: Node, own: Signature) 
     chain = _Chain(checker, path)
     made = pipes.map_children(lambda key, child: chain.add(f"{here}.{key}", child, int(key)))
     chain.check_options(options)
-    return expanded.with_entries({**expanded.mapping, "pipes": made})
+    entries = {**expanded.mapping, "pipes": made}
+    if "makes_batches" in chain.seen and "batch_size" not in options.mapping:
+        entries["batch_size"] = from_plain(None, place=Place("default"), layer="default")
+    return expanded.with_entries(entries)
 
 
 @final
@@ -111,7 +115,7 @@ class _Chain:
         maker = self.seen.get("makes_batches")
         for key in _OF_BATCHES:
             node = options.mapping.get(key)
-            if maker and node is not None and node.value is not None:
+            if maker and node is not None and node.value not in (None, False):
                 what = f"the pipe {maker!r} makes the batches"
                 self._report(key, what, node, "remove it, and write it there")
         if shuffle.value is True and self.form == "stream":
