@@ -78,6 +78,14 @@ class Chain:
         parts = [getattr(pipe, "parts", 1) for pipe in self.pipes if pipe.splits]
         return parts[0] if parts and not self.is_indexed else 1
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether a pass never ends."""
+        endless = False
+        for pipe in self.pipes:
+            endless = (endless or pipe.repeats_forever) and not pipe.ends
+        return endless
+
     def prepare(self) -> None:
         """Find files and indices, once and before workers start."""
         if not self._is_prepared:

@@ -115,6 +115,11 @@ class ChainLoader(DataLoader[Any]):
         found: Chain = batches.chain
         return found
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether a pass never ends."""
+        return self.chain.is_endless
+
     @override
     def __len__(self) -> int:
         return len(self.chain)

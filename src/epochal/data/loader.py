@@ -112,7 +112,7 @@ def build_chain_loader(
     key, is_train = f"data.{split}" if split else "data", split == "train"
     guard(options, key)
     chain = _with_options(chain, options, key, is_train=is_train)
-    workers = _fit_workers(count_workers(options), chain, key)
+    workers = _fit_workers(options, chain, key)
     if workers:
         refuse_unportable(chain, key)
     sizes = [pipe.size for pipe in chain.pipes if isinstance(pipe, Batch)]
@@ -154,11 +154,14 @@ def _with_options(chain: Chain, options: LoaderOptions, key: str, *, is_train: b
     return chain.then(Batch(options.batch_size, drop_last=options.drop_last, collate=collate))
 
 
-def _fit_workers(workers: int, chain: Chain, key: str) -> int:
+def _fit_workers(options: LoaderOptions, chain: Chain, key: str) -> int:
     """The number of workers that the chain can use."""
+    workers = count_workers(options)
     if workers < 2 or chain.is_indexed:
         return workers
     if not any(pipe.splits for pipe in chain.pipes):
+        if options.workers == "auto":
+            return 1
         what = f"{workers} workers would each read the whole stream"
         hint = "add the pipe split_by_worker behind the source, or set workers: 1"
         raise ConfigError(Problem(f"{key}.workers", what, hint=hint))

@@ -186,6 +186,7 @@ class Slice(_Positions):
         step: Annotated[int, AtLeast(1)] = 1,
     ) -> None:
         self.start, self.stop, self.every = start, stop, step
+        self.ends = stop is not None
 
     @override
     def position(self, number: int, one_pass: Pass) -> int:
@@ -217,6 +218,7 @@ class Take(_Positions):
 
     def __init__(self, count: Annotated[int, AtLeast(0)]) -> None:
         self.most = count
+        self.ends = True
 
     @override
     def position(self, number: int, one_pass: Pass) -> int:
@@ -345,6 +347,7 @@ class Repeat(Pipe):
 
     def __init__(self, times: Annotated[int, AtLeast(1)] | None = None) -> None:
         self.times = times
+        self.repeats_forever = times is None
 
     @override
     def count(self, one_pass: Pass) -> int | None:

@@ -17,6 +17,7 @@ Item = Any  # a sample or a batch, of any type
 ItemT = TypeVar("ItemT")
 Call = tuple[int, Callable[[], ItemT]]  # with the number that gives its seed
 
+_NOTE = "data: while reading item"
 _CHUNK = 32  # items that are watched for draws at once
 
 
@@ -65,6 +66,12 @@ class Pipe:
 
     keeps_items: ClassVar[bool] = False
     """Whether it reads the items before it once, for all epochs, workers and processes."""
+
+    repeats_forever = False
+    """Whether it gives items without end."""
+
+    ends = False
+    """Whether it ends also if the pipe before does not."""
 
     parent: Pipe
     """The pipe before it, set by the chain; a source has none."""
@@ -123,15 +130,25 @@ class Pipe:
                 break
             yield from results
             if error is not None:
-                raise error
+                raise self._noted(error, chunk[len(results)][0] if chunk[len(results) :] else None)
             if len(chunk) < _CHUNK:
                 return
             made += len(chunk)
         vars(self)["_is_random"] = True
         for index, call in calls:
-            with self.generators.seeded(mix_seed(seed, index)):
-                result = call()
+            try:
+                with self.generators.seeded(mix_seed(seed, index)):
+                    result = call()
+            except Exception as error:
+                raise self._noted(error, index) from error.__cause__
             yield result
+
+    def _noted(self, error: Exception, index: int | None) -> Exception:
+        """The error, with the item that was read, unless a pipe before has said it."""
+        has_note = any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
+        if index is not None and not has_note:
+            error.add_note(f"{_NOTE} {index} of pipe {self.number + 1}, {type(self).__name__}")
+        return error
 
     def seed_at(self, number: int, one_pass: Pass) -> int:
         """The seed of one of its items."""

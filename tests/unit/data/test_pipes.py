@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import epochal as ep
+from epochal.engine.feed.feed import iter_batches
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.errors import ConfigError, DataError
 
@@ -279,3 +280,39 @@ def test_an_error_in_a_pipe_comes_after_the_items_before_it() -> None:
 
 def invert(number: int) -> float:
     return 1 / number
+
+
+def test_an_error_names_the_item_and_the_pipe() -> None:
+    table = {
+        "item 2 of pipe 2, Map": [invert],
+        "item 2 of pipe 3, Map": [double, invert],
+        "item 1 of pipe 4, Batch": [double, invert, data.Batch(2)],
+        "item 2 of pipe 3, Filter": [noisy, data.Filter(invert_noisy)],
+    }
+    for note, pipes in table.items():
+        with pytest.raises(ZeroDivisionError) as caught:
+            list(data.chain([1, 2, 0, 4], *pipes))
+        assert caught.value.__notes__ == [f"data: while reading {note}"], note
+
+
+def noisy(number: int) -> tuple[int, float]:
+    return number, random.random()
+
+
+def invert_noisy(item: tuple[int, float]) -> float:
+    return 1 / item[0]
+
+
+def test_data_without_end_are_known() -> None:
+    endless = data.chain(NUMBERS, data.Repeat())
+    assert endless.is_endless
+    assert not endless.then(data.Take(3)).is_endless
+    assert data.chain(NUMBERS, data.Take(3), data.Repeat()).is_endless
+    assert not data.chain(NUMBERS, data.Repeat(2)).is_endless
+
+
+def test_an_evaluation_of_endless_data_is_limited_or_refused() -> None:
+    loader = data.chain(NUMBERS, data.Repeat()).loader(batch_size=2)
+    with pytest.raises(DataError, match=r"val_loader: its data never end\n.*limit_eval_batches"):
+        list(iter_batches(loader, "val_loader", None))
+    assert len(list(iter_batches(loader, "val_loader", 3))) == 3

@@ -360,6 +360,11 @@ def iter_batches(
 ) -> Iterator[Batch]:
     """The batches of a loader, at least one; exceptions of a dataset itself pass untouched."""
     read = 0
+    if limit is None and getattr(loader, "is_endless", False):
+        raise DataError(
+            f"{label}: its data never end\n"
+            "  set train.limit_eval_batches, or give the pipe repeat a number"
+        )
     with explaining_worker_deaths(loader, label):
         for batch in open_loader(loader, limit):
             read += 1

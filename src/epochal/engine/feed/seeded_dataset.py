@@ -159,7 +159,7 @@ class SeededDataset(Dataset[Any]):
         if not self._is_stacked:
             return self._collate(dataset[indices])
         many = self._getitems
-        return self._collate(many(indices) if many else [dataset[index] for index in indices])
+        return self._collate(many(indices) if many else read_samples(dataset, indices))
 
     def _read_seeded(self, request: ReadRequest) -> Batch:
         samples = self._read_samples(request)
@@ -183,7 +183,7 @@ class SeededDataset(Dataset[Any]):
             seed_host_generators(
                 mix_seed(request.seed, place + 2) if base is None else mix_seed(base, index)
             )
-        return self.dataset[index]
+        return read_samples(self.dataset, (index,))[0]
 
     def _is_nondeterministic(self, request: ReadRequest) -> bool:
         with suppress(Exception):  # only the batch itself has to be readable
@@ -192,6 +192,18 @@ class SeededDataset(Dataset[Any]):
             )
             return not are_bitwise_equal(self._read_samples(one), self._read_samples(one))
         return False
+
+
+def read_samples(dataset: Any, indices: Any) -> list[Any]:  # noqa: ANN401 - of any kind
+    """The samples at some indices; an error gets a note with the index that raised it."""
+    samples, index = [], None
+    try:
+        for index in indices:
+            samples.append(dataset[index])
+    except Exception as error:
+        error.add_note(f"data: while reading sample {index!r} of {type(dataset).__name__}")
+        raise
+    return samples
 
 
 def _find_getitems(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - of any kind
