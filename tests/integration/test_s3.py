@@ -34,12 +34,12 @@ def test_data_are_read_from_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         store.mkdir("shelf")
         for part in range(2):
             store.pipe(f"shelf/part-{part}.jsonl", f'{{"id": {part}}}\n'.encode())
-        chain = ep.data.chain(ep.data.JsonLines("s3://shelf/part-*.jsonl"), ep.data.Shuffle())
+        chain = ep.data.chain(ep.data.Jsonl("s3://shelf/part-*.jsonl"), ep.data.Shuffle())
         assert sorted(row["id"] for row in chain) == [0, 1]
         assert len(list((tmp_path / "cache").iterdir())) == 2
         store.pipe("shelf/part-0.jsonl", b'{"id": 7}\n{"id": 8}\n')
         store.invalidate_cache()
-        again = ep.data.chain(ep.data.JsonLines("s3://shelf/part-*.jsonl"))
+        again = ep.data.chain(ep.data.Jsonl("s3://shelf/part-*.jsonl"))
         assert [row["id"] for row in again] == [7, 8, 1]
     finally:
         server.stop()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import io
+import json
 import logging
-import pickle
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any, final
@@ -25,15 +25,6 @@ _logger = logging.getLogger(__name__)
 
 _ONCE = Pass()  # kept items must not depend on the epoch that first needed them
 _LONGEST_PATH = 1000
-_SAFE = {
-    ("_codecs", "encode"),
-    ("collections", "OrderedDict"),
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy._core.numeric", "_frombuffer"),
-}
 
 
 @final
@@ -52,7 +43,7 @@ class Cache(Pipe):
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path
-        self._memory: dict[int, bytes] = {}
+        self._memory: dict[int, Item] = {}
         self._file: _CacheFile | None = None
 
     @override
@@ -72,12 +63,9 @@ class Cache(Pipe):
     def read(self, index: int, one_pass: Pass) -> Item:
         if self._file is not None:
             return self._file.read(index)
-        kept = self._memory.get(index)
-        if kept is None:
-            (item,) = self.parent.read_seeded((index,), _ONCE)
-            # As bytes, so that no pipe changes a kept item.
-            kept = self._memory[index] = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
-        return pickle.loads(kept)
+        if index not in self._memory:
+            (self._memory[index],) = self.parent.read_seeded((index,), _ONCE)
+        return copy.deepcopy(self._memory[index])  # a pipe may change what it gets
 
     @override
     def __getstate__(self) -> dict[str, Any]:
@@ -93,12 +81,11 @@ class Materialise(Pipe):
 
     gives = "indexed"
     keeps_items = True
-    _items: list[bytes] | None = None
+    _items: list[Item] | None = None
 
-    def _all(self) -> list[bytes]:
+    def _all(self) -> list[Item]:
         if self._items is None:
-            items = self.parent.iterate(_ONCE)
-            self._items = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in items]
+            self._items = list(self.parent.iterate(_ONCE))
         return self._items
 
     @override
@@ -111,7 +98,7 @@ class Materialise(Pipe):
 
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
-        return pickle.loads(self._all()[index])
+        return copy.deepcopy(self._all()[index])  # a pipe may change what it gets
 
 
 @final
@@ -129,10 +116,7 @@ class _CacheFile:
             ends = [0]
             with (staging.path / "items.bin").open("wb") as file:
                 for item in items:
-                    data = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
-                    if len(ends) == 1:
-                        _load(data)  # refused now, not after hours
-                    ends.append(ends[-1] + file.write(data))
+                    ends.append(ends[-1] + file.write(encode_item(item)))
             np.save(staging.path / "ends.npy", np.asarray(ends, dtype=np.int64))
 
     def read(self, index: int) -> Item:
@@ -140,29 +124,64 @@ class _CacheFile:
             self._ends = np.load(self.folder / "ends.npy")
             self._data = np.memmap(self.folder / "items.bin", dtype=np.uint8, mode="r")
         first, end = self._ends[index], self._ends[index + 1]
-        return _load(self._data[first:end].tobytes())
+        return decode_item(self._data[first:end].tobytes())
 
     @override
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "_data": None, "_ends": None}
 
 
-@final
-class _SafeUnpickler(pickle.Unpickler):
-    """Reads plain values and arrays only: a file may have been written by others."""
+def encode_item(item: Item) -> bytes:
+    """Plain values and arrays as bytes; nothing that is read back can execute code.
 
-    @override
-    def find_class(self, module: str, name: str) -> Any:
-        if (module.replace("numpy.core.", "numpy._core."), name) in _SAFE:
-            return super().find_class(module, name)
+    Raises:
+        DataError: The item holds something else.
+    """
+    blobs: list[bytes] = []
+
+    def add(data: bytes) -> list[int]:
+        blobs.append(data)
+        return [sum(map(len, blobs[:-1])), len(data)]
+
+    def encode(value: Any) -> Any:  # noqa: ANN401 - of any type
+        if isinstance(value, bool | int | float | str | None) and type(value).__module__ != "numpy":
+            return value
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {"dict": {key: encode(one) for key, one in value.items()}}
+        if type(value) in (list, tuple):
+            return {type(value).__name__: [encode(one) for one in value]}
+        if isinstance(value, bytes):
+            return {"bytes": add(value)}
+        if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+            return {"array": [*add(value.tobytes()), value.dtype.str, list(value.shape)]}
         raise DataError(
-            f"cache: cannot keep an object of {module}.{name} in a file\n"
-            "  cache plain values and numpy arrays, and make tensors after the cache"
+            f"cache: cannot keep a {type(value).__qualname__} in a file\n"
+            "  cache plain values and numpy arrays, and make other objects after the cache"
         )
 
+    head = json.dumps(encode(item)).encode()
+    return len(head).to_bytes(4, "little") + head + b"".join(blobs)
 
-def _load(data: bytes) -> Item:
-    return _SafeUnpickler(io.BytesIO(data)).load()
+
+def decode_item(data: bytes) -> Item:
+    """What ``encode_item`` was given."""
+    first = 4 + int.from_bytes(data[:4], "little")
+
+    def decode(value: Any) -> Any:  # noqa: ANN401 - of any type
+        if not isinstance(value, dict):
+            return value
+        ((kind, inner),) = value.items()
+        if kind == "dict":
+            return {key: decode(one) for key, one in inner.items()}
+        if kind in ("list", "tuple"):
+            return {"list": list, "tuple": tuple}[kind](decode(one) for one in inner)
+        start, size = inner[0] + first, inner[1]
+        if kind == "bytes":
+            return data[start : start + size]
+        array = np.frombuffer(data[start : start + size], dtype=np.dtype(inner[2]))
+        return array.reshape(inner[3]).copy() if inner[3] else array[0]
+
+    return decode(json.loads(data[4:first]))
 
 
 def fingerprint(pipe: Pipe) -> str:

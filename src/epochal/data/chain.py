@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import pickle
 from functools import partial
 from itertools import islice
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @final
 class Chain:
-    """Pipes in order, connected: ``Chain(JsonLines("a.jsonl"), clean, Shuffle(), Batch(32))``.
+    """Pipes in order, connected: ``Chain(Jsonl("a.jsonl"), clean, Shuffle(), Batch(32))``.
 
     The first is a source, or an object with items. A function changes each item; a generator
     function gets an iterator of all items. An object with a method ``stream`` is used like a
@@ -239,7 +239,7 @@ def refuse_unportable(one: Chain, key: str) -> None:
 def _unportable(value: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - of any type
     """The innermost attribute that cannot be pickled, and why."""
     try:
-        pickle.dumps(value)
+        ForkingPickler.dumps(value)
     except Exception as error:
         owner = getattr(value, "__self__", value)
         for name, inner in getattr(owner, "__dict__", {}).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from epochal.data.chain import Chain
 
 
-class _Chosen(Pipe):
+class _Chosen(Pipe, ABC):
     """Items at indices that are drawn at the start of a pass."""
 
     needs_index = True
@@ -32,7 +33,7 @@ class _Chosen(Pipe):
 
     @override
     def count(self, one_pass: Pass) -> int:
-        return len(self._indices(one_pass))
+        return self.count_drawn(require_length(self.parent, one_pass))
 
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
@@ -44,9 +45,13 @@ class _Chosen(Pipe):
             self._drawn = one_pass, self.draw(generator, require_length(self.parent, one_pass))
         return self._drawn[1]
 
+    @abstractmethod
+    def count_drawn(self, length: int) -> int:
+        """How many indices are drawn from ``length`` items."""
+
+    @abstractmethod
     def draw(self, generator: np.random.Generator, length: int) -> NDArray[np.int64]:
         """The indices of a pass over ``length`` items."""
-        raise NotImplementedError
 
     @override
     def __getstate__(self) -> dict[str, Any]:
@@ -58,8 +63,8 @@ class Shuffle(_Chosen):
     """All items in random order, another one in each epoch."""
 
     @override
-    def count(self, one_pass: Pass) -> int:
-        return require_length(self.parent, one_pass)
+    def count_drawn(self, length: int) -> int:
+        return length
 
     @override
     def draw(self, generator: np.random.Generator, length: int) -> NDArray[np.int64]:
@@ -86,6 +91,10 @@ class Sample(_Chosen):
         self.weights = np.asarray(weights, dtype=np.float64)
         self.num_samples = num_samples
         self.replacement = replacement
+
+    @override
+    def count_drawn(self, length: int) -> int:
+        return self.num_samples or length
 
     @override
     def draw(self, generator: np.random.Generator, length: int) -> NDArray[np.int64]:
@@ -140,16 +149,16 @@ class ShuffleBuffer(Pipe):
         yield from waiting
 
 
-class _Positions(Pipe):
+class _Positions(Pipe, ABC):
     """Items at positions that follow from their number."""
 
+    @abstractmethod
     def position(self, number: int, one_pass: Pass) -> int:
         """The position in the pipe before of an item of this one."""
-        raise NotImplementedError
 
-    def step(self, one_pass: Pass) -> int:
-        """The distance between two positions."""
-        return 1
+    @abstractmethod
+    def limit(self) -> int | None:
+        """The most items it gives, also if the length of the pipe before is unknown."""
 
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
@@ -160,13 +169,9 @@ class _Positions(Pipe):
         if self.is_indexed:
             return super().iterate(one_pass, start)
         items = self.parent.iterate(one_pass, self.position(start, one_pass))
-        length = self.count_left(one_pass)
-        every = islice(items, 0, None, self.step(one_pass))
-        return every if length is None else islice(every, max(length - start, 0))
-
-    def count_left(self, one_pass: Pass) -> int | None:
-        """The most items it gives, also if the length of the pipe before is unknown."""
-        return None
+        most, step = self.limit(), self.position(1, one_pass) - self.position(0, one_pass)
+        every = islice(items, 0, None, step)
+        return every if most is None else islice(every, max(most - start, 0))
 
 
 @final
@@ -193,18 +198,14 @@ class Slice(_Positions):
         return self.start + number * self.every
 
     @override
-    def step(self, one_pass: Pass) -> int:
-        return self.every
-
-    @override
     def count(self, one_pass: Pass) -> int | None:
         length = self.parent.count(one_pass)
         if length is None:
-            return self.count_left(one_pass) if self.is_indexed else None
+            return self.limit() if self.is_indexed else None
         return len(range(length)[self.start : self.stop : self.every])
 
     @override
-    def count_left(self, one_pass: Pass) -> int | None:
+    def limit(self) -> int | None:
         return None if self.stop is None else len(range(self.start, self.stop, self.every))
 
 
@@ -232,7 +233,7 @@ class Take(_Positions):
         return min(length, self.most)
 
     @override
-    def count_left(self, one_pass: Pass) -> int:
+    def limit(self) -> int:
         return self.most
 
 
@@ -255,6 +256,10 @@ class Skip(_Positions):
     def count(self, one_pass: Pass) -> int | None:
         length = self.parent.count(one_pass)
         return None if length is None else max(length - self.first, 0)
+
+    @override
+    def limit(self) -> None:
+        return None
 
 
 @final
@@ -283,8 +288,8 @@ class SplitByWorker(_Positions):
         return number if one_pass.lane is None else number * self.parts + one_pass.lane
 
     @override
-    def step(self, one_pass: Pass) -> int:
-        return 1 if one_pass.lane is None else self.parts
+    def limit(self) -> None:
+        return None
 
     @override
     def count(self, one_pass: Pass) -> int | None:
@@ -296,16 +301,9 @@ class SplitByWorker(_Positions):
 
 @final
 class ShardByRank(_Positions):
-    """Gives every process of a distributed run its own items.
-
-    Args:
-        even: Leave out the last items that not every process would have.
-    """
+    """Gives every process of a distributed run its own items."""
 
     shards = True
-
-    def __init__(self, *, even: bool = False) -> None:
-        self.even = even
 
     @override
     def vary_seed(self, seed: int, one_pass: Pass) -> int:
@@ -316,25 +314,13 @@ class ShardByRank(_Positions):
         return number * one_pass.world + one_pass.rank
 
     @override
-    def step(self, one_pass: Pass) -> int:
-        return one_pass.world
+    def limit(self) -> None:
+        return None
 
     @override
     def count(self, one_pass: Pass) -> int | None:
         length = self.parent.count(one_pass)
-        if length is None:
-            return None
-        if self.even:
-            return length // one_pass.world
-        return len(range(one_pass.rank, length, one_pass.world))
-
-    @override
-    def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
-        if self.is_indexed or not self.even:
-            return super().iterate(one_pass, start)
-        items = self.parent.iterate(one_pass, start * one_pass.world)
-        groups = iter(lambda: list(islice(items, one_pass.world)), [])
-        return (group[one_pass.rank] for group in groups if len(group) == one_pass.world)
+        return None if length is None else len(range(one_pass.rank, length, one_pass.world))
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import mmap
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -22,10 +22,11 @@ from epochal.data.pipe import Item, Pass, Pipe
 from epochal.data.transforms import seeded_stream
 from epochal.errors import DataError
 
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 
-class _Indexed(Pipe):
+class _Indexed(Pipe, ABC):
     """A source whose items are read by index."""
 
     is_source = True
@@ -112,7 +113,7 @@ class Files(_Indexed):
         return self.files[index]
 
 
-class _InFiles(_Indexed):
+class _InFiles(_Indexed, ABC):
     """Items in several files, counted through."""
 
     path: str | list[str]
@@ -143,7 +144,7 @@ class _InFiles(_Indexed):
         return self.read_item(number, index - (self._ends[number - 1] if number else 0))
 
 
-class _Lines(_InFiles):
+class _Lines(_InFiles, ABC):
     """Lines of files, found by their offsets and read from mapped memory."""
 
     def __init__(self, path: str | list[str]) -> None:
@@ -161,10 +162,9 @@ class _Lines(_InFiles):
         self._starts = [*self._starts[:number], starts]
         return len(starts) - 1
 
-    def is_end(self, data: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, Any]:
+    @abstractmethod
+    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
         """Which bytes end a line."""
-        ends: np.ndarray[Any, Any] = data == ord("\n")
-        return ends
 
     @override
     def read_item(self, number: int, at: int) -> Item:
@@ -198,17 +198,25 @@ class Text(_Lines):
     """
 
     @override
+    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
+        return np.equal(data, ord("\n"))
+
+    @override
     def parse(self, line: bytes, number: int) -> str:
         return line.decode().rstrip("\r\n")
 
 
 @final
-class JsonLines(_Lines):
+class Jsonl(_Lines):
     """The values of files with one JSON value in each line.
 
     Args:
         path: A path, a pattern such as data/*.jsonl, a URL, or a list of them.
     """
+
+    @override
+    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
+        return np.equal(data, ord("\n"))
 
     @override
     def parse(self, line: bytes, number: int) -> Item:
@@ -267,8 +275,8 @@ class _CsvLines(_Lines):
     """Rows of CSV files; a line end inside of quotes is part of a value."""
 
     @override
-    def is_end(self, data: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, Any]:
-        quotes, ends = data == ord('"'), super().is_end(data)
+    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
+        quotes, ends = np.equal(data, ord('"')), np.equal(data, ord("\n"))
         return np.logical_and(ends, np.cumsum(quotes) % 2 == 0) if quotes.any() else ends
 
     @override
@@ -329,7 +337,10 @@ class Parquet(_InFiles):
 
     def _open(self, number: int) -> Any:  # noqa: ANN401 - pyarrow has no types
         if number not in self._opened:
-            parquet = import_extra("pyarrow.parquet", "data")
+            try:
+                from pyarrow import parquet  # type: ignore[import-untyped]
+            except ImportError as error:
+                raise _missing("pyarrow", "data") from error
             self._opened[number] = parquet.ParquetFile(self.files[number], memory_map=True)
         return self._opened[number]
 
@@ -387,7 +398,11 @@ def read_image(
     mode: str = "RGB",
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """An image as an array of bytes of shape (channels, height, width)."""
-    with import_extra("PIL.Image", "data").open(file) as image:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise _missing("pillow", "data") from error
+    with Image.open(file) as image:
         made = image.convert(mode)
         if size is not None:
             made = made.resize((size[1], size[0]))
@@ -488,7 +503,11 @@ class HuggingFace(_Indexed):
 
     def _open(self) -> Any:  # noqa: ANN401 - datasets is optional
         if self._dataset is None:
-            found = import_extra("datasets", "huggingface").load_from_disk(self.path)
+            try:
+                from datasets import load_from_disk
+            except ImportError as error:
+                raise _missing("datasets", "huggingface") from error
+            found = load_from_disk(self.path)
             if hasattr(found, "keys") and self.split not in found:
                 raise DataError(
                     f"data: {self.path!r} has the splits {', '.join(found)}\n  set split"
@@ -509,17 +528,10 @@ class HuggingFace(_Indexed):
         return super().__getstate__() | {"_dataset": None}
 
 
-def import_extra(name: str, extra: str) -> Any:  # noqa: ANN401 - a module
-    """An optional module; DataError with what to install if it is missing."""
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError as error:
-        package = name.partition(".")[0]
-        raise DataError(
-            f"data: needs {package}, which is not installed\n  pip install 'epochal[{extra}]'"
-        ) from error
+def _missing(package: str, extra: str) -> DataError:
+    return DataError(
+        f"data: needs {package}, which is not installed\n  pip install 'epochal[{extra}]'"
+    )
 
 
 def as_source(value: object) -> Pipe:

@@ -85,7 +85,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "files": "epochal.data.sources:Files",
             "huggingface": "epochal.data.sources:HuggingFace",
             "image_folder": "epochal.data.sources:ImageFolder",
-            "jsonl": "epochal.data.sources:JsonLines",
+            "jsonl": "epochal.data.sources:Jsonl",
             "list": "epochal.data.sources:Items",
             "mix": "epochal.data.ordering:Mix",
             "parquet": "epochal.data.sources:Parquet",

@@ -46,10 +46,10 @@ def test_lines_are_read_from_all_files(tmp_path: Path) -> None:
 def test_json_lines_are_values_and_a_broken_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"a": 1}\n[2]\n')
-    assert read_both_ways(data.JsonLines(str(file))) == [{"a": 1}, [2]]
+    assert read_both_ways(data.Jsonl(str(file))) == [{"a": 1}, [2]]
     file.write_text('{"a": 1}\n{"a":\n')
     with pytest.raises(DataError, match=r"a\.jsonl: a line is no JSON.*\n.*begins b'{\"a\":"):
-        list(data.chain(data.JsonLines(str(file))))
+        list(data.chain(data.Jsonl(str(file))))
 
 
 def test_csv_rows_are_dicts_also_with_quotes_and_line_ends(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_dataset_of_hugging_face_is_read_from_disk(tmp_path: Path) -> None:
 
 def test_a_pattern_without_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no file matches .*\*\.jsonl"):
-        len(data.chain(data.JsonLines(str(tmp_path / "*.jsonl"))))
+        len(data.chain(data.Jsonl(str(tmp_path / "*.jsonl"))))
 
 
 def test_urls_are_copied_once_and_again_when_they_change(
@@ -161,10 +161,10 @@ def test_urls_are_copied_once_and_again_when_they_change(
     memory = fsspec.filesystem("memory")
     for name in ("a", "b"):
         memory.pipe(f"/shop/{name}.jsonl", json.dumps({"from": name}).encode())
-    chain = data.chain(data.JsonLines("memory://shop/*.jsonl"))
+    chain = data.chain(data.Jsonl("memory://shop/*.jsonl"))
     assert list(chain) == [{"from": "a"}, {"from": "b"}]
     assert len(list((tmp_path / "cache").iterdir())) == 2
-    list(data.chain(data.JsonLines("memory://shop/*.jsonl")))
+    list(data.chain(data.Jsonl("memory://shop/*.jsonl")))
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(DataError, match="nowhere://"):
         len(data.chain(data.Text("nowhere://x/y.txt")))

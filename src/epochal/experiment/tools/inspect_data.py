@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import Unpack
 
+from epochal import durable
 from epochal.data.sample_page import build_page, find_picture, list_warnings
 from epochal.data.split_report import SplitReport, inspect_split
 from epochal.engine.feed.feed import named_loaders
@@ -44,9 +45,9 @@ class DataInspection(NamedTuple):
                     picture = find_picture(value)
                     if picture is not None:
                         stem = f"{report.name}-{number}-{name}".replace("/", "_")
-                        (folder / f"{stem}.png").write_bytes(encode_png(picture))
+                        durable.write_bytes(folder / f"{stem}.png", encode_png(picture))
         page = folder / "data.html"
-        page.write_text(self.page, encoding="utf-8")
+        durable.write_text(page, self.page)
         return page
 
 
