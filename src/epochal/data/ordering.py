@@ -40,10 +40,12 @@ class _Chosen(Pipe, ABC):
         return self.parent.read(int(self._indices(one_pass)[index]), one_pass)
 
     def _indices(self, one_pass: Pass) -> NDArray[np.int64]:
-        if self._drawn is None or self._drawn[0] != one_pass:
+        drawn = self._drawn
+        if drawn is None or (drawn[0] is not one_pass and drawn[0] != one_pass):
             generator = np.random.Generator(np.random.PCG64(self.seed(one_pass)))
-            self._drawn = one_pass, self.draw(generator, require_length(self.parent, one_pass))
-        return self._drawn[1]
+            length = require_length(self.parent, one_pass)
+            drawn = self._drawn = one_pass, self.draw(generator, length)
+        return drawn[1]
 
     @abstractmethod
     def count_drawn(self, length: int) -> int:

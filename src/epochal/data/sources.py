@@ -168,8 +168,8 @@ class _Lines(_InFiles, ABC):
 
     @override
     def read_item(self, number: int, at: int) -> Item:
-        starts = self._starts[number]
-        return self.parse(self._map(number)[starts[at] : starts[at + 1]], number)
+        first, end = self._starts[number][at : at + 2].tolist()
+        return self.parse(self._map(number)[first:end], number)
 
     @abstractmethod
     def parse(self, line: bytes, number: int) -> Item:
@@ -221,7 +221,7 @@ class Jsonl(_Lines):
     @override
     def parse(self, line: bytes, number: int) -> Item:
         try:
-            return json.loads(line)
+            return json.loads(line.decode())  # detecting the encoding takes as long as parsing
         except ValueError as error:
             raise DataError(
                 f"data: {self.files[number]}: a line is no JSON: {error}\n  it begins {line[:60]!r}"
