@@ -5,8 +5,20 @@ A route exists only as a row of this table, so none can be forgotten by the chec
 
 from __future__ import annotations
 
+from typing import get_args
+
+from epochal.records.folder.labels import MAX_LABELS, MAX_LENGTH
+from epochal.records.project.result_tables import MAX_NAME
+from epochal.records.project.table_content import MAX_COLUMNS, MAX_TEXT
+from epochal.records.project.table_export import TableFormat
 from epochal.web.compare_runs import MAX_COMPARED, compare_runs
-from epochal.web.edit_runs import MAX_README, delete_runs, write_run_readme
+from epochal.web.edit_runs import (
+    MAX_README,
+    archive_runs,
+    delete_runs,
+    label_runs,
+    write_run_readme,
+)
 from epochal.web.job_queue import (
     get_devices,
     get_queue,
@@ -25,6 +37,14 @@ from epochal.web.launching import (
 from epochal.web.list_runs import GROUPS, MAX_ROWS, get_columns, list_runs
 from epochal.web.live_events import MAX_WATCHED, open_events
 from epochal.web.mailbox import get_mail, mark_mail
+from epochal.web.result_tables import (
+    create_table,
+    delete_table,
+    get_table,
+    get_table_export,
+    get_tables,
+    write_table,
+)
 from epochal.web.routes import MAX_INTEGER, ApiField, ApiRoute
 from epochal.web.run_record import (
     MAX_LOG_BYTES,
@@ -66,6 +86,7 @@ _LIST = (
     ApiField(name="offset", kind="integer", default=0),
     ApiField(name="limit", kind="integer", default=200, least=1, most=MAX_ROWS),
     ApiField(name="group", default="", choices=(*GROUPS, "")),
+    ApiField(name="archived", kind="boolean", default=False),
 )
 
 
@@ -73,6 +94,10 @@ def _runs(least: int, most: int) -> ApiField:
     return ApiField(
         name="run", kind="texts", required=least > 0, least=least, most=most, length=300
     )
+
+
+def _labels(name: str) -> ApiField:
+    return ApiField(name=name, kind="texts", most=MAX_LABELS, length=MAX_LENGTH)
 
 
 ROUTES: tuple[ApiRoute, ...] = (
@@ -275,11 +300,78 @@ ROUTES: tuple[ApiRoute, ...] = (
     ),
     ApiRoute(
         method="POST",
+        path="/api/runs/label",
+        access="edit",
+        answer=label_runs,
+        summary="add and remove labels of runs",
+        body=(_IDS, *(_labels(name) for name in ("add", "remove"))),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/runs/archive",
+        access="edit",
+        answer=archive_runs,
+        summary="leave runs out of lists, or list them again",
+        body=(_IDS, ApiField(name="archived", kind="boolean", required=True)),
+    ),
+    ApiRoute(
+        method="POST",
         path="/api/runs/delete",
         access="edit",
         answer=delete_runs,
         summary="delete runs",
         body=(_IDS,),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/tables",
+        access="read",
+        answer=get_tables,
+        summary="the result tables of the project",
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/tables",
+        access="edit",
+        answer=create_table,
+        summary="make a result table",
+        body=(ApiField(name="name", required=True, length=MAX_NAME),),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/tables/{name}",
+        access="read",
+        answer=get_table,
+        summary="a result table with the current values of its runs",
+    ),
+    ApiRoute(
+        method="PUT",
+        path="/api/tables/{name}",
+        access="edit",
+        answer=write_table,
+        summary="replace the content of a result table",
+        body=(
+            ApiField(name="version", kind="integer", required=True),
+            ApiField(
+                name="columns", kind="texts", required=True, most=MAX_COLUMNS, length=MAX_TEXT
+            ),
+            ApiField(name="rows", kind="cells", required=True),
+        ),
+    ),
+    ApiRoute(
+        method="DELETE",
+        path="/api/tables/{name}",
+        access="edit",
+        answer=delete_table,
+        summary="remove a result table",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/tables/{name}/export",
+        access="read",
+        answer=get_table_export,
+        summary="a result table as Markdown, LaTeX or CSV",
+        query=(ApiField(name="format", default="markdown", choices=get_args(TableFormat)),),
     ),
     ApiRoute(
         method="GET",

@@ -18,8 +18,8 @@ Access = Literal["public", "read", "edit", "launch"]
 """``public`` needs no session; the others are the capabilities of a session."""
 
 Capability = Literal["read", "edit", "launch"]
-FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values"]
-"""``values`` is an object of numbers and booleans."""
+FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values", "cells"]
+"""``values`` is an object of numbers and booleans, ``cells`` a list of rows of objects."""
 
 RESERVED = ("api", "assets")
 """First parts of paths that no page of the browser has."""
@@ -60,6 +60,9 @@ class ApiField:
         if self.kind == "values":
             value = {"type": ["number", "boolean"]}
             return {"type": "object", "additionalProperties": value, "maxProperties": MAX_VALUES}
+        if self.kind == "cells":
+            row = {"type": "array", "items": {"type": "object"}}
+            return {"type": "array", "items": row, "maxItems": MAX_ITEMS}
         return text if self.kind == "text" else {"type": "boolean"}
 
 
@@ -114,7 +117,7 @@ Answering = Callable[["Site", ApiCall], object]
 class ApiRoute:
     """A row of the decision table."""
 
-    method: Literal["GET", "POST", "PUT"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     """Such as ``/api/runs/{id}``."""
 
@@ -227,6 +230,10 @@ def _check(one: ApiField, value: object) -> Any:  # noqa: ANN401 - of the kind o
         items = value.values() if isinstance(value, dict) and len(value) <= MAX_VALUES else [None]
         if not all(isinstance(item, bool | int | float) for item in items):
             raise ApiError(422, f"{one.name}: not an object of numbers and booleans")
+        return value
+    if one.kind == "cells":
+        if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+            raise ApiError(422, f"{one.name}: not a list of rows")
         return value
     if one.kind == "boolean":
         if not isinstance(value, bool):

@@ -14,6 +14,7 @@ from epochal.records.code.verify import find_code_damage
 from epochal.records.compare.code import is_binary
 from epochal.records.folder.checkpoint_manifests import find_checkpoints, rank_by_score
 from epochal.records.folder.folder import read_parent
+from epochal.records.folder.labels import read_labels
 from epochal.records.folder.media import read_media
 from epochal.records.folder.provenance import format_origin, get_newest_origins
 from epochal.records.folder.reader import (
@@ -84,6 +85,7 @@ def get_run(site: Site, call: ApiCall) -> dict[str, Any]:
     name, mode = find_monitor(record)
     parent = read_parent(run)
     machine = as_mapping(run.get("machine"))
+    marks = read_labels(record.path)
     return {
         "id": summary.id,
         "tag": tag_of(record),
@@ -113,6 +115,8 @@ def get_run(site: Site, call: ApiCall) -> dict[str, Any]:
         "parent": None if parent is None else {"id": parent.run, "kind": parent.kind},
         "readme": record.readme,
         "desc": desc_of(record),
+        "labels": list(marks.labels),
+        "archived": marks.is_archived,
         "error": _error(record),
         "command": as_text(run.get("command")),
         "device": run.get("device"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from epochal.records.folder.reader import read_folder
+from epochal.records.metrics.curve_memory import CurveMemory
 from epochal.web.api_error import not_found
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Site:
     """The experiments that may be launched; None if launching is off."""
 
     sweeps: SweepReader | None = None
+    curves: CurveMemory = field(default_factory=CurveMemory)
     project: str = ""
     version: str = ""
 

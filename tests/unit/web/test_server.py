@@ -25,7 +25,7 @@ def test_a_browser_signs_in_and_reads_over_a_real_connection(runs: Path) -> None
     thread.start()
     address, _, code = links[0].partition("/open#")
     try:
-        with httpx.Client(base_url=address, timeout=20) as client:
+        with httpx.Client(base_url=address, timeout=60) as client:
             page = client.get("/open")
             assert page.status_code == 200
             assert "server" not in page.headers
@@ -43,13 +43,13 @@ def test_a_browser_signs_in_and_reads_over_a_real_connection(runs: Path) -> None
             with client.stream("GET", "/api/events", params={"run": RUNS[0]}) as stream:
                 assert next(stream.iter_lines()) == "retry: 2000"
             cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-        plain = http.client.HTTPConnection(address.removeprefix("http://"), timeout=20)
+        plain = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
         plain.request("GET", "/api/runs/../../../etc/passwd", headers={"cookie": cookie})
         assert plain.getresponse().status == 404
         plain.close()
     finally:
         server.uvicorn.should_exit = True
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive()
 
 

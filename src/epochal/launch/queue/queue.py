@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from epochal.errors import RecordError, suggest
 from epochal.launch.jobs.seal import seal_job
 from epochal.launch.pool.run_jobs import remove_batch
-from epochal.launch.queue.database import get_database_path, open_database, writing
 from epochal.records.find import read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES, ENDED_STATUSES
+from epochal.records.project.database import get_database_path, open_database, writing
 
 if TYPE_CHECKING:
     import sqlite3

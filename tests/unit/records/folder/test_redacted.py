@@ -45,6 +45,7 @@ NO_SECRETS = {
     "launch/jobs/freeze.py": "differences of files, redacted where they are made",
     "launch/install.py": "a unit must hold the command that it starts, with all its words",
     "cli/verbs/launch.py": "asked for, a task file with the command that it runs",
+    "cli/verbs/table.py": "asked for, a table that users filled",
     "cli/verbs/serve.py": "the link of a session, in a private folder",
     "launch/cluster/slurm_executor.py": "a folder and the number of a job",
     "web/launching.py": "names of experiments and jobs, numbers and booleans",
