@@ -1,4 +1,4 @@
-"""``epochal inspect data``: reads samples of a config and shows them on a page."""
+"""``epochal inspect``: reads samples of the data of a config, and shows them on a page."""
 
 from __future__ import annotations
 
