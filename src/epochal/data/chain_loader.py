@@ -16,6 +16,7 @@ from epochal.data.pipe import Pass
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.feed.seeded_dataset import identity_collate
 from epochal.engine.feed.worker_data import refuse_captured_run
+from epochal.engine.process.read_log import ReadLog
 from epochal.engine.process.workers import iterate_loader, protect_workers_from_signals
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class ChainBatches(Dataset[Any]):
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
+        self.log: ReadLog | None = None
+        """Where workers note what they read."""
+
         self._opened: dict[int, tuple[_Slot, Iterator[Any]]] = {}
 
     @override
@@ -57,6 +61,8 @@ class ChainBatches(Dataset[Any]):
         if isinstance(slot, int):  # of a tool that looks at a sample
             return next(islice(self.chain.items(), slot, None))
         one_pass, chain = slot.one_pass, self.chain
+        if self.log is not None:
+            self.log.note(slot.number)
         if chain.is_indexed:
             (batch,) = chain.last.read_seeded((slot.number,), one_pass)
             return batch
@@ -77,7 +83,7 @@ class ChainBatches(Dataset[Any]):
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        return {"chain": self.chain, "_opened": {}}
+        return {"chain": self.chain, "log": self.log, "_opened": {}}
 
 
 @final
@@ -173,6 +179,8 @@ class ChainLoader(DataLoader[Any]):
 
     def _build_inner(self) -> DataLoader[Any]:
         names = _WORKER_OPTIONS if self.num_workers else ()
+        batches: Any = self.dataset
+        self.read_log = batches.log = ReadLog(self.num_workers) if self.num_workers else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # this loader itself warned already
             inner = DataLoader(

@@ -28,6 +28,7 @@ from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
+from epochal.engine.process.read_log import ReadLog
 from epochal.errors import DataError, WorkerDiedError
 
 if TYPE_CHECKING:
@@ -413,7 +414,16 @@ def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
     except Exception as error:
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
-        raise WorkerDiedError(label) from error
+        raise WorkerDiedError(label, _describe_last_read(loader, error)) from error
+
+
+def _describe_last_read(loader: Loader, error: Exception) -> str:
+    log, dataset = getattr(loader, "read_log", None), getattr(loader, "dataset", None)
+    last = log.find_last(error) if isinstance(log, ReadLog) else None
+    if last is None:
+        return ""
+    what = "batch" if isinstance(loader, PositionedLoader) else "sample"
+    return f" while it read {what} {last} of {type(dataset).__name__}"
 
 
 def is_worker_death(error: BaseException) -> bool:

@@ -32,6 +32,7 @@ from epochal.engine.feed.seeded_dataset import (
     identity_collate,
 )
 from epochal.engine.feed.worker_data import find_repeated_samples, refuse_captured_run
+from epochal.engine.process.read_log import ReadLog
 from epochal.engine.process.workers import iterate_loader, protect_workers_from_signals
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class IndexedLoader:
         self._plan = _PassSampler()
         self._loader: DataLoader[Any] | None = None
         refuse_captured_run(loader)
+        if loader.num_workers:
+            self._reader.log = loader.read_log = ReadLog(loader.num_workers)  # type: ignore[attr-defined]
         if loader.num_workers or loader.pin_memory:
             self._loader = _build_loader(loader, self._reader, self._plan)
 
