@@ -108,6 +108,9 @@ class ChainLoader(DataLoader[Any]):
         chain.prepare()
         self._passes = 0
         self._inner: DataLoader[Any] | None = None
+        self.read_log: ReadLog | None = None
+        """What workers read, if there are any."""
+
         self._slots = _Slots()
         super().__init__(
             ChainBatches(chain), batch_size=batch_size, sampler=_find_sampler(chain), **options

@@ -290,7 +290,9 @@ def _run_pass(
     split = run.split
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
-    batches = iter_batches(loader, _label(run), limit, open_loader=_opener(run))
+    batches = iter_batches(
+        loader, _label(run), limit, open_loader=_opener(run), find_log=run.feed.find_read_log
+    )
     for index, batch in enumerate(batches):
         run.batch_index = index
         events.fire("batch_start", run, split, index, batch)

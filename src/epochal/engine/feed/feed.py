@@ -28,14 +28,15 @@ from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
-from epochal.engine.process.read_log import ReadLog
 from epochal.errors import DataError, WorkerDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.interfaces.task import Batch, Loader
+    from epochal.engine.process.read_log import ReadLog
 
+    FindLog = Callable[[Loader], ReadLog | None]
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
@@ -177,7 +178,7 @@ class Feed:
             return
         one_pass = DataPass(derive_seed(self._seed, "order", number), number, read)
         self._stateful, is_first = None, not self.wait_seconds
-        with explaining_worker_deaths(loader, "train_loader"):
+        with explaining_worker_deaths(loader, "train_loader", self.find_read_log):
             batches = self.open(
                 loader,
                 self.limit,
@@ -278,6 +279,12 @@ class Feed:
             loader, DataPass(derive_seed(self._seed, "order", epoch), epoch), batches
         )
 
+    def find_read_log(self, loader: Loader) -> ReadLog | None:
+        """What the workers of a loader read, if it has any and was opened."""
+        if isinstance(loader, PositionedLoader):
+            return loader.read_log
+        return self._indexed_loaders.find_log(loader)
+
     def _is_addressable(self, loader: Loader) -> bool:
         """Whether batches can be read by position."""
         return (
@@ -357,7 +364,12 @@ def _require_iterable(loader: object, label: str) -> None:
 
 
 def iter_batches(
-    loader: Loader, label: str, limit: int | None, *, open_loader: OpenLoader = islice
+    loader: Loader,
+    label: str,
+    limit: int | None,
+    *,
+    open_loader: OpenLoader = islice,
+    find_log: FindLog | None = None,
 ) -> Iterator[Batch]:
     """The batches of a loader, at least one; exceptions of a dataset itself pass untouched."""
     read = 0
@@ -366,7 +378,7 @@ def iter_batches(
             f"{label}: its data never end\n"
             "  set train.limit_eval_batches, or give the pipe repeat a number"
         )
-    with explaining_worker_deaths(loader, label):
+    with explaining_worker_deaths(loader, label, find_log):
         for batch in open_loader(loader, limit):
             read += 1
             yield batch
@@ -407,23 +419,26 @@ def _why_empty(loader: Loader) -> str:
 
 
 @contextmanager
-def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
+def explaining_worker_deaths(
+    loader: Loader, label: str, find_log: FindLog | None = None
+) -> Iterator[None]:
     """Raise a DataError when a worker of the loader dies in a block."""
     try:
         yield
     except Exception as error:
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
-        raise WorkerDiedError(label, _describe_last_read(loader, error)) from error
+        log = find_log(loader) if find_log is not None else None
+        last = log.find_last(error) if log is not None else None
+        reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
+        raise WorkerDiedError(label, reading) from error
 
 
-def _describe_last_read(loader: Loader, error: Exception) -> str:
-    log, dataset = getattr(loader, "read_log", None), getattr(loader, "dataset", None)
-    last = log.find_last(error) if isinstance(log, ReadLog) else None
-    if last is None:
-        return ""
-    what = "batch" if isinstance(loader, PositionedLoader) else "sample"
-    return f" while it read {what} {last} of {type(dataset).__name__}"
+def _name_item(loader: Loader) -> str:
+    """What the workers of a loader are asked for by number."""
+    if isinstance(loader, PositionedLoader):
+        return "batch"
+    return f"{type(getattr(loader, 'dataset', None)).__name__} sample"
 
 
 def is_worker_death(error: BaseException) -> bool:

@@ -9,11 +9,15 @@ if TYPE_CHECKING:
 
     from epochal.engine.feed.sampling_order import DataPass
     from epochal.engine.interfaces.task import Batch
+    from epochal.engine.process.read_log import ReadLog
 
 
 @runtime_checkable
 class PositionedLoader(Protocol):
     """A loader whose batches depend on the pass and their position only."""
+
+    read_log: ReadLog | None
+    """What its workers read, if it has any and was opened."""
 
     def open_pass(self, one_pass: DataPass) -> Iterator[Batch]:
         """The batches of a pass from its start on; global random generators do not change."""

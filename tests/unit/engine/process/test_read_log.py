@@ -45,7 +45,7 @@ except Exception as error:
 
 def test_the_sample_that_killed_a_worker_is_named(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
-    for kind, last in (("dataset", "sample 5 of Deadly"), ("chain", "batch 2 of ChainBatches")):
+    for kind, last in (("dataset", "Deadly sample 5"), ("chain", "batch 2")):
         done = forked.run("deadly.py", kind, cwd=tmp_path)
         message = f"train_loader: a worker process of the loader died while it read {last}\n"
         assert done.stdout.startswith(message), (kind, done.stdout, done.stderr)
