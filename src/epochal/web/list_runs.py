@@ -50,10 +50,11 @@ _METRICS = "SELECT name, min(last), max(last) FROM metrics GROUP BY name"
 
 def get_columns(site: Site, call: ApiCall) -> dict[str, Any]:
     """All names that a query can use."""
-    return {"columns": site.index.ask(lambda index: list(_columns(index)))}
+    return {"columns": site.index.ask(lambda index: list(iter_columns(index)))}
 
 
-def _columns(index: Index) -> Iterator[dict[str, Any]]:
+def iter_columns(index: Index) -> Iterator[dict[str, Any]]:
+    """The facts, settings and metrics of all runs, with their types."""
     (total,) = index.fetch("SELECT count(*) FROM runs")[0]
     for name in FACTS:
         if name not in _HIDDEN:

@@ -27,6 +27,7 @@ from epochal.records.folder.reader import (
     step_of,
     tag_of,
 )
+from epochal.records.folder.tracker_links import read_tracker_urls
 from epochal.records.layout.coerce import as_float, as_mapping, as_text, iter_leaves
 from epochal.records.metrics.summary import summarise_series
 from epochal.records.metrics.time_spent import (
@@ -122,6 +123,7 @@ def get_run(site: Site, call: ApiCall) -> dict[str, Any]:
         "device": run.get("device"),
         "git": as_mapping(machine.get("git")),
         "host": as_text(record.status.get("host")),
+        "urls": read_tracker_urls(record.path),
         "damage": list(summary.damage),
     }
 

@@ -60,6 +60,7 @@ _WITHOUT_STEPS = ("test", "predict")
 _EXPANDED = re.compile(r"(^|[/\\])config[/\\]expanded\.\w+$")
 _KINDS = {
     "retried": "retry of {}",
+    "rerun": "repeats {} with changes",
     "trial": "trial of {}",
     "fold": "fold of {}",
     "weights": "initialised with the weights of {}",
