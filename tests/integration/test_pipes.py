@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from epochal.engine import RunResult
 
-PARTS = '''
+PARTS = """
 import json
 import random
 
@@ -60,7 +60,7 @@ class Sort(ep.Task):
     def batch_loss(self, out, batch):
         loss = nn.functional.cross_entropy(out["logits"], batch["label"])
         return {"loss": (loss, len(batch["label"]))}
-'''
+"""
 CONFIG = """
 task = "pipe_parts.Sort"
 model = "pipe_parts.Bag"
