@@ -368,7 +368,13 @@ def _run_pass(
     batches = (  # what was left out already may be all of it
         open_loader(loader, limit)
         if start
-        else iter_batches(loader, _label(run), limit, open_loader=open_loader)
+        else iter_batches(
+            loader,
+            _label(run),
+            limit,
+            open_loader=open_loader,
+            find_log=run.feed.find_read_log,
+        )
     )
     for index, batch in enumerate(batches, start):
         run.batch_index = index
