@@ -151,7 +151,7 @@ def _installed_words(typed: Sequence[str]) -> list[str]:
 
 def _options_of_process(args: argparse.Namespace) -> list[str]:
     """Options of the process, which the record of a run does not have."""
-    options = [("--device", args.device), ("--gpus", args.gpus)]
+    options = [("--device", args.device), ("--gpus", args.gpus), ("--nproc", args.nproc)]
     words = [text for name, value in options if value is not None for text in (name, str(value))]
     words += ["--debug"] if args.debug else []
     return words + (["--allow-changed"] if args.allow_changed else [])

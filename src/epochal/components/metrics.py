@@ -50,6 +50,12 @@ class Accuracy(Metric):
         self._count = self._count + counted.sum()
 
     @override
+    def merge(self, other: Metric) -> None:
+        assert isinstance(other, Accuracy)
+        self._hits = self._hits + other._hits
+        self._count = self._count + other._count
+
+    @override
     def compute(self) -> float:
         count = int(self._count)
         return int(self._hits) / count if count else float("nan")
@@ -89,6 +95,12 @@ class Mean(Metric):
         wide = value.float() if value.device.type == "mps" else value.double()
         self._sum = self._sum + wide.sum()
         self._count += value.numel()
+
+    @override
+    def merge(self, other: Metric) -> None:
+        assert isinstance(other, Mean)
+        self._sum = self._sum + other._sum
+        self._count += other._count
 
     @override
     def compute(self) -> float:

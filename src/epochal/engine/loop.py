@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.evaluate import join_metrics, update_monitor
+from epochal.engine.evaluate import gather_train_metrics, join_metrics, update_monitor
 from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.resume import is_inside_epoch, resume_from
 from epochal.engine.rollback import roll_back
 from epochal.engine.stages.transition import end_stage, restore_stage_optimizer, start_next_stage
 from epochal.engine.state.saver import save_if_requested
+from epochal.engine.step.shared_step import share_model
 from epochal.engine.step.updater import Updater
 from epochal.records.metrics.points import EPOCH_MEAN_PREFIX
 
@@ -62,6 +63,7 @@ def resume_if_requested(run: EngineRun) -> None:
 
 def take_steps(run: EngineRun) -> None:
     """Take the steps of one epoch, or fewer if the run stops or diverges."""
+    share_model(run)
     run.is_between_steps = True
     for microbatches in run.feed.epoch(run.epoch):
         run.is_between_steps = False
@@ -107,7 +109,7 @@ def finish_epoch(run: EngineRun, epoch_means: Window) -> None:
     run.fire("loop_end", "train")
     means = epoch_means.read()
     if means:  # empty if the run stopped before the first step of the epoch
-        means = join_metrics(means, run.train_metrics)
+        means = join_metrics(means, gather_train_metrics(run))
     metrics = {f"train/{name}": value for name, value in means.items()}
     run.log({f"{EPOCH_MEAN_PREFIX}{name}": value for name, value in means.items()})
     run.latest |= metrics

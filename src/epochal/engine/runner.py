@@ -31,7 +31,11 @@ from epochal.engine.step.debug_losses import end_if_diverged
 from epochal.engine.step.microbatch import wrap_microbatching
 from epochal.engine.step.recompute import enable_recompute
 from epochal.engine.step.task_calls import TaskCalls
-from epochal.engine.step.updater import Updater, warn_of_custom_train_step
+from epochal.engine.step.updater import (
+    Updater,
+    takes_shared_steps,
+    warn_of_custom_train_step,
+)
 from epochal.errors import DataError, TaskError
 
 if TYPE_CHECKING:
@@ -103,6 +107,8 @@ class Train(Runner):
         options = run.options.train
         enter.prepare_stages(run)
         enable_recompute(run)
+        is_usual = type(self).train_step is Runner.train_step
+        run.has_usual_steps = is_usual and takes_shared_steps(run.part(Updater))
         run.part(Updater).bind(run)
         if type(self).train_step is not Runner.train_step:
             warn_of_custom_train_step(run, type(self).__name__)

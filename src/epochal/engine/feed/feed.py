@@ -25,6 +25,7 @@ from epochal.engine.feed.loaders import (
     find_stateful_owner,
 )
 from epochal.engine.feed.prefetch import CudaPrefetcher
+from epochal.engine.feed.rank_shares import SampleSlices, refuse_distributed_sampler
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
 from epochal.errors import DataError, WorkerDiedError
@@ -62,6 +63,7 @@ class Feed:
         limit: Most batches to read per epoch.
         move: Moves batches to the device. For CUDA the feed calls it too, one batch ahead of the
             consumer.
+        ranks: The rank of this process and the number of processes, if several share each batch.
     """
 
     def __init__(
@@ -72,11 +74,16 @@ class Feed:
         accumulate: int,
         limit: int | None,
         move: MoveBatch = keep_batch,
+        ranks: tuple[int, int] | None = None,
     ) -> None:
         self.task = task
         """Has the loader; a replaced task counts from the next epoch on."""
 
         self._seed = seed
+        self._ranks = ranks
+        self.rows: tuple[int, ...] = ()
+        """The samples of each batch of the step in all processes, if several share them."""
+
         self.accumulate = accumulate
         """Batches per step; a change counts from the next time that the loader is opened."""
 
@@ -163,6 +170,20 @@ class Feed:
 
     def epoch(self, number: int) -> Iterator[Microbatches]:
         """The steps of one epoch, counted from 0; the last one may be short."""
+        if self._ranks is None:
+            return self._epoch(number)
+        return self._shared_epoch(number, SampleSlices(*self._ranks))
+
+    def _shared_epoch(self, number: int, share: SampleSlices) -> Iterator[Microbatches]:
+        """The own part of each step; positions and samples are those of all processes."""
+        refuse_distributed_sampler(self.loader)
+        before = self.samples
+        for microbatches in self._epoch(number, share):
+            self.rows = tuple([share.sizes.popleft() for _ in microbatches])
+            before = self.samples = before + sum(self.rows)
+            yield microbatches
+
+    def _epoch(self, number: int, share: SampleSlices | None = None) -> Iterator[Microbatches]:
         loader = self.loader
         resume, self._resume = self._resume, _ResumePosition()
         read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
@@ -173,14 +194,14 @@ class Feed:
         self._is_interrupted, self.is_complete = False, 0 < read == known
         if self.is_complete:
             return
-        one_pass = DataPass(derive_seed(self._seed, "order", number), number, read)
+        one_pass = DataPass(derive_seed(self._seed, "order", number), number, read, share)
         self._stateful, is_first = None, not self.wait_seconds
         with explaining_worker_deaths(loader, "train_loader"):
             batches = self.open(
                 loader,
                 self.limit,
                 one_pass,
-                static_inputs=self._find_static_inputs(accumulate),
+                static_inputs=None if share else self._find_static_inputs(accumulate),
                 state=state,
             )
             while True:
@@ -247,7 +268,12 @@ class Feed:
             if isinstance(batches, StatefulBatches):
                 can_be_ahead = False  # its state would be one batch too far
                 self._stateful = batches if one_pass.epoch is not None else self._stateful
-        batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
+            if one_pass.share is not None:
+                batches = one_pass.share.of_batches(batches)
+        if limit is not None:
+            limit = max(limit - one_pass.start, 0)
+            limit = limit if one_pass.share is None else one_pass.share.limit(limit)
+        batches = islice(batches, limit)
         return (
             self._prefetcher(batches) if can_be_ahead and self._prefetcher is not None else batches
         )
@@ -348,15 +374,24 @@ def _require_iterable(loader: object, label: str) -> None:
 
 
 def iter_batches(
-    loader: Loader, label: str, limit: int | None, *, open_loader: OpenLoader = islice
+    loader: Loader,
+    label: str,
+    limit: int | None,
+    *,
+    open_loader: OpenLoader = islice,
+    may_be_empty: bool = False,
 ) -> Iterator[Batch]:
-    """The batches of a loader, at least one; exceptions of a dataset itself pass untouched."""
+    """The batches of a loader, at least one unless it ``may_be_empty``.
+
+    Exceptions of a dataset itself pass untouched.
+    """
     read = 0
     with explaining_worker_deaths(loader, label):
         for batch in open_loader(loader, limit):
             read += 1
             yield batch
-    _require_batches(read, loader, label)
+    if not may_be_empty:
+        _require_batches(read, loader, label)
 
 
 def _require_batches(read: int, loader: Loader, label: str) -> None:

@@ -28,6 +28,13 @@ class Metric(ABC):
         batch; others are parts of them, found by name or given as ``inputs`` in the config.
         """
 
+    def merge(self, other: Metric) -> None:
+        """Add the batches of another object of this class, which another process has computed.
+
+        Without this method, every process of a run evaluates all batches.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method merge")
+
     @abstractmethod
     def compute(self) -> float | dict[str, float]:
         """The value over all batches since ``reset``; keys of a dict are appended to the name."""

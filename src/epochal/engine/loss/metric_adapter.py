@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -109,6 +110,11 @@ class MetricAdapter(Metric):
         numbers: float | dict[str, float] = self._to_numbers(self.metric.compute())
         return numbers
 
+    @override
+    def merge(self, other: Metric) -> None:
+        assert isinstance(other, MetricAdapter)
+        self.metric.merge(other.metric)
+
     @property
     def state_part(self) -> object:
         """The object whose state goes into checkpoints."""
@@ -137,6 +143,45 @@ class MetricAdapter(Metric):
             what = f"computes a {type(value).__name__} of {shape}, not a number"
             self._fail(what, "use a metric of one number, or of one number per class")
         return value
+
+
+def find_unmergeable(metrics: Mapping[str, Metric]) -> str:
+    """The name of a metric whose parts of several processes cannot be merged; empty if none."""
+    return next((name for name, metric in metrics.items() if not _can_merge(metric)), "")
+
+
+def _can_merge(metric: Metric) -> bool:
+    if not isinstance(metric, MetricAdapter):
+        return type(metric).merge is not Metric.merge
+    inner = metric.metric
+    if hasattr(inner, "metric_state"):
+        return all(callable(one) for one in _list_reductions(inner))
+    own = getattr(type(inner), "merge", None)
+    return own is not None and own is not Metric.merge
+
+
+def _list_reductions(metric: AnyMetric) -> list[object]:
+    """How the states of a metric of torchmetrics are merged; lists need no function."""
+    if not hasattr(metric, "_update_count"):
+        return [one for _, member in metric.items() for one in _list_reductions(member)]
+    states = metric._reductions.items()
+    return [list if isinstance(metric._defaults[name], list) else one for name, one in states]
+
+
+def merge_metric(metric: Metric, states: Sequence[Any], load: Callable[[Metric, Any], None]) -> None:
+    """Give a metric the batches of several processes, by rank.
+
+    ``load`` puts a metric into a state.
+    """
+    part = metric.state_part if isinstance(metric, MetricAdapter) else metric
+    if isinstance(part, _TorchmetricsState):
+        part.merge([state["own"] for state in states])
+        return
+    load(metric, states[0])
+    for state in states[1:]:
+        other = copy.deepcopy(metric)
+        load(other, state)
+        metric.merge(other)
 
 
 @final
@@ -171,6 +216,10 @@ class _BatchMean:
         self._sum = self._sum + value * count
         self._count = self._count + count
 
+    def merge(self, other: _BatchMean) -> None:
+        self._sum = self._sum + other._sum
+        self._count = self._count + other._count
+
     def compute(self) -> float:
         count = float(self._count)
         return float(self._sum) / count if count else float("nan")
@@ -197,6 +246,25 @@ class _TorchmetricsState:
             return {name: member.state_dict() for name, member in members.items()}
         states = dict(self._metric.metric_state)
         return {"states": states, "updates": self._metric._update_count}
+
+    def merge(self, states: Sequence[dict[str, Any]]) -> None:
+        """Take the state that one metric would have after the batches of several."""
+        members = self._find_members()
+        if members is not None:
+            for name, member in members.items():
+                member.merge([state[name] for state in states])
+            return
+        merged = {}
+        for name, reduce in self._metric._reductions.items():
+            parts = [state["states"][name] for state in states if state["updates"]]
+            if not parts:
+                merged[name] = states[0]["states"][name]
+            elif isinstance(parts[0], list):
+                merged[name] = [one for part in parts for one in part]
+            else:
+                merged[name] = reduce(torch.stack(parts))
+        updates = sum(state["updates"] for state in states)
+        self.load_state_dict({"states": merged, "updates": updates})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         members = self._find_members()
