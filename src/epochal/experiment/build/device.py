@@ -33,7 +33,7 @@ def choose_device(choices: Choices) -> torch.device:
             raise _device_error("--device", what, "name one device for each process")
         return _from_name(names[number])
     device = _from_name(names[0])
-    if device.index is None and device.type != "cpu" and place is not None:
+    if ":" not in str(device) and device.type != "cpu" and place is not None:
         return _from_name(f"{device.type}:{number}")
     return device
 
