@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from resume import results_of
 
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
     from torch import Tensor
 

@@ -63,6 +63,19 @@ def count_ranks(choices: Choices) -> int:
     return nproc or devices
 
 
+def describe_ranks(choices: Choices) -> str:
+    """The processes of a run, for users; empty if there is only one."""
+    count, names = count_ranks(choices), list_devices(choices.get("device"))
+    if count == 1:
+        return ""
+    device = choose_device(choices)
+    where = str(device) if device.type == "cpu" else device.type
+    if len(names) > 1:
+        where = ", ".join(str(_from_name(name)) for name in names)
+    how = "gloo" if device.type == "cpu" else "NCCL"
+    return f"{count} processes on {where}, connected by {how}, that share each batch"
+
+
 def describe_device(device: torch.device) -> dict[str, Any]:
     """Kind, name, memory and driver of ``device``, for the banner and the record."""
     if device.type != "cuda":
