@@ -99,6 +99,7 @@ def suffer(run):
     if kind == "raise":
         raise ValueError(f"broken on purpose in rank {run.rank}")
     if kind == "hang":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # else the launcher waits before it kills
         time.sleep(600)
     if kind == "pause" and os.fork() == 0:
         parent = os.getppid()
