@@ -44,6 +44,8 @@ EXTENSION_POINTS = {
     "epochal.engine.interfaces.hook.Hook",
     "epochal.engine.optim.rate.Rate",
     "epochal.engine.interfaces.metric.Metric",
+    "epochal.engine.interfaces.output_stage.EvaluationStage",
+    "epochal.engine.interfaces.output_stage.OutputStage",
     "epochal.engine.runner.Predict",
     "epochal.engine.runner.Runner",
     "epochal.engine.runner.Test",

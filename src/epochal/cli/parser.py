@@ -26,6 +26,7 @@ VERBS = {
     "stop": "ask a run or a sweep to save and end",
     "launch": "run experiments where their section launch says: here, or on a cluster",
     "resume": "continue a run from its newest checkpoint",
+    "evaluate": "evaluate the checkpoints of a run, also while it trains",
     "test": "evaluate the weights of a run on its test data",
     "predict": "write the predictions of a run's weights to a file",
     "runs": "list, filter, group and export runs; `runs prune` deletes them",

@@ -23,6 +23,8 @@ _KINDS_BY_BASE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "epochal.engine.interfaces.task.Task": ("task",),
         "epochal.engine.interfaces.hook.Hook": ("hook",),
         "epochal.engine.interfaces.metric.Metric": ("metric",),
+        "epochal.engine.interfaces.output_stage.OutputStage": ("output",),
+        "epochal.engine.interfaces.output_stage.EvaluationStage": ("evaluation",),
         "epochal.engine.interfaces.schedule.Schedule": ("schedule",),
         "epochal.engine.interfaces.average.Average": ("average",),
         "epochal.engine.runner.Runner": ("runner",),

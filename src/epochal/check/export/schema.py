@@ -232,9 +232,13 @@ def _spec_schema(section: Section, own: tuple[OwnClass, ...], registry: Registry
     keys = section_signature(section, registry.finder)
     cases = dict(_known_cases(kind, registry))
     cases |= dict(_own_cases([one for one in own if kind in one.kinds], kind, registry))
+    # Names only: reading the signatures of all metrics of torchmetrics would take seconds.
+    more = sorted(registry.torchmetrics) if kind == "metric" else []
+    offered: list[Schema] = [{"enum": more}] if more else []
+    pattern = _type_pattern(cases)
     chosen: Schema = {
         "description": f"Which {kind}: a known name, or package.module.Class.",
-        "anyOf": [*_offered(cases), {"type": "string", "pattern": _type_pattern(cases)}],
+        "anyOf": [*_offered(cases), *offered, {"type": "string", "pattern": pattern}],
     }
     mapping: Schema = {
         "properties": {"type": chosen} | _properties(keys.parameters, keys.owner),

@@ -147,6 +147,9 @@ _METRIC = (
     _key("on", "tuple[str, ...] | None", None, "Splits it is computed on; val and test if null."),
     _INPUTS,
 )
+_OUTPUT = (
+    _key("on", "tuple[str, ...] | None", None, "Splits it acts on; those of the stage if null."),
+)
 _NOTIFY = (
     _key(
         "kinds",
@@ -225,6 +228,20 @@ _ALL = (
         keys=_TERM,
     ),
     Section("metrics", "specs", "Numbers computed in evaluation.", kind="metric", keys=_METRIC),
+    Section(
+        "outputs",
+        "specs",
+        "Stages that change or save the outputs of each batch, in this order.",
+        kind="output",
+        keys=_OUTPUT,
+    ),
+    Section(
+        "evaluation",
+        "specs",
+        "Stages that act on a whole evaluation, in this order.",
+        kind="evaluation",
+        keys=_OUTPUT,
+    ),
     Section(
         "monitor",
         "value",

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
 from epochal.checkpoint.weights import init_weights, load_caches_from
+from epochal.components.data.file_rows import FileRows
 from epochal.components.data.folds import split_loader
 from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.engine.device.move import move_module, parse_dtype
@@ -68,7 +69,11 @@ def build_data(assembly: Assembly, task: Task) -> None:
         loaders[split_name(name)] = build_split(assembly, node, name, f"data.{name}")
     placed: set[str] = getattr(task, _PLACED, set())  # by an earlier run with the same task
     for split, loader in loaders.items():
-        if split not in placed and getattr(task, f"{split}_loader", None) is not None:
+        is_input = isinstance(getattr(loader, "dataset", None), FileRows)  # it replaces the task's
+        if is_input and hasattr(task, "input_sample"):
+            loader.dataset.prepare = task.input_sample
+        is_taken = split not in placed and getattr(task, f"{split}_loader", None) is not None
+        if is_taken and not is_input:
             what = f"{type(task).__name__} sets {split}_loader already"
             hint = f"remove data.{split}, or leave the loader to the config"
             raise ConfigError(Problem(f"data.{split}", what, hint=hint))
@@ -176,12 +181,26 @@ def build_metrics(assembly: Assembly) -> dict[str, Metric]:
         )
         if options["on"] is not None:
             metric.on = tuple(split_name(split) for split in options["on"])
-        _add_metric(metrics, options["name"] or spec.factory.qualname.lower(), metric)
+        factory = spec.factory
+        own_name = factory.qualname.lower() if "." in factory.name else factory.name
+        _add_metric(metrics, options["name"] or own_name, metric)
     for given in assembly.given.metrics:
         metric = adapt_metric(given)
         name = metric.name if isinstance(metric, MetricAdapter) else type(metric).__name__.lower()
         _add_metric(metrics, name, metric)
     return metrics
+
+
+def build_output_stages(assembly: Assembly, section: str) -> list[object]:
+    """The stages of the section ``outputs`` or ``evaluation``."""
+    stages: list[object] = []
+    for spec in _specs(assembly, section):
+        stage = assembly.builder.bind(spec)
+        splits = assembly.builder.options(spec)["on"]
+        if splits is not None:
+            stage.on = tuple(split_name(split) for split in splits)
+        stages.append(stage)
+    return stages
 
 
 def _add_metric(metrics: dict[str, Metric], name: str, metric: Metric) -> None:
