@@ -26,6 +26,7 @@ from epochal.engine.feed.loaders import (
 )
 from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.prefetch import CudaPrefetcher
+from epochal.engine.feed.rank_shares import SampleSlices, refuse_distributed_sampler
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
 from epochal.errors import DataError, WorkerDiedError
@@ -65,6 +66,7 @@ class Feed:
         limit: Most batches to read per epoch.
         move: Moves batches to the device. For CUDA the feed calls it too, one batch ahead of the
             consumer.
+        ranks: The rank of this process and the number of processes, if several share each batch.
     """
 
     def __init__(
@@ -75,11 +77,16 @@ class Feed:
         accumulate: int,
         limit: int | None,
         move: MoveBatch = keep_batch,
+        ranks: tuple[int, int] | None = None,
     ) -> None:
         self.task = task
         """Has the loader; a replaced task counts from the next epoch on."""
 
         self._seed = seed
+        self._ranks = ranks
+        self.rows: tuple[int, ...] = ()
+        """The samples of each batch of the step in all processes, if several share them."""
+
         self.accumulate = accumulate
         """Batches per step; a change counts from the next time that the loader is opened."""
 
@@ -166,6 +173,20 @@ class Feed:
 
     def epoch(self, number: int) -> Iterator[Microbatches]:
         """The steps of one epoch, counted from 0; the last one may be short."""
+        if self._ranks is None:
+            return self._epoch(number)
+        return self._shared_epoch(number, SampleSlices(*self._ranks))
+
+    def _shared_epoch(self, number: int, share: SampleSlices) -> Iterator[Microbatches]:
+        """The own part of each step; positions and samples are those of all processes."""
+        refuse_distributed_sampler(self.loader)
+        before = self.samples
+        for microbatches in self._epoch(number, share):
+            self.rows = tuple([share.sizes.popleft() for _ in microbatches])
+            before = self.samples = before + sum(self.rows)
+            yield microbatches
+
+    def _epoch(self, number: int, share: SampleSlices | None = None) -> Iterator[Microbatches]:
         loader = self.loader
         resume, self._resume = self._resume, _ResumePosition()
         read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
@@ -176,14 +197,14 @@ class Feed:
         self._is_interrupted, self.is_complete = False, 0 < read == known
         if self.is_complete:
             return
-        one_pass = DataPass(derive_seed(self._seed, "order", number), number, read)
+        one_pass = DataPass(derive_seed(self._seed, "order", number), number, read, share)
         self._stateful, is_first = None, not self.wait_seconds
         with explaining_worker_deaths(loader, "train_loader", self.find_read_log):
             batches = self.open(
                 loader,
                 self.limit,
                 one_pass,
-                static_inputs=self._find_static_inputs(accumulate),
+                static_inputs=None if share else self._find_static_inputs(accumulate),
                 state=state,
             )
             while True:
@@ -249,6 +270,8 @@ class Feed:
             batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
         elif isinstance(loader, PositionedLoader):
             batches = loader.open_pass(one_pass)
+            if one_pass.share is not None:
+                batches = one_pass.share.of_batches(batches)
         elif (indexed := self._indexed_loaders.find(loader)) is not None:
             batches = indexed.open(one_pass)
         else:
@@ -256,7 +279,12 @@ class Feed:
             if isinstance(batches, StatefulBatches):
                 can_be_ahead = False  # its state would be one batch too far
                 self._stateful = batches if one_pass.epoch is not None else self._stateful
-        batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
+            if one_pass.share is not None:
+                batches = one_pass.share.of_batches(batches)
+        if limit is not None:
+            limit = max(limit - one_pass.start, 0)
+            limit = limit if one_pass.share is None else one_pass.share.limit(limit)
+        batches = islice(batches, limit)
         return (
             self._prefetcher(batches) if can_be_ahead and self._prefetcher is not None else batches
         )
@@ -370,8 +398,12 @@ def iter_batches(
     *,
     open_loader: OpenLoader = islice,
     find_log: FindLog | None = None,
+    may_be_empty: bool = False,
 ) -> Iterator[Batch]:
-    """The batches of a loader, at least one; exceptions of a dataset itself pass untouched."""
+    """The batches of a loader, at least one unless it ``may_be_empty``.
+
+    Exceptions of a dataset itself pass untouched.
+    """
     read = 0
     if limit is None and getattr(loader, "is_endless", False):
         raise DataError(
@@ -382,7 +414,8 @@ def iter_batches(
         for batch in open_loader(loader, limit):
             read += 1
             yield batch
-    _require_batches(read, loader, label)
+    if not may_be_empty:
+        _require_batches(read, loader, label)
 
 
 def _require_batches(read: int, loader: Loader, label: str) -> None:

@@ -55,6 +55,9 @@ class ReadRequest(NamedTuple):
     is_first: bool = False
     """Whether traits of the dataset are returned with the batch."""
 
+    place: int = 0
+    """The place of the first of these samples in the whole batch."""
+
 
 class DatasetTraits(NamedTuple):
     """What reading the first batch showed about a dataset."""
@@ -178,7 +181,8 @@ class SeededDataset(Dataset[Any]):
         if many:
             seed_host_generators(mix_seed(request.seed, 0))
             return many(indices)
-        return [self._read_sample(request, index, place) for place, index in enumerate(indices)]
+        places = enumerate(indices, request.place)
+        return [self._read_sample(request, index, place) for place, index in places]
 
     def _read_sample(self, request: ReadRequest, index: Any, place: int) -> Any:  # noqa: ANN401 - same
         if self._draws:

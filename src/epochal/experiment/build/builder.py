@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.check import SECTIONS, Spec, build_arguments, read_spec, section_signature
 from epochal.config import Node, from_plain
+from epochal.distributed.world import SingleProcess
 from epochal.engine.interfaces.every import Every
 from epochal.engine.measure.clock import PhaseTimer
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from epochal.distributed.world import World
     from epochal.engine import Task
     from epochal.engine.loss.loss import Loss
     from epochal.experiment.config.arguments import Args
@@ -185,6 +187,9 @@ class Assembly:
 
     loss: Loss | None = None
     """None until it is built; its parameters are trained too."""
+
+    world: World = field(default_factory=SingleProcess)
+    """The processes of the run."""
 
     is_debug: bool = False
     is_resumed: bool = False
