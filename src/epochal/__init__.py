@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from epochal import data
     from epochal.cli.pages.run_table import runs
-    from epochal.components import data, nn
+    from epochal.components import nn
     from epochal.config import Duration
     from epochal.engine import (
         Average,
@@ -74,7 +75,7 @@ _HOMES = {
     "analyze": "epochal.engine.analysis.model_summary",
     "build": "epochal.experiment.build.builder",
     "current_run": "epochal.engine",
-    "data": "epochal.components.data",
+    "data": "epochal.data",
     "diff": "epochal.records.compare",
     "find_batch": "epochal.experiment.tools.find_batch",
     "find_lr": "epochal.experiment.tools.find_lr",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from epochal.engine.device.move import move_module
 from epochal.engine.evaluate import evaluate
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.monitor import Monitor
@@ -12,6 +13,7 @@ from epochal.engine.interfaces.stage import Stage
 from epochal.engine.loss.metric_adapter import MetricAdapter, adapt_metric
 from epochal.engine.output_pipes import OutputPipes
 from epochal.engine.resume import set_resume_position
+from epochal.engine.run.agreement import build_alarm, request_end, settle_agreement
 from epochal.engine.run.engine_run import EngineRun, Environment, RunMethods, read_meta
 from epochal.engine.stages.change_optimizer import change_optim
 from epochal.engine.state.saver import save_if_requested
@@ -50,7 +52,7 @@ def create_run(
     run.metrics, run.monitor = _adapt_metrics(parts.metrics, run.device), parts.monitor
     run.average, run.loss = parts.average, parts.loss
     if parts.loss is not None:
-        run.place(parts.loss)
+        move_module(parts.loss, run.device, run.dtype)
     run.make_optimizer = parts.make_optimizer
     run.take_step = run.choose_step = unprepared_step
     run.eval_steps = {}
@@ -97,7 +99,7 @@ def _bind_calls(run: EngineRun) -> None:
 def _build_batch_functions(run: EngineRun) -> None:
     functions = BatchFunctions(run)
     run.set_part(BatchFunctions, functions)
-    run.set_batch_functions(functions.train, functions.finish)
+    run.set_batch_functions(functions.train, functions.finish, functions.report)
 
 
 def _register_flops(run: EngineRun, data: Mapping[str, Any] | None, keys: Sequence[str]) -> int:
@@ -120,6 +122,9 @@ _METHODS = RunMethods(
     bind=_bind,
     build_batch_functions=_build_batch_functions,
     save_if_requested=save_if_requested,
+    build_alarm=build_alarm,
+    settle=settle_agreement,
+    request_end=request_end,
     watch_losses=NonfiniteLossWarner,
     evaluate=evaluate,
     change_optim=change_optim,

@@ -10,18 +10,23 @@ import math
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count, zip_longest
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from epochal.distributed.rank_listener import INTERRUPTED
+from epochal.distributed.world import join_numbers
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
+from epochal.engine.feed.rank_shares import WholeBatches
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.splits import SPLITS
+from epochal.engine.loss.metric_adapter import find_unmergeable
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.parameters import has_uninitialized
 from epochal.engine.output_pipes import TO_HOST, OutputPipes
@@ -29,8 +34,10 @@ from epochal.engine.process.signals import (
     EvaluationInterrupted,
     is_interrupted_or_preempted,
 )
+from epochal.engine.run.agreement import end_run
 from epochal.engine.run.stage_progress import TARGET
 from epochal.engine.snapshot.snapshot import keeping_training_modes, working_on_split
+from epochal.engine.state.rank_state import collect_metrics, merge_metrics
 from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.task_calls import TaskCalls, check_number
 from epochal.errors import TaskError, suggest
@@ -43,11 +50,14 @@ if TYPE_CHECKING:
     from epochal.engine.feed.feed import OpenLoader
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.task import Batch, Loader, Output
+    from epochal.engine.measure.meter import Window
     from epochal.engine.output_pipes import OutputPass
     from epochal.engine.prediction_file import PredictionFile
     from epochal.engine.run.engine_run import EngineRun
 
 _logger = logging.getLogger(__name__)
+
+_NOTHING = object()
 
 
 def evaluate(run: EngineRun, split: str) -> dict[str, float]:
@@ -181,6 +191,8 @@ def measure_split(
 ) -> dict[str, float]:
     """The metrics of all loaders of a split, under its name or another title."""
     measured: dict[str, float] = {}
+    if run.is_shared:  # each process has its own statistics of batch norm
+        run.world.broadcast_tensors(list(run.model.buffers()))
     with _evaluation_mode(run):
         for name, loader in require_loaders(run.task, split).items():
             run.loader_name = name
@@ -307,16 +319,93 @@ def _measure_loader(
         if pipe.is_needed:
             pipe.add(outcome)
 
+    share = _find_share(run, split, metrics, pipe)
     with _ending(pipe):
         try:
-            _run_pass(run, loader, measure, events=events, limit=limit)
+            ended = _run_pass(run, loader, measure, events=events, limit=limit, share=share)
+            if not run.world.is_single:
+                _merge(run, window, metrics, ended, is_shared=share is not None)
             means = join_metrics(run, prefix, window.read(), metrics)
         finally:
             run.pass_means = before
             meter.forget()  # else its sums keep device memory until garbage collection
         for metric in metrics.values():
             metric.reset()
-        return pipe.finish(run.part(TaskCalls).finish(means, split))
+        found = pipe.finish(run.part(TaskCalls).finish(means, split))
+        return run.world.broadcast(found)
+
+
+def _find_share(
+    run: EngineRun, split: str, metrics: Mapping[str, Metric], pipe: OutputPass
+) -> WholeBatches | None:
+    """The batches that this process evaluates; None for all of them."""
+    world = run.world
+    if world.is_single:
+        return None
+    why = "" if not run.part(TaskCalls).has_epoch_metric else "epoch_metric may need every batch"
+    if name := find_unmergeable(metrics):
+        why = f"the metric {name!r} has no method merge"
+    if pipe.is_needed:
+        why = "output stages may need every batch"
+    if why:
+        key = f"evaluation of {split}"
+        text = "%s: every process computes all batches, since %s"
+        if run.choices.get(key) != why:
+            run.choices[key] = why
+            _logger.info(text, split, why)
+        return None
+    return WholeBatches(world.rank, world.world_size)
+
+
+def _merge(
+    run: EngineRun,
+    window: Window,
+    metrics: Mapping[str, Metric],
+    ended: str,
+    *,
+    is_shared: bool,
+) -> None:
+    """Give window and metrics the batches of all processes, in one exchange.
+
+    ``ended`` is the request from outside that interrupted the pass of this process, if any; it
+    interrupts that of all.
+    """
+    window.peek()
+    parts: dict[str, Any] = {"ended": ended}
+    if is_shared:
+        parts["window"] = window.state_dict()
+        parts["metrics"] = collect_metrics(metrics)
+    found = run.world.gather(parts)
+    for kind in filter(None, (part["ended"] for part in found)):
+        end_run(run, kind)
+        raise EvaluationInterrupted if run.plan.is_running_due else KeyboardInterrupt
+    if not is_shared:
+        return
+    windows = [part["window"] for part in found]
+    window.load_state_dict(
+        {name: join_numbers([one[name] for one in windows]) for name in ("sums", "counts")}
+    )
+    merge_metrics(run, metrics, [part["metrics"] for part in found])
+
+
+def require_mergeable(run: EngineRun) -> None:
+    """Refuse metrics of training whose parts of several processes cannot be merged."""
+    if name := find_unmergeable(run.train_metrics):
+        raise TaskError(
+            f"metrics: {name!r} is computed while training, by several processes, and has no "
+            "method merge\n"
+            "  write def merge(self, other), which adds the batches of another object, or "
+            "on: [val]"
+        )
+
+
+def gather_train_metrics(run: EngineRun) -> dict[str, Metric]:
+    """The metric objects of training with the batches of all processes."""
+    if run.world.is_single or not run.train_metrics:
+        return run.train_metrics
+    merged = {name: copy.deepcopy(metric) for name, metric in run.train_metrics.items()}
+    merge_metrics(run, merged, run.world.gather(collect_metrics(merged)))
+    return merged
 
 
 def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> list[Output]:
@@ -335,11 +424,19 @@ def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> lis
         else:
             file.add(run.loader_name, kept)
 
+    world = run.world
+    # Stages and files get every batch, in order.
+    is_whole = world.is_single or pipe.is_needed or file is not None
+    share = None if is_whole else WholeBatches(world.rank, world.world_size)
     with _ending(pipe):
         limit = run.options.train.limit_batches
-        _run_pass(run, loader, collect, events=run.events, limit=limit, start=start)
+        _run_pass(run, loader, collect, events=run.events, limit=limit, start=start, share=share)
         pipe.close(is_whole=True)
-    return outputs
+    if share is None:
+        return outputs
+    parts = world.collect(outputs)  # the first part is the longest
+    rows = zip_longest(*parts, fillvalue=_NOTHING)
+    return [one for row in rows for one in row if one is not _NOTHING]
 
 
 @contextmanager
@@ -359,36 +456,54 @@ def _run_pass(
     events: Events,
     limit: int | None,
     start: int = 0,
-) -> None:
-    """Compute and process each batch of a loader from ``start`` on, with the events of a loop."""
+    share: WholeBatches | None = None,
+) -> str:
+    """Compute and process each batch of a loader from ``start`` on, or of a share.
+
+    Fires the events of a loop. Returns the request from outside that ended the pass early; only
+    of several processes.
+    """
     split = run.split
+    first, each = (0, 1) if share is None else (share.rank, share.world_size)
+    opener = _opener(run, start, share)
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
-    open_loader = _opener(run, start)
     batches = (  # what was left out already may be all of it
-        open_loader(loader, limit)
+        opener(loader, limit)
         if start
-        else iter_batches(loader, _label(run), limit, open_loader=open_loader)
+        else iter_batches(
+            loader,
+            _label(run),
+            limit,
+            open_loader=opener,
+            find_log=run.feed.find_read_log,
+            may_be_empty=bool(first),
+        )
     )
-    for index, batch in enumerate(batches, start):
+    for index, batch in zip(count(start + first, each), batches, strict=False):
         run.batch_index = index
         events.fire("batch_start", run, split, index, batch)
         with run.precision.context():
             outcome = _as_outcome(step(run, batch), batch)
         process(outcome)
         events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
-        if is_interrupted_or_preempted(run):
+        if run.listener is not None:
+            kind = run.listener.find_end()
+            if kind == INTERRUPTED or (kind and run.plan.is_running_due):
+                return kind
+        elif is_interrupted_or_preempted(run):
             if run.plan.is_running_due:
                 raise EvaluationInterrupted
             if run.stop_status == "interrupted":
                 raise KeyboardInterrupt
     events.fire("loop_end", run, split)
+    return ""
 
 
-def _opener(run: EngineRun, start: int = 0) -> OpenLoader:
+def _opener(run: EngineRun, start: int = 0, share: WholeBatches | None = None) -> OpenLoader:
     """Opens loaders of the current split; each pass gives the same bits."""
     seed = derive_seed(run.seed, "order", run.split)
-    return partial(run.feed.open, one_pass=DataPass(seed, start=start))
+    return partial(run.feed.open, one_pass=DataPass(seed, start=start, share=share))
 
 
 def _plain_step(run: EngineRun, batch: Batch) -> Outcome:

@@ -9,11 +9,13 @@ import threading
 import traceback
 from bdb import BdbQuit
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import get_worker_info
 
+from epochal.distributed.rank_failure import RankFailedError, RankLostError, report_error
 from epochal.durable import WriteError
 from epochal.engine.device.memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
 from epochal.engine.device.memory import (
@@ -37,13 +39,15 @@ from epochal.engine.process.signals import (
     ignore_worker_deaths,
     is_interrupted_or_preempted,
 )
-from epochal.engine.process.watchdog import watching_for_hangs
+from epochal.engine.process.watchdog import open_stacks, watching_for_hangs, write_stacks
 from epochal.engine.result import RunResult, select_result_metrics
+from epochal.engine.run.agreement import ListenedPosition, describe_ranks
 from epochal.engine.run.progress import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import Saver, save_if_requested
 from epochal.engine.step.debug_losses import recording_forward_lines
+from epochal.engine.step.shared_step import explain_unused
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import (
     DIVERGED,
@@ -61,12 +65,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
+    from epochal.distributed.world import World
     from epochal.engine.run.engine_run import EngineRun
     from epochal.engine.run.plan import PlanRow
     from epochal.engine.runner import Runner
     from epochal.errors import Place
 
 LEASE_LOST = "lease_lost"
+RANK_LOST = "rank_lost"
 _CODES = {
     "interrupted": 130,
     PREEMPTED: PREEMPTED_EXIT_CODE,
@@ -113,8 +119,10 @@ def execute_and_catch(
                 error = _find_cause(run, caught)
                 explain_out_of_memory(run, caught)
                 explain_dtype_mismatch(run.model, caught)
+                explain_unused(caught)
                 if isinstance(caught, ConfigError):
                     caught.locate(find_place)
+                error = tell_ranks(run.world, error)
             preemption.is_ending = True
             error = _end(run, error)
         return _build_result(run, value, error), error
@@ -122,6 +130,16 @@ def execute_and_catch(
         run.release()
         # The traceback refers to this frame: break the reference cycle.
         error = None
+
+
+def tell_ranks(world: World, error: BaseException) -> BaseException:
+    """Tell the other processes of an error; the first error of any of them, if that is another."""
+    first = world.explain(error)
+    if first is error:
+        status, reason = _get_status_of_error(error)
+        code = _exit_code(status, error)
+        world.abort(report_error(error, world.rank, exit_code=code, reason=reason))
+    return first
 
 
 def result_of_error(
@@ -135,13 +153,28 @@ def result_of_error(
     return RunResult(
         status=status,
         reason=reason,
-        exception_type=type(error).__name__,
-        message=str(error),
-        traceback="".join(traceback.format_exception(error)),
+        **_describe_error(error),
         exit_code=_exit_code(status, error),
         dir=dir,
         config=config or {},
     )
+
+
+def _describe_error(error: BaseException) -> dict[str, Any]:
+    """The fields of a result about an error, maybe of another process."""
+    if isinstance(error, RankFailedError):
+        one = error.report
+        return {
+            "exception_type": one.exception_type,
+            "message": one.message,
+            "traceback": one.traceback,
+            "rank": one.rank,
+        }
+    return {
+        "exception_type": type(error).__name__,
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
 
 
 def describe_plan(run: EngineRun, runner: Runner) -> list[PlanRow]:
@@ -186,7 +219,7 @@ def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
     if is_interrupted_or_preempted(run):
         cause = Preempted() if run.stop_status == PREEMPTED else KeyboardInterrupt()
         try:
-            if run.is_between_steps:
+            if run.is_between_steps and run.world.is_single:
                 save_if_requested(run)
         except Exception as failure:
             return failure
@@ -227,9 +260,7 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
     return RunResult(
         status=status,
         reason=reason,
-        exception_type=None if error is None else type(error).__name__,
-        message=run.message if error is None else str(error),
-        traceback="" if error is None else "".join(traceback.format_exception(error)),
+        **({"message": run.message} if error is None else _name_rank(run, error)),
         exit_code=_exit_code(status, error),
         dir=run.dir,
         config=run.config,
@@ -243,6 +274,11 @@ def _build_result(run: EngineRun, value: object, error: BaseException | None) ->
         device_time=read_device_time(run),
         value=value,
     )
+
+
+def _name_rank(run: EngineRun, error: BaseException) -> dict[str, Any]:
+    own = {} if run.world.is_single else {"rank": run.rank}
+    return own | _describe_error(error)
 
 
 def _get_status_and_reason(run: EngineRun, error: BaseException | None) -> tuple[str, str]:
@@ -262,6 +298,10 @@ def _get_status_of_error(error: BaseException) -> tuple[str, str]:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, RankFailedError):
+        return error.report.reason
+    if isinstance(error, RankLostError):
+        return RANK_LOST
     if isinstance(error, ConfigError):
         return "config"
     if isinstance(error, LeaseLostError):
@@ -276,6 +316,8 @@ def _exit_code(status: str, error: BaseException | None) -> int:
         return _CODES[status]
     if error is None or isinstance(error, SystemExit):
         return 0 if error is None else _code_of_exit(error)
+    if isinstance(error, RankFailedError):
+        return error.report.exit_code
     if isinstance(error, EpochalError):
         return error.exit_code
     if is_out_of_memory(error):
@@ -307,15 +349,17 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         torch.set_grad_enabled(torch.is_grad_enabled()),
         applying_engine_options(run.options.engine),
         recording_forward_lines(run.is_debug),
-        seeded(derive_seed(run.seed, "run")),
+        seeded(derive_seed(run.seed, "run", *([run.rank] if run.rank else []))),
+        _listening(run),
         watching_for_hangs(
             run,
             position=run.position,
             on_stall=run.on_stall,
             is_supervised=run.is_supervised,
+            describe_others=partial(describe_ranks, run),
         ),
         _stopping_on_interrupt(run),
-        handling_preemption(run) as preemption,
+        handling_preemption(run, run.request_end) as preemption,
         _ending_on_request(run, preemption),
         enforcing_grace_period(
             run,
@@ -324,6 +368,26 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         ),
     ):
         yield preemption
+
+
+@contextmanager
+def _listening(run: EngineRun) -> Iterator[None]:
+    """Hear the other processes of the run in a block, if there are any."""
+    if run.listener is None:
+        yield
+        return
+
+    def record_stacks() -> None:
+        folder = run.log_dir
+        if folder is not None and (file := open_stacks(folder, run.rank)) is not None:
+            with file:
+                write_stacks(file)
+
+    run.listener.start(ListenedPosition(run, record_stacks))
+    try:
+        yield
+    finally:
+        run.listener.stop()
 
 
 @contextmanager
@@ -363,7 +427,7 @@ def _stopping_on_interrupt(run: EngineRun) -> Iterator[None]:
                 handle_in_child(before, number, frame)
             return
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        run.stop("user_interrupt", status="interrupted")
+        run.request_end("interrupted")
         signal_log.warn("stopping after this step; Ctrl-C again stops at once")
 
     signal.signal(signal.SIGINT, stop)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.evaluate import join_metrics, log_interval_means, update_monitor
+from epochal.engine.evaluate import (
+    gather_train_metrics,
+    join_metrics,
+    log_interval_means,
+    update_monitor,
+)
 from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.resume import is_inside_epoch, resume_from
 from epochal.engine.rollback import roll_back
 from epochal.engine.stages.transition import end_stage, restore_stage_optimizer, start_next_stage
 from epochal.engine.state.saver import save_if_requested
+from epochal.engine.step.shared_step import share_model
 from epochal.engine.step.updater import Updater
 from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, INTERVAL_MEAN_PREFIX
 
@@ -27,10 +33,14 @@ def train(run: EngineRun) -> None:
         run.counts = run.meter.window("counts")
     run.plan.start(run)
     resume_if_requested(run)
+    if run.interval_means is None:  # a part measured in steps may have left some
+        for name in [name for name in run.latest if name.startswith(INTERVAL_MEAN_PREFIX)]:
+            del run.latest[name]
     while run.is_in_epoch or not run.stop_reason:
         if not run.is_in_epoch and not run.course.end_reason:
             start_epoch(run)
         if not run.stop_reason and not run.course.end_reason:
+            share_model(run)
             with run.clock.times.training():
                 take_steps(run)
         if roll_back(run, epoch_means, start_epoch):
@@ -111,7 +121,7 @@ def finish_epoch(run: EngineRun, epoch_means: Window) -> None:
     run.fire("loop_end", "train")
     means = epoch_means.read()
     if means:  # empty if the run stopped before the first step of the epoch
-        means = join_metrics(run, "train", means, run.train_metrics)
+        means = join_metrics(run, "train", means, gather_train_metrics(run))
     metrics = {f"train/{name}": value for name, value in means.items()}
     run.log({f"{EPOCH_MEAN_PREFIX}{name}": value for name, value in means.items()})
     run.latest |= metrics

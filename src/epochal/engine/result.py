@@ -56,6 +56,9 @@ class RunResult:
     traceback: str = ""
     """The full text, with the names of the hooks involved."""
 
+    rank: int | None = None
+    """The process that failed first, if the run had several."""
+
     exit_code: int = 0
     """The exit code of the command line."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.device.seeding import restore_generators
 from epochal.engine.process.signals import EXTERNAL_STOPS
 from epochal.engine.run.stage_progress import LIMIT_REASONS
+from epochal.engine.state.rank_state import restore_rank_state
 from epochal.engine.state.run_state import restore_state
 from epochal.engine.state.saver import Saver
 
@@ -40,7 +40,7 @@ def resume_from(run: EngineRun, point: ResumePoint) -> None:
         saver.saved_at = run.step, run.epoch, run.is_in_epoch
         saver.resumed_from = point.manifest
     run.fire("checkpoint_loaded", point.path)
-    restore_generators(state["random"])
+    restore_rank_state(run, state)
     stop = state.get("stop", {})
     is_external = stop.get("status") in EXTERNAL_STOPS
     is_limit = stop.get("reason") in LIMIT_REASONS.values()

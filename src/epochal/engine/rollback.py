@@ -62,6 +62,24 @@ def roll_back(
 def _find_point(run: EngineRun, place: BadStep) -> ResumePoint | None:
     """The newest usable state; without one, or after too many rollbacks, the run stops."""
     saver = run.find_part(Saver)
+    is_on_disk = saver is not None and saver.folder is not None
+    if is_on_disk and not run.world.is_single:  # only the main process knows what is written
+        point, why = _search_point(run, place) if run.is_main else (None, "")
+        path, why = run.world.broadcast((None if point is None else point.path, why))
+        if path is not None and point is None:
+            state, manifest = read_checkpoint(path)
+            point = ResumePoint(state=state, manifest=manifest, path=path, has_ended=True)
+    else:
+        point, why = _search_point(run, place)
+    if point is None:
+        what = f"the gradient of step {place.step} is not finite, and {why}"
+        stop_diverged(run, f"{what}; the weights before that step are kept")
+    return point
+
+
+def _search_point(run: EngineRun, place: BadStep) -> tuple[ResumePoint | None, str]:
+    """The newest usable state, or why there is none."""
+    saver = run.find_part(Saver)
     if len(run.rollbacks) >= MAX_ROLLBACKS:
         why = f"the run rolled back {MAX_ROLLBACKS} times already"
     elif saver is None:
@@ -69,11 +87,9 @@ def _find_point(run: EngineRun, place: BadStep) -> ResumePoint | None:
     else:
         for point in _iter_resume_points(run, saver, place):
             if run.course.matches_checkpoint(point.state["stage"]):  # else its parts may differ
-                return point
+                return point, ""
         why = "there is no earlier state of this stage whose weights are finite"
-    what = f"the gradient of step {place.step} is not finite, and {why}"
-    stop_diverged(run, f"{what}; the weights before that step are kept")
-    return None
+    return None, why
 
 
 def _iter_resume_points(run: EngineRun, saver: Saver, place: BadStep) -> Iterator[ResumePoint]:

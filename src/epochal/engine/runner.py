@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, final
 from typing_extensions import override
 
 from epochal.engine.capture.captured_steps import choose_step
+from epochal.engine.check_ranks import check_ranks
 from epochal.engine.device import memory
-from epochal.engine.evaluate import check_sanity, evaluate, predict
+from epochal.engine.evaluate import check_sanity, evaluate, predict, require_mergeable
 from epochal.engine.feed.feed import named_loaders, require_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.every import Every
@@ -35,7 +36,11 @@ from epochal.engine.step.debug_losses import end_if_diverged
 from epochal.engine.step.microbatch import wrap_microbatching
 from epochal.engine.step.recompute import enable_recompute
 from epochal.engine.step.task_calls import TaskCalls
-from epochal.engine.step.updater import Updater, warn_of_custom_train_step
+from epochal.engine.step.updater import (
+    Updater,
+    takes_shared_steps,
+    warn_of_custom_train_step,
+)
 from epochal.errors import DataError, TaskError
 
 if TYPE_CHECKING:
@@ -107,11 +112,16 @@ class Train(Runner):
         options = run.options.train
         enter.prepare_stages(run)
         enable_recompute(run)
+        is_usual = type(self).train_step is Runner.train_step
+        run.has_usual_steps = is_usual and takes_shared_steps(run.part(Updater))
         run.part(Updater).bind(run)
         if type(self).train_step is not Runner.train_step:
             warn_of_custom_train_step(run, type(self).__name__)
         run.choose_step = partial(self._choose_step, run)
         run.choose_step()
+        if not run.world.is_single:
+            require_mergeable(run)
+            run.plan.add_period("check ranks", run.options.engine.check_ranks, check_ranks)
         _add_averaging(run)  # before evaluations at the same step
         for split, periods in run.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not periods[0].is_never

@@ -12,7 +12,8 @@ from epochal.check import SECTIONS
 from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.config import load
 from epochal.config.source_file import display_name
-from epochal.engine.execute import result_of_error
+from epochal.distributed.environment import is_main_process
+from epochal.engine.execute import RANK_LOST, result_of_error
 from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem, RecordError
 from epochal.experiment.config.check_file import (
     CheckedConfig,
@@ -36,6 +37,7 @@ from epochal.experiment.resume.resume_plan import (
 from epochal.experiment.resume.trust import require_trusted_code
 from epochal.experiment.run_experiment import build_trained_model
 from epochal.experiment.run_pool import run_in_pool
+from epochal.experiment.run_ranks import run_ranks, wants_ranks
 from epochal.launch.jobs.frozen_job import read_job
 from epochal.records.find import read_run
 from epochal.records.folder.experiment_facts import find_unnamed_class
@@ -508,9 +510,29 @@ def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, ob
     return changes
 
 
+def run_rank(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult | None:
+    """Run as one of several processes; the main one returns the result.
+
+    Raises:
+        SystemExit: Another process is lost, which its launcher has to know.
+    """
+    try:
+        result = _run_one(source, overrides, {**choices, "raise_errors": False})
+    except KeyboardInterrupt as interrupt:
+        result = result_of_error(interrupt)
+    if result.reason == RANK_LOST:
+        raise SystemExit(result.exit_code)
+    return result if is_main_process() else None
+
+
 def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult:
     __tracebackhide__ = True
     raise_errors = choices.get("raise_errors", False)
+    if wants_ranks(choices):
+        result = run_ranks(run_rank, source, overrides, choices)
+        if raise_errors and not result.ok:
+            raise to_raised(result, EpochalError(result.message))
+        return result
     try:
         experiment = load_experiment(source, overrides=overrides, choices=choices)
         return experiment.run(raise_errors=raise_errors)

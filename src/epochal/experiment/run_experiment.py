@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+import os
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from epochal.distributed.environment import LAUNCHED_VARIABLE, is_main_process
+from epochal.distributed.world import SingleProcess
 from epochal.engine.device.seeding import derive_seed, seeded
-from epochal.engine.execute import execute_and_catch, is_expected, result_of_error
+from epochal.engine.execute import (
+    RANK_LOST,
+    execute_and_catch,
+    is_expected,
+    result_of_error,
+    tell_ranks,
+)
 from epochal.engine.measure.clock import PhaseTimer
 from epochal.engine.process.signals import PREEMPTED
 from epochal.engine.result import select_result_metrics
@@ -19,6 +28,7 @@ from epochal.errors import ConfigError, EpochalError, Problem
 from epochal.experiment.build.build_run import build_monitor, build_run
 from epochal.experiment.build.builder import Assembly, Builder
 from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
+from epochal.experiment.build.world import joining_world
 from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.check_file import find_blocking_problems
 from epochal.experiment.config.inputs import check_inputs
@@ -26,7 +36,7 @@ from epochal.experiment.cross_validation import CrossValidation, count_folds
 from epochal.experiment.record.failure import redact_message, show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
-from epochal.experiment.record.open_record import OpenRecord, open_record
+from epochal.experiment.record.open_record import OpenRecord, follow_record, open_record
 from epochal.experiment.record.post_mortem import open_post_mortem
 from epochal.experiment.record.success import show_success
 from epochal.experiment.record.system_sampler import sampling_system
@@ -53,6 +63,7 @@ if TYPE_CHECKING:
 
     from epochal.check import CheckReport
     from epochal.config import Node
+    from epochal.distributed.world import World
     from epochal.engine import Runner, RunResult
     from epochal.engine.run.engine_run import EngineRun
     from epochal.experiment.build.build_run import BuildSteps
@@ -88,9 +99,11 @@ def run_experiment(
         is_raised = raise_errors and not result.ok
         # A mistake that is found before the run is told by whatever shows the error.
         is_early = is_raised and result.reason == "config" and result.dir is None
-        unshown = redact_message(result) if is_early else ""
-        show_success(result)
-        if not is_early:
+        is_main = _is_main(inputs) and not _may_start_again(result)
+        unshown = redact_message(result) if is_early and is_main else ""
+        if is_main:
+            show_success(result)
+        if is_main and not is_early:
             show_failure(result)
             if inputs.choices.get("debug"):
                 open_post_mortem(error)
@@ -102,8 +115,24 @@ def run_experiment(
         error = None  # the traceback refers to this frame
 
 
+def _may_start_again(result: RunResult) -> bool:
+    """Whether the parent of this process decides what a lost process means."""
+    return result.reason == RANK_LOST and LAUNCHED_VARIABLE in os.environ
+
+
+def _is_main(inputs: ExperimentInputs) -> bool:
+    """Whether this process tells how the run ended."""
+    node = inputs.config.root.find("engine.strategy")
+    return is_main_process() or (node is not None and node.value == "none")
+
+
 def _run(
-    steps: BuildSteps, inputs: ExperimentInputs, runner: str | None, *, is_part: bool = False
+    steps: BuildSteps,
+    inputs: ExperimentInputs,
+    runner: str | None,
+    *,
+    is_part: bool = False,
+    world: World | None = None,
 ) -> Ended:
     begun = inputs.choices.get("begun")
     times = PhaseTimer(begun=begun, part=CHECKS if begun is None else IMPORTS)
@@ -120,25 +149,73 @@ def _run(
         if problems:
             raise ConfigError(*problems)
         is_trial = inputs.choices.get("trial") is not None
-        notifying = Notifier(report, is_part=is_part, is_trial=is_trial)
-        with raising_on_preemption(), notifying as notifier:
-            plan = plan_resume(checked)
-            is_resumed = plan is not None and not plan.starts_again
-            if report.problems and not is_resumed:  # those that matter only to a new run
-                raise ConfigError(*report.problems)
-            if count_folds(report.expanded) is not None:  # each fold has its own timer
-                return _cross_validate(steps, checked, plan, notifier)
-            result, error = _run_checked(steps, checked, plan, notifier, times)
-            return replace(result, weights=evaluated), error
+        joining = joining_world(report.expanded, inputs.choices)
+        with raising_on_preemption(), joining if world is None else nullcontext(world) as world:
+            if not world.is_main:
+                return _follow(steps, checked, times, world)
+            notifying = Notifier(report, is_part=is_part, is_trial=is_trial)
+            return _lead(steps, checked, times, world, notifying, evaluated)
     except EpochalError as error:
         return result_of_error(error), error
 
 
+def _lead(
+    steps: BuildSteps,
+    checked: CheckedInputs,
+    times: PhaseTimer,
+    world: World,
+    notifying: Notifier,
+    evaluated: str,
+) -> Ended:
+    """Run as the main process, which writes the record."""
+    report = checked.report
+    with notifying as notifier:
+        plan = plan_resume(checked)
+        is_resumed = plan is not None and not plan.starts_again
+        if report.problems and not is_resumed:  # those that matter only to a new run
+            raise ConfigError(*report.problems)
+        if count_folds(report.expanded) is not None:  # each fold has its own timer
+            return _cross_validate(steps, checked, plan, notifier, world)
+        result, error = _run_checked(steps, checked, plan, notifier, times, world)
+        return replace(result, weights=evaluated), error
+
+
+def _follow(steps: BuildSteps, checked: CheckedInputs, times: PhaseTimer, world: World) -> Ended:
+    """Run as another process than the main one: nothing is written but a log."""
+    if count_folds(checked.report.expanded) is not None:
+        return _follow_folds(steps, checked, world)
+    record = follow_record(world)
+    is_resumed = record.resume_point is not None
+    assembly = _build_assembly(checked, is_resumed=is_resumed, world=world)
+    assembly = replace(assembly, times=times)
+    times.before = record.spent
+    with logging_to(record.log_path, level=assembly.args.log.level, is_shown=False):
+        result, error = _build_and_execute(steps, assembly, record, None)
+        _log_traceback(result)
+    return result, error
+
+
+def _follow_folds(steps: BuildSteps, checked: CheckedInputs, world: World) -> Ended:
+    follow_record(world)
+    record = OpenRecord(NullWriter())
+    folds = CrossValidation(checked.inputs, checked.report.expanded, record)
+    ended: Ended | None = None
+    while number := world.broadcast(0):
+        ended = _run(steps, folds.inputs_of(number), checked.runner, is_part=True, world=world)
+        if world.has_failed:
+            break
+    return ended or (result_of_error(KeyboardInterrupt()), None)
+
+
 def _cross_validate(
-    steps: BuildSteps, checked: CheckedInputs, plan: ResumePlan | None, notifier: Notifier
+    steps: BuildSteps,
+    checked: CheckedInputs,
+    plan: ResumePlan | None,
+    notifier: Notifier,
+    world: World,
 ) -> Ended:
     assembly = _build_assembly(checked)
-    with _open_record(checked, plan) as record:
+    with _open_record(checked, plan, world) as record:
         notifier.begin(record)
         record.write_start(_describe(checked, assembly))
         record.writer.write_status("running")
@@ -149,9 +226,12 @@ def _cross_validate(
                 result = folds.find_finished(number)
                 if result is None:
                     inputs = folds.inputs_of(number)
-                    result, error = _run(steps, inputs, checked.runner, is_part=True)
+                    world.broadcast(number)
+                    result, error = _run(steps, inputs, checked.runner, is_part=True, world=world)
                 if not folds.add(number, result):
                     break
+            if not world.has_failed:
+                world.broadcast(0)
             result = folds.summarize()
         except Exception as unexpected:  # the record must not say "running"
             notifier.write_end(record, result_of_error(unexpected, dir=record.dir))
@@ -168,11 +248,13 @@ def _run_checked(
     plan: ResumePlan | None,
     notifier: Notifier,
     times: PhaseTimer,
+    world: World,
 ) -> Ended:
     is_resumed = plan is not None and not plan.starts_again
-    assembly = replace(_build_assembly(checked, is_resumed=is_resumed), times=times)
+    assembly = _build_assembly(checked, is_resumed=is_resumed, world=world)
+    assembly = replace(assembly, times=times)
     times.switch(RECORD)
-    with _open_record(checked, plan) as opened:
+    with _open_record(checked, plan, world) as opened:
         record = notifier.begin(opened)
         times.before = record.spent
         with logging_to(record.log_path, level=assembly.args.log.level, is_owner=record.is_owner):
@@ -241,7 +323,7 @@ def locating_errors(config: Node) -> Iterator[None]:
 
 
 def _open_record(
-    checked: CheckedInputs, plan: ResumePlan | None
+    checked: CheckedInputs, plan: ResumePlan | None, world: World
 ) -> AbstractContextManager[OpenRecord]:
     choices = checked.inputs.choices
     return open_record(
@@ -250,10 +332,13 @@ def _open_record(
         is_kept=not choices.get("no_file", False),
         resume_plan=plan,
         frozen=choices.get("frozen"),
+        world=world,
     )
 
 
-def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Assembly:
+def _build_assembly(
+    checked: CheckedInputs, *, is_resumed: bool = False, world: World | None = None
+) -> Assembly:
     inputs, report = checked.inputs, checked.report
     is_debug = inputs.choices.get("debug", False)
     if is_debug:
@@ -266,6 +351,7 @@ def _build_assembly(checked: CheckedInputs, *, is_resumed: bool = False) -> Asse
         builder=Builder(checked.registry),
         device=choose_device(inputs.choices),
         given=inputs.given,
+        world=world or SingleProcess(),
         is_debug=is_debug,
         is_resumed=is_resumed,
         written=inputs.config.root,
@@ -282,7 +368,7 @@ def _find_source(inputs: ExperimentInputs) -> str:
 
 
 def _build_and_execute(
-    steps: BuildSteps, assembly: Assembly, record: OpenRecord, notifier: Notifier
+    steps: BuildSteps, assembly: Assembly, record: OpenRecord, notifier: Notifier | None
 ) -> Ended:
     facts: dict[str, Any] = {"dir": record.dir, "config": assembly.config.to_plain()}
     run: EngineRun | None = None
@@ -302,6 +388,7 @@ def _build_and_execute(
     except BaseException as error:  # also sys.exit: the record must not say "running" for ever
         if isinstance(error, ConfigError):
             error.locate(assembly.config.find_place)
+        error = tell_ranks(assembly.world, error)
         result = replace(result_of_error(error, **facts), **assembly.times.read_spent().to_fields())
         if run is None and record.resume_point is not None:
             at = record.resume_point.manifest
@@ -316,7 +403,8 @@ def _build_and_execute(
             )
         if not is_expected(error):
             _log_traceback(result)
-            notifier.write_end(record, result)
+            if notifier is not None:
+                notifier.write_end(record, result)
             raise
         return result, error
 

@@ -54,6 +54,7 @@ class Checkpointing(Hook):
             keep_best=options.keep_best,
             is_strict=options.on_failure == "stop",
             serves_rollback=run.options.engine.on_nonfinite == "rollback",
+            is_writer=run.is_main,
         )
         engine_run(run).set_part(Saver, self._saver)
 
@@ -96,6 +97,8 @@ class Checkpointing(Hook):
         if not isinstance(error, Exception) or not self._options.on_error:
             return
         if isinstance(error, LeaseLostError):  # there is no folder to save to
+            return
+        if not run.world.is_single:  # the others may be at another step
             return
         if engine_run(run).is_between_steps:
             _save_after_error(engine_run(run), saver)

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
-from epochal.engine.tracking.tracker import TrackedRun, Tracker, is_rank_zero
+from epochal.engine.tracking.tracker import TrackedRun, Tracker
 from epochal.records.folder.media import SEPARATORS
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TensorBoard(Tracker):
 
     @override
     def setup(self, run: Run) -> None:
-        folder = run.dir / FOLDER / "added" if run.dir is not None and is_rank_zero() else None
+        folder = run.dir / FOLDER / "added" if run.dir is not None else None
         is_resumed = bool(run.facts.get("attempt"))
         writer = LazySummaryWriter(
             folder,

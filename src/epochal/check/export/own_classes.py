@@ -32,10 +32,18 @@ _KINDS_BY_BASE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "torch.nn.modules.module.Module": ("model", "loss"),
         "torch.optim.lr_scheduler.LRScheduler": ("schedule",),
         "torch.optim.optimizer.Optimizer": ("optimizer",),
-        "torch.utils.data.dataset.Dataset": ("data",),
+        "epochal.data.pipe.Pipe": ("source", "pipe"),
+        "torch.utils.data.dataset.Dataset": ("data", "source"),
     }
 )
-_WITHOUT_BASE = ("model", "data", "loss", "metric")  # functions and plain classes can be these
+_WITHOUT_BASE = (
+    "model",
+    "data",
+    "loss",
+    "metric",
+    "source",
+    "pipe",
+)  # functions and plain classes can be these
 _TESTS = ("test", "tests", "conftest", "setup")
 
 

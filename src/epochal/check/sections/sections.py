@@ -196,7 +196,7 @@ _ALL = (
         "splits",
         "Datasets by split: train, val, test, predict.",
         kind="data",
-        options="epochal.components.data.loader:LoaderOptions",
+        options="epochal.data.loader:LoaderOptions",
     ),
     Section(
         "optim",
@@ -281,6 +281,12 @@ _ALL = (
         options=f"{_OPTIONS}:HookOptions",
     ),
 )
+
+CHAIN_SECTIONS = (
+    Section("pipes", "specs", "What a chain starts with: data.<split>.pipes[0].", kind="source"),
+    Section("pipes", "specs", "The steps of a chain, in data.<split>.pipes.", kind="pipe"),
+)
+"""The kinds of component in ``pipes``, a key of each split."""
 
 SECTIONS: Mapping[str, Section] = MappingProxyType({section.name: section for section in _ALL})
 """Every top-level key."""

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "overrides of its config, such as train.for=20ep"
     parser.add_argument("words", nargs="*", metavar="key=value", help=text)
     add_resume_choices(parser, has_run=False)
-    add_choices(parser, "--device", "--gpus", "--epochs", "--debug")
+    add_choices(parser, "--device", "--gpus", "--nproc", "--epochs", "--debug")
     add_trust_options(parser)
 
 
@@ -29,7 +29,7 @@ def execute(args: argparse.Namespace) -> int:
         with deferring_interrupts():
             from epochal.experiment.run import resume
 
-        choices = read_choices(args) | {"raise_errors": False}
+        choices = read_choices(args) | {"raise_errors": False, "can_fork": True}
         words, runs_dir = args.words, args.runs_dir
         result = execute_trusted(
             args,

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Check every file, then run them; gives the exit code of the first that failed."""
     files, overrides = split_files_and_overrides(args.words)
-    choices = read_choices(args)
+    choices: Choices = {**read_choices(args), "can_fork": True}
     _refuse_one_run_for_all(files, choices)
     require_keep_alive(args)
     _refuse_then_test(args)
@@ -54,6 +54,8 @@ def execute(args: argparse.Namespace) -> int:
         return run_pool(args, configs, overrides, choices)
     if args.keep_alive:
         return keep_alive(args, files)
+    if args.dry_run:
+        return _print_ranks(configs, choices)
     for checked in configs if args.then_test else ():
         _require_test_data(checked)
     with raising_on_preemption():
@@ -85,6 +87,15 @@ def _run_all(
         text = ", ".join(f"{count} {status}" for status, count in ends.items()) or "0 failed"
         print(f"{len(results)} runs, {text}", file=sys.stderr if ends else sys.stdout)
     return next((result.exit_code for result in results if result.exit_code), 0)
+
+
+def _print_ranks(configs: list[CheckedConfig], choices: Choices) -> int:
+    """Print which processes a run would have."""
+    from epochal.experiment.build.device import describe_ranks
+
+    for checked in configs:
+        print(f"{checked.config.path}: {describe_ranks(choices)}")
+    return 0
 
 
 def _choose_for_test(choices: Choices) -> Choices:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--from", dest="weights", metavar="WEIGHTS", help=text)
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of its config")
-    add_choices(parser, "--device", "--desc", "--debug", "--fast", "--no-file")
+    add_choices(parser, "--device", "--nproc", "--desc", "--debug", "--fast", "--no-file")
     add_trust_options(parser)
 
 
@@ -40,7 +40,7 @@ def evaluate(
     with deferring_interrupts():
         from epochal.experiment.run import evaluate_run
 
-    choices = read_choices(args)
+    choices = read_choices(args) | {"can_fork": True}
     return execute_trusted(
         args,
         lambda trust: evaluate_run(

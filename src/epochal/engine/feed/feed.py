@@ -24,7 +24,9 @@ from epochal.engine.feed.loaders import (
     StatefulBatches,
     find_stateful_owner,
 )
+from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.prefetch import CudaPrefetcher
+from epochal.engine.feed.rank_shares import SampleSlices, refuse_distributed_sampler
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
 from epochal.errors import DataError, WorkerDiedError
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.interfaces.task import Batch, Loader
+    from epochal.engine.process.read_log import ReadLog
 
+    FindLog = Callable[[Loader], ReadLog | None]
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
@@ -62,6 +66,7 @@ class Feed:
         limit: Most batches to read per epoch.
         move: Moves batches to the device. For CUDA the feed calls it too, one batch ahead of the
             consumer.
+        ranks: The rank of this process and the number of processes, if several share each batch.
     """
 
     def __init__(
@@ -72,11 +77,16 @@ class Feed:
         accumulate: int,
         limit: int | None,
         move: MoveBatch = keep_batch,
+        ranks: tuple[int, int] | None = None,
     ) -> None:
         self.task = task
         """Has the loader; a replaced task counts from the next epoch on."""
 
         self._seed = seed
+        self._ranks = ranks
+        self.rows: tuple[int, ...] = ()
+        """The samples of each batch of the step in all processes, if several share them."""
+
         self.accumulate = accumulate
         """Batches per step; a change counts from the next time that the loader is opened."""
 
@@ -163,6 +173,20 @@ class Feed:
 
     def epoch(self, number: int) -> Iterator[Microbatches]:
         """The steps of one epoch, counted from 0; the last one may be short."""
+        if self._ranks is None:
+            return self._epoch(number)
+        return self._shared_epoch(number, SampleSlices(*self._ranks))
+
+    def _shared_epoch(self, number: int, share: SampleSlices) -> Iterator[Microbatches]:
+        """The own part of each step; positions and samples are those of all processes."""
+        refuse_distributed_sampler(self.loader)
+        before = self.samples
+        for microbatches in self._epoch(number, share):
+            self.rows = tuple([share.sizes.popleft() for _ in microbatches])
+            before = self.samples = before + sum(self.rows)
+            yield microbatches
+
+    def _epoch(self, number: int, share: SampleSlices | None = None) -> Iterator[Microbatches]:
         loader = self.loader
         resume, self._resume = self._resume, _ResumePosition()
         read, state = (resume.position, resume.loader) if resume.epoch == number else (0, None)
@@ -173,14 +197,14 @@ class Feed:
         self._is_interrupted, self.is_complete = False, 0 < read == known
         if self.is_complete:
             return
-        one_pass = DataPass(derive_seed(self._seed, "order", number), number, read)
+        one_pass = DataPass(derive_seed(self._seed, "order", number), number, read, share)
         self._stateful, is_first = None, not self.wait_seconds
-        with explaining_worker_deaths(loader, "train_loader"):
+        with explaining_worker_deaths(loader, "train_loader", self.find_read_log):
             batches = self.open(
                 loader,
                 self.limit,
                 one_pass,
-                static_inputs=self._find_static_inputs(accumulate),
+                static_inputs=None if share else self._find_static_inputs(accumulate),
                 state=state,
             )
             while True:
@@ -235,11 +259,19 @@ class Feed:
         only the epoch of its samplers is changed.
         """
         set_sampler_epoch(loader, one_pass.epoch)
-        gathered = self._in_memory_loaders.find(loader, one_pass, static_inputs)
+        gathered = (
+            None
+            if isinstance(loader, PositionedLoader)
+            else self._in_memory_loaders.find(loader, one_pass, static_inputs)
+        )
         can_be_ahead = self._prefetcher is not None
         batches: Iterator[Batch]
         if gathered is not None:
             batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
+        elif isinstance(loader, PositionedLoader):
+            batches = loader.open_pass(one_pass)
+            if one_pass.share is not None:
+                batches = one_pass.share.of_batches(batches)
         elif (indexed := self._indexed_loaders.find(loader)) is not None:
             batches = indexed.open(one_pass)
         else:
@@ -247,7 +279,12 @@ class Feed:
             if isinstance(batches, StatefulBatches):
                 can_be_ahead = False  # its state would be one batch too far
                 self._stateful = batches if one_pass.epoch is not None else self._stateful
-        batches = islice(batches, None if limit is None else max(limit - one_pass.start, 0))
+            if one_pass.share is not None:
+                batches = one_pass.share.of_batches(batches)
+        if limit is not None:
+            limit = max(limit - one_pass.start, 0)
+            limit = limit if one_pass.share is None else one_pass.share.limit(limit)
+        batches = islice(batches, limit)
         return (
             self._prefetcher(batches) if can_be_ahead and self._prefetcher is not None else batches
         )
@@ -270,10 +307,17 @@ class Feed:
             loader, DataPass(derive_seed(self._seed, "order", epoch), epoch), batches
         )
 
+    def find_read_log(self, loader: Loader) -> ReadLog | None:
+        """What the workers of a loader read, if it has any and was opened."""
+        if isinstance(loader, PositionedLoader):
+            return loader.read_log
+        return self._indexed_loaders.find_log(loader)
+
     def _is_addressable(self, loader: Loader) -> bool:
         """Whether batches can be read by position."""
         return (
-            self._in_memory_loaders.can_gather(loader)
+            isinstance(loader, PositionedLoader)
+            or self._in_memory_loaders.can_gather(loader)
             or self._indexed_loaders.find(loader) is not None
         )
 
@@ -348,15 +392,30 @@ def _require_iterable(loader: object, label: str) -> None:
 
 
 def iter_batches(
-    loader: Loader, label: str, limit: int | None, *, open_loader: OpenLoader = islice
+    loader: Loader,
+    label: str,
+    limit: int | None,
+    *,
+    open_loader: OpenLoader = islice,
+    find_log: FindLog | None = None,
+    may_be_empty: bool = False,
 ) -> Iterator[Batch]:
-    """The batches of a loader, at least one; exceptions of a dataset itself pass untouched."""
+    """The batches of a loader, at least one unless it ``may_be_empty``.
+
+    Exceptions of a dataset itself pass untouched.
+    """
     read = 0
-    with explaining_worker_deaths(loader, label):
+    if limit is None and getattr(loader, "is_endless", False):
+        raise DataError(
+            f"{label}: its data never end\n"
+            "  set train.limit_eval_batches, or give the pipe repeat a number"
+        )
+    with explaining_worker_deaths(loader, label, find_log):
         for batch in open_loader(loader, limit):
             read += 1
             yield batch
-    _require_batches(read, loader, label)
+    if not may_be_empty:
+        _require_batches(read, loader, label)
 
 
 def _require_batches(read: int, loader: Loader, label: str) -> None:
@@ -393,14 +452,26 @@ def _why_empty(loader: Loader) -> str:
 
 
 @contextmanager
-def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
+def explaining_worker_deaths(
+    loader: Loader, label: str, find_log: FindLog | None = None
+) -> Iterator[None]:
     """Raise a DataError when a worker of the loader dies in a block."""
     try:
         yield
     except Exception as error:
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
-        raise WorkerDiedError(label) from error
+        log = find_log(loader) if find_log is not None else None
+        last = log.find_last(error) if log is not None else None
+        reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
+        raise WorkerDiedError(label, reading) from error
+
+
+def _name_item(loader: Loader) -> str:
+    """What the workers of a loader are asked for by number."""
+    if isinstance(loader, PositionedLoader):
+        return "batch"
+    return f"{type(getattr(loader, 'dataset', None)).__name__} sample"
 
 
 def is_worker_death(error: BaseException) -> bool:

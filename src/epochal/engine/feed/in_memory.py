@@ -199,7 +199,8 @@ class InMemorySource(NamedTuple):
         length = len(columns[0])
         used = length - length % self.batch_size if self.drop_last else length
         first = min(one_pass.start * self.batch_size, used)
-        if not self.is_shuffled and static_inputs is None:
+        share = one_pass.share
+        if not self.is_shuffled and static_inputs is None and share is None:
             parts = [_split(column[first:used], self.batch_size) for column in columns]
             copy = _copier(self.pack, is_pinned=is_pinned)
             return map(copy, zip(*parts, strict=True))
@@ -214,6 +215,8 @@ class InMemorySource(NamedTuple):
         order = order.to(device, non_blocking=True)
         select = _selector(columns, self.pack, is_pinned=is_pinned)
         pieces = _split(order, self.batch_size)
+        if share is not None:
+            return (select(part) for _, _, part in share.of_indices(pieces, one_pass.start))
         if static_inputs is None:
             return map(select, pieces)
         return static_inputs.gather_batches(columns, self.pack, order, pieces, select)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
 from weakref import WeakKeyDictionary, ref
@@ -32,11 +33,13 @@ from epochal.engine.feed.seeded_dataset import (
     identity_collate,
 )
 from epochal.engine.feed.worker_data import find_repeated_samples, refuse_captured_run
+from epochal.engine.process.read_log import ReadLog
 from epochal.engine.process.workers import iterate_loader, protect_workers_from_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from epochal.engine.feed.rank_shares import RankShare
     from epochal.engine.interfaces.task import Batch, Loader
 
 
@@ -68,6 +71,11 @@ class IndexedLoaders:
             indexed = self._indexed_loaders[loader] = IndexedLoader(loader, self._named)
         return indexed
 
+    def find_log(self, loader: Loader) -> ReadLog | None:
+        """What the workers of a loader read, if it has any and was opened."""
+        indexed = self._indexed_loaders.get(loader) if isinstance(loader, DataLoader) else None
+        return None if indexed is None else indexed.log
+
 
 @final
 class IndexedLoader:
@@ -86,7 +94,12 @@ class IndexedLoader:
         self._needs_traits = self._reader.may_draw
         self._plan = _PassSampler()
         self._loader: DataLoader[Any] | None = None
+        self.log: ReadLog | None = None
+        """What workers read, if there are any."""
+
         refuse_captured_run(loader)
+        if loader.num_workers:
+            self.log = self._reader.log = ReadLog(loader.num_workers)
         if loader.num_workers or loader.pin_memory:
             self._loader = _build_loader(loader, self._reader, self._plan)
 
@@ -109,7 +122,15 @@ class IndexedLoader:
         else:
             parts = split_indices(indices, size, start, drop_last=drop_last)
         is_probe, self._needs_traits = self._needs_traits, False
-        if self._reader.may_draw:
+        share = one_pass.share
+        if share is not None:
+            if size is None and loader.batch_sampler is None:  # each index is a whole batch
+                shared = replace(one_pass, share=None)
+                self._needs_traits = is_probe
+                return share.of_batches(self.open(shared))
+            base = sample_seed if draws_each_index_once(sampler) else None
+            parts = self._request_shares(share, parts, start, (batch_seed, base), is_probe=is_probe)
+        elif self._reader.may_draw:
             base = sample_seed if draws_each_index_once(sampler) else None
             first = start if is_probe else -1
             parts = (
@@ -118,6 +139,25 @@ class IndexedLoader:
             )
         batches = self._read(parts, one_pass.seed)
         return self._unpack_first(batches) if is_probe else batches
+
+    def _request_shares(
+        self,
+        share: RankShare,
+        parts: Iterator[Any],
+        start: int,
+        seeds: tuple[int, int | None],
+        *,
+        is_probe: bool,
+    ) -> Iterator[Any]:
+        """Requests for the own samples, with the seeds that they have in whole batches."""
+        batch_seed, base = seeds
+        for number, place, part in share.of_indices(parts, start):
+            if self._reader.may_draw:
+                seed = mix_seed(batch_seed, number)
+                yield ReadRequest(part, seed, base, is_probe, place)
+            else:
+                yield part
+            is_probe = False
 
     def _read(self, parts: Iterator[Any], seed: int) -> Iterator[Batch]:
         reader, loader = self._reader, self._loader

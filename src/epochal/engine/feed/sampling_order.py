@@ -25,6 +25,7 @@ from epochal.engine.process.workers import iterate_loader
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from epochal.engine.feed.rank_shares import RankShare
     from epochal.engine.interfaces.task import Loader
 
     Indices = range | list[Any]
@@ -62,6 +63,9 @@ class DataPass:
 
     start: int = 0
     """The first batch to read."""
+
+    share: RankShare | None = None
+    """What this process reads of it, if several share the work."""
 
 
 def find_indices(sampler: object, seed: int) -> Indices | None:

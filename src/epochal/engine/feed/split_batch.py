@@ -73,6 +73,14 @@ def resize_batch(batch: Batch, size: int) -> Batch:
     return _take(batch, [index % rows for index in range(size)], rows, "batch")
 
 
+def take_rows(batch: Batch, part: slice) -> Batch:
+    """A batch of some of the samples."""
+    rows = batch_size(batch)
+    if not rows:
+        raise UnsplittableError(f"a {type(batch).__name__} does not show how many samples it has")
+    return _take(batch, part, rows, "batch")
+
+
 def _take(value: Batch, part: RowSelection, rows: int, where: str) -> Batch:
     """The part of a value that belongs to some of the samples."""
     if isinstance(value, Tensor | np.ndarray):

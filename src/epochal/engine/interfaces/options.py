@@ -143,6 +143,17 @@ class EngineOptions:
     compile_options: dict[str, Any] = field(default_factory=dict)
     """Further options of the backend, such as ``{epilogue_fusion: true}``."""
 
+    strategy: Literal["auto", "ddp", "none"] = "auto"
+    """How several processes share the model: each has all of it and gradients are averaged (ddp,
+    which auto chooses for several processes), or every process is a run of its own (none)."""
+
+    find_unused: bool = False
+    """Allow steps in which some parameters get no gradient, with several processes; slower."""
+
+    check_ranks: Every = 0  # type: ignore[assignment]  # the schema shows what users type
+    """How often to check that all processes have the same weights, such as ``500st``; 0 is
+    never."""
+
     deterministic: bool = False
     """Use only deterministic kernels; operations without one fail."""
 
@@ -161,6 +172,7 @@ class EngineOptions:
     def __post_init__(self) -> None:
         every = _every("engine.empty_cache_every", self.empty_cache_every)
         _set(self, "empty_cache_every", every)
+        _set(self, "check_ranks", _every("engine.check_ranks", self.check_ranks))
         _set(self, "hang_after", _every_time("engine.hang_after", self.hang_after, "30min"))
         _set(self, "grace_period", _every_time("engine.grace_period", self.grace_period, "25s"))
         guard(self, "engine")

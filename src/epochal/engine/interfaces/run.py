@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+    from epochal.distributed.world import World
     from epochal.engine.interfaces.average import Average
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.monitor import Monitor
@@ -141,9 +142,12 @@ class Run(ABC):
     tag: str
     seed: int
     dir: Path | None
-    """The folder of the record; None without a record."""
+    """The folder of the record; None without a record, and in all processes but the main one."""
 
     checkpoint_dir: Path | None
+    log_dir: Path | None
+    """Where this process writes its logs; None without a record."""
+
     device: torch.device
     dtype: torch.dtype | None
     facts: Mapping[str, Any]
@@ -162,6 +166,9 @@ class Run(ABC):
     """What the engine decided, such as the kind of step; recorded."""
 
     is_debug: bool
+
+    world: World
+    """All processes of the run: ``barrier``, ``broadcast``, ``gather``, ``reduce``."""
 
     # Services
 
@@ -186,6 +193,31 @@ class Run(ABC):
 
     meter: Meter
     clock: Clock
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among those of the run; 0 in a run of one process."""
+        return self.world.rank
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this process among those on this machine."""
+        return self.world.local_rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes the run has."""
+        return self.world.world_size
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the record and prints: it has rank 0."""
+        return self.world.is_main
+
+    @property
+    @abstractmethod
+    def raw_model(self) -> nn.Module:
+        """The model without a wrapper such as DistributedDataParallel."""
 
     @property
     @abstractmethod
@@ -273,7 +305,7 @@ class Run(ABC):
 
     @abstractmethod
     def place(self, module: nn.Module) -> nn.Module:
-        """The module on the run's device, in its dtype."""
+        """The module on the run's device, in its dtype; shared if several processes train it."""
 
     @abstractmethod
     def change_optim(self, **changes: object) -> None:

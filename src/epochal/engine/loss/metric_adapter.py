@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -149,6 +150,34 @@ class MetricAdapter(Metric):
             what = f"computes a {type(value).__name__} of {shape}, not a number"
             self._fail(what, "use a metric of one number, one number per class, or a matrix")
         return value
+
+
+def find_unmergeable(metrics: Mapping[str, Metric]) -> str:
+    """The name of a metric whose parts of several processes cannot be merged; empty if none."""
+    return next((name for name, metric in metrics.items() if not _can_merge(metric)), "")
+
+
+def _can_merge(metric: AnyMetric) -> bool:
+    if isinstance(metric, MetricAdapter):
+        return hasattr(metric.metric, "metric_state") or _can_merge(metric.metric)
+    if isinstance(metric, Metric):
+        kind = type(metric)
+        return kind.merge is not Metric.merge or kind.reset is Metric.reset
+    return callable(getattr(metric, "merge", None))
+
+
+def merge_metric(
+    metric: Metric, states: Sequence[Any], load: Callable[[Metric, Any], None]
+) -> None:
+    """Give a metric the batches of several processes, by rank.
+
+    ``load`` puts a metric into a state.
+    """
+    load(metric, states[0])
+    for state in states[1:]:
+        other = copy.deepcopy(metric)
+        load(other, state)
+        metric.merge(other)
 
 
 @final

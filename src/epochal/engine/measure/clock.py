@@ -117,6 +117,9 @@ class Clock:
         self.times = times or PhaseTimer(now)
         """The time of each part of the run."""
 
+        self.agreed_seconds: float | None = None
+        """The time at which all processes of the run agreed last; None in a single process."""
+
         self.first_seconds = 0.0
         """Its ``seconds`` when this process started."""
 
@@ -137,6 +140,11 @@ class Clock:
         return self.now() - self._started
 
     @property
+    def due_seconds(self) -> float:
+        """The time that decides what is due: the same in every process of the run."""
+        return self.seconds if self.agreed_seconds is None else self.agreed_seconds
+
+    @property
     def training_seconds(self) -> float:
         """Seconds since the run started that were not spent in pauses."""
         return self.seconds - self._paused_seconds
@@ -150,6 +158,8 @@ class Clock:
         if "spent" in state and not self.times.before.times:  # the record is more exact
             self.times.before = parse_time_spent(state["spent"])
         self.first_seconds = state["seconds"]
+        if self.agreed_seconds is not None:
+            self.agreed_seconds = state["seconds"]
         self._started = self.now() - state["seconds"]
         self._paused_seconds = state["paused_seconds"]
 

@@ -80,7 +80,8 @@ class GracePeriod:
     def _report(self, waited: float) -> None:
         run, where = self._run, "not recorded"
         with suppress(OSError):
-            if run.dir is not None and (file := open_stacks(run.dir / "logs")) is not None:
+            folder = run.log_dir
+            if folder is not None and (file := open_stacks(folder, run.rank)) is not None:
                 with file:
                     write_stacks(file)
                 where = f"in {file.name}"

@@ -78,7 +78,7 @@ class Preemption:
     The run saves and ends at its next step boundary; before its first step it ends at once.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, end_later: Callable[[str], object] | None = None) -> None:
         self.is_ending = False
         """Whether only the last events of the run are left."""
 
@@ -87,6 +87,7 @@ class Preemption:
 
         self.signal_log = SignalSafeLog()
         self._run = run
+        self._end_later = end_later or self._end_here
         self._num_terms = 0
 
     @property
@@ -97,11 +98,14 @@ class Preemption:
 
     def request_end(self) -> None:
         """Let the run save and end at its next step boundary; any thread may call it."""
-        run = self._run
         if not self.is_over:
-            run.stop(PREEMPTED, status=PREEMPTED)
-            if run.step > run.first_step:
-                run.request_save(PREEMPTED)
+            self._end_later(PREEMPTED)
+
+    def _end_here(self, status: str) -> None:
+        run = self._run
+        run.stop(status, status=status)
+        if run.step > run.first_step:
+            run.request_save(status)
 
     def handle_signal(self, number: int) -> None:
         """Request a save and the end of the run; the second SIGTERM ends it at once."""
@@ -119,12 +123,15 @@ class Preemption:
 
 
 @contextmanager
-def handling_preemption(run: Run) -> Iterator[Preemption]:
+def handling_preemption(
+    run: Run, end_later: Callable[[str], object] | None = None
+) -> Iterator[Preemption]:
     """Handle SIGTERM, SIGUSR1 and SIGHUP in a block, then restore the handlers.
 
-    Does nothing outside the main thread; ignored signals stay ignored.
+    Does nothing outside the main thread; ignored signals stay ignored. ``end_later`` lets the run
+    save and end with a status.
     """
-    preemption = Preemption(run)
+    preemption = Preemption(run, end_later)
     if threading.current_thread() is not threading.main_thread():
         yield preemption
         return

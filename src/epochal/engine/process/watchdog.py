@@ -34,6 +34,7 @@ class Watchdog:
     ``position`` returns what changes with every step and every evaluated batch. ``on_stall`` gets a
     message and the step, and must return at once. Without ``stacks`` no stacks are written. If a
     supervisor restarts the run, a process that is blocked as a whole ends with exit code 1.
+    ``describe_others`` returns which process of the run holds up the others, as text.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Watchdog:
         on_stall: Callable[[str, int], None],
         stacks: TextIO | None = None,
         is_supervised: bool = False,
+        describe_others: Callable[[], str] = str,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
@@ -53,6 +55,7 @@ class Watchdog:
         self._is_supervised = is_supervised
         self._now = now
         self._position, self._on_stall = position, on_stall
+        self._describe_others = describe_others
         self._seen = position()
         self._since = self._checked = now()
         self._has_warned = False
@@ -89,26 +92,32 @@ class Watchdog:
 
     def _report_hang(self, seconds: float, *, is_blocked: bool = False) -> None:
         run, where = self._run, None if self._stacks is None else self._stacks.name
+        others = self._describe_others()
         try:
             if self._stacks is not None and not is_blocked:  # else faulthandler wrote them
                 write_stacks(self._stacks)
             run.writer.event(
-                "hang", step=run.step, split=run.split, seconds=round(seconds), stacks=str(where)
+                "hang",
+                step=run.step,
+                split=run.split,
+                seconds=round(seconds),
+                stacks=str(where),
+                **({"ranks": others} if others else {}),
             )
         except Exception as error:  # the watchdog must not affect the run
             _logger.warning("the hang below could not be recorded: %s", error)
         _logger.warning(
-            "no progress for %.0f s in %s at step %d%s: %s; engine.hang_after sets another time, "
+            "no progress for %.0f s in %s at step %d%s%s: %s; engine.hang_after sets another time, "
             "0 disables the check",
             seconds,
             run.split,
             run.step,
             ", in a call that blocks all other threads" if is_blocked else "",
+            f", {others}" if others else "",
             f"the stacks of all threads are in {where}" if where else "is something stuck?",
         )
-        self._on_stall(
-            f"no progress for {seconds:.0f} s in {run.split} at step {run.step}", run.step
-        )
+        message = f"no progress for {seconds:.0f} s in {run.split} at step {run.step}"
+        self._on_stall(f"{message}, {others}" if others else message, run.step)
 
 
 @contextmanager
@@ -118,6 +127,7 @@ def watching_for_hangs(
     position: Callable[[], object],
     on_stall: Callable[[str, int], None],
     is_supervised: bool = False,
+    describe_others: Callable[[], str] = str,
 ) -> Iterator[None]:
     """Check the progress of a run during a block, from a separate thread."""
     period = run.options.engine.hang_after
@@ -133,6 +143,7 @@ def watching_for_hangs(
             on_stall=on_stall,
             stacks=stacks,
             is_supervised=is_supervised,
+            describe_others=describe_others,
         )
 
         def keep_checking() -> None:
@@ -153,7 +164,7 @@ def watching_for_hangs(
 @contextmanager
 def _stacks_of(run: Run) -> Iterator[TextIO | None]:
     """The file for stacks, opened before it is needed; removed if it stays empty."""
-    file = None if run.dir is None else open_stacks(run.dir / "logs")
+    file = None if run.log_dir is None else open_stacks(run.log_dir, run.rank)
     if file is None:
         yield None
         return
@@ -166,11 +177,13 @@ def _stacks_of(run: Run) -> Iterator[TextIO | None]:
             path.unlink()
 
 
-def open_stacks(folder: Path) -> TextIO | None:
+def open_stacks(folder: Path, rank: int = 0) -> TextIO | None:
     """The file for stacks in a folder; None, with a warning, if it cannot be written."""
+    path = folder / STACKS_FILE_NAME
+    path = path.with_stem(f"{path.stem}.rank{rank}") if rank else path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return (folder / STACKS_FILE_NAME).open("a", encoding="utf-8")
+        return path.open("a", encoding="utf-8")
     except OSError as error:  # the run reports if it cannot write either
         _logger.warning("the stacks of threads in a hang cannot be recorded: %s", error)
         return None

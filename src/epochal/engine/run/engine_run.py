@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
+from epochal.distributed.strategy import Ddp, NoStrategy, Strategy
+from epochal.distributed.world import SingleProcess
 from epochal.engine.device.move import choose_mover, move_module, parse_dtype
 from epochal.engine.device.precision import Precision
 from epochal.engine.events.events import Events
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+    from epochal.distributed.world import World
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.interfaces.every import Every
     from epochal.engine.interfaces.metric import Metric
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.loss.loss import Loss
     from epochal.engine.measure.clock import PhaseTimer
+    from epochal.engine.run.plan import Alarm
 
     TrainBatch = Callable[[Batch], Outcome]
     FinishBatch = Callable[[Outcome], None]
@@ -73,6 +79,9 @@ class Environment:
     writer: Writer = field(default_factory=NullWriter)
     dir: Path | None = None
     checkpoint_dir: Path | None = None
+    log_dir: Path | None = None
+    """Where this process writes its logs; by default ``logs`` in the folder of the record."""
+
     registry: Any = None
     """Finds components by name; None for a run that no config describes."""
 
@@ -93,6 +102,9 @@ class Environment:
 
     is_debug: bool = False
     """Whether to look for the cause of errors, even if that makes steps slow."""
+
+    world: World = field(default_factory=SingleProcess)
+    """The processes of the run."""
 
 
 class MakeOptimizer(Protocol):
@@ -127,6 +139,9 @@ class RunMethods:
     watch_losses: Callable[[EngineRun], Callable[[str, float], None]]
     """Makes a function that gets the means of losses that are not finite."""
 
+    build_alarm: Callable[[EngineRun], Alarm]
+    settle: Callable[[EngineRun], None]
+    request_end: Callable[[EngineRun, str], None]
     evaluate: Callable[[EngineRun, str], dict[str, float]]
     change_optim: Callable[..., None]
     save_media: Callable[..., Path | None]
@@ -184,11 +199,20 @@ class EngineRun(Run):
     make_optimizer: MakeOptimizer | None = None
     """Builds the optimizer again, if a config describes it."""
 
+    has_usual_steps: bool = True
+    """Whether each step is one of the run's updater, not of the user's own code."""
+
+    rank_states: tuple[dict[str, Any], ...] = ()
+    """State that differs between processes, by rank; of a checkpoint that is being saved."""
+
     train_function: TrainBatch
     """What ``train_batch`` calls; the updater calls it directly."""
 
     finish_function: FinishBatch
     """What ``finish_batch`` calls."""
+
+    report_function: FinishBatch
+    """The part of it that adds a batch to the means."""
 
     take_step: Callable[[Microbatches], object]
     """Takes one optimizer step; chosen before the loop."""
@@ -218,6 +242,7 @@ class EngineRun(Run):
         self.options = options
         self.config, self.tag, self.seed = environment.config, environment.tag, environment.seed
         self.dir, self.checkpoint_dir = environment.dir, environment.checkpoint_dir
+        self.log_dir = environment.log_dir or (None if self.dir is None else self.dir / "logs")
         self.writer, self.facts = environment.writer, environment.facts
         self.registry = environment.registry
         self.resume, self.on_stall = environment.resume, environment.on_stall
@@ -227,7 +252,18 @@ class EngineRun(Run):
             options.engine.precision, self.device, parse_dtype(environment.dtype)
         )
         self.dtype = self.precision.dtype
-        self.task, self.model = task, model
+        self.world = environment.world
+        self.is_shared = not self.world.is_single or options.engine.strategy == "ddp"
+        """Whether several processes share the model, or one does as if."""
+
+        self.strategy: Strategy = NoStrategy()
+        if self.is_shared:
+            self.strategy = Ddp(self.world, find_unused=options.engine.find_unused)
+        self.listener = None if self.world.is_single else self.world.listener
+        """Hears the other processes, if there are any."""
+
+        self._trained_model: nn.Module | None = None
+        self.task, self.model = task, unwrap(model) if self.is_shared else model
         self.variables, self.trackers = {}, []
         self.probe = ignore_probe
         self.latest, self.choices, self.caches = {}, {}, {}
@@ -239,7 +275,11 @@ class EngineRun(Run):
         self.clock = Clock(times=environment.times)
         self.course = StageProgress(stages)
         self.events = Events(hooks, task=task)
-        self.plan = Plan(self.events, at_boundary=methods.save_if_requested)
+        if self.listener is not None:
+            self.clock.agreed_seconds = 0.0
+        self.plan = Plan(
+            self.events, at_boundary=methods.save_if_requested, alarm=methods.build_alarm(self)
+        )
         self.meter = Meter(self.device, notice=methods.watch_losses(self), wake=self.plan.wake)
         self.feed = Feed(
             task,
@@ -247,6 +287,7 @@ class EngineRun(Run):
             accumulate=options.optim.accumulate,
             limit=options.train.limit_batches,
             move=choose_mover(self.device, self.dtype, channels_last=options.engine.channels_last),
+            ranks=(self.world.rank, self.world.world_size) if self.is_shared else None,
         )
         self.pass_means: Window | None = None
         """The means of the current epoch or evaluation, for ``averages``."""
@@ -257,9 +298,11 @@ class EngineRun(Run):
         """Find the methods of task, model and metrics again; needed after one was replaced."""
         self._methods.bind(self)
 
-    def set_batch_functions(self, train: TrainBatch, finish: FinishBatch) -> None:
+    def set_batch_functions(
+        self, train: TrainBatch, finish: FinishBatch, report: FinishBatch
+    ) -> None:
         """Set what ``train_batch`` and ``finish_batch`` do, and restart the plan."""
-        self.train_function, self.finish_function = train, finish
+        self.train_function, self.finish_function, self.report_function = train, finish, report
         if self.plan.is_started:
             self.plan.start(self)
 
@@ -295,6 +338,29 @@ class EngineRun(Run):
         where = self.split, self.loader_name, self.batch_index
         return self.has_started, self.epoch, self.step, *where
 
+    @property
+    def trained_model(self) -> nn.Module:
+        """What the task gets in training: the model, or what shares it between processes."""
+        return self.model if self._trained_model is None else self._trained_model
+
+    @trained_model.setter
+    def trained_model(self, model: nn.Module) -> None:
+        self._trained_model = model
+
+    @property
+    def agreed_step(self) -> float:
+        """The step after which all processes act together; infinite if there is none."""
+        return math.inf if self.listener is None else self.listener.due_step
+
+    def settle(self) -> None:
+        """Do what all processes agreed to do after this step, if anything."""
+        if self.listener is not None:
+            self._methods.settle(self)
+
+    def request_end(self, status: str) -> None:
+        """Let the run save and end after a step, in all its processes; any thread may call it."""
+        self._methods.request_end(self, status)
+
     def fire(self, event: str, *values: object) -> None:
         """Call every listener of an event."""
         self.events.fire(event, self, *values)
@@ -308,6 +374,11 @@ class EngineRun(Run):
         self._parts.clear()
         for name in _RELEASED:
             self.__dict__.pop(name, None)
+
+    @property
+    @override
+    def raw_model(self) -> nn.Module:
+        return unwrap(self.model)
 
     @property
     @override
@@ -397,7 +468,8 @@ class EngineRun(Run):
     @override
     def place(self, module: nn.Module) -> nn.Module:
         channels_last = self.options.engine.channels_last
-        return move_module(module, self.device, self.dtype, channels_last=channels_last)
+        placed = move_module(module, self.device, self.dtype, channels_last=channels_last)
+        return self.strategy.share_another(placed)
 
     @override
     def replace_task_method(self, name: str, function: Callable[..., object]) -> None:
@@ -440,6 +512,12 @@ class EngineRun(Run):
         self.finish_function(outcome)
 
 
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module inside of DistributedDataParallel; any other model itself."""
+    inner: nn.Module = model.module if isinstance(model, DistributedDataParallel) else model
+    return inner
+
+
 def engine_run(run: Run) -> EngineRun:
     """The same run, for hooks that are part of the engine."""
     assert isinstance(run, EngineRun)
@@ -479,6 +557,7 @@ _RELEASED = (
         "make_optimizer",
     ),
     *("course", "eval_steps", "caches", "variables", "trackers", "console", "registry", "meta"),
-    *("resume", "train_function", "finish_function"),
+    *("resume", "train_function", "finish_function", "report_function"),
+    *("strategy", "_trained_model"),
 )
 """What holds memory, or refers to what does."""

@@ -95,7 +95,7 @@ def run_position(run: Run, unit: str) -> float:
         return run.step
     if unit == "ep":
         return run.epoch
-    return run.samples if unit == "sa" else run.clock.seconds
+    return run.samples if unit == "sa" else run.clock.due_seconds
 
 
 def list_due_times(dues: Iterable[Due]) -> list[tuple[Any, ...]]:
@@ -128,14 +128,19 @@ def _saved_key(due: Due) -> tuple[Any, ...]:
 
 @final
 class Alarm:
-    """Calls a function once after some seconds, from a daemon thread."""
+    """Calls a function once after some seconds, from a daemon thread.
 
-    def __init__(self) -> None:
+    ``ring`` is called instead, if it is given.
+    """
+
+    def __init__(self, *, ring: Callable[[], None] | None = None) -> None:
         self._timer: threading.Timer | None = None
+        self._ring_instead = ring
 
     def set(self, seconds: float, function: Callable[[], None]) -> None:
         """Call a function later, instead of the one set before."""
         self.cancel()
+        function = self._ring_instead or function
         # Limited because threads refuse longer waits; an early call is harmless.
         self._timer = threading.Timer(min(max(seconds, 0.0), 1e6), function)
         self._timer.daemon = True
@@ -250,6 +255,7 @@ class Plan:
         Means that were requested after an earlier step are delivered before.
         """
         self._is_woken = False
+        run.settle()
         if run.meter.deliver():
             run.events.has_run_user_code = True
         if self._has_new:
@@ -343,6 +349,7 @@ class Plan:
     def find_next_due(self, run: EngineRun) -> None:
         """Find the next step at which something is due, and set the alarm for periods in time."""
         soonest = min((due.earliest_step(run) for due in self.dues), default=math.inf)
+        soonest = min(soonest, run.agreed_step)
         soonest_time = min((due.at for due in self.dues if due.every.unit == "s"), default=math.inf)
         if soonest_time != self._rings_at:  # a new alarm needs a new thread
             self._rings_at = soonest_time

@@ -130,7 +130,7 @@ class StageProgress:
         self.end_reason = ""
         self.stage_start = {unit: run_position(run, unit) for unit in ("st", "ep", "sa")}
         if self.stage.length is not None and self.stage.length.is_time:
-            self.stage_start["s"] = run.clock.seconds
+            self.stage_start["s"] = run.clock.due_seconds
         self.stage_start_batch = run.feed.next_position if run.is_in_epoch else 0
         self._best, self._num_worse, self._saved_span = None, 0, ()
 

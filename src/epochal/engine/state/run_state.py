@@ -89,7 +89,10 @@ def _compare_parts(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool)
     here += [f"metrics.{name}" for name in run.train_metrics]
     there += [f"metrics.{name}" for name in state["metrics"]]
     _compare_names("parts", here, there, is_strict=is_strict)
-    _compare_names("hooks", _stateful_hooks(run), state["hooks"], is_strict=is_strict)
+    hooks, saved = _stateful_hooks(run), state["hooks"]
+    if not run.is_main:  # it has none that write or print
+        saved = {name: saved[name] for name in saved if name in hooks}
+    _compare_names("hooks", hooks, saved, is_strict=is_strict)
 
 
 def _compare_names(
@@ -160,6 +163,16 @@ def _collect_object(part: Any) -> State:  # noqa: ANN401 - a metric of the user
     return {"attributes": attributes, "on_host": on_host}
 
 
+def collect_metric(metric: Metric) -> State:
+    """The state of a metric object."""
+    return _collect_object(_stateful(metric))
+
+
+def restore_metric(metric: Metric, state: State, device: torch.device) -> None:
+    """Put a metric object into a state of ``collect_metric``."""
+    _restore_object(_stateful(metric), state, device)
+
+
 def _restore_object(part: Any, state: State, device: torch.device) -> None:  # noqa: ANN401 - same
     if "own" in state:
         part.load_state_dict(state["own"])
@@ -222,7 +235,7 @@ def _restore_hooks(run: EngineRun, state: State) -> None:
 def _restore_metrics(run: EngineRun, state: State) -> None:
     for name, metric in run.train_metrics.items():
         if name in state:
-            _restore_object(_stateful(metric), state[name], run.device)
+            restore_metric(metric, state[name], run.device)
 
 
 def _collect_position(run: EngineRun) -> State:
@@ -295,9 +308,7 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
     SavedPart("updater", _collect_updater, _restore_updater),
     SavedPart(
         "metrics",
-        lambda run: {
-            name: _collect_object(_stateful(one)) for name, one in run.train_metrics.items()
-        },
+        lambda run: {name: collect_metric(one) for name, one in run.train_metrics.items()},
         _restore_metrics,
     ),
     _object_part("meter", "meter"),
@@ -333,6 +344,7 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
         lambda run, state: run.clock.load_state_dict(state),
     ),
     SavedPart("plan", lambda run: list_due_times(run.plan.dues), _restore_plan),
+    SavedPart("ranks", lambda run: list(run.rank_states)),
     SavedPart("stage", lambda run: run.course.state_dict()),
     SavedPart("log", lambda run: {"points": getattr(run.writer, "num_points", None)}),
     SavedPart("stop", lambda run: {"reason": run.stop_reason, "status": run.stop_status}),

@@ -20,6 +20,7 @@ from epochal.checkpoint import (
 from epochal.checkpoint.serialize import serialize_state
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.process.signals import is_interrupted_or_preempted
+from epochal.engine.state.rank_state import collect_rank_state
 from epochal.engine.state.run_state import collect_state, find_stateless_hooks
 from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.nonfinite_watch import NonfiniteWatch
@@ -94,6 +95,7 @@ class Saver:
         is_strict: End the run if one cannot be written, instead of trying the next one.
         serves_rollback: The run may roll back to its states: without a folder the newest are
             kept in memory.
+        is_writer: Whether this process writes; others give the main one what only they have.
     """
 
     def __init__(
@@ -105,8 +107,10 @@ class Saver:
         keep_best: int = 1,
         is_strict: bool = False,
         serves_rollback: bool = False,
+        is_writer: bool = True,
     ) -> None:
         self.folder = folder
+        self._is_writer = is_writer
         self.serves_rollback = serves_rollback
         self.states_in_memory: deque[tuple[CheckpointManifest, SerializedState]] = deque(
             maxlen=max(1, keep_last or 1)
@@ -133,7 +137,7 @@ class Saver:
 
     def check_can_save(self, run: EngineRun) -> None:
         """Serialize the state once, so that what cannot be saved fails early; log its size."""
-        if self.folder is None or self._has_checked:
+        if self.folder is None or self._has_checked or not self._is_writer:
             return
         self._has_checked = True
         with run.clock.times.measuring(SAVING):
@@ -158,6 +162,11 @@ class Saver:
         run.writer.require_lease()
         with run.clock.times.measuring(SAVING):
             if self._has_diverged(run):
+                return
+            if not run.world.is_single:
+                run.rank_states = tuple(run.world.gather(collect_rank_state(run)))
+            self.saved_at = _position(run)
+            if self.folder is not None and not self._is_writer:
                 return
             self._wait(run)
             taken = _serialize_run(run, is_copied=True)
@@ -266,7 +275,8 @@ class Saver:
         is_expected = isinstance(error, EpochalError | OSError)
         if self._is_strict or not is_expected or "preempted" in job.reason:
             raise error
-        self.saved_at = None
+        if run.world.is_single:  # several processes must agree on when to save
+            self.saved_at = None
         logger.error("the checkpoint of step %d was not written: %s", job.step, error)
 
     def _report_disk_space(self, size: int) -> None:

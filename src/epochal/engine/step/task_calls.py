@@ -19,6 +19,8 @@ from epochal.engine.optim.multi_optimizer import Optimizers, add_total_loss
 from epochal.errors import ConfigError, Problem, TaskError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from epochal.engine.device.precision import Autocast
     from epochal.engine.interfaces.task import Batch, Output
     from epochal.engine.measure.meter import Meter
@@ -66,8 +68,11 @@ class TaskCalls:
         self._loss = self._bind_loss()
         if isinstance(run.optimizer, Optimizers):
             self._loss = add_total_loss(self._loss, run.optimizer.losses)
-        self._compute = self._build_compute()
-        self.compute: Compute = self._compute
+        self._compute = self._build_compute(run.model)
+        trained = run.trained_model
+        self.compute: Compute = (
+            self._compute if trained is run.model else self._build_compute(trained)
+        )
         """Forward pass, metrics and losses of a moved batch, as the task returns them."""
 
     @property
@@ -79,6 +84,11 @@ class TaskCalls:
     def has_error(self) -> bool:
         """Whether the task has ``post_metric_to_err``, one error for an evaluation."""
         return self._error is not None
+
+    @property
+    def has_epoch_metric(self) -> bool:
+        """Whether the task has ``epoch_metric``, computed from all batches of a pass."""
+        return self._epoch_metric is not None
 
     def move_task(self) -> None:
         """Move the task to the device, if it has the method ``to``."""
@@ -151,9 +161,9 @@ class TaskCalls:
         """The part of the output that a prediction keeps."""
         return self._postprocess(outcome.out, outcome.batch)
 
-    def _build_compute(self) -> _Compute:
-        """One function for a batch, with the methods that the task has."""
-        model, fail, loss, metric = self._model, self._fail, self._loss, self._metric
+    def _build_compute(self, model: nn.Module) -> _Compute:
+        """One function for a batch of a model, with the methods that the task has."""
+        fail, loss, metric = self._fail, self._loss, self._metric
         pre, post = self._find("pre_batch_forward"), self._find("post_batch_forward")
         forward = self._find("batch_forward") or _missing(self._run, "batch_forward")
 

@@ -12,6 +12,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.split_batch import get_batch_index
 from epochal.engine.optim.multi_optimizer import Optimizers
 from epochal.engine.optim.parameters import require_parameters
@@ -22,6 +23,7 @@ from epochal.engine.step.nonfinite_guard import (
     describe_guard_cost,
     refuse_guard,
 )
+from epochal.engine.step.shared_step import SharedStep
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, Problem, TaskError
 
@@ -67,6 +69,8 @@ class Updater:
     """Noise that is added to the gradients before each update, if any."""
 
     average: Average | None = None
+    _shared: SharedStep | None = None
+    _most_at_once = 1  # microbatches of a step that need no accumulation
 
     def bind(self, run: EngineRun) -> None:
         """Read optimizer and options of the run; called before its first step and after changes.
@@ -81,6 +85,8 @@ class Updater:
             return
         require_parameters(run.optimizer, run.model)
         self.optimizer = run.optimizer
+        if self._shared is None and run.is_shared:
+            self._shared, self._most_at_once = SharedStep(run), 0
         self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
         self._read_parameters()
         used, self.rate = run.rate.used_state(), run.course.find_rate(run)
@@ -117,7 +123,7 @@ class Updater:
         """Take one step: forward and backward of every microbatch, then the update."""
         if self.guard is not None:
             self.guard.save_buffers()
-        if len(microbatches) > 1:
+        if len(microbatches) > self._most_at_once:
             self._accumulate(run, microbatches)
             return
         run.batch_index = run.feed.position
@@ -196,6 +202,9 @@ class Updater:
             run.meter.add_one("grad_norm", self.grad_norm, count)
 
     def _accumulate(self, run: EngineRun, microbatches: Microbatches) -> None:
+        if self._shared is not None:
+            self._shared.take(run, self, microbatches)
+            return
         total: Number = 0
         first: Number = 1
         last = len(microbatches) - 1
@@ -255,7 +264,12 @@ class ClosureUpdater(Updater):
             first.append(run.train_function(microbatches[index]))
             return first[index]
 
+        shared = self._shared
+
         def evaluate() -> Tensor:
+            if shared is not None:
+                places = [get_batch_index(microbatches, i) for i in range(len(microbatches))]
+                return self._evaluate_shared(shared, run, forward, places)
             if len(microbatches) > 1:
                 return self._evaluate(forward, len(microbatches), run.device)
             outcome = forward(0)
@@ -266,6 +280,8 @@ class ClosureUpdater(Updater):
 
         self.optimizer.step(evaluate)  # type: ignore[arg-type]  # also accepts tensors
         self._finish_step(run)
+        if shared is not None:
+            shared.add_up(run, first, [get_batch_index(microbatches, i) for i in range(len(first))])
         for index, outcome in enumerate(first):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
             run.finish_function(outcome)
@@ -281,6 +297,27 @@ class ClosureUpdater(Updater):
             self.backward(outcome.loss * outcome.count)
             loss = loss + outcome.loss.detach() * outcome.count
             total = total + outcome.count
+        self.finish_gradients(total)
+        return loss / one_if_zero(total)
+
+    def _evaluate_shared(
+        self,
+        shared: SharedStep,
+        run: EngineRun,
+        forward: Callable[[int], Outcome],
+        places: Sequence[int],
+    ) -> Tensor:
+        """The mean loss over all processes; sets its gradient."""
+        self.zero_grad()
+        sums, unit = torch.zeros(2, device=run.device), shared.find_unit(run)
+        with run.strategy.accumulating():
+            for index, place in enumerate(places):
+                outcome = forward(index)
+                share = shared.find_share(run, outcome.count, place, unit)
+                self.backward(outcome.loss * share)
+                sums[0] += outcome.loss.detach() * share
+                sums[1] += share
+        loss, total = run.strategy.reduce(self._gradients(), sums).unbind()
         self.finish_gradients(total)
         return loss / one_if_zero(total)
 
@@ -311,6 +348,11 @@ def choose_updater(optimizer: Optimizer | None) -> Updater:
     return ClosureUpdater() if is_needed else Updater()
 
 
+def takes_shared_steps(updater: Updater) -> bool:
+    """Whether the numbers of each step can travel with its gradients."""
+    return type(updater).update is Updater.update
+
+
 def warn_of_custom_train_step(run: EngineRun, owner: str) -> None:
     """Warn of options that have no effect, or none without the updater, in a custom step."""
     engine = run.options.engine
@@ -337,15 +379,27 @@ class GradientNoise:
     Updates are counted on the device, so that steps can be captured.
     """
 
-    def __init__(self, *, eta: float, decay: float, count: Tensor) -> None:
+    def __init__(
+        self,
+        *,
+        eta: float,
+        decay: float,
+        count: Tensor,
+        make_generator: Callable[[], torch.Generator | None] = lambda: None,
+    ) -> None:
         self._scale = eta**0.5
         self._power = -decay / 2
         self.count = count
+        self._make_generator = make_generator
 
     @torch.no_grad()
     def add_to(self, gradients: Sequence[Tensor]) -> None:
-        """Add noise to gradients in place, from the generator of their device."""
-        noise = [torch.randn_like(gradient) for gradient in gradients]
+        """Add noise to gradients in place, from the generator of their device by default."""
+        generator = self._make_generator()
+        if generator is None:
+            noise = [torch.randn_like(gradient) for gradient in gradients]
+        else:
+            noise = [torch.empty_like(one).normal_(generator=generator) for one in gradients]
         if noise:
             torch._foreach_mul_(noise, self._scale * (1 + self.count) ** self._power)
             torch._foreach_add_(list(gradients), noise)
@@ -358,7 +412,17 @@ def build_gradient_noise(run: EngineRun, previous: GradientNoise | None) -> Grad
     if options.noise is None:
         return None
     count = torch.zeros((), device=run.device) if previous is None else previous.count
-    return GradientNoise(eta=options.noise, decay=options.noise_decay, count=count)
+
+    def make_generator() -> torch.Generator | None:
+        """The same for all processes, whose weights must stay equal."""
+        if not run.is_shared:
+            return None
+        seed = derive_seed(run.seed, "noise", run.step)
+        return torch.Generator(run.device).manual_seed(seed)
+
+    return GradientNoise(
+        eta=options.noise, decay=options.noise_decay, count=count, make_generator=make_generator
+    )
 
 
 @final
@@ -395,6 +459,9 @@ class MultiOptimizerUpdater(Updater):
         self._optimizers.choose_due(run.step)
         last = len(microbatches) - 1
         self._firsts, self._totals = {}, {}
+        if self._shared is not None:
+            self._update_shared(run, microbatches, self._shared)
+            return
         for index, batch in enumerate(microbatches):
             run.batch_index = run.feed.position + get_batch_index(microbatches, index)
             outcome = run.train_function(batch)
@@ -404,6 +471,33 @@ class MultiOptimizerUpdater(Updater):
             if index == last:
                 self.apply(run)
             run.finish_function(outcome)
+
+    def _update_shared(
+        self, run: EngineRun, microbatches: Microbatches, shared: SharedStep
+    ) -> None:
+        """Take a step of several processes, whose gradients are reduced after all losses."""
+        names = sorted({member.options.loss for member in self._optimizers.due})
+        self._firsts = dict.fromkeys(names, shared.find_unit(run))
+        outcomes = []
+        places = [get_batch_index(microbatches, index) for index in range(len(microbatches))]
+        with run.strategy.accumulating():
+            for index, batch in enumerate(microbatches):
+                run.batch_index = run.feed.position + places[index]
+                outcomes.append(run.train_function(batch))
+                if index == 0:
+                    self.zero_grad()
+                if not shared.is_counted(run, places[index]):
+                    shared.leave_out(outcomes[-1])
+                self._backward_losses(run, outcomes[-1], is_only=False)
+        totals = [torch.as_tensor(self._totals.get(name, 0.0)).reshape(()) for name in names]
+        sums = torch.stack([one.to(run.device, torch.float32) for one in totals])
+        sums = run.strategy.reduce(self._gradients(), sums)
+        self._totals = dict(zip(names, sums.unbind(), strict=True))
+        self.apply(run)
+        shared.add_up(run, outcomes, places)
+        for index, outcome in enumerate(outcomes):
+            run.batch_index = run.feed.position + places[index]
+            shared.finish(run, outcome, places[index])
 
     def _backward_losses(self, run: EngineRun, outcome: Outcome, *, is_only: bool) -> None:
         """Add the gradient of each loss to the parameters of its optimizers."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
-from torch import distributed
 from typing_extensions import override
 
 from epochal.engine.interfaces.every import Every
@@ -55,7 +53,7 @@ class TrackedRun:
 
 
 class Tracker(Hook, ABC):
-    """Copies the record of a run to another tool, from rank 0 only.
+    """Copies the record of a run to another tool, from its main process only.
 
     The record stays the source of truth: an error of the tracker is reported once, and the run
     continues without it. Training points are copied with the period ``every``; all epoch means,
@@ -98,7 +96,7 @@ class Tracker(Hook, ABC):
 
     @override
     def run_start(self, run: Run) -> None:
-        if run.dir is None or not is_rank_zero():
+        if run.dir is None:  # as in all processes of a run but the main one
             return
         self._run = run
         if not is_installed(self.package):
@@ -213,13 +211,6 @@ def describe_trackers(run: Run) -> str:
         + ("" if is_installed(one.package) else f" ({one.package} is not installed)")
         for one in trackers
     )
-
-
-def is_rank_zero() -> bool:
-    """Whether this process has rank 0, the one that logs and writes."""
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank() == 0
-    return os.environ.get("RANK", "0") == "0"
 
 
 def is_installed(package: str) -> bool:

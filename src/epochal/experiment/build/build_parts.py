@@ -13,10 +13,12 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
+from epochal.check.sections.pipes import has_pipes
 from epochal.checkpoint.weights import init_weights, load_caches_from
-from epochal.components.data.file_rows import FileRows
-from epochal.components.data.folds import split_loader
-from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.data.chain import Chain
+from epochal.data.file_rows import FileRows
+from epochal.data.folds import split_loader
+from epochal.data.loader import LoaderOptions, build_loader
 from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm
 from epochal.engine.device.seeding import derive_seed
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
     from epochal.config import Node
     from epochal.engine import Metric, Run, Task
-    from epochal.experiment.build.builder import Assembly
+    from epochal.experiment.build.builder import Assembly, Builder
     from epochal.experiment.config.arguments import Args
 
 _PLACED = "_splits_with_loaders_from_the_experiment"
@@ -85,7 +87,7 @@ def build_data(assembly: Assembly, task: Task) -> None:
 
 def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
     """The loader of the split at ``path``, or its loaders by name."""
-    if "type" in node.mapping:
+    if "type" in node.mapping or has_pipes(node):
         return _build_loader(assembly, node, name, path)
     return {
         loader: _build_loader(assembly, child, name, f"{path}.{loader}")
@@ -94,10 +96,23 @@ def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
 
 
 def _build_loader(assembly: Assembly, node: Node, split: str, path: str) -> DataLoader[Any]:
-    spec = assembly.builder.read(node, "data", path)
-    options = LoaderOptions(**assembly.builder.options(spec))
-    dataset = assembly.builder.build(spec)
+    if has_pipes(node):
+        options = LoaderOptions(**assembly.builder.read_options("data", node.without("pipes")))
+        dataset: Part = build_chain(assembly.builder, node.mapping["pipes"], f"{path}.pipes")
+    else:
+        spec = assembly.builder.read(node, "data", path)
+        options = LoaderOptions(**assembly.builder.options(spec))
+        dataset = assembly.builder.build(spec)
     return build_loader(dataset, options, split=split_name(split), device=assembly.device)
+
+
+def build_chain(builder: Builder, node: Node, path: str) -> Chain:
+    """The chain of a list of pipes; a function is a pipe itself, with the arguments given."""
+    pipes = []
+    for number, child in enumerate(node.elements):
+        kind = "pipe" if number else "source"
+        pipes.append(builder.bind(builder.read(child, "", f"{path}.{number}", kind=kind)))
+    return Chain(*pipes)
 
 
 def _use_no_workers(task: Task) -> None:

@@ -227,12 +227,17 @@ def _build_environment(assembly: Assembly, record: OpenRecord, task: object) -> 
         on_stall=record.on_stall,
         is_supervised=record.is_supervised,
         is_debug=assembly.is_debug,
+        world=assembly.world,
+        log_dir=None if record.log_path is None else record.log_path.parent,
     )
 
 
 def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -> list[object]:
     """The hooks of every run, without those that the user replaces by one of the same kind."""
     log = options.log
+    if not assembly.world.is_main:  # it shows and writes nothing, but saves take part of all
+        is_replaced = any(isinstance(other, Checkpointing) for other in others)
+        return [] if is_replaced else [Checkpointing(options.checkpoint)]
     own: list[object] = [
         Banner(
             machine=describe_device(assembly.device),

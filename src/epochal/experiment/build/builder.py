@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.check import SECTIONS, Spec, build_arguments, read_spec, section_signature
 from epochal.config import Node, from_plain
+from epochal.distributed.world import SingleProcess
 from epochal.engine.interfaces.every import Every
 from epochal.engine.measure.clock import PhaseTimer
 from epochal.errors import ConfigError, EpochalError, Place, Problem, suggest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from epochal.distributed.world import World
     from epochal.engine import Task
     from epochal.engine.loss.loss import Loss
     from epochal.experiment.config.arguments import Args
@@ -41,9 +43,9 @@ class Builder:
         self.observed: dict[str, object] = {}
         """The arguments that each constructor received, by config key."""
 
-    def read(self, node: Node, section: str, path: str = "") -> Spec:
+    def read(self, node: Node, section: str, path: str = "", *, kind: str = "") -> Spec:
         """The spec of a node, split into the component's keys and those of its section."""
-        return read_spec(node, self.registry, section=section, path=path)
+        return read_spec(node, self.registry, section=section, path=path, kind=kind)
 
     def build(self, spec: Spec, **supplied: object) -> Component:
         """The object that a spec describes.
@@ -185,6 +187,9 @@ class Assembly:
 
     loss: Loss | None = None
     """None until it is built; its parameters are trained too."""
+
+    world: World = field(default_factory=SingleProcess)
+    """The processes of the run."""
 
     is_debug: bool = False
     is_resumed: bool = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from epochal.distributed.environment import read_rank_environment
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -15,15 +16,64 @@ if TYPE_CHECKING:
 
 
 def choose_device(choices: Choices) -> torch.device:
-    """The chosen device, or the first accelerator, or the CPU."""
-    name, gpus = choices.get("device"), choices.get("gpus")
-    if gpus is not None and name is not None:
-        raise _device_error("--gpus", f"given together with --device {name!r}", "keep one of them")
+    """The chosen device, or an accelerator of this process, or the CPU."""
+    names, gpus = list_devices(choices.get("device")), choices.get("gpus")
+    if gpus is not None and names:
+        what = f"given together with --device {choices.get('device')!r}"
+        raise _device_error("--gpus", what, "keep one of them")
+    place = read_rank_environment()
+    number = 0 if place is None else place.local_rank
     if gpus is not None:
-        return _from_count(gpus)
-    if name is None:
-        return _first_accelerator() or torch.device("cpu")
-    return _from_name(name)
+        return _from_count(gpus, number)
+    if not names:
+        return _find_accelerator(number) or torch.device("cpu")
+    if len(names) > 1:
+        if number >= len(names):
+            what = f"names {len(names)} devices, and this process is number {number + 1} here"
+            raise _device_error("--device", what, "name one device for each process")
+        return _from_name(names[number])
+    device = _from_name(names[0])
+    if ":" not in str(device) and device.type != "cpu" and place is not None:
+        return _from_name(f"{device.type}:{number}")
+    return device
+
+
+def list_devices(chosen: str | int | list[int] | list[str] | None) -> list[str]:
+    """The names of the chosen devices: none, one, or several as ``0,1,2`` or a list."""
+    if chosen is None:
+        return []
+    names = chosen if isinstance(chosen, list | tuple) else str(chosen).split(",")
+    return [str(name).strip() for name in names if str(name).strip()]
+
+
+def count_ranks(choices: Choices) -> int:
+    """How many processes a run has on this machine, by what was chosen.
+
+    Raises:
+        ConfigError: The choices contradict each other.
+    """
+    nproc, names = choices.get("nproc"), list_devices(choices.get("device"))
+    if nproc is not None and nproc < 1:
+        raise _device_error("--nproc", f"must be at least 1, got {nproc}", "use for example 2")
+    gpus = choices.get("gpus") or 1
+    devices = max(len(names), gpus)
+    if nproc is not None and devices not in (1, nproc):
+        what = f"given as {nproc}, with {devices} devices"
+        raise _device_error("--nproc", what, "leave it out: each device has its own process")
+    return nproc or devices
+
+
+def describe_ranks(choices: Choices) -> str:
+    """The processes of a run, for users; empty if there is only one."""
+    count, names = count_ranks(choices), list_devices(choices.get("device"))
+    if count == 1:
+        return ""
+    device = choose_device(choices)
+    where = str(device) if device.type == "cpu" else device.type
+    if len(names) > 1:
+        where = ", ".join(str(_from_name(name)) for name in names)
+    how = "gloo" if device.type == "cpu" else "NCCL"
+    return f"{count} processes on {where}, connected by {how}, that share each batch"
 
 
 def describe_device(device: torch.device) -> dict[str, Any]:
@@ -46,29 +96,21 @@ def prepare_debugging() -> None:
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
 
 
-def _from_count(gpus: int) -> torch.device:
+def _from_count(gpus: int, number: int) -> torch.device:
     if gpus == 0:
         return torch.device("cpu")
     if gpus < 0:
         raise _device_error("--gpus", f"not a number of accelerators: {gpus}", "use 0 or 1")
-    if gpus > 1:
-        raise _device_error(
-            "--gpus", f"one run trains on one device for now, got {gpus}", "use --gpus 1"
-        )
-    accelerator = _first_accelerator()
+    accelerator = _find_accelerator(number)
     if accelerator is None:
-        raise _device_error("--gpus", "this machine has no accelerator, got 1", "use --gpus 0")
-    return accelerator
+        what = f"this machine has no accelerator, got {gpus}"
+        raise _device_error("--gpus", what, "use --gpus 0")
+    return _from_name(str(accelerator))
 
 
-def _from_name(name: str | int | list[int] | list[str]) -> torch.device:
-    if isinstance(name, list | tuple):
-        if len(name) != 1:
-            what = f"one run trains on one device for now, got {name!r}"
-            raise _device_error("--device", what, "use for example --device cuda:0")
-        name = name[0]
-    if str(name).isdecimal():  # 0 is the first accelerator of any type
-        accelerator = _first_accelerator()
+def _from_name(name: str) -> torch.device:
+    if name.isdecimal():  # 0 is the first accelerator of any type
+        accelerator = _find_accelerator(0)
         if accelerator is None:
             what = f"this machine has no accelerator, got {name!r}"
             raise _device_error("--device", what, "use --device cpu, or leave it out")
@@ -90,13 +132,13 @@ def _available(kind: str) -> int:
         return 1
     if kind == "cuda":
         return torch.cuda.device_count()
-    accelerator = _first_accelerator()
+    accelerator = _find_accelerator(0)
     return 1 if accelerator is not None and accelerator.type == kind else 0
 
 
-def _first_accelerator() -> torch.device | None:
+def _find_accelerator(number: int) -> torch.device | None:
     found = torch.accelerator.current_accelerator(check_available=True)
-    return None if found is None else torch.device(found.type, 0)
+    return None if found is None else torch.device(found.type, number)
 
 
 def _driver_version() -> str | None:

@@ -32,8 +32,9 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 _OPTIONS = {
     "--variant NAMES": "a variant of the config, several as `wide,deep`, or `all`; "
     "`base,all` also runs the config without any",
-    "--device D": "cpu, cuda, cuda:1 or just 1, ... (default: the best one)",
-    "--gpus N": "number of accelerators; 0 is the CPU",
+    "--device D": "cpu, cuda, cuda:1 or just 1, ... (default: the best one); several as 0,1,2,3",
+    "--gpus N": "number of accelerators, each with its own process; 0 is the CPU",
+    "--nproc N": "number of processes that share each batch (default: one for each device)",
     "--name TAG": "tag of the run, instead of that in the config",
     "--desc TEXT": "description, written to the README of the record",
     "--epochs N": "train for N epochs, instead of train.for",
@@ -74,7 +75,17 @@ class Choices(TypedDict, total=False):
     accelerator, else the CPU."""
 
     gpus: int | None
-    """How many accelerators to use: 0 means the CPU."""
+    """How many accelerators to use, each with its own process: 0 means the CPU."""
+
+    nproc: int | None
+    """How many processes share each batch; by default one for each device."""
+
+    restarts: int
+    """How often a run of several processes is started again in a row without progress, after one
+    of them was killed; 10 by default."""
+
+    can_fork: bool
+    """Whether this process has done nothing yet, so that it can be forked."""
 
     name: str | None
     """The run's tag, instead of the one in the file."""

@@ -92,16 +92,20 @@ class RedactingFormatter(logging.Formatter):
 
 @contextmanager
 def logging_to(
-    path: Path | None, *, level: str, is_owner: Callable[[], bool] = lambda: True
+    path: Path | None,
+    *,
+    level: str,
+    is_owner: Callable[[], bool] = lambda: True,
+    is_shown: bool = True,
 ) -> Iterator[None]:
     """Send the lines of all loggers to the terminal and, if given, to the file at ``path``.
 
-    The file gets lines while ``is_owner`` is true. Existing handlers stay; ours are removed at
-    the end.
+    The file gets lines while ``is_owner`` is true, the terminal if ``is_shown``. Existing handlers
+    stay; ours are removed at the end.
     """
     root, ours = logging.getLogger(), logging.getLogger("epochal")
     number = logging.getLevelNamesMapping()[level.upper()]
-    handlers: list[logging.Handler] = [TerminalHandler()]
+    handlers: list[logging.Handler] = [TerminalHandler() if is_shown else logging.NullHandler()]
     handlers[0].setFormatter(RedactingFormatter(_TERMINAL_FORMAT, datefmt="%H:%M:%S"))
     if path is not None:
         with raising_record_errors():

@@ -6,15 +6,17 @@ import logging
 import shlex
 from collections.abc import Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
+from epochal.checkpoint.checkpoint_folder import read_checkpoint
 from epochal.config import Duration, dump, load
 from epochal.config.scalar import REDACTED
 from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.every import Every
+from epochal.engine.interfaces.run import ResumePoint
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.run.engine_run import ignore_stall
 from epochal.errors import DIVERGED, EpochalError, Preempted, RecordError
@@ -64,8 +66,8 @@ if TYPE_CHECKING:
 
     from epochal.check import CheckReport
     from epochal.config import Config, Node
+    from epochal.distributed.world import World
     from epochal.engine import RunResult
-    from epochal.engine.interfaces.run import ResumePoint
     from epochal.experiment.resume.resume_plan import ResumePlan
     from epochal.launch.jobs.frozen_job import FrozenCode
     from epochal.records import RunRecord
@@ -244,11 +246,13 @@ def open_record(
     is_kept: bool,
     resume_plan: ResumePlan | None = None,
     frozen: FrozenCode | None = None,
+    world: World | None = None,
 ) -> Iterator[OpenRecord]:
     """A record with its configs written and verified; closed at the end.
 
     With ``resume_plan`` it is that of an earlier run, whose configs and README stay unchanged.
-    ``frozen`` is the code of a frozen job.
+    ``frozen`` is the code of a frozen job. Of several processes only the main one has a record;
+    it tells the others where to log and what to resume from.
     """
     secrets = [*iter_config_secrets(config.root), *iter_config_secrets(report.expanded)]
     kept = _open_on_disk(config, report, resume_plan, frozen)
@@ -256,7 +260,59 @@ def open_record(
         hiding_secrets(secrets),
         kept if is_kept else nullcontext(OpenRecord(NullWriter())) as record,
     ):
+        if world is not None:
+            world.broadcast(_tell_ranks(record))
         yield record
+
+
+def follow_record(world: World) -> OpenRecord:
+    """What a process knows of the record that the main process writes; it writes none itself."""
+    told = world.broadcast(_RecordForRanks())
+    log_path, point = told.log_path, None
+    if told.checkpoint is not None:
+        state, manifest = read_checkpoint(told.checkpoint)
+        point = ResumePoint(
+            state=state,
+            manifest=manifest,
+            path=told.checkpoint,
+            is_strict=told.is_strict,
+            has_ended=told.has_ended,
+        )
+    if log_path is not None:
+        log_path = RunFolder(log_path.parents[1], log_path.name).log_path_of(world.rank)
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+    return OpenRecord(
+        NullWriter(),
+        checkpoint_dir=told.checkpoint_dir,
+        log_path=log_path,
+        resume_point=point,
+        spent=told.spent,
+    )
+
+
+@final
+@dataclass(frozen=True)
+class _RecordForRanks:
+    """What the main process tells the others about its record."""
+
+    checkpoint_dir: Path | None = None
+    log_path: Path | None = None
+    checkpoint: Path | None = None
+    """The one to resume from."""
+
+    is_strict: bool = True
+    has_ended: bool = False
+    spent: TimeSpent = field(default_factory=TimeSpent)
+
+
+def _tell_ranks(record: OpenRecord) -> _RecordForRanks:
+    point = record.resume_point
+    told = _RecordForRanks(record.checkpoint_dir, record.log_path, spent=record.spent)
+    if point is None:
+        return told
+    return replace(
+        told, checkpoint=point.path, is_strict=point.is_strict, has_ended=point.has_ended
+    )
 
 
 @contextmanager

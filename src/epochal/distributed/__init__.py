@@ -1,0 +1,1 @@
+"""Several processes of one run: who they are, how they agree, and how a model is shared."""

@@ -1,0 +1,234 @@
+"""How several processes share one model: the interface, and DistributedDataParallel."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from typing_extensions import override
+
+from epochal.distributed.flat_tensors import exchange_flat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from epochal.distributed.world import World
+
+MAX_SUMS = 64
+"""How many numbers of a step can be added up over all processes."""
+
+
+class Strategy(ABC):
+    """Shares a model between processes; steps know no more of it than this.
+
+    In a step, ``carry`` takes each loss before its backward pass, and ``read_sums`` gives the
+    numbers of all processes afterwards. Both see means over the processes, like gradients.
+    """
+
+    @abstractmethod
+    def share(self, model: nn.Module, others: Sequence[nn.Parameter], *, carries: bool) -> None:
+        """Share a model and other trained parameters; called again when what is trained changes.
+
+        Args:
+            model: The model; it is not changed.
+            others: Trained parameters that are not in the model, such as those of a loss.
+            carries: Whether each step calls ``carry``, so that its numbers travel with the
+                gradients; otherwise they are added up separately.
+        """
+
+    @property
+    @abstractmethod
+    def trained_model(self) -> nn.Module:
+        """What training calls instead of the model."""
+
+    @abstractmethod
+    def accumulating(self) -> AbstractContextManager[Any]:
+        """In a block, forward and backward passes keep their gradients to themselves."""
+
+    @abstractmethod
+    def carry(self, loss: Tensor, numbers: Tensor) -> Tensor:
+        """The loss, whose backward pass also takes these numbers to the other processes."""
+
+    @abstractmethod
+    def read_sums(self) -> Tensor:
+        """The means of the carried numbers, after the last backward pass of a step."""
+
+    @abstractmethod
+    def reduce(self, gradients: Sequence[Tensor], numbers: Tensor) -> Tensor:
+        """Average gradients that were accumulated in place, and numbers, in one exchange."""
+
+    @abstractmethod
+    def share_another(self, model: nn.Module) -> nn.Module:
+        """A further model, shared in the same way."""
+
+
+@final
+class Ddp(Strategy):
+    """Every process has the whole model; gradients are averaged in the backward pass.
+
+    The numbers of a step travel as the gradient of a parameter of our own, in the same buckets:
+    they cost no collective.
+    """
+
+    def __init__(self, world: World, *, find_unused: bool = False) -> None:
+        self._world = world
+        self._find_unused = find_unused
+        self._shared: nn.Module | None = None
+        self._key: object = None
+        self._numbers: nn.Parameter | None = None
+        self._kept: Tensor | None = None
+        self._others: list[nn.Parameter] = []
+
+    @override
+    def share(self, model: nn.Module, others: Sequence[nn.Parameter], *, carries: bool) -> None:
+        # With unused parameters, DDP looks for the used ones in the output of the model.
+        carries = carries and not self._find_unused
+        trained = [id(one) for one in model.parameters() if one.requires_grad]
+        key = (id(model), trained, [id(one) for one in others if one.requires_grad], carries)
+        if key == self._key:
+            return
+        self._key = key
+        inside = () if self._find_unused else others
+        self._others = [] if not self._find_unused else list(others)
+        carrier = _Carrier(model, inside, _make_numbers(model) if carries else None)
+        self._numbers = carrier.numbers
+        self._shared = self._wrap(carrier)
+
+    @property
+    @override
+    def trained_model(self) -> nn.Module:
+        assert self._shared is not None
+        return self._shared
+
+    @override
+    def accumulating(self) -> AbstractContextManager[Any]:
+        shared: Any = self._shared
+        return shared.no_sync()  # type: ignore[no-any-return]  # torch has no types here
+
+    @override
+    def carry(self, loss: Tensor, numbers: Tensor) -> Tensor:
+        if self._numbers is None:
+            self._kept = numbers if self._kept is None else self._kept + numbers
+            return loss
+        carried: Tensor = _Carry.apply(loss, self._numbers, numbers)  # type: ignore[no-untyped-call]  # torch's
+        return carried
+
+    @override
+    def read_sums(self) -> Tensor:
+        if self._numbers is not None:
+            sums = self._numbers.grad
+            assert sums is not None
+            self._numbers.grad = None
+            return sums
+        kept, self._kept = self._kept, None
+        assert kept is not None
+        gradients = [one.grad for one in self._others if one.grad is not None]
+        return self.reduce(gradients, kept)
+
+    @override
+    def reduce(self, gradients: Sequence[Tensor], numbers: Tensor) -> Tensor:
+        size = self._world.world_size
+        exchange_flat((numbers, *gradients), lambda flat: self._world.reduce(flat).div_(size))
+        return numbers
+
+    @override
+    def share_another(self, model: nn.Module) -> nn.Module:
+        return self._wrap(model) if any(p.requires_grad for p in model.parameters()) else model
+
+    def _wrap(self, module: nn.Module) -> nn.Module:
+        # Without device ids DDP leaves inputs alone, also those of the user's own classes.
+        return DistributedDataParallel(
+            module, find_unused_parameters=self._find_unused, gradient_as_bucket_view=True
+        )
+
+
+@final
+class NoStrategy(Strategy):
+    """One process: the model is used as it is."""
+
+    def __init__(self) -> None:
+        self._model: nn.Module | None = None
+        self._kept: Tensor | None = None
+
+    @override
+    def share(self, model: nn.Module, others: Sequence[nn.Parameter], *, carries: bool) -> None:
+        self._model = model
+
+    @property
+    @override
+    def trained_model(self) -> nn.Module:
+        assert self._model is not None
+        return self._model
+
+    @override
+    def accumulating(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    @override
+    def carry(self, loss: Tensor, numbers: Tensor) -> Tensor:
+        self._kept = numbers if self._kept is None else self._kept + numbers
+        return loss
+
+    @override
+    def read_sums(self) -> Tensor:
+        kept, self._kept = self._kept, None
+        assert kept is not None
+        return kept
+
+    @override
+    def reduce(self, gradients: Sequence[Tensor], numbers: Tensor) -> Tensor:
+        return numbers
+
+    @override
+    def share_another(self, model: nn.Module) -> nn.Module:
+        return model
+
+
+@final
+class _Carrier(nn.Module):
+    """A model together with what is trained beside it, so that all of it is reduced."""
+
+    def __init__(
+        self, model: nn.Module, others: Sequence[nn.Parameter], numbers: nn.Parameter | None
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.others = nn.ParameterList(others)
+        self.numbers = numbers  # last: DDP reduces the last parameters first
+
+    @override
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """What the model returns."""
+        return self.model(*inputs, **named)
+
+
+def _make_numbers(model: nn.Module) -> nn.Parameter:
+    """A parameter whose gradient can travel with those of the model, but not in half precision."""
+    kinds = [one for one in model.parameters() if one.requires_grad]
+    exact = [one for one in kinds if one.dtype in (torch.float32, torch.float64)]
+    like = next(iter(exact or kinds), None)
+    dtype = exact[0].dtype if exact else torch.float32
+    device = None if like is None else like.device
+    return nn.Parameter(torch.zeros(MAX_SUMS, dtype=dtype, device=device))
+
+
+@final
+class _Carry(torch.autograd.Function):
+    """The loss unchanged; its backward pass gives a parameter some numbers as its gradient."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, loss: Tensor, parameter: Tensor, numbers: Tensor) -> Tensor:
+        ctx.numbers, ctx.dtype, ctx.size = numbers, parameter.dtype, len(parameter)
+        return loss.view_as(loss)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        numbers = ctx.numbers.to(ctx.dtype)
+        padded = nn.functional.pad(numbers, (0, ctx.size - len(numbers)))
+        return gradients[0], padded, None

@@ -1,0 +1,127 @@
+"""Which samples or batches of a pass a process reads, if several share the work."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, final
+
+from torch.utils.data.distributed import DistributedSampler
+from typing_extensions import override
+
+from epochal.engine.device.move import batch_size
+from epochal.engine.feed.split_batch import UnsplittableError, take_rows
+from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from epochal.engine.interfaces.task import Batch, Loader
+
+
+class RankShare(ABC):
+    """The part of a pass that one process reads."""
+
+    @abstractmethod
+    def of_indices(self, parts: Iterable[Any], start: int) -> Iterator[tuple[int, int, Any]]:
+        """The own indices, each batch with its number and the place of its first sample.
+
+        ``parts`` are the indices of whole batches, from the batch ``start`` on.
+        """
+
+    @abstractmethod
+    def of_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The own part of batches that were read as a whole."""
+
+    @abstractmethod
+    def limit(self, batches: int) -> int:
+        """How many of the next batches are own ones."""
+
+
+@final
+class SampleSlices(RankShare):
+    """A slice of each batch, for training: together the processes have the whole batch.
+
+    A process that gets no sample of a small batch reads one anyway: its step has to take part in
+    the reduction of gradients, with the weight 0.
+    """
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self._rank, self._world_size = rank, world_size
+        self.sizes: deque[int] = deque()
+        """The samples of each whole batch that was read and not used yet."""
+
+    def bounds(self, size: int) -> slice:
+        """The own samples of a batch of some size; the first processes may have one more."""
+        each, more = divmod(size, self._world_size)
+        first = self._rank * each + min(self._rank, more)
+        end = first + each + (self._rank < more)
+        return slice(first, end) if end > first else slice(0, 1)
+
+    def is_empty(self, size: int) -> bool:
+        """Whether no sample of a batch of some size is an own one."""
+        return self._rank >= size
+
+    @override
+    def of_indices(self, parts: Iterable[Any], start: int) -> Iterator[tuple[int, int, Any]]:
+        for number, part in enumerate(parts, start):
+            own = self.bounds(len(part))
+            self.sizes.append(len(part))
+            yield number, own.start, part[own]
+
+    @override
+    def of_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            size = batch_size(batch)
+            if not size:
+                raise DataError(
+                    f"train_loader: a {type(batch).__name__} does not show how many samples it "
+                    "has, so it cannot be split between processes\n"
+                    "  give tensors with one row for each sample"
+                )
+            self.sizes.append(size)
+            try:
+                yield take_rows(batch, self.bounds(size))
+            except UnsplittableError as error:
+                raise DataError(
+                    f"train_loader: a batch cannot be split between processes: {error}\n"
+                    "  give tensors with one row for each sample"
+                ) from error
+
+    @override
+    def limit(self, batches: int) -> int:
+        return batches
+
+
+@final
+class WholeBatches(RankShare):
+    """Every so-many-th batch, for evaluation: each batch is computed once, as one process would."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+
+    @override
+    def of_indices(self, parts: Iterable[Any], start: int) -> Iterator[tuple[int, int, Any]]:
+        numbers = count(start + self.rank, self.world_size)
+        own = islice(parts, self.rank, None, self.world_size)
+        return ((number, 0, part) for number, part in zip(numbers, own, strict=False))
+
+    @override
+    def of_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        return islice(batches, self.rank, None, self.world_size)
+
+    @override
+    def limit(self, batches: int) -> int:
+        return -(-max(batches - self.rank, 0) // self.world_size)
+
+
+def refuse_distributed_sampler(loader: Loader) -> None:
+    """Refuse a loader that shares out its data itself: they would be divided twice."""
+    owners = (loader, getattr(loader, "batch_sampler", None))
+    if any(isinstance(getattr(one, "sampler", None), DistributedSampler) for one in owners):
+        raise DataError(
+            "data: a DistributedSampler divides the data, which is done here already\n"
+            "  write DataLoader(dataset, batch_size=..., shuffle=True): the batch size is that of "
+            "all processes together"
+        )
