@@ -59,12 +59,19 @@ class Batch:
 
 
 class Task(ep.Task):
-    def __init__(self, *, tokens: bool = False, unused: bool = False) -> None:
+    def __init__(
+        self, *, tokens: bool = False, unused: bool = False, chain: bool = False
+    ) -> None:
         collate = {"collate_fn": Batch}
         self.train_loader = DataLoader(Points(22), batch_size=5, shuffle=True, **collate)
         self.val_loader = DataLoader(Points(13), batch_size=3, **collate)
-        self.predict_loader = self.val_loader
+        self.test_loader = self.val_loader
+        self.predict_loader = DataLoader(Points(41), batch_size=1, **collate)
         self.tokens, self.unused = tokens, unused
+        if chain:
+            train, val = ep.data.chain(Points(22)), ep.data.chain(Points(13))
+            self.train_loader = train.loader(batch_size=5, shuffle=True, collate=Batch)
+            self.val_loader = val.loader(batch_size=3, collate=Batch)
 
     def batch_forward(self, model, batch):
         if ep.current_run().split == "train" and ep.current_run().world_size > 1:
@@ -72,6 +79,7 @@ class Task(ep.Task):
         return {"logits": model(batch), "index": batch.index}
 
     def postprocess(self, out, batch):
+        suffer(ep.current_run())
         return out["index"]
 
     def batch_loss(self, out, batch):

@@ -65,6 +65,34 @@ def test_accumulated_steps_of_two_processes_equal_those_of_one(project: Project)
     project.take_samples()
 
 
+METRICS = """
+  - {type: auroc, inputs: {logits: out.logits, target: batch.y}, on: [train, val]}
+  - {type: f1, inputs: {logits: out.logits, target: batch.y}}
+  - {type: torchmetrics.MatthewsCorrCoef, task: multiclass, num_classes: 2, name: phi,
+     inputs: {preds: out.logits, target: batch.y}}
+monitor"""
+
+
+def test_metrics_and_chains_of_three_processes_equal_those_of_one(project: Project) -> None:
+    config = (project.folder / "ranks.yaml").read_text().replace("\nmonitor", METRICS)
+    (project.folder / "metrics.yaml").write_text(config)
+    found = {}
+    for nproc in (1, 2, 3):
+        words = ("run", "metrics.yaml", f"record.log_dir=metrics{nproc}", "task.chain=true")
+        done = project.run(*words, "--nproc", str(nproc), "train.for=2ep")
+        assert done.returncode == 0, done.stdout + done.stderr
+        result = json.loads((project.find(f"metrics{nproc}") / "result.json").read_text())
+        found[nproc] = project.take_samples(), result["metrics"]
+        assert "every process computes all batches" not in done.stdout, nproc
+    samples, metrics = found[1]
+    assert {"val/auroc", "val/f1", "val/phi", "train/epoch/auroc"} <= {*metrics}
+    for nproc in (2, 3):
+        assert found[nproc][0] == samples, nproc
+        assert found[nproc][1] == pytest.approx(metrics, rel=1e-4), nproc
+    for step in range(4):
+        assert len(samples[step]) == 5, step
+
+
 def test_error_of_one_process_ends_all_with_one_message(project: Project) -> None:
     done = project.train("broken", 2, faults={"3-1": "raise"})
     assert done.returncode == 1
@@ -231,7 +259,23 @@ def test_predictions_of_two_processes_come_once_and_in_order(
     done = run(str(script), str(project.find("whole")), cwd=project.folder)
     assert done.returncode == 0, done.stdout + done.stderr
     batches = json.loads(done.stdout.splitlines()[-1])
-    assert [index for batch in batches for index in batch] == list(range(13))
+    assert [index for batch in batches for index in batch] == list(range(41))
+
+
+def test_prediction_file_of_two_processes_is_whole_and_in_order(project, whole) -> None:
+    trained = str(project.find("whole"))
+    for name, words, faults in (
+        ("in the record", (), {}),
+        ("named", ("--output", "own.jsonl"), {"0-1": "kill"}),
+    ):
+        done = project.run("predict", trained, "--trust", "--nproc", "2", *words, faults=faults)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("rank 1 was killed" in done.stderr) == bool(faults)
+        assert "wrote    41 predictions" in done.stdout, name
+        (path,) = [*project.folder.rglob("predictions.jsonl"), *project.folder.glob("own.jsonl")]
+        assert [json.loads(line) for line in path.read_text().splitlines()] == list(range(41)), name
+        path.unlink()
+    assert not any(project.folder.glob(".*.tmp"))
 
 
 def _suffer_and_finish(project: Project, name: str, whole, num_faults: int, seed: int) -> None:

@@ -18,6 +18,7 @@ from epochal.errors import EpochalError, RecordError
 from epochal.experiment.build.device import choose_device, count_ranks
 from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.record.failure import show_failure
+from epochal.experiment.resume.resume_plan import is_evaluation
 from epochal.launch.restart_policy import STALLED, ProcessExit, RestartDecision, RestartPolicy
 from epochal.launch.supervisor import send_final_mail
 from epochal.records.find import find_record
@@ -95,7 +96,9 @@ def run_ranks(
             print(what, file=sys.stderr, flush=True)  # noqa: T201 - for users
             _add_event(folder, end, died, decision.why)
             time.sleep(decision.delay_seconds)
-            rest |= {"resume": rest.get("resume") if folder is None else folder, "begun": None}
+            if folder is not None and not is_evaluation(folder):
+                rest["resume"] = folder
+            rest["begun"] = None
 
 
 def _send_mail(
