@@ -104,6 +104,9 @@ def suffer(run):
         return
     kind = path.read_text()
     path.unlink()
+    if kind == "break":
+        breakpoint()
+        return
     if kind == "raise":
         raise ValueError(f"broken on purpose in rank {run.rank}")
     if kind == "hang":
@@ -157,7 +160,9 @@ class Project:
         (folder / "parts.py").write_text(dedent(PARTS))
         (folder / "ranks.yaml").write_text(CONFIG)
 
-    def begin(self, *words: str, faults: dict[str, str] | None = None, **env: str) -> Child:
+    def begin(
+        self, *words: str, faults: dict[str, str] | None = None, input: str = "", **env: str
+    ) -> Child:
         """Start ``epochal`` with some words on the CPU."""
         (self.folder / "faults").mkdir(exist_ok=True)
         for name, kind in (faults or {}).items():
@@ -165,13 +170,13 @@ class Project:
         verb, *rest = words
         options = [verb, *rest, "--device", "cpu"]
         whole = {**os.environ, "OMP_NUM_THREADS": "1", **env}
-        return Child("-m", "epochal", *options, cwd=self.folder, env=whole)
+        return Child("-m", "epochal", *options, cwd=self.folder, env=whole, input=input)
 
     def run(
-        self, *words: str, faults: dict[str, str] | None = None, **env: str
+        self, *words: str, faults: dict[str, str] | None = None, input: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``epochal`` to its end."""
-        return self.begin(*words, faults=faults, **env).end()
+        """Run ``epochal`` to its end; ``input`` is what a user types."""
+        return self.begin(*words, faults=faults, input=input, **env).end()
 
     def train(
         self, name: str, nproc: int, *words: str, faults: dict[str, str] | None = None
