@@ -198,16 +198,24 @@ if __name__ == "__main__":
     words = ["record.log_dir=script", "train.for=2st"]
     result = ep.run("ranks.yaml", overrides=words, nproc=2, device="cpu")
     print(result.status, result.steps)
+    forked = {"nproc": 2, "device": "cpu", "can_fork": True}
     try:
-        ep.run("ranks.yaml", overrides=["model.norm=3"], nproc=2, device="cpu")
-    except ep.ConfigError as error:
+        ep.run("ranks.yaml", overrides=["model.norm=3"], **forked)
+    except ep.EpochalError as error:
         print("refused", str(error).splitlines()[0])
+    try:
+        ep.run("ranks.yaml", **forked)
+    except KeyboardInterrupt:
+        print("interrupted")
 """
+    (project.folder / "faults").mkdir(exist_ok=True)
+    (project.folder / "faults" / "4-1").write_text("int")
     (project.folder / "script.py").write_text(script)
     done = run(str(project.folder / "script.py"), cwd=project.folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "finished 2\n" in done.stdout
     assert "refused model.norm" in done.stdout, done.stdout + done.stderr
+    assert "interrupted\n" in done.stdout, done.stdout + done.stderr
     assert (project.find("script") / "logs" / "run.rank1.log").is_file()
     project.take_samples()
 

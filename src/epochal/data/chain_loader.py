@@ -146,7 +146,8 @@ class ChainLoader(DataLoader[Any]):
 
     def open_pass(self, one_pass: DataPass) -> Iterator[Batch]:
         """The batches of a pass, from its start on, or the share of this process."""
-        whole = Pass(one_pass.seed, **_find_rank())
+        rank, world = _find_rank()
+        whole = Pass(one_pass.seed, rank=rank, world=world)
         start, share, last = one_pass.start, one_pass.share, self.chain.last
         if not self.chain.is_indexed:
             batches = self._take_turns(whole, start)
@@ -245,14 +246,8 @@ def find_slot(position: int, lanes: int, lengths: dict[int, int]) -> int:
     return slot
 
 
-def _find_rank() -> dict[str, int]:
+def _find_rank() -> tuple[int, int]:
     """The process and their number, of torch.distributed or of its launcher."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return {
-            "rank": torch.distributed.get_rank(),
-            "world": torch.distributed.get_world_size(),
-        }
-    return {
-        "rank": int(os.environ.get("RANK", "0")),
-        "world": int(os.environ.get("WORLD_SIZE", "1")),
-    }
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

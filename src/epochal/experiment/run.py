@@ -535,7 +535,8 @@ def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
     if wants_ranks(choices):
         result = run_ranks(run_rank, source, overrides, choices)
         if raise_errors and not result.ok:
-            raise to_raised(result, EpochalError(result.message))
+            is_error = result.status == "failed"
+            raise to_raised(result, EpochalError(result.message) if is_error else None)
         return result
     try:
         experiment = load_experiment(source, overrides=overrides, choices=choices)
