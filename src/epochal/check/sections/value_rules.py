@@ -27,6 +27,18 @@ _TIMES = {
     "launch.time": "4h or 90min",
 }
 _CLIPS = "epochal.engine.interfaces.options:CLIPS"
+_NOT_WITH_FSDP = {
+    "engine.step": ("steps run as they are written", "write step: eager, or leave it out"),
+    "engine.microbatch": (
+        "every process must take the same number of forward passes",
+        "write a smaller batch_size and optim.accumulate",
+    ),
+    "engine.check_ranks": ("there are no copies of weights to compare", "leave it out"),
+    "engine.find_unused": ("parameters without a gradient are allowed anyway", "leave it out"),
+    "optim.noise": ("each process would add other noise than a single one", "leave it out"),
+}
+"""Options that are refused, with the reason and what to write instead."""
+
 _FOR_PEOPLE = ("project", "tag", "desc")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
@@ -40,6 +52,7 @@ def check_rules(checker: ConfigChecker, root: Node) -> None:
     _check_precision(checker, root)
     _check_average(checker, root)
     _check_compile_mode(checker, root)
+    _check_fsdp(checker, root)
     _check_names(checker, root)
     _check_clip(checker, root)
     _check_folds(checker, root)
@@ -91,6 +104,30 @@ def _check_compile_mode(checker: ConfigChecker, root: Node) -> None:
         return
     what = f"{mode.value!r} is a mode of the backend inductor, not of {backend.value!r}"
     checker.report("engine.compile_mode", what, mode.place, "leave out one of them")
+
+
+def _check_fsdp(checker: ConfigChecker, root: Node) -> None:
+    """Report options that do not go with parameters in parts, and those of fsdp without it."""
+    engine = root.get("engine")
+    if engine.get("strategy").value == "fsdp":
+        for key, (what, hint) in _NOT_WITH_FSDP.items():
+            node = root.get(key)
+            if node.value in (None, 0, False, "auto", "eager") or node.layer == "default":
+                continue
+            text = f"with engine.strategy: fsdp {what}"
+            checker.report(key, text, node.place, hint)
+    else:
+        for name, node in engine.mapping.items():
+            if name.startswith(("fsdp_", "tensor_")) and node.layer != "default":
+                what = "has no effect without engine.strategy: fsdp"
+                checker.report(f"engine.{name}", what, node.key_place, "add strategy: fsdp")
+    plan, size = engine.get("tensor_plan"), engine.get("tensor_parallel")
+    if bool(plan.mapping) != (size.value not in (None, 1)) and not checker.has_any("engine"):
+        node = plan if plan.mapping else size
+        what, hint = "needs processes that share it", "add tensor_parallel: 2"
+        if not plan.mapping:
+            what, hint = "needs layers to divide", "add tensor_plan: {blocks.*.up: colwise, ...}"
+        checker.report(f"engine.tensor_{'plan' if plan.mapping else 'parallel'}", what, node.place, hint)
 
 
 def _check_names(checker: ConfigChecker, root: Node) -> None:
