@@ -1,4 +1,4 @@
-"""Epochal adds no collective to those of the user's own DistributedDataParallel.
+"""Epochal adds no collective to those of DistributedDataParallel, the user's or its own.
 
 Two ranks train with a process group that counts collectives and forwards them to gloo. This file is
 also their program.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -22,11 +23,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 import epochal as ep
+from epochal.distributed.process_group import ProcessGroup
 from epochal.hooks.console import Console
 from epochal.hooks.early_stopping import EarlyStopping
 from epochal.testing import TinyModel, TinyTask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
 STEPS = 12
@@ -66,6 +69,14 @@ def counted(name: str) -> object:
 
 for _name in NAMES:
     setattr(Counting, _name, counted(_name))
+
+
+def counted_exchange(group: Counting, name: str, exchange: Callable[..., object]) -> object:
+    def count(self: object, value: object) -> object:
+        group.counts[f"{name} of objects"] += 1
+        return exchange(self, value)
+
+    return count
 
 
 class Averaging(TinyTask):
@@ -116,6 +127,24 @@ def train_with_epochal(task: TinyTask) -> None:
     assert console.screen.file.getvalue()
 
 
+def train_shared(steps: int) -> None:
+    """A run that joins the process group, with everything that a step can have."""
+    torch.manual_seed(0)
+    result = ep.Experiment(
+        task=TinyTask(),
+        model=TinyModel(),
+        optim={"type": "AdamW", "lr": 0.01, "clip": CLIP},
+        schedule={"type": "cosine"},
+        average={"type": "ema", "decay": 0.9},
+        engine={"on_nonfinite": "skip", "strategy": "ddp"},
+        train={"for": f"{steps}st", "eval_every": "0"},
+        checkpoint={"every": 0},
+        log={"record_every": "1st", "console_every": "1st", "grad_norm": True},
+        choices={"device": "cpu", "raise_errors": True},
+    ).fit()
+    assert result.steps == steps
+
+
 def work(rank: int, folder: Path) -> dict[str, dict[str, int]]:
     """Train on one rank; gives the collectives of each way to train."""
     torch.set_num_threads(1)
@@ -124,12 +153,19 @@ def work(rank: int, folder: Path) -> dict[str, dict[str, int]]:
     dist.init_process_group("counting", store=store, rank=rank, world_size=RANKS)
     group = dist.group.WORLD
     assert isinstance(group, Counting)
+    for name in ("gather", "collect", "broadcast"):  # objects have a group of their own
+        setattr(ProcessGroup, name, counted_exchange(group, name, getattr(ProcessGroup, name)))
+    joined = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS)}
     found = {}
     for name, train in {
         "by hand": train_by_hand,
         "epochal": lambda: train_with_epochal(TinyTask()),
         "reducing": lambda: train_with_epochal(Averaging()),
+        "shared": lambda: train_shared(STEPS),
+        "shared longer": lambda: train_shared(3 * STEPS),
     }.items():
+        if name == "shared":
+            os.environ.update(joined)
         group.counts.clear()
         train()
         found[name] = dict(group.counts)
@@ -167,6 +203,12 @@ def test_collective_of_the_task_is_counted(counts) -> None:
     for rank in counts:
         added = Counter(rank["reducing"]) - Counter(rank["by hand"])
         assert added == {"allreduce": STEPS}
+
+
+def test_further_steps_of_a_shared_run_have_only_the_collectives_of_ddp(counts) -> None:
+    for rank in counts:
+        added = Counter(rank["shared longer"]) - Counter(rank["shared"])
+        assert added == {"allreduce": 2 * STEPS}
 
 
 if __name__ == "__main__":

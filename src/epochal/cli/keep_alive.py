@@ -28,7 +28,8 @@ def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
         "--keep-alive": "restart the run from its newest checkpoint when it crashes or is killed",
         "--restarts N": f"give up after N starts in a row without progress (default: {_RESTARTS})",
         "--install": "also restart the run after the machine reboots",
-        "--dry-run": "only print what --install would write, or what would start on --devices",
+        "--dry-run": "only print what --install would write, or what would start on --devices or "
+        "with --nproc",
     }
     add_options(group, texts, restarts=_RESTARTS)
     group.add_argument(_AGAIN, action="store_true", help=argparse.SUPPRESS)  # in installed jobs
@@ -97,7 +98,8 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
 def require_keep_alive(args: argparse.Namespace) -> None:
     """Refuse options that need ``--keep-alive`` without it."""
     is_pool = args.devices is not None or args.per_device is not None
-    for name in ("install", *(() if is_pool else ("dry_run",)), "again"):
+    has_ranks = (args.nproc or args.gpus or 0) > 1 or "," in str(args.device)
+    for name in ("install", *(() if is_pool or has_ranks else ("dry_run",)), "again"):
         if getattr(args, name) and not args.keep_alive:
             option = f"--{name.replace('_', '-')}"
             raise ConfigError(Problem(option, "needs --keep-alive", hint=f"--keep-alive {option}"))

@@ -137,10 +137,12 @@ def _refuse_unsupported(args: argparse.Namespace, choices: Choices) -> None:
 
 
 def refuse_gpus(choices: Choices) -> None:
-    """Refuse ``--gpus``, since the pool decides where a job runs."""
+    """Refuse ``--gpus`` and ``--nproc``, since the pool decides where a job runs."""
+    what, hint = "the pool gives each run its device", "--device 1 names the preferred one"
     if choices.get("gpus") is not None:
-        what, hint = "the pool gives each run its device", "--device 1 names the preferred one"
         _refuse("--gpus", what, hint)
+    if choices.get("nproc") is not None:
+        _refuse("--nproc", what, hint)
 
 
 def _refuse(key: str, what: str, hint: str) -> NoReturn:

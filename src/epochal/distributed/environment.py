@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+LAUNCHED_VARIABLE = "EPOCHAL_LAUNCHED"
+"""Set in processes that ``launch_ranks`` has started: it may start them again."""
+
 _FIRST_PORT, _PORTS = 20_000, 20_000
 
 

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import torch
 from torch import distributed
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.distributed.distributed_c10d import PrefixStore
 from typing_extensions import override
 
+from epochal.distributed.connections import noting_connections, shut_down
 from epochal.distributed.environment import RankEnvironment
+from epochal.distributed.flat_tensors import exchange_flat
 from epochal.distributed.rank_failure import (
     FailureReport,
     RankFailedError,
     RankLostError,
     is_lost_connection,
 )
-from epochal.distributed.rank_listener import RankListener
+from epochal.distributed.rank_listener import POLL_SECONDS, RankListener
 from epochal.distributed.world import SingleProcess, World
 from epochal.errors import ConfigError, Preempted, Problem
 
@@ -32,13 +34,16 @@ if TYPE_CHECKING:
 
 ValueT = TypeVar("ValueT")
 
-_REPORT_SECONDS = 5.0
-"""How long a process that lost a connection waits for the report of the one that failed."""
+_REPORT_SECONDS = 1.0
+"""How long a process that lost a connection waits for the report of the one that failed, which is
+there before that connection is closed."""
 
 _END_SECONDS = 60.0
 """How long a failed process waits for the main one to record the failure."""
 
 _numbers = count()
+_connections: list[int] = []
+"""The files of the connections to other processes."""
 
 
 @final
@@ -55,11 +60,12 @@ class ProcessGroup(World):
         store: Any = distributed.distributed_c10d._get_default_store()
         self._prefix = f"epochal/{next(_numbers)}"
         # A connection for each thread: a call of one would wait for that of the other.
-        self._store = distributed.PrefixStore(self._prefix, store.clone())
-        self.listener = RankListener(
-            distributed.PrefixStore(self._prefix, store.clone()), self.rank, self.world_size
+        self._store = PrefixStore(self._prefix, store.clone())
+        self._listener = RankListener(
+            PrefixStore(self._prefix, store.clone()), self.rank, self.world_size
         )
-        self.listener.abort_connections = _abort_device_connections
+        self._listener.abort_connections = _abort_device_connections
+        self.listener = self._listener
         self.has_failed = False
 
     @override
@@ -90,16 +96,12 @@ class ProcessGroup(World):
         return tensor
 
     @override
-    @torch.no_grad()
     def broadcast_tensors(self, tensors: list[Tensor]) -> None:
-        kinds: dict[Any, list[Tensor]] = {}
-        for tensor in tensors:
-            kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-        for group in kinds.values():
-            flat = _flatten_dense_tensors(group)
+        def send(flat: Tensor) -> Tensor:
             distributed.broadcast(flat, src=0)
-            for tensor, own in zip(group, _unflatten_dense_tensors(flat, group), strict=True):
-                tensor.copy_(own)
+            return flat
+
+        exchange_flat(tensors, send)
 
     @override
     def abort(self, report: FailureReport) -> None:
@@ -130,12 +132,13 @@ class ProcessGroup(World):
 
     @override
     def leave(self) -> None:
-        self.listener.stop()
+        self._listener.stop()
         with suppress(Exception):
             self._store.set(f"left/{self.rank}", "1")
         if not self.has_failed:
             return
         # Closed connections end the collectives in which other processes wait.
+        shut_down(_connections)
         with suppress(Exception):
             distributed.destroy_process_group()
         if not self.is_main:
@@ -146,7 +149,7 @@ class ProcessGroup(World):
         end = time.monotonic() + _END_SECONDS
         with suppress(Exception):
             while not self._store.check([key]) and time.monotonic() < end:
-                time.sleep(_REPORT_SECONDS / 100)
+                time.sleep(POLL_SECONDS)
 
 
 def join_process_group(
@@ -179,7 +182,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if place.world_size == 1:
-        store = distributed.HashStore()
+        store = distributed.HashStore()  # type: ignore[attr-defined]  # torch does not declare it
         distributed.init_process_group(backend, store=store, rank=0, world_size=1)
         return
     os.environ.setdefault("MASTER_ADDR", place.master_addr or "127.0.0.1")
@@ -188,9 +191,10 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
         hint = "set MASTER_ADDR and MASTER_PORT, the same for all of them"
         raise ConfigError(Problem("MASTER_PORT", what, hint=hint))
     os.environ.setdefault("MASTER_PORT", str(place.master_port))
-    distributed.init_process_group(
-        backend, rank=place.rank, world_size=place.world_size, timeout=timeout
-    )
+    with noting_connections(_connections, int(os.environ["MASTER_PORT"])):
+        distributed.init_process_group(
+            backend, rank=place.rank, world_size=place.world_size, timeout=timeout
+        )
 
 
 def _disconnect() -> None:

@@ -13,7 +13,7 @@ from epochal.distributed.rank_failure import FailureReport, RankFailedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.distributed import Store
+    from torch.distributed.distributed_c10d import Store
 
 POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 10.0
@@ -152,7 +152,8 @@ class RankListener:
         """Where each process is that answers; all of them write their stacks."""
         number = self._store.add("stacks", 1)
         self._store.add("news", 1)
-        end, found = time.monotonic() + _ANSWER_SECONDS, {}
+        end = time.monotonic() + _ANSWER_SECONDS
+        found: dict[int, dict[str, Any]] = {}
         while len(found) < self._world_size and time.monotonic() < end:
             for rank in range(self._world_size):
                 key = f"position/{number}/{rank}"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor, nn
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
+
+from epochal.distributed.flat_tensors import exchange_flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,15 +130,9 @@ class Ddp(Strategy):
         return self.reduce(gradients, kept)
 
     @override
-    @torch.no_grad()
     def reduce(self, gradients: Sequence[Tensor], numbers: Tensor) -> Tensor:
-        kinds: dict[Any, list[Tensor]] = {}
-        for tensor in (numbers, *gradients):
-            kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-        for group in kinds.values():
-            flat = self._world.reduce(_flatten_dense_tensors(group)).div_(self._world.world_size)
-            for tensor, mean in zip(group, _unflatten_dense_tensors(flat, group), strict=True):
-                tensor.copy_(mean)
+        size = self._world.world_size
+        exchange_flat((numbers, *gradients), lambda flat: self._world.reduce(flat).div_(size))
         return numbers
 
     @override

@@ -331,6 +331,17 @@ def _merge(
     merge_metrics(run, metrics, [part["metrics"] for part in found])
 
 
+def require_mergeable(run: EngineRun) -> None:
+    """Refuse metrics of training whose parts of several processes cannot be merged."""
+    if name := find_unmergeable(run.train_metrics):
+        raise TaskError(
+            f"metrics: {name!r} is computed while training, by several processes, and has no "
+            "method merge\n"
+            "  write def merge(self, other), which adds the batches of another object, or "
+            "on: [val]"
+        )
+
+
 def gather_train_metrics(run: EngineRun) -> dict[str, Metric]:
     """The metric objects of training with the batches of all processes."""
     if run.world.is_single or not run.train_metrics:
@@ -374,9 +385,7 @@ def _run_pass(
     opener = _opener(run, share)
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
-    batches = iter_batches(
-        loader, _label(run), limit, open_loader=opener, may_be_empty=bool(first)
-    )
+    batches = iter_batches(loader, _label(run), limit, open_loader=opener, may_be_empty=bool(first))
     for index, batch in zip(count(first, each), batches, strict=False):
         run.batch_index = index
         events.fire("batch_start", run, split, index, batch)

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from epochal.errors import Place
 
 LEASE_LOST = "lease_lost"
+RANK_LOST = "rank_lost"
 _CODES = {
     "interrupted": 130,
     PREEMPTED: PREEMPTED_EXIT_CODE,
@@ -296,7 +297,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, RankFailedError):
         return error.report.reason
     if isinstance(error, RankLostError):
-        return "rank_lost"
+        return RANK_LOST
     if isinstance(error, ConfigError):
         return "config"
     if isinstance(error, LeaseLostError):

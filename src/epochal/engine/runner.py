@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from epochal.engine.capture.captured_steps import choose_step
+from epochal.engine.check_ranks import check_ranks
 from epochal.engine.device import memory
-from epochal.engine.evaluate import check_sanity, evaluate, predict
+from epochal.engine.evaluate import check_sanity, evaluate, predict, require_mergeable
 from epochal.engine.feed.feed import named_loaders, require_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.every import Every
@@ -114,6 +115,9 @@ class Train(Runner):
             warn_of_custom_train_step(run, type(self).__name__)
         run.choose_step = partial(self._choose_step, run)
         run.choose_step()
+        if not run.world.is_single:
+            require_mergeable(run)
+            run.plan.add_period("check ranks", run.options.engine.check_ranks, check_ranks)
         _add_averaging(run)  # before evaluations at the same step
         for split, periods in run.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not periods[0].is_never

@@ -13,7 +13,7 @@ from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.config import load
 from epochal.config.source_file import display_name
 from epochal.distributed.environment import is_main_process
-from epochal.engine.execute import result_of_error
+from epochal.engine.execute import RANK_LOST, result_of_error
 from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem
 from epochal.experiment.config.check_file import (
     CheckedConfig,
@@ -420,14 +420,18 @@ def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, ob
     return changes
 
 
-def run_rank(
-    source: ConfigSource, overrides: Sequence[str], choices: Choices
-) -> RunResult | None:
-    """Run as one of several processes; the main one returns the result."""
+def run_rank(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult | None:
+    """Run as one of several processes; the main one returns the result.
+
+    Raises:
+        SystemExit: Another process is lost, which its launcher has to know.
+    """
     try:
         result = _run_one(source, overrides, {**choices, "raise_errors": False})
     except KeyboardInterrupt as interrupt:
         result = result_of_error(interrupt)
+    if result.reason == RANK_LOST:
+        raise SystemExit(result.exit_code)
     return result if is_main_process() else None
 
 

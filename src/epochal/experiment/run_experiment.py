@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epochal.distributed.environment import is_main_process
+from epochal.distributed.environment import LAUNCHED_VARIABLE, is_main_process
 from epochal.distributed.world import SingleProcess
 from epochal.engine.device.seeding import derive_seed, seeded
 from epochal.engine.execute import (
+    RANK_LOST,
     execute_and_catch,
     is_expected,
     result_of_error,
@@ -96,7 +98,7 @@ def run_experiment(
         is_raised = raise_errors and not result.ok
         # A mistake that is found before the run is told by whatever shows the error.
         is_early = is_raised and result.reason == "config" and result.dir is None
-        is_main = _is_main(inputs)
+        is_main = _is_main(inputs) and not _may_start_again(result)
         unshown = redact_message(result) if is_early and is_main else ""
         if is_main:
             show_success(result)
@@ -108,6 +110,11 @@ def run_experiment(
         return result
     finally:
         error = None  # the traceback refers to this frame
+
+
+def _may_start_again(result: RunResult) -> bool:
+    """Whether the parent of this process decides what a lost process means."""
+    return result.reason == RANK_LOST and LAUNCHED_VARIABLE in os.environ
 
 
 def _is_main(inputs: ExperimentInputs) -> bool:
@@ -170,9 +177,7 @@ def _lead(
         return replace(result, weights=evaluated), error
 
 
-def _follow(
-    steps: BuildSteps, checked: CheckedInputs, times: PhaseTimer, world: World
-) -> Ended:
+def _follow(steps: BuildSteps, checked: CheckedInputs, times: PhaseTimer, world: World) -> Ended:
     """Run as another process than the main one: nothing is written but a log."""
     if count_folds(checked.report.expanded) is not None:
         return _follow_folds(steps, checked, world)
@@ -192,10 +197,8 @@ def _follow_folds(steps: BuildSteps, checked: CheckedInputs, world: World) -> En
     record = OpenRecord(NullWriter())
     folds = CrossValidation(checked.inputs, checked.report.expanded, record)
     ended: Ended | None = None
-    while (number := world.broadcast(0)) and not world.has_failed:
-        ended = _run(
-            steps, folds.inputs_of(number), checked.runner, is_part=True, world=world
-        )
+    while number := world.broadcast(0):
+        ended = _run(steps, folds.inputs_of(number), checked.runner, is_part=True, world=world)
         if world.has_failed:
             break
     return ended or (result_of_error(KeyboardInterrupt()), None)

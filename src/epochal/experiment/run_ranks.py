@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from epochal.distributed.environment import read_rank_environment
-from epochal.engine.execute import result_of_error
+from epochal.distributed.environment import LAUNCHED_VARIABLE, read_rank_environment
+from epochal.distributed.rank_failure import RANK_LOST_EXIT_CODE
+from epochal.engine.execute import RANK_LOST, result_of_error
 from epochal.errors import EpochalError, RecordError
 from epochal.experiment.build.device import choose_device, count_ranks
 from epochal.experiment.config.check_file import CheckedConfig
@@ -74,32 +76,32 @@ def run_ranks(
                 cast("Choices", rest),
                 nproc=nproc,
                 start_method=method,
-                environment={RUN_FILE_VARIABLE: str(file)},
+                environment={RUN_FILE_VARIABLE: str(file), LAUNCHED_VARIABLE: "1"},
             )
             folder = _read_run(file)
             if end.failed_rank is None:
-                result: RunResult = end.values[0]
-                decision = RestartDecision(False)
+                decision, result = RestartDecision(False), end.values[0]
                 break
             died = _describe_exit(end, folder, before)
             decision = _decide(policy, died)
-            how = str(died).replace("was", f"rank {end.failed_rank} was", 1)
             if not decision.should_restart:
                 result = _lost_result(end, died, decision, folder)
                 show_failure(result)
                 break
-            print(f"{how}; {decision.why}", file=sys.stderr, flush=True)  # noqa: T201 - for users
+            what = f"rank {end.failed_rank} {died}; {decision.why}"
+            print(what, file=sys.stderr, flush=True)  # noqa: T201 - for users
             _add_event(folder, end, died, decision.why)
-            rest["resume"] = rest.get("resume") if folder is None else folder
+            time.sleep(decision.delay_seconds)
+            rest |= {"resume": rest.get("resume") if folder is None else folder, "begun": None}
         if not is_supervised and not result.ok:
-            exit_code = result.exit_code or died_code(end)
+            exit_code = result.exit_code or _to_exit_code(end.code)
             send_final_mail(folder, ProcessExit(code=exit_code), decision, lambda: None)
-    return result
+    ended: RunResult = result
+    return ended
 
 
-def died_code(end: GroupEnd) -> int:
-    """The exit code of a group whose processes did not end by themselves."""
-    return end.code if end.code >= 0 else 128 - end.code
+def _to_exit_code(code: int) -> int:
+    return code if code >= 0 else 128 - code
 
 
 def _choose_start_method(choices: Choices) -> StartMethod:
@@ -110,7 +112,7 @@ def _choose_start_method(choices: Choices) -> StartMethod:
 
 def _decide(policy: RestartPolicy, died: ProcessExit) -> RestartDecision:
     """Restart what was killed or hung; an error would come again."""
-    if died.code < 0 or died.code == STALLED:
+    if died.code < 0 or died.code in (STALLED, RANK_LOST_EXIT_CODE):
         return policy.decide(died)
     return RestartDecision(False, "another start would not change that")
 
@@ -119,9 +121,7 @@ def _describe_exit(end: GroupEnd, folder: Path | None, before: int) -> ProcessEx
     record = None if folder is None else find_record(folder)
     saved = _saved_step(folder)
     step = 0 if record is None else step_of(record)
-    return ProcessExit(
-        code=end.code, step=max(step, saved), first_step=before, saved_step=saved
-    )
+    return ProcessExit(code=end.code, step=max(step, saved), first_step=before, saved_step=saved)
 
 
 def _lost_result(
@@ -134,9 +134,9 @@ def _lost_result(
     return replace(
         result,
         exception_type="RankLostError",
-        reason="rank_lost",
+        reason=RANK_LOST,
         rank=end.failed_rank,
-        exit_code=died_code(end),
+        exit_code=_to_exit_code(end.code),
         steps=died.step,
     )
 

@@ -92,6 +92,7 @@ class Banner(Hook):
     def _facts(self, run: Run, splits: tuple[str, ...]) -> dict[str, str]:
         facts = {
             "folder": "" if run.dir is None else str(run.dir),
+            "processes": "" if run.world_size == 1 else f"{run.world_size}, which share each batch",
             **(describe_weights(run.config.get("init_from")) if splits else {}),
             **describe_resume(run),
             "device": describe_device(run.device, self._machine),

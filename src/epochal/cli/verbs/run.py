@@ -47,6 +47,8 @@ def execute(args: argparse.Namespace) -> int:
         return run_pool(args, configs, overrides, choices)
     if args.keep_alive:
         return keep_alive(args, files)
+    if args.dry_run:
+        return _print_ranks(configs, choices)
     with raising_on_preemption():
         return _run_all(configs, overrides, choices)
 
@@ -70,6 +72,15 @@ def _run_all(configs: list[CheckedConfig], overrides: list[str], choices: Choice
         text = ", ".join(f"{count} {status}" for status, count in ends.items()) or "0 failed"
         print(f"{len(results)} runs, {text}", file=sys.stderr if ends else sys.stdout)
     return next((result.exit_code for result in results if result.exit_code), 0)
+
+
+def _print_ranks(configs: list[CheckedConfig], choices: Choices) -> int:
+    """Print which processes a run would have."""
+    from epochal.experiment.build.device import describe_ranks
+
+    for checked in configs:
+        print(f"{checked.config.path}: {describe_ranks(choices)}")
+    return 0
 
 
 def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:

@@ -25,6 +25,8 @@ def find_capture_obstacle(run: EngineRun) -> str:
 
     Asked again after user code ran, since hooks may be added at any time.
     """
+    if run.is_shared:
+        return "several processes share the step"
     if run.device.type != "cuda":
         return f"graphs need a CUDA device, and this one is {run.device.type}"
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") != "0":

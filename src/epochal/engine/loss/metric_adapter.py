@@ -168,7 +168,9 @@ def _list_reductions(metric: AnyMetric) -> list[object]:
     return [list if isinstance(metric._defaults[name], list) else one for name, one in states]
 
 
-def merge_metric(metric: Metric, states: Sequence[Any], load: Callable[[Metric, Any], None]) -> None:
+def merge_metric(
+    metric: Metric, states: Sequence[Any], load: Callable[[Metric, Any], None]
+) -> None:
     """Give a metric the batches of several processes, by rank.
 
     ``load`` puts a metric into a state.

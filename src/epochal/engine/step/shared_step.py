@@ -114,9 +114,7 @@ class SharedStep:
 
     def leave_out(self, outcome: Outcome) -> None:
         """Give a batch of which this process has no samples the weight 0."""
-        outcome.losses = {
-            name: (value * 0.0, 0) for name, (value, _) in outcome.losses.items()
-        }
+        outcome.losses = {name: (value * 0.0, 0) for name, (value, _) in outcome.losses.items()}
         outcome.metrics = {}
 
     def add_up(self, run: EngineRun, outcomes: Sequence[Outcome], places: Sequence[int]) -> None:

@@ -300,7 +300,6 @@ class ClosureUpdater(Updater):
         self.finish_gradients(total)
         return loss / one_if_zero(total)
 
-
     def _evaluate_shared(
         self,
         shared: SharedStep,

@@ -33,7 +33,7 @@ def choose_device(choices: Choices) -> torch.device:
             raise _device_error("--device", what, "name one device for each process")
         return _from_name(names[number])
     device = _from_name(names[0])
-    if device.index is None and device.type != "cpu" and place is not None:
+    if ":" not in str(device) and device.type != "cpu" and place is not None:
         return _from_name(f"{device.type}:{number}")
     return device
 
@@ -61,6 +61,19 @@ def count_ranks(choices: Choices) -> int:
         what = f"given as {nproc}, with {devices} devices"
         raise _device_error("--nproc", what, "leave it out: each device has its own process")
     return nproc or devices
+
+
+def describe_ranks(choices: Choices) -> str:
+    """The processes of a run, for users; empty if there is only one."""
+    count, names = count_ranks(choices), list_devices(choices.get("device"))
+    if count == 1:
+        return ""
+    device = choose_device(choices)
+    where = str(device) if device.type == "cpu" else device.type
+    if len(names) > 1:
+        where = ", ".join(str(_from_name(name)) for name in names)
+    how = "gloo" if device.type == "cpu" else "NCCL"
+    return f"{count} processes on {where}, connected by {how}, that share each batch"
 
 
 def describe_device(device: torch.device) -> dict[str, Any]:

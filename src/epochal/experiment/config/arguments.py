@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -211,18 +210,13 @@ _WORDS = {
 
 
 def _check_processes(parsed: argparse.Namespace) -> None:
-    """Refuse ``--ddp`` in one of several processes: each of them would train for itself."""
+    """Refuse values of ``--ddp`` that say neither yes nor no; the launcher decides otherwise."""
     for option in ("ddp", "ddp_detect"):
         word, name = str(getattr(parsed, option)), f"--{option.replace('_', '-')}"
         if word.lower() not in _WORDS:
             raise ConfigError(
                 Problem(name, f"expected yes or no, got {word!r}", hint=f"write {name} no")
             )
-        count = os.environ.get("WORLD_SIZE", "1")
-        if _WORDS[word.lower()] and count.isdecimal() and int(count) > 1:
-            what = f"one run trains on one device for now, and this is one of {count} processes"
-            hint = f"start one process; or use your own DistributedDataParallel, without {name}"
-            raise ConfigError(Problem(name, what, hint=hint))
 
 
 def _parse_dotted(words: list[str]) -> list[str]:

@@ -40,6 +40,7 @@ def show_failure(result: RunResult, *, what: str = "run") -> None:
         print_error(redact_message(result))  # mistakes, as `epochal check` lists them
     else:
         kind = f": {result.exception_type}" if result.status == "failed" else ""
+        kind += f" on rank {result.rank}" if kind and result.rank is not None else ""
         lines = _redacted("\n".join(describe_failure(result)), result)
         text = _format_panel(f"{what} {result.status}{kind}", lines)
         print(text, file=sys.stderr)  # noqa: T201 - the one place that prints a failure

@@ -24,6 +24,7 @@ from epochal.engine.stages.transition import StageRow, list_stages
 from epochal.engine.step.updater import Updater
 from epochal.engine.tracking.tracker import describe_trackers
 from epochal.errors import COMMAND_LINE, Problem
+from epochal.experiment.build.device import describe_ranks
 from epochal.experiment.config.check_file import expand_variants, needs_expansion
 from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
@@ -89,6 +90,9 @@ class RunPlan:
 
     save: str = ""
     """How often checkpoints are saved; empty if nothing is trained."""
+
+    ranks: str = ""
+    """The processes that share each batch; empty if there is only one."""
 
     rates: RatePreview | None = None
     """Learning rates to come, if asked for and anything is trained."""
@@ -159,6 +163,7 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
         tuple(list_stages(run)),
         loss="" if run.loss is None else run.loss.describe(),
         trackers=describe_trackers(run),
+        ranks=describe_ranks(experiment.inputs.choices),
         **(describe_periods(run) if run.optimizer is not None else {}),
         rates=preview_rates(run) if is_drawn and run.optimizer is not None else None,
         problems=tuple(_find_long_warmups(run, report.expanded)),

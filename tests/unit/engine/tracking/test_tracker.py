@@ -8,7 +8,6 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import Hook
@@ -17,7 +16,6 @@ from epochal.engine.tracking.tracker import (
     TrackedRun,
     Tracker,
     describe_trackers,
-    is_rank_zero,
 )
 from epochal.records.folder.media import read_media
 from epochal.testing import SabotageError, carry_out, tiny_run
@@ -208,28 +206,6 @@ def test_without_a_record_nothing_is_copied() -> None:
     carry_out(tiny_run(tracker))
     assert tracker.series == {}
     assert tracker.sources == []
-
-
-def test_only_rank_zero_copies_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tracker = Shows()
-    monkeypatch.setenv("RANK", "1")
-    _, result = carry_out_tracked(tmp_path, tracker)
-    assert result.ok
-    assert tracker.sources == []
-
-
-def test_the_rank_is_that_of_the_process_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert is_rank_zero()
-    monkeypatch.setenv("RANK", "1")
-    assert not is_rank_zero()
-    store = f"file://{tmp_path / 'store'}"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-    try:
-        assert is_rank_zero()
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(

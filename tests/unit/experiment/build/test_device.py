@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from epochal.errors import ConfigError
-from epochal.experiment.build.device import choose_device, describe_device, prepare_debugging
+from epochal.experiment.build.device import (
+    choose_device,
+    count_ranks,
+    describe_device,
+    prepare_debugging,
+)
 
 if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
@@ -22,15 +27,52 @@ def test_cpu_can_be_asked_for_in_two_ways() -> None:
 def test_impossible_devices_are_refused_with_a_hint() -> None:
     table: list[tuple[Choices, str]] = [
         ({"device": "cpu", "gpus": 0}, r"--gpus: given together with --device 'cpu'"),
-        ({"gpus": 2}, r"--gpus: one run trains on one device for now, got 2\n  use --gpus 1"),
         ({"gpus": -1}, r"--gpus: not a number of accelerators: -1"),
         ({"device": "gpu"}, r"--device: unknown device 'gpu'\n  use cpu, cuda, cuda:1, mps or xpu"),
-        ({"device": [0, 1]}, r"--device: one run trains on one device for now, got \[0, 1\]"),
         ({"device": "cuda:99"}, r"--device: 'cuda:99' is not here: this machine has \d"),
     ]
     for choices, message in table:
         with pytest.raises(ConfigError, match=message):
             choose_device(choices)
+
+
+def test_number_of_processes_follows_the_devices() -> None:
+    rows: list[tuple[Choices, int]] = [
+        ({}, 1),
+        ({"device": "cpu"}, 1),
+        ({"device": "cpu", "nproc": 3}, 3),
+        ({"device": "0,1,2,3"}, 4),
+        ({"device": [0, 1]}, 2),
+        ({"gpus": 4}, 4),
+        ({"gpus": 0, "nproc": 2}, 2),
+        ({"device": "0,1", "nproc": 2}, 2),
+    ]
+    for choices, count in rows:
+        assert count_ranks(choices) == count, choices
+    with pytest.raises(ConfigError, match="--nproc: given as 3, with 2 devices"):
+        count_ranks({"device": "0,1", "nproc": 3})
+    with pytest.raises(ConfigError, match="--nproc: must be at least 1, got 0"):
+        count_ranks({"nproc": 0})
+
+
+def test_each_process_has_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerator = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: accelerator)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    rows: list[tuple[Choices, str]] = [
+        ({}, "cuda:1"),
+        ({"gpus": 4}, "cuda:1"),
+        ({"device": "2,3"}, "cuda:3"),
+        ({"device": "cuda"}, "cuda:1"),
+        ({"device": "cpu"}, "cpu"),
+    ]
+    for choices, name in rows:
+        assert choose_device(choices) == torch.device(name), choices
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ConfigError, match="names 2 devices, and this process is number 3 here"):
+        choose_device({"device": "2,3"})
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

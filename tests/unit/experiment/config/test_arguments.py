@@ -275,14 +275,10 @@ def test_options_of_several_processes_are_accepted_in_one(
         assert parse(*words).tag == "shop", words
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert parse("--ddp", "no", "--ddp-detect", "f").tag == "shop"
-    for words, message in (
-        (["--ddp"], "--ddp: one run trains on one device for now, and this is one of 4 processes"),
-        (["--ddp-detect", "Yes"], "start one process"),
-        (["--ddp", "perhaps"], "--ddp: expected yes or no, got 'perhaps'"),
-    ):
-        with pytest.raises(SystemExit, match="78"):
-            parse(*words)
-        assert message in capsys.readouterr().err, words
+    assert parse("--ddp").tag == "shop"
+    with pytest.raises(SystemExit, match="78"):
+        parse("--ddp", "perhaps")
+    assert "--ddp: expected yes or no, got 'perhaps'" in capsys.readouterr().err
 
 
 def test_scripts_can_read_and_change_what_was_asked_for(shop: Path) -> None:

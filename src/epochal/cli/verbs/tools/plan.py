@@ -9,7 +9,7 @@ from epochal.cli.draw.chart import Chart, render_chart
 from epochal.cli.draw.png import save_png
 from epochal.cli.draw.table import format_table
 from epochal.errors import ConfigError, Problem
-from epochal.experiment.config.choices import add_options, read_choices
+from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.experiment.record.failure import show_error
 from epochal.text.formatting import format_count, format_seconds, format_value
 from epochal.text.interrupts import deferring_interrupts
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--png FILE": "also save the plot as a PNG file",
     }
     add_options(parser, texts)
+    add_choices(parser, "--gpus", "--nproc")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -105,7 +106,7 @@ def _describe(planned: RunPlan) -> Iterator[str]:
         f"at most {format_seconds(limits.seconds)}" if limits.seconds is not None else "",
     ]
     yield planned.title
-    yield f"  runner   {planned.runner} on {planned.device}"
+    yield f"  runner   {planned.runner} on {planned.ranks or planned.device}"
     yield f"  length   {', '.join(total for total in totals if total) or 'as the runner decides'}"
     yield f"  model    {planned.model}"
     facts = {

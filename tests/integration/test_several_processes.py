@@ -1,0 +1,195 @@
+"""Runs of several processes: equal to one process, exact after faults, and never stuck."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from ranked import Project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(scope="module")
+def whole(project: Project) -> dict[str, Any]:
+    """The results of an undisturbed run of two processes, with dropout."""
+    done = project.train("whole", 2, "model.dropout=0.3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return project.results("whole")
+
+
+def test_one_two_and_four_processes_train_alike(project: Project) -> None:
+    found = {}
+    for nproc in (1, 2, 4):
+        done = project.train(f"alike{nproc}", nproc, "task.tokens=true")
+        assert done.returncode == 0, done.stdout + done.stderr
+        result = json.loads((project.find(f"alike{nproc}") / "result.json").read_text())
+        found[nproc] = project.take_samples(), project.weights(f"alike{nproc}"), result["metrics"]
+    samples, weights, metrics = found[1]
+    for nproc in (2, 4):
+        others, other_weights, other_metrics = found[nproc]
+        assert others == samples, nproc
+        for name, tensor in weights.items():
+            torch.testing.assert_close(other_weights[name], tensor, atol=1e-6, rtol=1e-5)
+        assert other_metrics == pytest.approx(metrics, rel=1e-5), nproc
+    logs = project.find("alike4") / "logs"
+    assert sorted(one.name for one in logs.glob("run*.log")) == [
+        "run.log",
+        *(f"run.rank{rank}.log" for rank in (1, 2, 3)),
+    ]
+
+
+def test_accumulated_steps_of_two_processes_equal_those_of_one(project: Project) -> None:
+    words = ("optim.accumulate=2", "model.norm=false", "train.for=1ep", "task.tokens=true")
+    for nproc in (1, 2):
+        done = project.train(f"sum{nproc}", nproc, *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    for name, tensor in project.weights("sum1").items():
+        torch.testing.assert_close(project.weights("sum2")[name], tensor, atol=1e-6, rtol=1e-5)
+    project.take_samples()
+
+
+def test_error_of_one_process_ends_all_with_one_message(project: Project) -> None:
+    done = project.train("broken", 2, faults={"3-1": "raise"})
+    assert done.returncode == 1
+    assert done.stderr.count("broken on purpose in rank 1") == 1
+    assert "run failed: ValueError on rank 1" in done.stderr
+    assert "parts.py" in done.stderr
+    record = project.find("broken")
+    assert json.loads((record / "status.json").read_text())["status"] == "failed"
+    result = json.loads((record / "result.json").read_text())
+    assert (result["rank"], result["exception_type"]) == (1, "ValueError")
+
+
+def test_killed_processes_are_started_again_and_give_the_same_bits(project, whole) -> None:
+    faults = {"5-1": "kill", "9-0": "kill", "7-1": "pause"}
+    done = project.train("killed", 2, "model.dropout=0.3", faults=faults)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank 1 was killed by SIGKILL" in done.stderr
+    assert "rank 0 was killed by SIGKILL" in done.stderr
+    assert not any((project.folder / "faults").iterdir())
+    assert project.results("killed") == whole
+
+
+@pytest.mark.parametrize(("kind", "code", "status"), [("term", 75, "preempted")])
+def test_signal_to_one_process_saves_all_and_the_run_resumes(
+    project, whole, kind: str, code: int, status: str
+) -> None:
+    done = project.train(kind, 2, "model.dropout=0.3", faults={"5-1": kind})
+    assert done.returncode == code, done.stdout + done.stderr
+    record = project.find(kind)
+    found = json.loads((record / "status.json").read_text())
+    assert (found["status"], found["step"] > 5) == (status, True)
+    done = project.run("resume", str(record), "--nproc", "2", "--trust")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.results(kind) == whole
+
+
+def test_run_of_two_processes_resumes_with_one_and_three(project: Project) -> None:
+    for nproc in (1, 3):
+        name = f"moved{nproc}"
+        done = project.train(name, 2, faults={"6-0": "int"})
+        assert done.returncode == 130, done.stdout + done.stderr
+        record = project.find(name)
+        done = project.run("resume", str(record), "--nproc", str(nproc), "--trust")
+        assert done.returncode == 0, done.stdout + done.stderr
+    one, three = project.weights("moved1"), project.weights("moved3")
+    for name, tensor in one.items():
+        torch.testing.assert_close(three[name], tensor, atol=1e-6, rtol=1e-5)
+    project.take_samples()
+
+
+def test_signal_to_the_launcher_stops_every_process(project: Project) -> None:
+    child = project.begin(
+        "run", "ranks.yaml", "record.log_dir=stopped", "--nproc", "2", "train.for=100000st"
+    )
+    for line in child.stdout:
+        if "Epoch [1]" in line or "Epoch [1/" in line:
+            child.signal(signal.SIGTERM)
+            break
+    done = child.end()
+    assert done.returncode == 75, done.stderr
+    assert "resume: " in done.stderr
+    assert (project.find("stopped") / "checkpoints").is_dir()
+    project.take_samples()
+
+
+def test_hang_names_the_rank_that_holds_up_the_others(project: Project) -> None:
+    words = ("engine.hang_after=2s", "--restarts", "1")
+    done = project.train("stuck", 2, *words, faults={"4-1": "hang"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = project.find("stuck")
+    events = [json.loads(one) for one in (record / "events.jsonl").read_text().splitlines()]
+    (hang,) = [one for one in events if one["kind"] == "hang"]
+    assert hang["ranks"] == "held up by rank 1 at step 4 of train"
+    assert "suffer" in (record / "logs" / "stacks.rank1.txt").read_text()
+    assert "rank 0 hung" in done.stderr
+
+
+def test_parameters_without_gradients_are_explained(project: Project) -> None:
+    done = project.train("unused", 2, "model.unused=true")
+    assert done.returncode == 1
+    assert "engine.find_unused=true" in " ".join(done.stderr.replace("│", " ").split())
+    done = project.train("used", 2, "model.unused=true", "engine.find_unused=true", "train.for=2st")
+    assert done.returncode == 0, done.stdout + done.stderr
+    project.take_samples()
+
+
+def test_predictions_of_two_processes_come_once_and_in_order(
+    project, whole, tmp_path: Path
+) -> None:
+    script = tmp_path / "predict.py"
+    script.write_text(
+        "import epochal as ep, json, sys\n"
+        "result = ep.predict(sys.argv[1], nproc=2, device='cpu', can_fork=True, no_file=True)\n"
+        "print(json.dumps([one.tolist() for one in result.value]))\n"
+    )
+    from forked import run
+
+    done = run(str(script), str(project.find("whole")), cwd=project.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    batches = json.loads(done.stdout.splitlines()[-1])
+    assert [index for batch in batches for index in batch] == list(range(13))
+
+
+def _suffer_and_finish(project: Project, name: str, whole, num_faults: int, seed: int) -> None:
+    """Train with faults at random steps and ranks; errors need a resume each."""
+    chosen = random.Random(seed)
+    left = {}
+    while len(left) < num_faults:
+        step, rank = chosen.randrange(15), chosen.randrange(2)
+        left[f"{step}-{rank}"] = chosen.choice(["kill", "pause", "raise", "term", "pause"])
+    done = project.train(name, 2, "model.dropout=0.3", faults=left)
+    for _ in range(num_faults + 1):
+        if done.returncode == 0:
+            break
+        assert done.returncode in (1, 75), done.stdout + done.stderr
+        words = ("resume", str(project.find(name)), "--nproc", "2", "--trust")
+        done = project.run(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert project.results(name) == whole
+    project.take_samples()
+
+
+def test_twenty_faults_change_no_bit(project: Project, whole) -> None:
+    _suffer_and_finish(project, "chaos", whole, num_faults=20, seed=0)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_hundred_and_twenty_faults_change_no_bit(project: Project, whole, seed: int) -> None:
+    _suffer_and_finish(project, f"torture{seed}", whole, num_faults=20, seed=seed)

@@ -1,0 +1,93 @@
+"""Processes agree on a step through a store; here they are threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from epochal.distributed.rank_failure import FailureReport, RankFailedError
+from epochal.distributed.rank_listener import PREEMPTED, TIME, Agreement, RankListener
+
+
+class Rank:
+    """A process that takes steps in lockstep with the others, and its listener."""
+
+    def __init__(self, store: Any, rank: int, size: int, barrier: threading.Barrier) -> None:
+        self.listener = RankListener(store, rank, size)
+        self.step, self.is_woken = 0, False
+        self.barrier = barrier
+        self.agreed: Agreement | None = None
+        self.listener.start(self)
+
+    def wake(self) -> None:
+        self.is_woken = True
+
+    def read_step(self) -> int:
+        return self.step
+
+    def read_seconds(self) -> float:
+        return 7.5
+
+    def describe(self) -> dict[str, Any]:
+        return {"step": self.step}
+
+    def train(self) -> None:
+        while self.agreed is None:
+            self.barrier.wait()  # as the reduction of gradients
+            self.step += 1
+            if self.is_woken or self.step >= self.listener.due_step:
+                self.is_woken = False
+                self.agreed = self.listener.settle(self.step)
+        self.listener.stop()
+
+
+def make_ranks(size: int) -> list[Rank]:
+    store, barrier = torch.distributed.HashStore(), threading.Barrier(size)
+    return [Rank(store, rank, size, barrier) for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_all_processes_act_after_the_same_step(size: int) -> None:
+    for kinds in ((PREEMPTED,), (TIME,), (PREEMPTED, PREEMPTED)):
+        ranks = make_ranks(size)
+        threads = [threading.Thread(target=rank.train) for rank in ranks]
+        for thread in threads:
+            thread.start()
+        for rank, kind in zip(reversed(ranks), kinds, strict=False):
+            rank.listener.request(kind)
+        for thread in threads:
+            thread.join()
+        agreed = {rank.agreed for rank in ranks}
+        steps = {rank.step for rank in ranks}
+        assert len(agreed) == len(steps) == 1, kinds
+        (one,) = agreed
+        assert one is not None
+        assert (one.kind, one.step, one.seconds) == (kinds[0], *steps, 7.5)
+        has_ended = [rank.listener.stop_kind for rank in ranks]
+        assert has_ended == ["" if kinds == (TIME,) else PREEMPTED] * size
+
+
+def test_failure_of_one_process_reaches_all_others() -> None:
+    first, second = make_ranks(2)
+    report = FailureReport(rank=1, exception_type="E", message="broken", traceback="")
+    second.listener.publish_failure(report)
+    second.listener.publish_failure(FailureReport(**{**vars(report), "message": "later"}))
+    assert first.listener.find_failure(60) == report
+    with pytest.raises(RankFailedError, match="rank 1: E: broken"):
+        first.listener.settle(0)
+    with pytest.raises(RankFailedError):
+        first.listener.find_end()
+    assert second.listener.find_end() == ""  # its own error is on its way
+    for rank in (first, second):
+        rank.listener.stop()
+
+
+def test_positions_of_all_processes_can_be_asked_for() -> None:
+    ranks = make_ranks(2)
+    ranks[1].step = 4
+    assert ranks[0].listener.collect_positions() == {0: {"step": 0}, 1: {"step": 4}}
+    for rank in ranks:
+        rank.listener.stop()

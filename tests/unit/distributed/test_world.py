@@ -1,0 +1,62 @@
+"""The facade of a run's processes."""
+
+from __future__ import annotations
+
+import torch
+
+from epochal.distributed.rank_failure import (
+    FailureReport,
+    RankFailedError,
+    is_lost_connection,
+    report_error,
+)
+from epochal.distributed.world import SingleProcess, join_numbers
+from epochal.testing import tiny_run
+
+
+def test_single_process_needs_no_process_group() -> None:
+    world = SingleProcess()
+    assert (world.rank, world.local_rank, world.world_size) == (0, 0, 1)
+    assert world.is_main
+    world.barrier()
+    world.abort(FailureReport(rank=0, exception_type="E", message="", traceback=""))
+    assert world.broadcast("value") == "value"
+    assert world.gather(1) == world.collect(1) == [1]
+    assert world.reduce(torch.ones(2)).tolist() == [1.0, 1.0]
+    error = ValueError()
+    assert world.explain(error) is error
+    world.leave()
+    assert not torch.distributed.is_initialized()
+
+
+def test_run_of_one_process_knows_its_place() -> None:
+    run = tiny_run()
+    assert (run.rank, run.local_rank, run.world_size, run.is_main) == (0, 0, 1, True)
+    assert run.raw_model is run.model is run.trained_model
+    assert run.listener is None
+
+
+def test_report_of_a_failure_travels_as_text() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        report = report_error(error, 3, exit_code=1, reason="exception")
+    again = FailureReport.from_text(report.to_text())
+    assert again == report
+    assert "raise ValueError" in again.traceback
+    assert str(RankFailedError(again)) == "rank 3: ValueError: broken"
+
+
+def test_only_errors_of_connections_may_have_another_cause() -> None:
+    gloo = RuntimeError("[/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed")
+    for error, is_lost in (
+        (gloo, True),
+        (RuntimeError("Connection reset by peer"), True),
+        (RuntimeError("the store is empty"), False),
+        (ValueError("Connection closed by peer"), False),
+    ):
+        assert is_lost_connection(error) is is_lost, error
+
+
+def test_numbers_of_processes_are_added_by_name() -> None:
+    assert join_numbers([{"a": 1.0}, {"a": 2.0, "b": 3.0}, {}]) == {"a": 3.0, "b": 3.0}
