@@ -68,7 +68,7 @@ class Task(ep.Task):
 
     def batch_forward(self, model, batch):
         if ep.current_run().split == "train" and ep.current_run().world_size > 1:
-            assert type(model).__name__ == "DistributedDataParallel"
+            assert type(model).__name__ in ("DistributedDataParallel", "FSDPNet")
         return {"logits": model(batch), "index": batch.index}
 
     def postprocess(self, out, batch):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
 from typing_extensions import override
 
 from epochal.distributed.flat_tensors import exchange_flat
@@ -28,6 +29,9 @@ class Strategy(ABC):
     In a step, ``carry`` takes each loss before its backward pass, and ``read_sums`` gives the
     numbers of all processes afterwards. Both see means over the processes, like gradients.
     """
+
+    is_sharded: bool = False
+    """Whether each process has only a part of every parameter."""
 
     @abstractmethod
     def share(self, model: nn.Module, others: Sequence[nn.Parameter], *, carries: bool) -> None:
@@ -64,6 +68,16 @@ class Strategy(ABC):
     @abstractmethod
     def share_another(self, model: nn.Module) -> nn.Module:
         """A further model, shared in the same way."""
+
+    def measure_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The norm of whole gradients, of which each process may have a part."""
+        return get_total_norm(gradients)
+
+    def agree(self, flag: Tensor) -> None:  # noqa: B027 - most have nothing to do
+        """Set a flag to 1 if it is 1 in any process; needed where gradients are in parts."""
+
+    def end_evaluation(self, model: nn.Module) -> None:  # noqa: B027 - same
+        """Free what forward passes of a model without a backward pass have left."""
 
 
 @final

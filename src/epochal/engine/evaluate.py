@@ -17,7 +17,7 @@ from epochal.distributed.world import join_numbers
 from epochal.engine.device.move import BatchMover
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
-from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
+from epochal.engine.feed.feed import count_batches, iter_batches, named_loaders, require_loaders
 from epochal.engine.feed.rank_shares import WholeBatches
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
@@ -268,7 +268,7 @@ def _measure_loader(
         for metric in metrics.values():
             metric.update(outcome.out, outcome.batch)
 
-    share = _find_share(run, split, metrics)
+    share = _find_share(run, split, metrics, count_batches(loader, limit))
     try:
         ended = _run_pass(run, loader, measure, events=events, limit=limit, share=share)
         if not run.world.is_single:
@@ -282,7 +282,9 @@ def _measure_loader(
     return run.world.broadcast(run.part(TaskCalls).finish(means, split))
 
 
-def _find_share(run: EngineRun, split: str, metrics: Mapping[str, Metric]) -> WholeBatches | None:
+def _find_share(
+    run: EngineRun, split: str, metrics: Mapping[str, Metric], num_batches: int | None
+) -> WholeBatches | None:
     """The batches that this process evaluates; None for all of them."""
     world = run.world
     if world.is_single:
@@ -290,6 +292,8 @@ def _find_share(run: EngineRun, split: str, metrics: Mapping[str, Metric]) -> Wh
     why = "" if not run.part(TaskCalls).has_epoch_metric else "epoch_metric may need every batch"
     if name := find_unmergeable(metrics):
         why = f"the metric {name!r} has no method merge"
+    if not _can_share(run, num_batches):
+        why = "each needs a batch to gather the parameters with"
     if why:
         key = f"evaluation of {split}"
         text = "%s: every process computes all batches, since %s"
@@ -298,6 +302,11 @@ def _find_share(run: EngineRun, split: str, metrics: Mapping[str, Metric]) -> Wh
             _logger.info(text, split, why)
         return None
     return WholeBatches(world.rank, world.world_size)
+
+
+def _can_share(run: EngineRun, num_batches: int | None) -> bool:
+    """Whether each process can take another part of so many batches, if there are several."""
+    return not run.strategy.is_sharded or (num_batches or 0) >= run.world.world_size
 
 
 def _merge(
@@ -357,8 +366,10 @@ def _collect(run: EngineRun, loader: Loader) -> list[Output]:
     def collect(outcome: Outcome) -> None:
         outputs.append(_TO_HOST(run.part(TaskCalls).postprocess(outcome)))
 
-    limit, world = run.options.train.limit_batches, run.world
-    share = None if world.is_single else WholeBatches(world.rank, world.world_size)
+    limit = run.options.train.limit_batches
+    world, share = run.world, None
+    if not world.is_single and _can_share(run, count_batches(loader, limit)):
+        share = WholeBatches(world.rank, world.world_size)
     _run_pass(run, loader, collect, events=run.events, limit=limit, share=share)
     if share is None:
         return outputs
@@ -393,6 +404,8 @@ def _run_pass(
             outcome = _as_outcome(step(run, batch), batch)
         process(outcome)
         events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
+        if run.strategy.is_sharded and not run.world.is_single:
+            continue  # another process would wait for this one
         if run.listener is not None:
             kind = run.listener.find_end()
             if kind == INTERRUPTED or (kind and run.plan.is_running_due):
@@ -402,6 +415,11 @@ def _run_pass(
                 raise EvaluationInterrupted
             if run.stop_status == "interrupted":
                 raise KeyboardInterrupt
+    if run.strategy.is_sharded and share is not None:
+        whole = -(-(count_batches(loader, limit) or 0) // each)
+        for _ in range(whole - len(range(first, index + 1, each))):
+            with run.precision.context():  # only to gather parameters with the others
+                step(run, batch)
     events.fire("loop_end", run, split)
     return ""
 
@@ -429,6 +447,7 @@ def _evaluation_mode(run: EngineRun) -> Iterator[None]:
         if run.loss is not None:
             run.loss.eval()
         yield
+        run.strategy.end_evaluation(run.model)
 
 
 def _label(run: EngineRun) -> str:

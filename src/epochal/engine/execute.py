@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import get_worker_info
 
+from epochal.distributed.fsdp import explain_mixed_tensors
 from epochal.distributed.rank_failure import RankFailedError, RankLostError, report_error
 from epochal.durable import WriteError
 from epochal.engine.device.memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
@@ -118,6 +119,7 @@ def execute_and_catch(
                 explain_out_of_memory(run, caught)
                 explain_dtype_mismatch(run.model, caught)
                 explain_unused(caught)
+                explain_mixed_tensors(caught)
                 if isinstance(caught, ConfigError):
                     caught.locate(find_place)
                 error = tell_ranks(run.world, error)

@@ -28,16 +28,21 @@ _TIMES = {
 }
 _CLIPS = "epochal.engine.interfaces.options:CLIPS"
 _NOT_WITH_FSDP = {
-    "engine.step": ("steps run as they are written", "write step: eager, or leave it out"),
-    "engine.microbatch": (
-        "every process must take the same number of forward passes",
-        "write a smaller batch_size and optim.accumulate",
+    "engine.step": (
+        ("auto", "eager"),
+        "steps can only run as they are written",
+        "write step: eager, or leave it out",
     ),
-    "engine.check_ranks": ("there are no copies of weights to compare", "leave it out"),
-    "engine.find_unused": ("parameters without a gradient are allowed anyway", "leave it out"),
-    "optim.noise": ("each process would add other noise than a single one", "leave it out"),
+    "engine.microbatch": (
+        (),
+        "every process must take the same number of forward passes",
+        "write a smaller batch_size, and optim.accumulate",
+    ),
+    "engine.check_ranks": ((0, "0"), "there are no copies of weights to compare", "leave it out"),
+    "engine.find_unused": ((False,), "it is not needed", "leave it out"),
+    "optim.noise": ((), "noise would depend on the number of processes", "leave it out"),
 }
-"""Options that are refused, with the reason and what to write instead."""
+"""Options of which only some values are possible, with the reason and a hint."""
 
 _FOR_PEOPLE = ("project", "tag", "desc")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
@@ -107,27 +112,21 @@ def _check_compile_mode(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_fsdp(checker: ConfigChecker, root: Node) -> None:
-    """Report options that do not go with parameters in parts, and those of fsdp without it."""
+    """Report options that do not go with parameters in parts, if the strategy is fsdp."""
     engine = root.get("engine")
-    if engine.get("strategy").value == "fsdp":
-        for key, (what, hint) in _NOT_WITH_FSDP.items():
-            node = root.get(key)
-            if node.value in (None, 0, False, "auto", "eager") or node.layer == "default":
-                continue
-            text = f"with engine.strategy: fsdp {what}"
-            checker.report(key, text, node.place, hint)
-    else:
-        for name, node in engine.mapping.items():
-            if name.startswith(("fsdp_", "tensor_")) and node.layer != "default":
-                what = "has no effect without engine.strategy: fsdp"
-                checker.report(f"engine.{name}", what, node.key_place, "add strategy: fsdp")
+    if engine.get("strategy").value != "fsdp":
+        return
+    for key, (used, what, hint) in _NOT_WITH_FSDP.items():
+        node = root.get(key)
+        if node.value is not None and node.value not in used and not checker.has_any(key):
+            checker.report(key, f"with strategy: fsdp {what}", node.place, hint)
     plan, size = engine.get("tensor_plan"), engine.get("tensor_parallel")
-    if bool(plan.mapping) != (size.value not in (None, 1)) and not checker.has_any("engine"):
-        node = plan if plan.mapping else size
-        what, hint = "needs processes that share it", "add tensor_parallel: 2"
-        if not plan.mapping:
-            what, hint = "needs layers to divide", "add tensor_plan: {blocks.*.up: colwise, ...}"
-        checker.report(f"engine.tensor_{'plan' if plan.mapping else 'parallel'}", what, node.place, hint)
+    if size.value == 1 and plan.mapping:
+        what = "with tensor_parallel: 1 no layer is divided"
+        checker.report("engine.tensor_plan", what, plan.place, "write tensor_parallel: 2")
+    elif isinstance(size.value, int) and size.value > 1 and not plan.mapping:
+        what, hint = "has no layers to divide", "add tensor_plan: {blocks.*.up: colwise, ...}"
+        checker.report("engine.tensor_parallel", what, size.place, hint)
 
 
 def _check_names(checker: ConfigChecker, root: Node) -> None:

@@ -12,10 +12,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from epochal.distributed.strategy import Ddp, NoStrategy, Strategy
+from epochal.distributed.strategy import NoStrategy, Strategy
 from epochal.distributed.world import SingleProcess
 from epochal.engine.device.move import choose_mover, move_module, parse_dtype
 from epochal.engine.device.precision import Precision
+from epochal.engine.device.sharding import choose_strategy
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import Feed, read_task_attribute
 from epochal.engine.interfaces.hook import ALIASES, EVENTS, USER_PRIORITY
@@ -247,12 +248,10 @@ class EngineRun(Run):
         )
         self.dtype = self.precision.dtype
         self.world = environment.world
-        self.is_shared = not self.world.is_single or options.engine.strategy == "ddp"
+        self.strategy: Strategy = choose_strategy(options.engine, self.world, self.device)
+        self.is_shared = not isinstance(self.strategy, NoStrategy)
         """Whether several processes share the model, or one does as if."""
 
-        self.strategy: Strategy = NoStrategy()
-        if self.is_shared:
-            self.strategy = Ddp(self.world, find_unused=options.engine.find_unused)
         self.listener = None if self.world.is_single else self.world.listener
         """Hears the other processes, if there are any."""
 

@@ -12,6 +12,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from epochal.distributed.sharded_tensor import get_own_part
+from epochal.distributed.strategy import NoStrategy
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.split_batch import get_batch_index
 from epochal.engine.optim.multi_optimizer import Optimizers
@@ -30,6 +32,7 @@ from epochal.errors import ConfigError, Problem, TaskError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    from epochal.distributed.strategy import Strategy
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.interfaces.average import Average
     from epochal.engine.interfaces.outcome import Outcome
@@ -69,6 +72,7 @@ class Updater:
     """Noise that is added to the gradients before each update, if any."""
 
     average: Average | None = None
+    _strategy: Strategy = NoStrategy()
     _shared: SharedStep | None = None
     _most_at_once = 1  # microbatches of a step that need no accumulation
 
@@ -85,6 +89,9 @@ class Updater:
             return
         require_parameters(run.optimizer, run.model)
         self.optimizer = run.optimizer
+        self._strategy = run.strategy
+        if run.strategy.is_sharded:
+            _require_usual_optimizer(self, run.optimizer)
         if self._shared is None and run.is_shared:
             self._shared, self._most_at_once = SharedStep(run), 0
         self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
@@ -176,15 +183,18 @@ class Updater:
         if guard is not None:
             guard.unscale(self._gradients())
         largest = self._largest_norm
-        if largest is not None:
+        if largest is not None and not self._strategy.is_sharded:
             self.grad_norm = clip_grad_norm_(self.parameters, largest)
-        elif self._is_norm_logged:
-            self.grad_norm = get_total_norm(self._gradients())
+        elif largest is not None or self._is_norm_logged:
+            whole = [one.grad for one in self.parameters if one.grad is not None]
+            self.grad_norm = self._strategy.measure_norm(whole)
+            if largest is not None:
+                clip_by_norm(self._gradients(), self.grad_norm, largest)
         if guard is not None:
             # The norm of finite gradients may overflow, and logging must not change training.
             guard.check(self._gradients(), None if largest is None else self.grad_norm)
         if self._largest_value is not None:  # after the check, since it makes infinities finite
-            clip_grad_value_(self.parameters, self._largest_value)
+            clip_by_value(self._gradients(), self._largest_value)
         if self.noise is not None:
             self.noise.add_to(self._gradients())
 
@@ -236,7 +246,9 @@ class Updater:
             self.guard.prepare()
 
     def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        """The gradients, or those parts of them that this process has."""
+        found = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        return [get_own_part(one) for one in found] if self._strategy.is_sharded else found
 
 
 @final
@@ -335,6 +347,42 @@ def divide_gradients(gradients: list[Tensor], total: Number) -> None:
             gradient.div_(total)
     elif gradients:
         torch._foreach_div_(gradients, float(total))
+
+
+def clip_by_norm(gradients: list[Tensor], norm: Tensor, largest: float) -> None:
+    """Scale gradients in place so that their norm is at most ``largest``, as torch does."""
+    factor = torch.clamp(largest / (norm + 1e-6), max=1.0)
+    for device, group in _by_device(gradients).items():
+        torch._foreach_mul_(group, factor.to(device))
+
+
+def clip_by_value(gradients: list[Tensor], largest: float) -> None:
+    """Clip the elements of gradients in place."""
+    for group in _by_device(gradients).values():
+        torch._foreach_clamp_min_(group, -largest)
+        torch._foreach_clamp_max_(group, largest)
+
+
+def _by_device(tensors: list[Tensor]) -> dict[torch.device, list[Tensor]]:
+    groups: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.device, []).append(tensor)
+    return groups
+
+
+def _require_usual_optimizer(updater: Updater, optimizer: Optimizer) -> None:
+    """Refuse optimizers that cannot work with gradients of which each process has a part."""
+    why = ""
+    if isinstance(updater, ClosureUpdater):
+        why = "evaluates the loss several times per step"
+    elif isinstance(updater, MultiOptimizerUpdater):
+        why = "has several optimizers, each with a loss of its own"
+    elif type(optimizer).state_dict is not Optimizer.state_dict:
+        why = "has its own state_dict, whose tensors cannot be divided"
+    if why:
+        what = f"{type(optimizer).__name__} {why}, which fsdp does not support"
+        hint = "write strategy: ddp, or choose another optimizer"
+        raise ConfigError(Problem("engine.strategy", what, hint=hint))
 
 
 def choose_updater(optimizer: Optimizer | None) -> Updater:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
 
 _COLLECTIVE_SECONDS = 1800.0
+_WANTED = ("ddp", "fsdp")
+"""Strategies that a single process uses, too, if they are asked for."""
 
 
 @contextmanager
@@ -33,7 +35,7 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
     """
     strategy = config.get("engine.strategy").value
     place = None if strategy == "none" else read_rank_environment()
-    if strategy != "ddp" and (place is None or place.world_size == 1):
+    if strategy not in _WANTED and (place is None or place.world_size == 1):
         yield SingleProcess()
         return
     if place is not None:
@@ -42,7 +44,7 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
         place,
         choose_device(choices),
         timeout=_find_timeout(config),
-        is_wanted=strategy == "ddp",
+        is_wanted=strategy in _WANTED,
     )
     try:
         yield world

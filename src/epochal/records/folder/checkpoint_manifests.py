@@ -27,6 +27,9 @@ FORMAT = 1
 MANIFEST_FILE = "manifest.json"
 TENSORS_FILE = "tensors.safetensors"
 STATE_FILE = "state.json"
+SHARD_PREFIX = "shard-"
+"""Prefix of files with the parts of tensors that one of several processes had."""
+
 DAMAGED_SUFFIX = ".damaged"
 """Suffix of checkpoints that were found damaged and renamed."""
 
