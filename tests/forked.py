@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MOST_BYTES = 200_000
-_IMPORTED = ("torch._dynamo", "sklearn.datasets")
+_IMPORTED = ("torch._dynamo", "torch.distributed.fsdp", "sklearn.datasets")
 _CHECKED = (
     {"optim": "AdamW", "schedule": "cosine", "monitor": "+val/acc", "hooks": ["EarlyStopping"]},
     {"optim": "sgd", "loss": "CrossEntropyLoss", "metrics": ["accuracy"]},

@@ -1,0 +1,214 @@
+"""FSDP: parameters in parts train as in one process, and resume on any number of processes.
+
+Ranks run several trainings in one process group. This file is also their program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch import nn
+
+import epochal as ep
+from epochal.testing import TinyTask
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Net(nn.Module):
+    """Blocks, a frozen layer, a tied layer, and sizes that no number of ranks divides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(size, 7), nn.LayerNorm(7), nn.ReLU()) for size in (4, 7, 7)
+        )
+        self.head, self.tied, self.frozen = nn.Linear(7, 7), nn.Linear(7, 7), nn.Linear(7, 3)
+        self.tied.weight = self.head.weight
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.frozen(self.tied(torch.relu(self.head(x))))
+
+
+class Task(TinyTask):
+    """Writes down what hooks see of the model."""
+
+    def batch_forward(self, model, batch):
+        run = ep.current_run()
+        assert run.raw_model is run.model
+        return super().batch_forward(model, batch)
+
+
+SHARDED = {"strategy": "fsdp", "fsdp_wrap": ["blocks.*"]}
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "norm": {
+        "optim": {"type": "AdamW", "lr": 0.01, "clip": 0.1, "accumulate": 2},
+        "average": {"type": "ema", "decay": 0.8},
+        "engine": {"on_nonfinite": "skip"},
+        "log": {"grad_norm": True, "tensorboard": False},
+    },
+    "value": {
+        "optim": {"type": "SGD", "lr": 0.1, "momentum": 0.9, "clip": {"value": 0.001}},
+        "average": {"type": "swa", "every": "2st"},
+        "engine": {"fsdp_reshard": False, "recompute": ["blocks.*"], "on_nonfinite": "stop"},
+    },
+    "bf16": {
+        "optim": {"type": "AdamW", "lr": 0.01},
+        "engine": {"precision": "bf16", "fsdp_offload": True},
+    },
+}
+"""Trainings that are compared with one process; the last one only roughly."""
+
+
+def train(name: str, engine: dict[str, Any]) -> None:
+    """Train a scenario; the record is in the folder of its name."""
+    torch.manual_seed(0)
+    scenario = SCENARIOS[name]
+    ep.Experiment(
+        **{**scenario, "engine": {**scenario["engine"], **engine}},
+        task=Task(),
+        model=Net(),
+        train={"for": "8st", "eval_every": "3st"},
+        monitor="+val/acc",
+        record={"log_dir": name},
+        choices={"device": "cpu", "raise_errors": True},
+    ).fit()
+
+
+def work(rank: int, ranks: int, folder: Path) -> None:
+    """Train every scenario as one rank of some, or alone."""
+    torch.set_num_threads(1)
+    if ranks:
+        store = dist.FileStore(str(folder / "store"), ranks)
+        timeout = timedelta(seconds=300)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timeout)
+        numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
+        os.environ.update({key: str(number) for key, number in numbers.items()})
+    for name in SCENARIOS:
+        train(name, SHARDED if ranks else {})
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Weights, averaged weights and metrics of a run."""
+    (record,) = (one.parent for one in folder.glob("*/*/*/run.json"))
+    result = json.loads((record / "result.json").read_text())
+    return {
+        **{one.stem: load_file(one) for one in (record / "checkpoints").glob("*.safetensors")},
+        "metrics": result["metrics"],
+        "record": record,
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[str, Any]]]:
+    """What each scenario computed, by number of ranks; 0 is one process without a group."""
+    from forked import Child  # not at the top: the ranks run this file without it
+
+    folder = tmp_path_factory.mktemp("sharded")
+    found = {}
+    for ranks in (0, 1, 2, 3):
+        own = folder / str(ranks)
+        own.mkdir()
+        words = [str(ranks), str(own)]
+        children = [Child(__file__, str(rank), *words, cwd=own) for rank in range(ranks or 1)]
+        for child in children:
+            done = child.end()
+            assert done.returncode == 0, done.stdout + done.stderr
+        found[ranks] = {name: read(own / name) for name in SCENARIOS}
+    return found
+
+
+def test_sharded_processes_train_like_one(trained) -> None:
+    for name, expected in trained[0].items():
+        tolerance = 0.05 if name == "bf16" else 2e-6
+        for ranks in (1, 2, 3):
+            found = trained[ranks][name]
+            assert found.keys() == expected.keys()
+            for kind in found.keys() - {"metrics", "record"}:
+                for key, tensor in expected[kind].items():
+                    torch.testing.assert_close(
+                        found[kind][key],
+                        tensor,
+                        atol=tolerance,
+                        rtol=tolerance,
+                        msg=lambda text, case=(name, ranks, kind, key): f"{case}: {text}",
+                    )
+            wanted = pytest.approx(expected["metrics"], rel=10 * tolerance, abs=tolerance)
+            assert found["metrics"] == wanted, (name, ranks)
+
+
+def test_weights_of_parts_load_like_those_of_one_process(trained) -> None:
+    from epochal.checkpoint.weights import load_weights_from
+
+    record = trained[3]["norm"]["record"]
+    (path,) = {one.resolve() for one in (record / "checkpoints").glob("last")}
+    assert len([*path.glob("shard-*")]) == 3
+    for is_averaged, name in ((False, "final"), (True, "final-ema")):
+        weights, _ = load_weights_from(path, try_ema=is_averaged)
+        for key, tensor in trained[3]["norm"][name].items():
+            assert weights[key].equal(tensor), (name, key)
+        assert weights["tied.weight"] is weights["head.weight"]
+
+
+def test_lost_part_makes_a_checkpoint_damaged(trained, tmp_path: Path) -> None:
+    from epochal.checkpoint import read_checkpoint
+    from epochal.errors import CheckpointError
+
+    path = (trained[2]["norm"]["record"] / "checkpoints" / "last").resolve()
+    copy = shutil.copytree(path, tmp_path / "copy")
+    (copy / "shard-00001.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"shard-00001\.safetensors: damaged: missing"):
+        read_checkpoint(copy)
+
+
+FSDP = ("engine.strategy=fsdp", "engine.fsdp_wrap=[body]", "engine.check_ranks=0")
+
+
+def test_processes_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
+    from ranked import Project
+
+    project = Project(tmp_path)
+    faults = {"3-1": "torn", "9-0": "torn"}
+    for name, chosen in (("whole", {}), ("killed", faults)):
+        done = project.train(name, 2, *FSDP, "model.dropout=0.3", faults=chosen)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("was killed by SIGKILL") == 2
+    assert project.results("killed") == project.results("whole")
+    assert not [*project.find("killed").glob("checkpoints/.*")]
+
+
+def test_run_of_two_processes_resumes_with_one_and_three_and_without_fsdp(tmp_path: Path) -> None:
+    from ranked import Project
+
+    project = Project(tmp_path)
+    done = project.train("parts", 2, *FSDP, faults={"6-1": "term"})
+    assert done.returncode == 75, done.stdout + done.stderr
+    found = []
+    for number, words in enumerate(
+        (("--nproc", "1"), ("--nproc", "3"), ("--nproc", "1", "engine.strategy=none"))
+    ):
+        shutil.copytree(tmp_path / "parts", tmp_path / str(number), symlinks=True)
+        record = project.find(str(number))
+        done = project.run("resume", str(record), "--trust", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found.append(project.weights(str(number)))
+    for weights in found[1:]:
+        for name, tensor in found[0].items():
+            torch.testing.assert_close(weights[name], tensor, atol=1e-6, rtol=1e-5)
+
+
+if __name__ == "__main__":
+    work(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
