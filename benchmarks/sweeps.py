@@ -1,9 +1,10 @@
 """Sweeps: trials per minute beside Optuna alone, time per trial in a long sweep, quality of TPE.
 
-    python benchmarks/sweeps.py [speed] [long] [quality] [processes]
+    python benchmarks/sweeps.py [speed] [long] [quality] [processes] [peers]
 
 ``speed`` and ``long`` run trials that only write a record, so that the cost of the sweep itself is
-seen; ``processes`` starts a real training process for each. Prints tables; writes nothing.
+seen; ``processes`` starts a real training process for each; ``peers`` runs trials that only compute
+a number, in the processes of each contender. Prints tables; writes nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import optuna  # noqa: E402
 
+from epochal.cli.pages.sweep_page import SweepPage  # noqa: E402
 from epochal.launch.pool.backlog import WaitingJob  # noqa: E402
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart  # noqa: E402
 from epochal.launch.pool.pool import Pool  # noqa: E402
@@ -33,6 +37,7 @@ from epochal.sweep.sampling import Observation, OptunaSampler  # noqa: E402
 from epochal.sweep.space import Space, SweepParameter, ValueRange  # noqa: E402
 from pooled import ScriptedHandle, make_leases  # noqa: E402
 from small_project import write_shop  # noqa: E402
+from sweepers import SWEEPERS, evaluate, make_grid, measure  # noqa: E402
 from swept import leave_run, new_sweep  # noqa: E402
 
 Function = Callable[[Mapping[str, float]], float]
@@ -42,13 +47,16 @@ NUM_LONG = 10_000
 NUM_QUALITY = 60
 SEEDS = range(100, 140)
 NUM_PROCESSES = 6
+NUM_PEERS = 40
+NUM_WORKERS = 2
 
 
 class InstantExecutor(Executor):
     """Each trial writes a record with one value, in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self.times: list[float] = []
+        self._clock = clock
 
     def describe(self, start: JobStart) -> str:
         """Nothing is started."""
@@ -58,18 +66,21 @@ class InstantExecutor(Executor):
         """Write the record of the trial."""
         value = math.log10(start.job.choices["trial"]["values"]["optim.lr"]) ** 2
         leave_run(WaitingJob(key=0, job=start.job, file=start.file), [value])
-        self.times.append(time.perf_counter())
+        self.times.append(self._clock())
         return ScriptedHandle(0)
 
 
-def sweep_in_process(method: str, count: int) -> list[float]:
+def sweep_in_process(
+    method: str, count: int, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """When each trial of a sweep without processes began."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, redirect_stdout(StringIO()):
         folder = new_sweep(Path(name), f"  method: {method}\n  trials: {count}\n")
-        executor = InstantExecutor()
-        begun = time.perf_counter()
-        leases = make_leases(Path(name))
-        Pool(SweepBacklog(folder), executor, leases, tick_seconds=0.0).run()
+        executor = InstantExecutor(clock)
+        begun = clock()
+        backlog, leases = SweepBacklog(folder), make_leases(Path(name))
+        with SweepPage(backlog) as page:
+            Pool(backlog, executor, leases, show=page.show, tick_seconds=0.0).run()
         return [begun, *executor.times]
 
 
@@ -99,11 +110,11 @@ def measure_speed() -> None:
 
 
 def measure_long() -> None:
-    """Time per trial at the beginning and at the end of a long sweep."""
-    times = sweep_in_process("random", NUM_LONG)
+    """Time of the CPU per trial at the beginning and at the end of a long sweep."""
+    times = sweep_in_process("random", NUM_LONG, time.process_time)
     steps = [1000 * (b - a) for a, b in pairwise(times)]
     first, last = steps[:1000], steps[-1000:]
-    print(f"\n{NUM_LONG:,} trials, random, milliseconds per trial (median, mean)")
+    print(f"\n{NUM_LONG:,} trials, random, milliseconds of the CPU per trial (median, mean)")
     for name, part in (("first 1,000", first), ("last 1,000", last)):
         print(f"{name:<12}{statistics.median(part):>8.2f}{statistics.fmean(part):>8.2f}")
 
@@ -193,11 +204,30 @@ def measure_processes() -> None:
             print(f"sweep, {count} at once{'':<26}{seconds:>8.2f} s {rate:>6.1f} trials per minute")
 
 
+def measure_peers() -> None:
+    """Trials per minute of contenders that do the same, and what their processes cost."""
+    print(f"\n{NUM_PEERS} trials that compute one number, {NUM_WORKERS} at once")
+    for words in ("pass", "import torch"):
+        begun = time.perf_counter()
+        subprocess.run([sys.executable, "-c", words], check=True)
+        print(f"start of a process: {words:<30}{time.perf_counter() - begun:>8.2f} s")
+    expected = [[one, evaluate(one, "")] for one in make_grid(NUM_PEERS)]
+    for module in ("", "torch"):
+        print(f"\n{'each process imports torch' if module else 'nothing imported':<28}", end="")
+        print(f"{'start':>8}{'search':>9}{'trials per minute':>20}")
+        for name in SWEEPERS:
+            found = measure(name, NUM_PEERS, NUM_WORKERS, module)
+            assert found["values"] == expected, name
+            rate = 60 * NUM_PEERS / found["search"]
+            print(f"{name:<28}{found['start']:>6.2f} s{found['search']:>7.2f} s{rate:>20,.0f}")
+
+
 PARTS = {
     "speed": measure_speed,
     "long": measure_long,
     "quality": measure_quality,
     "processes": measure_processes,
+    "peers": measure_peers,
 }
 
 

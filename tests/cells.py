@@ -353,7 +353,7 @@ def build(
     **given: Any,
 ) -> Run:
     """A run of one cell; it shares no part with other runs."""
-    torch.manual_seed(7)
+    torch.default_generator.manual_seed(7)
     names = ("tied", "frozen")
     model = Net(**{name: given.get(name, False) for name in names}, dropout=given.get("dropout", 0))
     place = {"dtype": given["dtype"]} if "dtype" in given else {}

@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from odd_files import OddFiles
-from small_project import Command, command, forgetting, write_shop
+# Before Epochal is imported: a file survives the death of a process without it, and
+# tests/faults/power.py plays power losses.
+os.fsync = os.fstat  # type: ignore[assignment]
+
+from odd_files import OddFiles  # noqa: E402
+from small_project import Command, command, forgetting, write_shop  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("FORCE_COLOR", None)
+# A busy machine is no failure.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
+_TOGETHER = {
+    "tests/browser/": "browser",
+    "tests/integration/test_collectives.py": "ranks",
+    "tests/integration/test_kills.py": "server of runs",
+    "tests/integration/test_trackers.py": "trackers",
+    "tests/unit/check/export/test_schema.py": "schema",
+    "tests/unit/hooks/test_mlflow.py": "trackers",
+    "tests/unit/hooks/test_wandb.py": "trackers",
+}
+"""Tests that share something which takes seconds to start or import, by path."""
+
+
+def pytest_collection_finish() -> None:
+    """Keep the modules of all tests out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Send each test to the next free worker, but those of a group to the same one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            groups = (group for path, group in _TOGETHER.items() if nodeid.startswith(path))
+            return next(groups, nodeid)
+
+    return Scheduler(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MOST_BYTES = 200_000
-_IMPORTED = ("torch._dynamo", "torch.distributed.fsdp", "sklearn.datasets")
+_IMPORTED = (
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "sklearn.datasets",
+    "tensorboard.plugins.audio.metadata",
+    "tensorboard.summary.writer.event_file_writer",
+    "tensorboard.util.tensor_util",
+)
 _CHECKED = (
     {"optim": "AdamW", "schedule": "cosine", "monitor": "+val/acc", "hooks": ["EarlyStopping"]},
     {"optim": "sgd", "loss": "CrossEntropyLoss", "metrics": ["accuracy"]},
@@ -90,6 +97,8 @@ def run(*words: str, **choices: Any) -> subprocess.CompletedProcess[str]:
 
 def warm_up() -> None:
     """Import and parse once what the forked processes would import and parse each."""
+    os.fsync = os.fstat  # type: ignore[assignment]  # as in conftest.py
+    os.sync = lambda: None  # a benchmark calls it, and would wait for what others write
     import epochal
     from epochal.check import check
     from epochal.config import load

@@ -32,7 +32,7 @@ def add_run(
 ) -> int:
     """Insert one run into the tables; gives its id."""
     unknown = {name: None if name in NUMBERS[:1] + NUMBERS[5:] else "" for name in RUN_COLUMNS}
-    zeros = dict.fromkeys(NUMBERS[1:5], 0)
+    zeros = dict.fromkeys((*NUMBERS[1:5], "archived"), 0)
     row = {**unknown, **zeros, "path": f"store/shop/{run}", "run": run, **facts}
     marks = ", ".join("?" * len(row))
     names = ", ".join(row)

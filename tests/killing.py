@@ -1,7 +1,7 @@
 """Processes that get a signal at a chosen time: one server forks them all.
 
-``Server`` starts this file as a process that imports everything once. Each ``start`` forks a child
-of it, which runs ``epochal`` with some words and injects a signal: at the n-th operation of
+``Server`` starts this file in a process where torch is imported. Each ``start`` forks a child of
+it, which runs ``epochal`` with some words and injects a signal: at the n-th operation of
 ``durable``, and again some operations later, or some seconds after the first one; to the child or
 to its whole process group.
 """
@@ -12,13 +12,15 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from forked import Child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,14 +45,10 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         self._output, self._notes = folder / "output.txt", folder / "notes.json"
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"},
-        )
+        orders = folder / "orders"
+        os.mkfifo(orders)
+        self._child = Child(__file__, str(folder), cwd=folder)
+        self._orders = orders.open("w", encoding="utf-8")
 
     def __enter__(self) -> Server:
         return self
@@ -62,25 +60,25 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._process.kill()
-        self._process.communicate()
+            self._child.signal(signal.SIGKILL)
+        self._orders.close()
+        self._child.end()
 
     def start(self, *words: str, inject: dict[str, Any] = NO_SIGNAL) -> Ended:
         """Run ``epochal`` with some words to its end."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"words": words, "inject": inject}) + "\n")
-        self._process.stdin.flush()
-        code = json.loads(self._process.stdout.readline() or '"the server has died"')
+        self._orders.write(json.dumps({"words": words, "inject": inject}) + "\n")
+        self._orders.flush()
+        code = json.loads(self._child.stdout.readline() or '"the server has died"')
         text = self._output.read_text(errors="replace")
         notes = json.loads(self._notes.read_text()) if self._notes.exists() else {}
         return Ended(code, text, notes.get("operations", 0), notes.get("seconds", 0.0))
 
 
 def serve(folder: Path) -> None:
-    """Fork a child for every line of the input, and print its exit code."""
+    """Fork a child for every order, and print its exit code."""
     output, notes = folder / "output.txt", folder / "notes.json"
-    for line in sys.stdin:
+    warnings.simplefilter("default")
+    for line in (folder / "orders").open(encoding="utf-8"):
         notes.unlink(missing_ok=True)
         child = os.fork()
         if child == 0:
@@ -175,7 +173,4 @@ class InjectedSignal:
 
 
 if __name__ == "__main__":
-    from forked import warm_up
-
-    warm_up()
     serve(Path(sys.argv[1]))

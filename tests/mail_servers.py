@@ -98,7 +98,7 @@ def _start(controller: Controller) -> None:
     ready = threading.Event()
     controller._thread = threading.Thread(target=controller._run, args=(ready,), daemon=True)
     controller._thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
 
 
 @dataclass

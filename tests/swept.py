@@ -48,7 +48,7 @@ def new_sweep(
         cwd=folder,
         python=sys.executable,
     )
-    return create_sweep(job, name="", command="epochal sweep toy.yaml")
+    return create_sweep(runs, lambda code: job, name="toy", command="epochal sweep toy.yaml")
 
 
 def leave_run(

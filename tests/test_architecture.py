@@ -39,6 +39,7 @@ RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice on
 
 
 EXTENSION_POINTS = {
+    "epochal.adapters.lightning.LightningExperiment",
     "epochal.engine.interfaces.average.Average",
     "epochal.engine.interfaces.hook.Hook",
     "epochal.engine.optim.rate.Rate",

@@ -159,7 +159,7 @@ def tiny_run(
 ) -> EngineRun:
     """A run of two short epochs, ready for ``carry_out``."""
     if model is None:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         model = TinyModel()
     parts = Parts(
         task=TinyTask() if task is None else task,

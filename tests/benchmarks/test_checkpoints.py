@@ -7,7 +7,7 @@ from pathlib import Path
 import forked
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "checkpoints.py"
-SMALL = ("--megabytes", "1", "--rounds", "1", "--steps", "100")
+SMALL = ("--megabytes", "1", "--rounds", "1", "--steps", "20")
 
 
 def test_benchmark_prints_a_table_and_leaves_no_files(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
 SCREENSHOTS = os.environ.get("EPOCHAL_SCREENSHOTS", "")
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 
 
 class ServedRuns:

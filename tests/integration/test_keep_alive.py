@@ -20,6 +20,7 @@ HOOKS = '''
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import epochal as ep
@@ -41,7 +42,7 @@ class Once(ep.Hook):
             flag.write_text(str(run.step))
             os.kill(os.getppid() if self.parent else os.getpid(), signal.SIGKILL)
             while not run.stop_reason:  # until it notices that its parent is dead
-                os.sched_yield()
+                time.sleep(0.01)
 '''
 STALLS = """
 import ctypes
@@ -112,13 +113,13 @@ def test_supervisor_finishes_a_killed_run(shop: Path, start: Start) -> None:
 def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
     shop: Path, start: Start
 ) -> None:
-    words = (*WORDS, "train.for=20ep", once(parent=True))
-    assert start(*words).end()[0] == -signal.SIGKILL
+    words = (*WORDS, "train.for=4ep", once(parent=True))
+    assert start(*words, forks=True).end()[0] == -signal.SIGKILL
     # The pipes are closed, so the run has ended too.
     (folder,) = run_folders(shop)
     saved = read(folder / "status.json")
     assert saved["status"] == "preempted"
-    code, errors = start(*words).end()
+    code, errors = start(*words, forks=True).end()
     assert code == 0, errors
     assert f"continuing {folder.relative_to(shop)}" in errors
     assert run_folders(shop) == [folder]
@@ -135,7 +136,8 @@ def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
 def test_supervisor_restarts_a_run_that_hangs(shop: Path, start: Start, blocks: bool) -> None:
     write(shop / "shop" / "stalls.py", STALLS)
     hooks = "hooks=" + json.dumps([{"type": "shop.stalls.Stall", "blocks": blocks}])
-    code, errors = start(*WORDS, "train.for=2ep", "engine.hang_after=2s", hooks).end()
+    words = (*WORDS, "train.for=2ep", "engine.hang_after=2s", hooks)
+    code, errors = start(*words, forks=True).end()
     assert code == 0, errors
     assert "keep-alive: the run hung at step" in errors
     (folder,) = run_folders(shop)

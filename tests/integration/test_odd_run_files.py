@@ -12,6 +12,7 @@ from epochal.checkpoint import load_weights
 from epochal.checkpoint.run_weights import choose_run_weights
 from epochal.errors import CheckpointError, EpochalError
 from epochal.records import read_run
+from epochal.records.folder.labels import change_labels
 from epochal.records.metrics import curve_cache
 from epochal.records.metrics.curve_cache import zoom
 from small_project import run_folders, tree
@@ -28,6 +29,7 @@ def run(shop: Path, epochal: Command) -> Path:
     words = ("log.tensorboard=false", "checkpoint.every=1ep", "train.for=1ep")
     assert epochal("run", "config.yaml", *words).code == 0
     (folder,) = run_folders(shop)
+    change_labels(folder, add=["paper"])
     return folder
 
 

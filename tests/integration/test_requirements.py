@@ -311,6 +311,26 @@ def test_debugger_works_inside_a_debug_run(shop: Path) -> None:
     assert "finished" in done.stdout
 
 
+def test_a_failed_debug_run_opens_the_debugger_where_it_failed(shop: Path) -> None:
+    failing = DEBUGGED.replace("breakpoint()", "raise ValueError('not today')")
+    write(shop / "shop" / "failing.py", failing)
+    words = ["run", "config.yaml", "task.type=shop.failing.Stopping", "--debug", "--fast"]
+    for typed, shown in (("p sorted(out)\n", "['logits']"), ("", "")):
+        done = forked.run("-m", "epochal", *words, "--device", "cpu", input=typed)
+        assert done.returncode == 1, typed
+        assert "not today" in done.stderr, typed
+        assert shown in done.stdout, typed
+
+
+def test_leaving_the_debugger_interrupts_the_run(shop: Path) -> None:
+    write(shop / "shop" / "stopping.py", DEBUGGED)
+    words = ["run", "config.yaml", "task.type=shop.stopping.Stopping", "--debug", "--fast"]
+    done = forked.run("-m", "epochal", *words, "--device", "cpu", input="q\n")
+    assert done.returncode == 130, done.stdout + done.stderr
+    assert "run interrupted" in done.stderr
+    assert "BdbQuit" not in done.stdout + done.stderr
+
+
 def test_only_the_entry_loss_is_trained() -> None:
     """Only the entry ``loss`` is minimised; further entries are logged."""
 

@@ -247,8 +247,8 @@ def test_folder_in_use_is_refused(dying: Path, epochal: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("resume", "2020"), 74, "2020: no such run in runs"),
-        (("run", "config.yaml", "--resume", "2020"), 74, "2020: no such run in runs"),
+        (("resume", "nowhere"), 74, "nowhere: no such run in runs"),
+        (("run", "config.yaml", "--resume", "nowhere"), 74, "nowhere: no such run in runs"),
         (("run", "config.yaml", "config.yaml", "--resume", "last"), 78, "several configs cannot"),
         (("run", "config.yaml", "--resume", "last", "--no-file"), 78, "in its own folder"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from forked import Child, run
 from ranked import Project
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 pytestmark = pytest.mark.timeout(600)
@@ -117,7 +120,7 @@ def test_signal_to_the_launcher_stops_every_process(project: Project) -> None:
         "run", "ranks.yaml", "record.log_dir=stopped", "--nproc", "2", "train.for=100000st"
     )
     for line in child.stdout:
-        if "Epoch [1]" in line or "Epoch [1/" in line:
+        if "loss: " in line:
             child.signal(signal.SIGTERM)
             break
     done = child.end()
@@ -125,6 +128,74 @@ def test_signal_to_the_launcher_stops_every_process(project: Project) -> None:
     assert "resume: " in done.stderr
     assert (project.find("stopped") / "checkpoints").is_dir()
     project.take_samples()
+
+
+JOINING = """
+import json
+import sys
+
+import torch
+from torch import nn
+
+import epochal as ep
+from parts import Net, Task
+
+
+class Further(ep.Hook):
+    def run_start(self, run):
+        critic = run.place(nn.Linear(2, 1))
+        critic(torch.ones(1, 2) * run.rank).sum().backward()
+        wrapped = type(critic).__name__
+        found = run.rank, run.local_rank, run.world_size, run.is_main, run.dir is None, wrapped
+        gathered = run.world.gather(run.rank)
+        with open(f"place.{run.rank}", "w") as file:
+            json.dump([*found, critic.module.weight.grad.tolist(), gathered], file)
+
+
+parts = {"task": Task(), "model": Net(), "optim": "sgd", "hooks": [Further()]}
+result = ep.Experiment(**parts, train={"for": "2st"}, seed=int(sys.argv[1])).fit()
+print("steps", result.steps)
+"""
+
+
+def join(project: Project, script: str, *words: str) -> list[subprocess.CompletedProcess[str]]:
+    """Run a script in two processes with the variables of torchrun; the store is here."""
+    (project.folder / "script.py").write_text(script)
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    env = {**os.environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port)}
+    env |= {"WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
+    path = str(project.folder / "script.py")
+    ranks = [
+        Child(path, *words, cwd=project.folder, env={**env, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in ("0", "1")
+    ]
+    return [rank.end() for rank in ranks]
+
+
+def test_processes_of_another_launcher_are_joined(project: Project) -> None:
+    first, second = join(project, JOINING, "0")
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert "finished (max_steps)" in first.stdout
+    assert second.stdout == "steps 2\n"
+    project.take_samples()
+
+
+def test_further_model_is_shared_by_all_processes(project: Project) -> None:
+    ends = join(project, JOINING, "1")
+    assert [one.returncode for one in ends] == [0, 0], ends
+    for rank in (0, 1):
+        found = json.loads((project.folder / f"place.{rank}").read_text())
+        place = [rank, rank, 2, rank == 0, rank == 1, "DistributedDataParallel"]
+        assert found == [*place, [[0.5, 0.5]], [0, 1]]
+    project.take_samples()
+
+
+def test_mistake_in_the_config_is_shown_by_the_main_process_only(project: Project) -> None:
+    script = "import epochal as ep\nep.run('ranks.yaml', overrides=['optim.lr=-1'])\n"
+    first, second = join(project, script)
+    assert (first.returncode, second.returncode) == (78, 78)
+    assert "optim.lr" in first.stderr
+    assert second.stderr == ""
 
 
 def test_hang_names_the_rank_that_holds_up_the_others(project: Project) -> None:
@@ -157,8 +228,6 @@ def test_predictions_of_two_processes_come_once_and_in_order(
         "result = ep.predict(sys.argv[1], nproc=2, device='cpu', can_fork=True, no_file=True)\n"
         "print(json.dumps([one.tolist() for one in result.value]))\n"
     )
-    from forked import run
-
     done = run(str(script), str(project.find("whole")), cwd=project.folder)
     assert done.returncode == 0, done.stdout + done.stderr
     batches = json.loads(done.stdout.splitlines()[-1])

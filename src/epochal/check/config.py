@@ -15,6 +15,7 @@ from epochal.check.sections.experiment_class import (
     is_read_by_steps,
     read_overridden_steps,
 )
+from epochal.check.sections.form_fields import check_exposed
 from epochal.check.sections.losses import (
     check_batch_loss_conflict,
     check_loss_section,
@@ -171,6 +172,7 @@ def check(
     check_notify(checker, root)
     _check_code(checker, root, given)
     _check_imports(checker, written)
+    check_exposed(checker, root)
     problems = sort_problems((*config.problems, *checker.problems))
     return CheckReport(problems, root, tuple(checker.defaults), registry.project)
 

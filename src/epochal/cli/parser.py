@@ -32,9 +32,10 @@ VERBS = {
     "diff": "compare runs: parameters, code, packages, metrics, curves",
     "show": "show one run: status, settings, results, curves",
     "serve": "show the runs in a browser",
+    "table": "fill tables of results, typed or linked to runs; export them",
     "mail": "read messages about finished, failed and stalled runs",
     "restore": "restore the code and the config of a run into a new folder",
-    "describe": "show or change the title and the description of a run",
+    "describe": "show or change title, description and labels of runs; archive runs",
     "index": "update, rebuild or verify the index that lists of runs use",
     "doctor": "test that kills and full disks lose no checkpoint, and check the machine",
     "schema": "print the JSON Schema of configs, or the options of one component",
@@ -67,8 +68,6 @@ def find_verb(words: Sequence[str]) -> str | None:
 def parse_arguments(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """The parsed arguments; positional words may also follow options."""
     args, rest = parser.parse_known_args(_join_dashed_values(parser, words))
-    if len(rest) == 1 and not rest[0].startswith("-") and getattr(args, "text", "") is None:
-        args.text = rest.pop()
     unknown = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
     if unknown:
         _refuse(parser, args.verb, unknown[0])

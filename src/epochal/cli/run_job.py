@@ -15,13 +15,37 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     parser.add_argument("job", type=Path, metavar="FILE", help="file of a frozen job")
-    add_options(parser, {"--device D": "device", "--resume DIR": "folder of the run to continue"})
+    texts = {
+        "--device D": "device",
+        "--resume DIR": "folder of the run to continue",
+        "--plan": "only build it, and print what it needs as JSON",
+    }
+    add_options(parser, texts)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run the job with the config and the code that it was submitted with."""
+    if args.plan:
+        return _print_needs(args)
     with raising_on_preemption():
         with deferring_interrupts():
             from epochal.experiment.run import run_job
 
         return run_job(args.job, device=args.device, resume=args.resume, begun=args.begun).exit_code
+
+
+def _print_needs(args: argparse.Namespace) -> int:
+    from epochal.cli.arguments import print_json
+    from epochal.errors import ConfigError
+    from epochal.experiment.tools.plan_run import plan_job
+
+    try:
+        plan = plan_job(args.job, device=args.device)
+    except ConfigError as error:
+        problems = error.problems
+        print_json({"problems": [[one.key, one.what, one.hint] for one in problems]})
+        return ConfigError.exit_code
+    found = [[one.key, one.what, one.hint] for one in plan.problems]
+    needs = {"parameters": plan.parameters, "memory_bytes": plan.memory_bytes}
+    print_json(needs | {"problems": found})
+    return 0

@@ -19,6 +19,7 @@ from epochal.records.prune import (
     CHECKPOINTS_DIR,
     PrunePlan,
     RetentionPolicy,
+    find_linked_runs,
     finish_interrupted_removals,
     get_code_store_dir,
     plan_pruning,
@@ -47,7 +48,7 @@ PRUNE_WORD = "prune"
 
 _OWN = ("older", "keep_best", "keep_last", "checkpoints", "yes")
 _SHOWN = 5
-_LISTING = ("columns", "group", "limit", "sort", "output", "format")
+_LISTING = ("columns", "group", "limit", "sort", "output", "format", "archived")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "epochal runs prune",
         "deletes the runs that WORD, --where, --search, --status and these options select; shows "
-        "them and asks first; never deletes running runs and runs that others were started from",
+        "them and asks first; never deletes running runs, runs that others were started from, and "
+        "runs that result tables show",
     )
     texts = {
         "--older TIME": "only runs that ended at least this long ago: 30d, 12h",
@@ -87,7 +89,9 @@ def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
     now = datetime.now(UTC)
     whole = ask(index, Question())
     why_not = partial(why_not_removable, root=index.root, is_whole=not args.checkpoints)
-    made = plan_pruning(whole, ask(index, question), policy, now=now, why_not=why_not)
+    linked = {} if args.checkpoints else find_linked_runs(index.root)
+    chosen = ask(index, question)
+    made = plan_pruning(whole, chosen, policy, now=now, why_not=why_not, linked=linked)
     if args.checkpoints:  # runs without checkpoints are left out
         rows = [row for row in made.to_delete if any((whole.path(row) / CHECKPOINTS_DIR).glob("*"))]
         made = replace(made, to_delete=rows)
@@ -141,9 +145,11 @@ def _policy(args: argparse.Namespace) -> RetentionPolicy:
 
 def _refuse_listing(args: argparse.Namespace) -> None:
     for name in _LISTING:
-        if getattr(args, name) not in (None, ""):
+        if getattr(args, name) not in (None, "") and getattr(args, name) is not False:
             what = "is for lists of runs, not for deleting"
             hint = "leave it out; --keep-last and --keep-best select by time and result"
+            if name == "archived":
+                hint = 'write --where "archived = true" to delete only archived runs'
             raise ConfigError(Problem(f"--{name}", what, hint=hint))
 
 

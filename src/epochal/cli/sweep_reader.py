@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
 
+from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request
 from epochal.sweep.report.importance import measure_importance
 from epochal.sweep.sweep_folder import list_sweeps
 from epochal.sweep.trials import rank_trials, read_trials
 from epochal.web.sweeps import SweepReader
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from epochal.sweep.settings import SweepSettings
@@ -32,9 +34,39 @@ class FolderSweepReader(SweepReader):
 
     @override
     def read(self, sweep_id: str) -> dict[str, Any] | None:
-        found = (one for one in list_sweeps(self._runs_dir) if one.id == sweep_id)
-        folder = next(found, None)
+        folder = self._find(sweep_id)
         return None if folder is None else _read(folder)
+
+    @override
+    def stop(self, sweep_id: str) -> bool:
+        folder = self._find(sweep_id)
+        if folder is None or not folder.is_locked():
+            return False
+        folder.require_own()
+        write_stop_request(folder.path, f"{STOP_REQUESTED}: on the web page")
+        return True
+
+    @override
+    def add_trials(self, sweep_id: str, trials: int) -> bool:
+        folder = self._find(sweep_id)
+        if folder is None:
+            return False
+        folder.require_own()
+        # More than there are, also if the last search was stopped early.
+        settings = folder.read_settings()
+        known = max(settings.num_trials or 0, len(read_trials(folder, settings)))
+        folder.change([f"sweep.trials={known + trials}"])
+        return folder.is_locked()
+
+    @override
+    def measure_importance(
+        self, keys: Sequence[str], values: Sequence[tuple[Mapping[str, Any], float]]
+    ) -> dict[str, float]:
+        return measure_importance(keys, values)
+
+    def _find(self, sweep_id: str) -> SweepFolder | None:
+        found = (one for one in list_sweeps(self._runs_dir) if one.id == sweep_id)
+        return next(found, None)
 
 
 def _summarise(folder: SweepFolder) -> dict[str, Any]:

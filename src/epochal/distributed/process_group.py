@@ -66,7 +66,7 @@ class ProcessGroup(World):
         )
         self._listener.abort_connections = _abort_device_connections
         self.listener = self._listener
-        self.has_failed = False
+        self.has_failed = self._has_lost_rank = False
 
     @override
     def barrier(self) -> None:
@@ -122,6 +122,7 @@ class ProcessGroup(World):
                 found = RankListener(self._store, self.rank, self.world_size)
                 report = found.find_failure(_REPORT_SECONDS)
         if report is None or report.rank == self.rank:
+            self._has_lost_rank = True
             another: BaseException = RankLostError(str(error).splitlines()[0])
         elif report.exception_type in ("Preempted", "KeyboardInterrupt"):
             another = (Preempted if report.exception_type == "Preempted" else KeyboardInterrupt)()
@@ -141,7 +142,7 @@ class ProcessGroup(World):
         shut_down(_connections)
         with suppress(Exception):
             distributed.destroy_process_group()
-        if not self.is_main:
+        if not self.is_main and not self._has_lost_rank:  # else it may be the main process
             self._wait_for("left/0")
 
     def _wait_for(self, key: str) -> None:

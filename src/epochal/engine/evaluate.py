@@ -301,12 +301,12 @@ def _find_share(
             run.choices[key] = why
             _logger.info(text, split, why)
         return None
-    return WholeBatches(world.rank, world.world_size)
+    return WholeBatches(run.data_rank, run.num_data_ranks)
 
 
 def _can_share(run: EngineRun, num_batches: int | None) -> bool:
     """Whether each process can take another part of so many batches, if there are several."""
-    return not run.strategy.is_sharded or (num_batches or 0) >= run.world.world_size
+    return not run.strategy.is_sharded or (num_batches or 0) >= run.num_data_ranks
 
 
 def _merge(
@@ -327,7 +327,7 @@ def _merge(
     if is_shared:
         parts["window"] = window.state_dict()
         parts["metrics"] = collect_metrics(metrics)
-    found = run.world.gather(parts)
+    found = run.gather_by_data(parts)
     for kind in filter(None, (part["ended"] for part in found)):
         end_run(run, kind)
         raise EvaluationInterrupted if run.plan.is_running_due else KeyboardInterrupt
@@ -356,7 +356,7 @@ def gather_train_metrics(run: EngineRun) -> dict[str, Metric]:
     if run.world.is_single or not run.train_metrics:
         return run.train_metrics
     merged = {name: copy.deepcopy(metric) for name, metric in run.train_metrics.items()}
-    merge_metrics(run, merged, run.world.gather(collect_metrics(merged)))
+    merge_metrics(run, merged, run.gather_by_data(collect_metrics(merged)))
     return merged
 
 
@@ -369,11 +369,12 @@ def _collect(run: EngineRun, loader: Loader) -> list[Output]:
     limit = run.options.train.limit_batches
     world, share = run.world, None
     if not world.is_single and _can_share(run, count_batches(loader, limit)):
-        share = WholeBatches(world.rank, world.world_size)
+        share = WholeBatches(run.data_rank, run.num_data_ranks)
     _run_pass(run, loader, collect, events=run.events, limit=limit, share=share)
     if share is None:
         return outputs
     parts = world.collect(outputs)  # the first part is the longest
+    parts = parts[:: world.world_size // run.num_data_ranks]
     rows = zip_longest(*parts, fillvalue=_NOTHING)
     return [one for row in rows for one in row if one is not _NOTHING]
 

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import traceback
+from bdb import BdbQuit
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ from epochal.engine.run.progress import read_device_time, read_speed, read_spent
 from epochal.engine.run_context import making_current
 from epochal.engine.snapshot.snapshot import keeping_training_modes
 from epochal.engine.state.saver import Saver, save_if_requested
+from epochal.engine.step.debug_losses import recording_forward_lines
 from epochal.engine.step.shared_step import explain_unused
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import (
@@ -210,6 +212,8 @@ def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
 
     A signal to the whole process group may have ended it, before it could ignore the signal.
     """
+    if isinstance(error, BdbQuit):  # the user left a debugger with q
+        return KeyboardInterrupt().with_traceback(error.__traceback__)
     if not is_worker_death(error):
         return error
     ignore_worker_deaths()
@@ -346,7 +350,8 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         # A signal may raise inside no_grad() just before its exit restores the mode.
         torch.set_grad_enabled(torch.is_grad_enabled()),
         applying_engine_options(run.options.engine),
-        seeded(derive_seed(run.seed, "run", *([run.rank] if run.rank else []))),
+        recording_forward_lines(run.is_debug),
+        seeded(derive_seed(run.seed, "run", *([run.data_rank] if run.data_rank else []))),
         _listening(run),
         watching_for_hangs(
             run,

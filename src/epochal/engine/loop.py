@@ -30,6 +30,7 @@ def train(run: EngineRun) -> None:
         if not run.is_in_epoch and not run.course.end_reason:
             start_epoch(run)
         if not run.stop_reason and not run.course.end_reason:
+            share_model(run)
             with run.clock.times.training():
                 take_steps(run)
         if roll_back(run, epoch_means, start_epoch):
@@ -63,7 +64,6 @@ def resume_if_requested(run: EngineRun) -> None:
 
 def take_steps(run: EngineRun) -> None:
     """Take the steps of one epoch, or fewer if the run stops or diverges."""
-    share_model(run)
     run.is_between_steps = True
     for microbatches in run.feed.epoch(run.epoch):
         run.is_between_steps = False

@@ -14,7 +14,7 @@ from epochal.config import load
 from epochal.config.source_file import display_name
 from epochal.distributed.environment import is_main_process
 from epochal.engine.execute import RANK_LOST, result_of_error
-from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem
+from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem, RecordError
 from epochal.experiment.config.check_file import (
     CheckedConfig,
     expand_variants,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from epochal.engine import RunResult
+    from epochal.launch.jobs.frozen_job import FrozenJob
     from epochal.records import RunRecord
 
 logger = logging.getLogger(__name__)
@@ -156,10 +157,22 @@ def run_job(
         RecordError: The file is damaged.
     """
     job = read_job(file)
+    if job.is_resume:
+        return _resume_job(job, device=device, run_dir=resume, begun=begun)
     choices: Choices = {**job.choices, "device": device, "frozen": job.code, "begun": begun}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
     if resume is not None:
         choices |= {"resume": resume, "resume_from": None}
     return _run_one(job.source, job.overrides, choices)
+
+
+def _resume_job(
+    job: FrozenJob, *, device: str | None, run_dir: Path | None, begun: float | None
+) -> RunResult:
+    """Resume the run of a job with its own config, if its code is part of this project."""
+    if run_dir is None:
+        raise RecordError(f"{job.name} cannot be resumed any more\n  it has finished, or is gone")
+    choices: Choices = {"device": device, "begun": begun, "raise_errors": False}
+    return resume(run_dir, runs_dir=job.log_dir, **choices)
 
 
 def test(

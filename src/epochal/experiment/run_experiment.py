@@ -37,6 +37,7 @@ from epochal.experiment.record.failure import redact_message, show_failure
 from epochal.experiment.record.logs import FILE_ONLY, logging_to
 from epochal.experiment.record.notifier import Notifier
 from epochal.experiment.record.open_record import OpenRecord, follow_record, open_record
+from epochal.experiment.record.post_mortem import open_post_mortem
 from epochal.experiment.record.success import show_success
 from epochal.experiment.record.system_sampler import sampling_system
 from epochal.experiment.record.uncaught import to_raised
@@ -104,6 +105,8 @@ def run_experiment(
             show_success(result)
         if is_main and not is_early:
             show_failure(result)
+            if inputs.choices.get("debug"):
+                open_post_mortem(error)
     try:
         if is_raised:
             raise to_raised(result, error, unshown=unshown)

@@ -66,38 +66,50 @@ def run_ranks(
     rest: dict[str, Any] = {k: v for k, v in choices.items() if k not in _OWN_CHOICES}
     if isinstance(source, CheckedConfig) and method == "spawn":  # it would have to be pickled
         rest["variant"], source = source.config.variant, source.config.path
+
+    def launch(file: Path) -> GroupEnd:
+        return launch_ranks(
+            run_rank,
+            source,
+            overrides,
+            cast("Choices", rest),
+            nproc=nproc,
+            start_method=method,
+            environment={RUN_FILE_VARIABLE: str(file), LAUNCHED_VARIABLE: "1"},
+        )
+
     with _run_file() as (file, is_supervised):
         while True:
             before = _saved_step(_read_run(file))
-            end = launch_ranks(
-                run_rank,
-                source,
-                overrides,
-                cast("Choices", rest),
-                nproc=nproc,
-                start_method=method,
-                environment={RUN_FILE_VARIABLE: str(file), LAUNCHED_VARIABLE: "1"},
-            )
+            end = launch(file)
             folder = _read_run(file)
             if end.failed_rank is None:
-                decision, result = RestartDecision(False), end.values[0]
-                break
+                return _send_mail(end.values[0], folder, is_supervised=is_supervised)
             died = _describe_exit(end, folder, before)
             decision = _decide(policy, died)
             if not decision.should_restart:
                 result = _lost_result(end, died, decision, folder)
                 show_failure(result)
-                break
+                return _send_mail(result, folder, decision, is_supervised=is_supervised)
             what = f"rank {end.failed_rank} {died}; {decision.why}"
             print(what, file=sys.stderr, flush=True)  # noqa: T201 - for users
             _add_event(folder, end, died, decision.why)
             time.sleep(decision.delay_seconds)
             rest |= {"resume": rest.get("resume") if folder is None else folder, "begun": None}
-        if not is_supervised and not result.ok:
-            exit_code = result.exit_code or _to_exit_code(end.code)
-            send_final_mail(folder, ProcessExit(code=exit_code), decision, lambda: None)
-    ended: RunResult = result
-    return ended
+
+
+def _send_mail(
+    result: RunResult,
+    folder: Path | None,
+    decision: RestartDecision | None = None,
+    *,
+    is_supervised: bool,
+) -> RunResult:
+    """Mail about a run that failed, which its main process leaves to this one."""
+    if not is_supervised and not result.ok:
+        end = ProcessExit(code=result.exit_code)
+        send_final_mail(folder, end, decision or RestartDecision(False), lambda: None)
+    return result
 
 
 def _to_exit_code(code: int) -> int:

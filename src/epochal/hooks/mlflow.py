@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
 from epochal.engine.tracking.tracker import TrackedRun, Tracker
+from epochal.records.folder.tracker_links import write_tracker_url
 from epochal.records.layout.coerce import iter_leaves
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ class MLflow(Tracker):
             logging.getLogger(name).setLevel(logging.WARNING)
         client = mlflow.MlflowClient(self._uri)
         run_id, is_new = _find_run(client, self._experiment or source.project or "epochal", source)
+        number = client.get_run(run_id).info.experiment_id
+        address = f"{client.tracking_uri.rstrip('/')}/#/experiments/{number}/runs/{run_id}"
+        write_tracker_url(source.dir, self.package, address)
         params = [
             Param(clean(key), str(value)[:_MAX_PARAM_LENGTH])
             for key, value in iter_leaves(source.read_config())

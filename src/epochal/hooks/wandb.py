@@ -11,6 +11,7 @@ from epochal import durable
 from epochal.engine.tracking.mirror import Entry, Sink, fork_safe_import
 from epochal.engine.tracking.tracker import CLOSE_SECONDS, TrackedRun, Tracker
 from epochal.records.folder.media import get_media_kind
+from epochal.records.folder.tracker_links import write_tracker_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,6 +82,7 @@ class WandB(Tracker):
                 **find_limits(wandb),
             ),
         )
+        write_tracker_url(source.dir, self.package, getattr(run, "url", None))
         return WandBSink(wandb, run, source.dir / "wandb" / KNOWN_FILE)
 
     @override

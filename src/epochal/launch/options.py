@@ -56,6 +56,13 @@ class LaunchOptions:
     accelerator: str | None = None
     """SkyPilot: the kind of GPU, such as ``A100``."""
 
+    expose: list[str] = field(default_factory=list)
+    """Keys that the form of the web page shows, in this order: ``optim`` is the whole component,
+    ``train.*`` all keys of a section. By default model, optim, schedule, and what the file sets."""
+
+    roots: list[str] = field(default_factory=list)
+    """Folders of runs that this form offers for ``record.log_dir``."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "time", parse_duration(self.time))
         guard(self, "launch")

@@ -8,6 +8,7 @@ import os
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
@@ -17,6 +18,7 @@ from epochal.records.layout.alive import holding_lease
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name, is_process_gone
 from epochal.records.layout.run_folders import EPOCHAL_DIR
+from epochal.records.project.result_tables import ResultTables
 from epochal.records.query.names import ConfigKey
 from epochal.records.query.values import read_time
 from epochal.records.removable import why_not_removable
@@ -33,7 +35,7 @@ ACTIVE_STATUSES = ("starting", "running")
 
 CHECKPOINTS_DIR = "checkpoints"
 _WEIGHTS = ("init_from", "init_from.path")
-_INDEPENDENT_KINDS = ("", "retried")
+_INDEPENDENT_KINDS = ("", "retried", "rerun")
 """Relations to a parent that do not need the parent."""
 
 RunRow = dict[str, Any]
@@ -77,10 +79,12 @@ def plan_pruning(
     *,
     now: datetime,
     why_not: Callable[[Path], str] = lambda folder: "",
+    linked: Mapping[str, str] = MappingProxyType({}),
 ) -> PrunePlan:
     """Which of the ``chosen`` runs among all, the ``whole``, a policy deletes or protects.
 
-    ``why_not`` gives the reason for which a folder must not be deleted, if there is one.
+    ``why_not`` gives the reason for which a folder must not be deleted, if there is one;
+    ``linked`` the runs that result tables show, each with the name of a table.
     """
     protected: dict[int, tuple[RunRow, str]] = {}
     to_delete: dict[int, RunRow] = {}
@@ -93,12 +97,20 @@ def plan_pruning(
             protected[row["id"]] = row, "is running"
         elif row["id"] in kept:
             protected[row["id"]] = row, kept[row["id"]]
+        elif row["run"] in linked:
+            protected[row["id"]] = row, f"has results in the table {linked[row['run']]!r}"
         elif reason := why_not(whole.path(row)):
             protected[row["id"]] = row, reason
     for number in protected:
         del to_delete[number]
     _protect_required_runs(whole, to_delete, protected)
     return PrunePlan(list(to_delete.values()), list(protected.values()))
+
+
+def find_linked_runs(root: Path) -> dict[str, str]:
+    """The ids of runs that result tables show, each with the name of a table."""
+    tables = ResultTables(root).list_tables()
+    return {cell.run: table.name for table in tables for cell in table.content.metric_cells}
 
 
 def _is_young(row: RunRow, least: float, now: datetime) -> bool:

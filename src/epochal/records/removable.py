@@ -10,8 +10,8 @@ from epochal.records.layout.run_folders import parse_start_time
 
 _FILES = (
     "README.md", "run.json", "status.json", "result.json", "lease.json", "heartbeat.json",
-    "reserve", "metrics.bin", "series.jsonl", "events.jsonl", "system.jsonl", "points.csv",
-    "points.jsonl", "predictions.jsonl",
+    "labels.json", "stop.json", "reserve", "metrics.bin", "series.jsonl", "events.jsonl",
+    "system.jsonl", "points.csv", "points.jsonl", "predictions.jsonl",
 )  # fmt: skip
 _FOLDERS = (
     "cache", "checkpoints", "code", "config", "folds", "logs", "media", "mlflow", "predict",

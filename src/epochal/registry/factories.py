@@ -33,7 +33,10 @@ ANY_KIND = "component"
 
 BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "task": {"module": "epochal.engine.interfaces.task:ModuleTask"},
+        "task": {
+            "module": "epochal.engine.interfaces.task:ModuleTask",
+            "lightning": "epochal.adapters.lightning:LightningTask",
+        },
         "runner": {
             "train": "epochal.engine.runner:Train",
             "test": "epochal.engine.runner:Test",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Only components of our own package; the rest could read files or start runs.
 _OWN_MODULES = (
+    "epochal.adapters",
     "epochal.components",
     "epochal.hooks",
     "epochal.engine.interfaces.task",

@@ -21,6 +21,7 @@ from epochal.records.layout.stop_request import (
     read_stop_request,
     write_stop_request,
 )
+from epochal.sweep.pruning import EndedCurves
 from epochal.sweep.sampling import Observation, create_sampler
 from epochal.sweep.trials import (
     PRUNED,
@@ -57,10 +58,12 @@ class SweepBacklog(Backlog):
 
     Args:
         folder: The folder of the sweep; the caller holds its lock.
+        preferred: The device that trials run on if it is free.
     """
 
-    def __init__(self, folder: SweepFolder) -> None:
+    def __init__(self, folder: SweepFolder, *, preferred: str = "") -> None:
         self.folder = folder
+        self._preferred = preferred
         clear_stop_request(folder.path)
         self.settings = folder.read_settings()
         self.trials = read_trials(folder, self.settings)
@@ -70,8 +73,8 @@ class SweepBacklog(Backlog):
         self.best: Trial | None = None
         """The best finished trial; None with several objectives."""
 
-        self.num_ended = 0
-        """Trials that ended while this object existed."""
+        self.ended: list[Trial] = []
+        """Trials that ended while this object existed, in that order."""
 
         self._base = folder.read_base()
         self._stamp = folder.read_stamp()
@@ -81,6 +84,8 @@ class SweepBacklog(Backlog):
         self._starts: dict[int, int] = {}
         self._failures, self._summarised = 0, 0.0
         self._told: set[int] = set()
+        self._open: dict[int, Trial] = {}
+        self._counts: Counter[TrialState] = Counter()
         self._sampler = self._create_sampler()
         self._advance_all()
 
@@ -91,7 +96,7 @@ class SweepBacklog(Backlog):
         self._reload_settings()
         if self.is_stopped:
             return None
-        return "" if self._ready or self._may_propose() else None
+        return self._preferred if self._ready or self._may_propose() else None
 
     @override
     def take(self) -> WaitingJob | None:
@@ -205,11 +210,13 @@ class SweepBacklog(Backlog):
         own = self._trial_of(run).number
         others = {
             number: one.runs[0].curves[0]
-            for number, one in self.trials.items()
+            for number, one in self._open.items()
             if number != own and one.runs[0].curves
         }
         mode = self.settings.objectives[0].mode
-        reason = pruner.find_reason(run.curves[0], others, number=own, mode=mode)
+        reason = pruner.find_reason(
+            run.curves[0], others, number=own, mode=mode, ended=self._ended_curves
+        )
         if reason:
             write_stop_request(path, f"{PRUNED} ({reason})")
 
@@ -264,7 +271,7 @@ class SweepBacklog(Backlog):
         if values is None:
             self._is_exhausted = True
             return None
-        trial = self.trials[number] = Trial(number, values)
+        trial = self.trials[number] = self._open[number] = Trial(number, values)
         return self._add_run(trial)
 
     def _add_run(self, trial: Trial) -> TrialRun:
@@ -285,7 +292,9 @@ class SweepBacklog(Backlog):
 
     def _advance_all(self) -> None:
         self.stop_reason, self._failures, self.best = "", 0, None
-        self._counts: Counter[TrialState] = Counter()
+        self._counts.clear()
+        self._open = dict(self.trials)
+        self._ended_curves = EndedCurves()
         for trial in list(self.trials.values()):
             self._advance(trial)
 
@@ -303,11 +312,15 @@ class SweepBacklog(Backlog):
 
     def _learn(self, trial: Trial) -> None:
         """Tell the sampler; stop proposing if the target is reached or too many failed."""
+        if self._open.pop(trial.number, None) is None:
+            return  # another repeat of it has failed before
+        if trial.runs[0].curves:
+            self._ended_curves.add(trial.number, trial.runs[0].curves[0])
         observation, settings = self._observe(trial), self.settings
         if trial.number not in self._told:
             self._told.add(trial.number)
             self._sampler.tell(observation)
-            self.num_ended += 1
+            self.ended.append(trial)
         self._failures = self._failures + 1 if trial.state == "failed" else 0
         if self._failures >= settings.max_failures:
             self.stop_reason = f"the last {self._failures} trials failed: {trial.error}"
@@ -322,6 +335,10 @@ class SweepBacklog(Backlog):
             best is None or settings.objectives[0].is_better(found[0], best[0])
         ):
             self.best = trial
+
+    def count_states(self) -> Counter[TrialState]:
+        """How many trials are in each state; takes no longer in a long sweep."""
+        return self._counts + Counter(one.state for one in self._open.values())
 
     def write_summary(self) -> None:
         """Write what lists of runs say about the sweep."""

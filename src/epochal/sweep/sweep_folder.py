@@ -34,7 +34,7 @@ from epochal.records.secrets import redact
 from epochal.sweep.settings import SweepSettings, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from epochal.experiment.config.check_file import CheckedConfig
     from epochal.experiment.config.choices import Choices, TrialFacts
@@ -43,6 +43,8 @@ _SUMMARY_FILE = "summary.json"
 _BASE_FILE = "base.json"
 _LOCK_FILE = "lock"
 _JOBS_DIR = "jobs"
+_CODE_DIR = ".code"
+"""Hidden, so that a search for runs skips it."""
 
 
 @final
@@ -50,8 +52,9 @@ _JOBS_DIR = "jobs"
 class SweepFolder:
     """``sweeps/ID`` beside the runs: ``sweep.json``, the frozen experiment, and the trials' jobs.
 
-    A trial is an ordinary run elsewhere, which names its sweep and its number. What came out of
-    it is read from its record alone.
+    The frozen code is in it as well: every sweep can be given more trials, until its folder is
+    deleted. A trial is an ordinary run elsewhere, which names its sweep and its number. What came
+    out of it is read from its record alone.
     """
 
     path: Path
@@ -188,17 +191,30 @@ class SweepFolder:
         return WaitingJob(key=int(number) * 1000 + int(repeat), job=job, file=file)
 
 
-def create_sweep(base: FrozenJob, *, name: str, command: str) -> SweepFolder:
-    """A new folder for a sweep of a frozen experiment."""
-    sweeps = get_sweeps_dir(base.log_dir)
-    tag = "".join(char if char.isalnum() else "-" for char in name or base.name)[:40].strip("-")
+def create_sweep(
+    log_dir: Path, freeze: Callable[[Path], FrozenJob], *, name: str, command: str
+) -> SweepFolder:
+    """A new folder for a sweep.
+
+    Args:
+        log_dir: The folder of all runs.
+        freeze: Freezes the experiment; gets the new folder for its code.
+        name: What its id begins with.
+        command: As typed.
+    """
+    sweeps = get_sweeps_dir(log_dir)
+    tag = "".join(char if char.isalnum() else "-" for char in name)[:40].strip("-")
     stamp = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     folder = SweepFolder(sweeps / f"{tag or 'sweep'}-{stamp}-{secrets.token_hex(2)}")
     make_private_dir(folder.path)
-    (folder.path / _JOBS_DIR).mkdir(mode=0o700)
-    base.write(folder.path / _BASE_FILE)
-    facts = {"format": 1, "command": redact(command), "begun": utc_now(), "changes": []}
-    _write_signed(folder.path / SWEEP_FILE, facts | {"base": folder._digest_base()})
+    try:
+        (folder.path / _JOBS_DIR).mkdir(mode=0o700)
+        freeze(folder.path / _CODE_DIR).write(folder.path / _BASE_FILE)
+        facts = {"format": 1, "command": redact(command), "begun": utc_now(), "changes": []}
+        _write_signed(folder.path / SWEEP_FILE, facts | {"base": folder._digest_base()})
+    except BaseException:  # also Ctrl-C
+        durable.remove_tree(folder.path, "unfinished")
+        raise
     return folder
 
 
@@ -226,7 +242,7 @@ def _explaining_key() -> Iterator[None]:
 
 def list_sweeps(runs_dir: Path) -> list[SweepFolder]:
     """Every sweep of a folder of runs, oldest first."""
-    files = list(get_sweeps_dir(runs_dir).glob(f"*/{SWEEP_FILE}"))
+    files = list(get_sweeps_dir(runs_dir.absolute()).glob(f"*/{SWEEP_FILE}"))
     folders = [SweepFolder(file.parent) for file in files]
     return sorted(folders, key=lambda one: str(one.read_facts().get("begun")))
 

@@ -32,6 +32,7 @@ from epochal.web.routes import (
     ApiCall,
     ApiRoute,
     EventStream,
+    FileAnswer,
     JsonAnswer,
     RawAnswer,
     read_body,
@@ -63,6 +64,8 @@ MAX_STREAMS = 32
 MAX_THREADS = 8
 """How many requests are answered at once; the others wait."""
 
+_PIECE_BYTES = 1 << 20
+
 MAX_SECONDS = 10.0
 """How long an answer may take; event streams have no limit."""
 
@@ -89,7 +92,9 @@ class WebApp:
         self._num_requests += 1
         try:
             answer = await self._respond(scope, receive)
-            if isinstance(answer, EventStream):
+            if isinstance(answer, FileAnswer):
+                await _send_file(answer, send)
+            elif isinstance(answer, EventStream):
                 self._num_requests -= 1  # streams have a limit of their own
                 try:
                     await self._stream(answer.parts, receive, send)
@@ -100,7 +105,9 @@ class WebApp:
         finally:
             self._num_requests -= 1
 
-    async def _respond(self, scope: Scope, receive: Receive) -> RawAnswer | EventStream:
+    async def _respond(
+        self, scope: Scope, receive: Receive
+    ) -> RawAnswer | FileAnswer | EventStream:
         try:
             if self._num_requests > MAX_REQUESTS:
                 raise ApiError(429, "too many requests at once", "try again in a second")
@@ -212,8 +219,8 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _encode(answer: object) -> RawAnswer | EventStream:
-    if isinstance(answer, RawAnswer | EventStream):
+def _encode(answer: object) -> RawAnswer | FileAnswer | EventStream:
+    if isinstance(answer, RawAnswer | FileAnswer | EventStream):
         return answer
     if isinstance(answer, JsonAnswer):
         return _encode_json(answer.value, headers=answer.headers)
@@ -235,8 +242,29 @@ def _encode_error(error: ApiError) -> RawAnswer:
     return _encode_json(error.to_json(), status=error.status)
 
 
-async def _send_answer(answer: RawAnswer | EventStream, send: Send) -> None:
-    assert isinstance(answer, RawAnswer)
+async def _send_file(answer: FileAnswer, send: Send) -> None:
+    """Send a download; a browser that reads slowly holds one piece of it in memory."""
+    with answer.file as file:
+        own = {
+            "content-type": "application/octet-stream",
+            "content-length": str(answer.size),
+            "content-disposition": f'attachment; filename="{answer.name}"',
+            "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
+        }
+        await send(_head(200, HEADERS | own))
+        left = answer.size
+        while left:
+            data = await asyncio.to_thread(file.read, min(left, _PIECE_BYTES))
+            if not data:  # it became shorter; the missing bytes tell the browser
+                break
+            left -= len(data)
+            body = {"type": "http.response.body", "body": data, "more_body": bool(left)}
+            await send(body)
+        if left or not answer.size:
+            await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_answer(answer: RawAnswer, send: Send) -> None:
     length = str(len(answer.content))
     own = {"content-type": answer.type, "content-length": length, **answer.headers}
     await send(_head(answer.status, HEADERS | own))

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from epochal.records.compare.comparison import diff
+from epochal.records.query.ask import Question, ask, columns_of
+from epochal.records.query.names import ConfigKey
+from epochal.web.api_error import ApiError
+from epochal.web.list_runs import iter_columns
 from epochal.web.numbers import to_json_value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from epochal.records.compare.code import CodeComparison
     from epochal.records.compare.comparison import Comparison
     from epochal.records.compare.difference import Difference, RunValue, SectionComparison
+    from epochal.records.index import Index
+    from epochal.records.query.ask import Answer
     from epochal.web.routes import ApiCall
     from epochal.web.site import Site
 
 MAX_COMPARED = 50
+MAX_SCATTERED = 250
+_MAX_FOUND = 1000
+_MAX_KEYS = 100
+_ASIDE = ("record.", "launch.", "notify.", "log.")
+"""Settings that never decide about a result."""
+
 _TABLES = ("packages", "hardware", "environment", "data")
 
 
@@ -86,3 +103,75 @@ def _code(code: CodeComparison) -> list[dict[str, Any]]:
             }
         )
     return files
+
+
+def scatter_runs(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Settings and metrics of many runs side by side, and which settings mattered."""
+    ids, query = list(dict.fromkeys(call.query["run"])), call.query
+    if bool(ids) == bool(query["where"].strip()):
+        raise ApiError(422, "run, where: give one of them", "run=ID&run=ID, or where=QUERY")
+    site.folders(ids)  # they exist
+    return site.index.ask(partial(_scatter, site=site, ids=ids, query=query))
+
+
+def _scatter(
+    index: Index, *, site: Site, ids: Sequence[str], query: Mapping[str, Any]
+) -> dict[str, Any]:
+    question = Question(
+        where=query["where"],
+        columns=query["columns"] or ", ".join(_differing_keys(index)) or "seed",
+        below=site.index.below,
+        limit=_MAX_FOUND if query["where"].strip() else None,
+    )
+    answer = ask(index, question)
+    places = [n for n, row in enumerate(answer.rows) if not ids or row["run"] in ids]
+    targets = columns_of(index, question.text("columns"), answer)
+    metric = query["metric"] or _find_metric(answer, places)
+    if metric and metric not in {one.shown for one in targets}:
+        targets += columns_of(index, replace(question, columns=metric).text("columns"), answer)
+    columns = {
+        one.shown: values for one, values in zip(targets, answer.columns(targets), strict=True)
+    }
+    differing = {
+        name: values
+        for name, values in columns.items()
+        if name == metric or query["columns"] or len({str(values[n]) for n in places}) > 1
+    }
+    keys = [one.shown for one in targets if isinstance(one, ConfigKey) and one.shown in differing]
+    judged = [
+        ({key: columns[key][n] for key in keys}, float(columns[metric][n]))
+        for n in places
+        if metric in columns and isinstance(columns[metric][n], int | float)
+    ]
+    found = {} if site.sweeps is None else site.sweeps.measure_importance(keys, judged)
+    return {
+        "columns": list(differing),
+        "metric": metric or None,
+        "runs": [
+            {
+                "id": answer.rows[n]["run"],
+                "tag": answer.rows[n]["tag"],
+                "status": answer.rows[n]["status"],
+                "values": [to_json_value(values[n]) for values in differing.values()],
+            }
+            for n in places
+        ],
+        "importance": dict(found),
+    }
+
+
+def _differing_keys(index: Index) -> list[str]:
+    """The settings that not all runs have in common."""
+    found = (
+        one
+        for one in iter_columns(index)
+        if one["kind"] == "config" and one["differs"] and not one["name"].startswith(_ASIDE)
+    )
+    return [f'"{one["name"]}"' if "," in one["name"] else one["name"] for one in found][:_MAX_KEYS]
+
+
+def _find_metric(answer: Answer, places: Sequence[int]) -> str:
+    """The metric that most of the runs monitor."""
+    names = [str(answer.rows[n]["monitor"] or "") for n in places]
+    counts = Counter(name.lstrip("+-") for name in names if name)
+    return counts.most_common(1)[0][0] if counts else ""

@@ -5,11 +5,25 @@ A route exists only as a row of this table, so none can be forgotten by the chec
 
 from __future__ import annotations
 
-from epochal.web.compare_runs import MAX_COMPARED, compare_runs
-from epochal.web.edit_runs import MAX_README, delete_runs, write_run_readme
+from typing import get_args
+
+from epochal.records.folder.labels import MAX_LABELS, MAX_LENGTH
+from epochal.records.project.result_tables import MAX_NAME
+from epochal.records.project.table_content import MAX_COLUMNS, MAX_TEXT
+from epochal.records.project.table_export import TableFormat
+from epochal.web.compare_runs import MAX_COMPARED, MAX_SCATTERED, compare_runs, scatter_runs
+from epochal.web.download import download_run, download_weights
+from epochal.web.edit_runs import (
+    MAX_README,
+    archive_runs,
+    delete_runs,
+    label_runs,
+    write_run_readme,
+)
 from epochal.web.job_queue import (
     get_devices,
     get_queue,
+    move_job,
     move_to_top,
     pause_jobs,
     remove_jobs,
@@ -18,13 +32,25 @@ from epochal.web.job_queue import (
 )
 from epochal.web.launching import (
     check_experiment,
+    check_run,
     get_experiments,
     get_form,
+    get_run_form,
     launch_experiment,
+    rerun,
+    resume_run,
 )
 from epochal.web.list_runs import GROUPS, MAX_ROWS, get_columns, list_runs
 from epochal.web.live_events import MAX_WATCHED, open_events
 from epochal.web.mailbox import get_mail, mark_mail
+from epochal.web.result_tables import (
+    create_table,
+    delete_table,
+    get_table,
+    get_table_export,
+    get_tables,
+    write_table,
+)
 from epochal.web.routes import MAX_INTEGER, ApiField, ApiRoute
 from epochal.web.run_record import (
     MAX_LOG_BYTES,
@@ -42,13 +68,19 @@ from epochal.web.run_record import (
 from epochal.web.series import AXES, MAX_BUCKETS, get_series, get_sparklines, get_system
 from epochal.web.sign_in import get_openapi, get_session, open_session
 from epochal.web.static_files import get_asset, get_page
-from epochal.web.sweeps import get_sweep, get_sweeps
+from epochal.web.sweeps import MAX_TRIALS, add_trials, get_sweep, get_sweeps, stop_sweep
 
 _MAX_IDS = 1000
 _IDS = ApiField(name="ids", kind="texts", required=True, least=1, most=_MAX_IDS, length=300)
 _SOME_IDS = ApiField(name="ids", kind="texts", most=_MAX_IDS, length=20)
-_OVERRIDES = ApiField(name="overrides", kind="values")
-_NAME = ApiField(name="name", default="", length=60)
+_CHANGES = (
+    ApiField(name="overrides", kind="values"),
+    ApiField(name="text", length=100_000),
+    ApiField(name="name", default="", length=60),
+)
+_BUILD = ApiField(name="build", kind="boolean", default=False)
+_KEY = ApiField(name="idempotency_key", required=True, length=100)
+_JOB_ID = ApiField(name="id", required=True, length=20)
 _RANK = ApiField(name="rank", kind="integer", default=0, most=100_000)
 _POINTS = ApiField(name="points", kind="integer", default=800, least=1, most=MAX_BUCKETS)
 _CURVES = (
@@ -66,6 +98,7 @@ _LIST = (
     ApiField(name="offset", kind="integer", default=0),
     ApiField(name="limit", kind="integer", default=200, least=1, most=MAX_ROWS),
     ApiField(name="group", default="", choices=(*GROUPS, "")),
+    ApiField(name="archived", kind="boolean", default=False),
 )
 
 
@@ -73,6 +106,10 @@ def _runs(least: int, most: int) -> ApiField:
     return ApiField(
         name="run", kind="texts", required=least > 0, least=least, most=most, length=300
     )
+
+
+def _labels(name: str) -> ApiField:
+    return ApiField(name=name, kind="texts", most=MAX_LABELS, length=MAX_LENGTH)
 
 
 ROUTES: tuple[ApiRoute, ...] = (
@@ -275,11 +312,78 @@ ROUTES: tuple[ApiRoute, ...] = (
     ),
     ApiRoute(
         method="POST",
+        path="/api/runs/label",
+        access="edit",
+        answer=label_runs,
+        summary="add and remove labels of runs",
+        body=(_IDS, *(_labels(name) for name in ("add", "remove"))),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/runs/archive",
+        access="edit",
+        answer=archive_runs,
+        summary="leave runs out of lists, or list them again",
+        body=(_IDS, ApiField(name="archived", kind="boolean", required=True)),
+    ),
+    ApiRoute(
+        method="POST",
         path="/api/runs/delete",
         access="edit",
         answer=delete_runs,
         summary="delete runs",
         body=(_IDS,),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/tables",
+        access="read",
+        answer=get_tables,
+        summary="the result tables of the project",
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/tables",
+        access="edit",
+        answer=create_table,
+        summary="make a result table",
+        body=(ApiField(name="name", required=True, length=MAX_NAME),),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/tables/{name}",
+        access="read",
+        answer=get_table,
+        summary="a result table with the current values of its runs",
+    ),
+    ApiRoute(
+        method="PUT",
+        path="/api/tables/{name}",
+        access="edit",
+        answer=write_table,
+        summary="replace the content of a result table",
+        body=(
+            ApiField(name="version", kind="integer", required=True),
+            ApiField(
+                name="columns", kind="texts", required=True, most=MAX_COLUMNS, length=MAX_TEXT
+            ),
+            ApiField(name="rows", kind="cells", required=True),
+        ),
+    ),
+    ApiRoute(
+        method="DELETE",
+        path="/api/tables/{name}",
+        access="edit",
+        answer=delete_table,
+        summary="remove a result table",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/tables/{name}/export",
+        access="read",
+        answer=get_table_export,
+        summary="a result table as Markdown, LaTeX or CSV",
+        query=(ApiField(name="format", default="markdown", choices=get_args(TableFormat)),),
     ),
     ApiRoute(
         method="GET",
@@ -352,7 +456,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         access="launch",
         answer=check_experiment,
         summary="check an experiment with some values changed",
-        body=(_OVERRIDES, _NAME),
+        body=(*_CHANGES, _BUILD),
     ),
     ApiRoute(
         method="POST",
@@ -360,7 +464,89 @@ ROUTES: tuple[ApiRoute, ...] = (
         access="launch",
         answer=launch_experiment,
         summary="add an experiment to the queue",
-        body=(_OVERRIDES, _NAME, ApiField(name="idempotency_key", required=True, length=100)),
+        body=(*_CHANGES, _KEY),
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/runs/{id}/form",
+        access="launch",
+        answer=get_run_form,
+        summary="the values of a run that can be changed when it runs again",
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/runs/{id}/check",
+        access="launch",
+        answer=check_run,
+        summary="check a run with some values changed",
+        body=(*_CHANGES, _BUILD),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/runs/{id}/rerun",
+        access="launch",
+        answer=rerun,
+        summary="add a run to the queue again, with some values changed",
+        body=(*_CHANGES, _KEY),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/runs/{id}/resume",
+        access="launch",
+        answer=resume_run,
+        summary="add a job to the queue that resumes a run",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/runs/{id}/download",
+        access="read",
+        answer=download_run,
+        summary="the record of a run without its checkpoints, as .tar.gz",
+        type="application/octet-stream",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/runs/{id}/checkpoints/{name}/weights",
+        access="read",
+        answer=download_weights,
+        summary="the weights of a checkpoint, as .safetensors",
+        type="application/octet-stream",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/compare/scatter",
+        access="read",
+        answer=scatter_runs,
+        summary="the settings and metrics of many runs, and which settings mattered",
+        query=(
+            _runs(0, MAX_SCATTERED),
+            ApiField(name="where", default=""),
+            ApiField(name="columns", default="", length=8000),
+            ApiField(name="metric", default="", length=500),
+        ),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/sweeps/{id}/stop",
+        access="launch",
+        answer=stop_sweep,
+        summary="let the trials of a sweep save and end",
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/sweeps/{id}/add",
+        access="launch",
+        answer=add_trials,
+        summary="search with more trials",
+        body=(ApiField(name="trials", kind="integer", required=True, least=1, most=MAX_TRIALS),),
+    ),
+    ApiRoute(
+        method="POST",
+        path="/api/queue/move",
+        access="launch",
+        answer=move_job,
+        summary="let a job start before another one, or last",
+        body=(_JOB_ID, ApiField(name="before", length=20)),
     ),
     ApiRoute(
         method="GET",

@@ -1,4 +1,4 @@
-"""Changes of runs: their README, and deleting them."""
+"""Changes of runs: README, labels, archiving, deleting."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from epochal.errors import RecordError
+from epochal.records.folder.labels import change_labels, check_labels, read_labels
 from epochal.records.folder.readme import README_FILE, parse_readme, write_readme
 from epochal.records.layout.process import read_text
-from epochal.records.prune import RetentionPolicy, plan_pruning, remove_run
+from epochal.records.prune import RetentionPolicy, find_linked_runs, plan_pruning, remove_run
 from epochal.records.query.ask import Answer, Question, ask
 from epochal.records.removable import why_not_removable
 from epochal.web.api_error import ApiError
@@ -37,6 +38,27 @@ def write_run_readme(site: Site, call: ApiCall) -> dict[str, Any]:
         raise ApiError(409, f"the README cannot be written: {reason}") from error
     site.index.refresh()
     return {"readme": read_text(folder / README_FILE)}
+
+
+def label_runs(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Add and remove labels of runs."""
+    return _mark(site, call, add=check_labels(call.body["add"]), remove=call.body["remove"])
+
+
+def archive_runs(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Leave runs out of lists, or list them again."""
+    return _mark(site, call, is_archived=call.body["archived"])
+
+
+def _mark(site: Site, call: ApiCall, **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - passed on
+    folders = site.folders(call.body["ids"])
+    changed = []
+    for run_id, folder in folders.items():
+        before = read_labels(folder)
+        if change_labels(folder, **changes) != before:
+            changed.append(run_id)
+    site.index.refresh()
+    return {"changed": changed}
 
 
 def delete_runs(site: Site, call: ApiCall) -> dict[str, Any]:
@@ -68,5 +90,6 @@ def _plan(index: Index, folders: set[Path]) -> tuple[PrunePlan, dict[int, Path]]
         RetentionPolicy(),
         now=datetime.now(UTC),
         why_not=lambda folder: why_not_removable(folder, index.root),
+        linked=find_linked_runs(index.root),
     )
     return plan, {row["id"]: whole.path(row) for row in rows}

@@ -9,6 +9,7 @@ import psutil
 
 from epochal import durable
 from epochal.launch.pool.gpus import find_gpus
+from epochal.launch.pool.pool import read_run_file
 from epochal.launch.queue.queue import Queue
 from epochal.records.layout.alive import BEAT_SECONDS, LEASE_FILE, is_owner_alive
 from epochal.records.layout.os_errors import describe_os_error
@@ -31,18 +32,27 @@ def get_queue(site: Site, call: ApiCall) -> dict[str, Any]:
     ended = [job for job in jobs if job.ended is not None]
     hidden = {job.id for job in ended[:-_MAX_ENDED]}
     obstacles = queue.find_obstacles([job for job in jobs if job.state == "waiting"])
-    shown = [_to_json(job, obstacles.get(job.id)) for job in jobs if job.id not in hidden]
-    return {"is_paused": queue.is_paused, "jobs": shown}
+    shown = [_to_json(job, obstacles.get(job.id), site) for job in jobs if job.id not in hidden]
+    is_worked = site.worker is not None and site.worker.is_alive
+    return {"is_paused": queue.is_paused, "is_worked": is_worked, "jobs": shown}
 
 
-def _to_json(job: QueuedJob, obstacle: Obstacle | None) -> dict[str, Any]:
+def find_run_id(job: QueuedJob, site: Site) -> str | None:
+    """The id of a job's run, as soon as it has a folder that this server shows."""
+    folder = read_run_file(job.file.with_suffix(".run")) if job.ended is None else None
+    folder = folder or job.run_dir
+    is_shown = folder is not None and folder.is_relative_to(site.index.root.absolute())
+    return folder.name if folder is not None and is_shown else None
+
+
+def _to_json(job: QueuedJob, obstacle: Obstacle | None, site: Site) -> dict[str, Any]:
     names = (
         "id", "title", "state", "priority", "retries", "failures", "is_paused", "added", "started",
         "ended", "device", "error",
     )  # fmt: skip
     return {name: getattr(job, name) for name in names} | {
         "is_stopping": job.is_unwanted,
-        "run": None if job.run_dir is None else job.run_dir.name,
+        "run": find_run_id(job, site),
         "seconds": None if job.started is None else (job.ended or time.time()) - job.started,
         "obstacle": None if obstacle is None else obstacle.text,
     }
@@ -53,6 +63,14 @@ def move_to_top(site: Site, call: ApiCall) -> dict[str, Any]:
     queue = Queue(site.index.root)
     (number,) = _numbers(queue, call.body["ids"][:1])
     queue.move_to_top(number)
+    return get_queue(site, call)
+
+
+def move_job(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Let a waiting job start before another one, or last."""
+    queue, before = Queue(site.index.root), call.body["before"]
+    (number,) = _numbers(queue, [call.body["id"]])
+    queue.move(number, None if before is None else _numbers(queue, [before])[0])
     return get_queue(site, call)
 
 

@@ -1,31 +1,34 @@
-"""Adds experiments of the project to the queue: files by their ids, with some numbers changed.
+"""Adds experiments of the project, and runs, to the queue, with the changes that a form accepts.
 
-No field of a request becomes a path, a module, a text of the config or a word of a command: an
-experiment is found by the id of a file that the server listed, and only values of the config that
-are numbers or booleans can be replaced, by numbers or booleans.
+No field of a request becomes a path, a module or a word of a command: an experiment is found by
+the id of a file that the server listed, a run by its id, and changes are values of the fields of
+its form.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from epochal import durable
+from epochal.check.export.form_json import form_to_json
+from epochal.check.export.launch_form import TEXT_NAME
+from epochal.launch.queue.queue import Queue
 from epochal.records.layout.process import utc_now
 from epochal.records.layout.run_folders import make_epochal_dir
 from epochal.records.metrics.points import read_json_lines
 from epochal.web.api_error import ApiError, not_found
+from epochal.web.job_queue import find_run_id
 from epochal.web.run_record import make_file_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from epochal.check.export.launch_form import LaunchForm
     from epochal.errors import Problem
     from epochal.web.routes import ApiCall
     from epochal.web.site import Site
@@ -38,38 +41,71 @@ _MAX_DEPTH = 3
 _MAX_FILES = 500
 _MAX_BYTES = 1 << 20
 _SECTIONS = re.compile(r'^[ \t]*["\[]?(task|model|experiment)\b', re.MULTILINE)
-_FIXED_SECTIONS = ("record", "notify", "imports")
-"""Sections that decide where files are written and who is told; a request cannot change them."""
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class ConfigValue:
-    """A number or a boolean of an expanded config."""
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """What a user changed in a form: values by key, or the text of all shown keys."""
 
-    key: str
-    value: float | bool
-    is_default: bool
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    text: str | None = None
+    name: str = ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the record of launches notes."""
+        changes = {"overrides": dict(self.overrides)} if self.text is None else {"text": self.text}
+        return {"name": self.name, **changes}
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LaunchCheck:
     """What a config says, and what is wrong with it."""
 
     problems: Sequence[Problem]
-    values: Sequence[ConfigValue] = ()
+    form: LaunchForm | None = None
     desc: str = ""
 
 
-class Launcher(Protocol):
-    """Checks config files, and adds them to the queue; the command line gives the real one."""
+@final
+@dataclass(frozen=True, kw_only=True)
+class BuildFacts:
+    """What only a built model shows."""
 
-    def check(self, file: Path, overrides: Sequence[str], name: str) -> LaunchCheck:
+    parameters: int | None = None
+    memory_bytes: int | None = None
+    """Of weights, gradients and the state of the optimizer."""
+
+    note: str = ""
+    """Why something is unknown, or what the numbers leave out."""
+
+    problems: tuple[Problem, ...] = ()
+
+
+class Launcher(Protocol):
+    """Checks experiments, and adds them to the queue; the command line gives the real one.
+
+    ``source`` is a config file, or the folder of a run, which is run again.
+    """
+
+    def check(self, source: Path, request: LaunchRequest) -> LaunchCheck:
         """Check a config without executing anything that it names."""
 
-    def add(self, file: Path, overrides: Sequence[str], name: str) -> list[int]:
-        """Add a checked config to the queue; gives the numbers of the jobs."""
+    def build(self, source: Path, request: LaunchRequest) -> BuildFacts | None:
+        """Build a checked config in another process; None while that takes longer."""
+
+    def add(
+        self, source: Path, request: LaunchRequest, on_frozen: Callable[[str], None]
+    ) -> list[int]:
+        """Add a checked config to the queue; gives the numbers of the jobs.
+
+        ``on_frozen`` receives the name of their folder before they are added.
+        """
+
+    def resume(self, run_dir: Path, on_frozen: Callable[[str], None]) -> list[int]:
+        """Add a job that resumes a run."""
 
 
 @final
@@ -102,46 +138,67 @@ class Launches:
             raise not_found()
         return path
 
-    def launch(self, file_id: str, changes: Mapping[str, Any], name: str, key: str) -> list[int]:
-        """Add an experiment to the queue once per ``key``; gives the numbers of the jobs."""
-        path = self.get(file_id)
+    def add(
+        self,
+        action: str,
+        what: str,
+        key: str,
+        facts: Mapping[str, Any],
+        add: Callable[[Callable[[str], None]], list[int]],
+    ) -> list[int]:
+        """Add jobs once per ``key``, and note it; gives their numbers.
+
+        The note is written before and after, so that a server that was killed in between knows
+        whether the jobs exist.
+        """
         with self._lock:  # the same request may arrive twice at once
             audit = make_epochal_dir(self.runs_dir) / AUDIT_FILE
             for line in read_json_lines(audit)[0]:
-                if line.get("key") == key and isinstance(line.get("jobs"), list):
-                    return [int(one) for one in line["jobs"]]
-            overrides = self._to_overrides(path, changes, name)
-            jobs = self.launcher.add(path, overrides, name)
-            entry = {"time": utc_now(), "key": key, "jobs": jobs, "name": name}
-            where = path.relative_to(self.project_dir).as_posix()
-            durable.append_line(audit, {**entry, "experiment": where, "overrides": overrides})
+                if key and line.get("key") == key:
+                    jobs = line.get("jobs") or self._find_jobs(line.get("batch"))
+                    if isinstance(jobs, list) and jobs:
+                        return [int(one) for one in jobs]
+            entry = {"time": utc_now(), "key": key, "action": action, "what": what, **facts}
+
+            def note(batch: str) -> None:
+                durable.append_line(audit, {**entry, "batch": batch})
+
+            jobs = add(note)
+            durable.append_line(audit, {**entry, "jobs": jobs})
         return jobs
 
-    def check(self, file_id: str, changes: Mapping[str, Any], name: str) -> LaunchCheck:
-        """What an experiment says with some values changed."""
-        path = self.get(file_id)
-        return self.launcher.check(path, self._to_overrides(path, changes, name), name)
+    def _find_jobs(self, batch: object) -> list[int]:
+        """The jobs of a folder of frozen jobs."""
+        return [job.id for job in Queue(self.runs_dir).list_jobs() if job.file.parent.name == batch]
 
-    def _to_overrides(self, path: Path, changes: Mapping[str, Any], name: str) -> list[str]:
-        """The changes as overrides; ApiError for keys that cannot be changed, and wrong values."""
-        if not NAME.fullmatch(name):
-            raise ApiError(422, "name: has characters that a name cannot have", "use letters")
-        if not changes:
-            return []
-        values = {one.key: one.value for one in self.launcher.check(path, [], "").values}
-        for key, value in changes.items():
-            if key not in values:
-                raise ApiError(422, f"{key[:80]!r}: cannot be changed here", "edit the file")
-            if isinstance(values[key], bool) != isinstance(value, bool):
-                raise ApiError(422, f"{key}: is {json.dumps(values[key])}", "give the same type")
-            if not math.isfinite(value):
-                raise ApiError(422, f"{key}: is not a finite number")
-        return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+    def check(
+        self, source: Path, request: LaunchRequest, *, should_build: bool = False
+    ) -> dict[str, Any]:
+        """The form of an experiment with changes, its mistakes, and what a build shows."""
+        _check_name(request.name)
+        found = self.launcher.check(source, request)
+        answer = {
+            "desc": found.desc,
+            "fields": [] if found.form is None else form_to_json(found.form),
+            "text": "" if found.form is None else found.form.to_text(),
+            "problems": _problems(found.problems, is_text=request.text is not None),
+        }
+        if not should_build or found.problems:
+            return answer
+        built = self.launcher.build(source, request)
+        facts = built or BuildFacts()
+        return answer | {
+            "parameters": facts.parameters,
+            "memory_bytes": facts.memory_bytes,
+            "note": facts.note,
+            "is_building": built is None,
+            "problems": _problems(facts.problems, is_text=request.text is not None),
+        }
 
 
-def can_be_changed(key: str) -> bool:
-    """Whether a request may change a number or boolean under this key."""
-    return key.partition(".")[0] not in _FIXED_SECTIONS
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ApiError(422, "name: has characters that a name cannot have", "use letters")
 
 
 def _iter_configs(root: Path, runs_dir: Path) -> Iterator[Path]:
@@ -193,44 +250,97 @@ def get_experiments(site: Site, call: ApiCall) -> dict[str, Any]:
 
 
 def get_form(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The numbers and booleans of an experiment, and its mistakes."""
-    return _to_json(_launches(site).check(call.path["id"], {}, ""))
+    """The form of an experiment, and its mistakes."""
+    launches = _launches(site)
+    return launches.check(launches.get(call.path["id"]), LaunchRequest())
 
 
 def check_experiment(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The same with some values changed."""
-    body = call.body
-    return _to_json(_launches(site).check(call.path["id"], body["overrides"], body["name"]))
+    """The same with changes."""
+    launches = _launches(site)
+    source = launches.get(call.path["id"])
+    return launches.check(source, _request(call), should_build=call.body["build"])
 
 
 def launch_experiment(site: Site, call: ApiCall) -> dict[str, Any]:
     """Add an experiment to the queue."""
-    body, launches = call.body, _launches(site)
-    key = body["idempotency_key"]
-    jobs = launches.launch(call.path["id"], body["overrides"], body["name"], key)
-    return {"jobs": jobs}
+    launches, request = _launches(site), _request(call)
+    source = launches.get(call.path["id"])
+    name = source.relative_to(launches.project_dir).as_posix()
+    return _add(site, "launch", name, source, request, call.body["idempotency_key"])
 
 
-def _to_json(found: LaunchCheck) -> dict[str, Any]:
+def get_run_form(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The form that runs a run again."""
+    return _launches(site).check(site.folder(call.path["id"]), LaunchRequest())
+
+
+def check_run(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The same with changes."""
+    source = site.folder(call.path["id"])
+    return _launches(site).check(source, _request(call), should_build=call.body["build"])
+
+
+def rerun(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Add a run to the queue again, with changes."""
+    run_id = call.path["id"]
+    key = call.body["idempotency_key"]
+    return _add(site, "rerun", run_id, site.folder(run_id), _request(call), key)
+
+
+def resume_run(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Add a job that resumes a run."""
+    launches, run_id = _launches(site), call.path["id"]
+    folder = site.folder(run_id)
+    jobs = launches.add(
+        "resume", run_id, "", {}, lambda note: launches.launcher.resume(folder, note)
+    )
+    return _jobs_to_json(site, jobs)
+
+
+def _request(call: ApiCall) -> LaunchRequest:
+    body = call.body
+    if body["overrides"] and body["text"] is not None:
+        raise ApiError(422, "overrides and text: give one of them")
+    _check_name(body["name"])
+    return LaunchRequest(overrides=body["overrides"], text=body["text"], name=body["name"])
+
+
+def _add(
+    site: Site, action: str, what: str, source: Path, request: LaunchRequest, key: str
+) -> dict[str, Any]:
+    launches = _launches(site)
+    jobs = launches.add(
+        action,
+        what,
+        key,
+        request.facts,
+        lambda note: launches.launcher.add(source, request, note),
+    )
+    return _jobs_to_json(site, jobs)
+
+
+def _jobs_to_json(site: Site, ids: Sequence[int]) -> dict[str, Any]:
+    queue = Queue(site.index.root)
+    found = {job.id: job for job in queue.list_jobs() if job.id in ids}
     return {
-        "desc": found.desc,
-        "fields": [
-            {
-                "key": one.key,
-                "value": one.value,
-                "type": "bool" if isinstance(one.value, bool) else "number",
-                "is_integer": isinstance(one.value, int) and not isinstance(one.value, bool),
-                "default": one.is_default,
-            }
-            for one in found.values
-        ],
-        "problems": [
-            {
-                "key": one.key,
-                "what": one.what,
-                "hint": one.hint,
-                "line": one.place.line if one.place else 0,
-            }
-            for one in found.problems
-        ],
+        "jobs": [
+            {"id": one, "run": find_run_id(found[one], site) if one in found else None}
+            for one in ids
+        ]
     }
+
+
+def _problems(problems: Sequence[Problem], *, is_text: bool) -> list[dict[str, Any]]:
+    """The problems; with ``is_text`` only lines of the posted text count."""
+    return [
+        {
+            "key": one.key,
+            "what": one.what,
+            "hint": one.hint,
+            "line": one.place.line
+            if one.place is not None and (not is_text or one.place.name == TEXT_NAME)
+            else 0,
+        }
+        for one in problems
+    ]

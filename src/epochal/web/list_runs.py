@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from epochal.records.folder.labels import split_labels
 from epochal.records.query.ask import Question, ask, columns_of, count_runs, orders_of
 from epochal.records.query.names import FACTS, ConfigKey, Fact, Measure
 from epochal.records.query.result_table import REPLICATE, group, join_values, sort_groups
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1000
 MAX_COLUMNS = 250
-GROUPS = ("seed", "tag")
+GROUPS = ("seed", "tag", "label")
 DEFAULT_COLUMNS = "project, best, step, seconds"
 _HIDDEN = ("path", "result", "replicate", "points")
 _TYPES = {"text": "text", "number": "number", "time": "time", "length": "duration"}
@@ -49,10 +50,11 @@ _METRICS = "SELECT name, min(last), max(last) FROM metrics GROUP BY name"
 
 def get_columns(site: Site, call: ApiCall) -> dict[str, Any]:
     """All names that a query can use."""
-    return {"columns": site.index.ask(lambda index: list(_columns(index)))}
+    return {"columns": site.index.ask(lambda index: list(iter_columns(index)))}
 
 
-def _columns(index: Index) -> Iterator[dict[str, Any]]:
+def iter_columns(index: Index) -> Iterator[dict[str, Any]]:
+    """The facts, settings and metrics of all runs, with their types."""
     (total,) = index.fetch("SELECT count(*) FROM runs")[0]
     for name in FACTS:
         if name not in _HIDDEN:
@@ -76,6 +78,7 @@ def list_runs(site: Site, call: ApiCall) -> dict[str, Any]:
         sort=query["sort"],
         search=query["search"],
         columns=query["columns"] or DEFAULT_COLUMNS,
+        hides_archived=not query["archived"],
         below=site.index.below,
     )
     try:
@@ -129,13 +132,15 @@ def _row(answer: Answer, place: int) -> dict[str, Any]:
         "id": row["run"],
         "is_fast": bool(row["fast"]),
         "is_damaged": bool(row["damage"]),
+        "labels": split_labels(row["label"]),
+        "archived": bool(row["archived"]),
     } | plain
 
 
 def _list_groups(index: Index, question: Question, query: Mapping[str, Any]) -> dict[str, Any]:
     answer = ask(index, question)
     targets = _targets(index, question, answer)
-    by = REPLICATE if query["group"] == "seed" else Fact("tag", "tag")
+    by = REPLICATE if query["group"] == "seed" else Fact(query["group"], query["group"])
     groups = group(answer, [by])
     if question.sort.strip():
         for target, is_descending in orders_of(index, question)[:1]:

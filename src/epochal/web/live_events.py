@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.durable.beneath import open_beneath
-from epochal.launch.queue.database import get_database_path
 from epochal.records.folder.reader import find_logs, read_folder
 from epochal.records.layout.attempts import read_attempts
 from epochal.records.mail.mailbox import INBOX, Mailbox
@@ -24,6 +23,7 @@ from epochal.records.metrics.points import (
     mask_valid_rows,
     read_series_names,
 )
+from epochal.records.project.database import get_database_path
 from epochal.web.numbers import to_json_numbers
 from epochal.web.routes import EventStream
 

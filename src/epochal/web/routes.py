@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import IO, TYPE_CHECKING, Any, Literal, final
 
 from epochal.web.api_error import ApiError
 
@@ -18,8 +18,9 @@ Access = Literal["public", "read", "edit", "launch"]
 """``public`` needs no session; the others are the capabilities of a session."""
 
 Capability = Literal["read", "edit", "launch"]
-FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values"]
-"""``values`` is an object of numbers and booleans."""
+FieldKind = Literal["text", "texts", "integer", "number", "boolean", "values", "cells"]
+"""``values`` is an object of scalars, and of lists of such objects; ``cells`` a list of rows of
+objects."""
 
 RESERVED = ("api", "assets")
 """First parts of paths that no page of the browser has."""
@@ -47,9 +48,16 @@ class ApiField:
     length: int = MAX_TEXT
     """How many characters a text may have."""
 
+    @property
+    def is_nullable(self) -> bool:
+        """Whether null means that it is not given."""
+        return self.kind == "text" and self.default is None and not self.required
+
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
-        text = {"type": "string", "maxLength": self.length}
+        text: dict[str, Any] = {"type": "string", "maxLength": self.length}
+        if self.is_nullable:
+            text["type"] = ["string", "null"]
         if self.choices:
             text = {"type": "string", "enum": list(self.choices)}
         if self.kind == "texts":
@@ -58,8 +66,11 @@ class ApiField:
         if self.kind in ("integer", "number"):
             return {"type": self.kind, "minimum": self.least, "maximum": self.most}
         if self.kind == "values":
-            value = {"type": ["number", "boolean"]}
+            value = {"type": ["number", "boolean", "string", "null", "array"]}
             return {"type": "object", "additionalProperties": value, "maxProperties": MAX_VALUES}
+        if self.kind == "cells":
+            row = {"type": "array", "items": {"type": "object"}}
+            return {"type": "array", "items": row, "maxItems": MAX_ITEMS}
         return text if self.kind == "text" else {"type": "boolean"}
 
 
@@ -90,6 +101,19 @@ class RawAnswer:
 
 @final
 @dataclass(frozen=True, slots=True)
+class FileAnswer:
+    """A file that is sent as a download, piece by piece."""
+
+    file: IO[bytes]
+    """Open at its beginning; it is closed when it was sent."""
+
+    size: int
+    name: str
+    """The name that a browser gives it: letters, digits, dots, dashes and underscores."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class JsonAnswer:
     """An answer in JSON with headers of its own."""
 
@@ -114,7 +138,7 @@ Answering = Callable[["Site", ApiCall], object]
 class ApiRoute:
     """A row of the decision table."""
 
-    method: Literal["GET", "POST", "PUT"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     """Such as ``/api/runs/{id}``."""
 
@@ -222,11 +246,14 @@ def _check(one: ApiField, value: object) -> Any:  # noqa: ANN401 - of the kind o
             raise ApiError(422, f"{one.name}: needs {one.least} to {most} texts")
         return [_check_text(one, item) for item in value]
     if one.kind == "text":
-        return _check_text(one, value)
+        return None if value is None and one.is_nullable else _check_text(one, value)
     if one.kind == "values":
-        items = value.values() if isinstance(value, dict) and len(value) <= MAX_VALUES else [None]
-        if not all(isinstance(item, bool | int | float) for item in items):
-            raise ApiError(422, f"{one.name}: not an object of numbers and booleans")
+        if not isinstance(value, dict) or not _is_flat(value, has_lists=True):
+            raise ApiError(422, f"{one.name}: not an object of at most {MAX_VALUES} plain values")
+        return value
+    if one.kind == "cells":
+        if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+            raise ApiError(422, f"{one.name}: not a list of rows")
         return value
     if one.kind == "boolean":
         if not isinstance(value, bool):
@@ -240,6 +267,31 @@ def _check(one: ApiField, value: object) -> Any:  # noqa: ANN401 - of the kind o
     if not one.least <= value <= one.most:
         raise ApiError(422, f"{one.name}: must be from {one.least} to {one.most}")
     return value
+
+
+def _is_flat(value: object, *, has_lists: bool) -> bool:
+    """Whether an object has only plain values, or lists of objects that do."""
+    if not isinstance(value, dict) or len(value) > MAX_VALUES:
+        return False
+    return all(
+        _is_plain_text(key) and _is_plain(item, has_lists=has_lists) for key, item in value.items()
+    )
+
+
+def _is_plain(item: object, *, has_lists: bool) -> bool:
+    if isinstance(item, list):
+        is_short = has_lists and len(item) <= MAX_VALUES
+        return is_short and all(_is_flat(inner, has_lists=False) for inner in item)
+    if isinstance(item, str):
+        return _is_plain_text(item)
+    return item is None or isinstance(item, bool | int | float)
+
+
+def _is_plain_text(text: str) -> bool:
+    try:
+        return len(text.encode()) <= MAX_TEXT
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_text(one: ApiField, value: object) -> str:

@@ -33,7 +33,7 @@ FIRST_PATIENCE_SECONDS = 5.0
 
 
 _MAX_CHANGES = 1000
-_STATE = "SELECT run, path, status, step, points, stamp, tag FROM runs"
+_STATE = "SELECT run, path, status, step, points, stamp, tag, label, archived FROM runs"
 _FIND = (
     "SELECT run, path FROM runs WHERE run IN (SELECT value FROM json_each(?)) "
     "AND (? = '' OR path = ? OR instr(path, ? || '/') = 1) ORDER BY started, id"

@@ -14,6 +14,7 @@ from epochal.records.code.verify import find_code_damage
 from epochal.records.compare.code import is_binary
 from epochal.records.folder.checkpoint_manifests import find_checkpoints, rank_by_score
 from epochal.records.folder.folder import read_parent
+from epochal.records.folder.labels import read_labels
 from epochal.records.folder.media import read_media
 from epochal.records.folder.provenance import format_origin, get_newest_origins
 from epochal.records.folder.reader import (
@@ -26,6 +27,7 @@ from epochal.records.folder.reader import (
     step_of,
     tag_of,
 )
+from epochal.records.folder.tracker_links import read_tracker_urls
 from epochal.records.layout.coerce import as_float, as_mapping, as_text, iter_leaves
 from epochal.records.metrics.summary import summarise_series
 from epochal.records.metrics.time_spent import (
@@ -84,6 +86,7 @@ def get_run(site: Site, call: ApiCall) -> dict[str, Any]:
     name, mode = find_monitor(record)
     parent = read_parent(run)
     machine = as_mapping(run.get("machine"))
+    marks = read_labels(record.path)
     return {
         "id": summary.id,
         "tag": tag_of(record),
@@ -113,11 +116,14 @@ def get_run(site: Site, call: ApiCall) -> dict[str, Any]:
         "parent": None if parent is None else {"id": parent.run, "kind": parent.kind},
         "readme": record.readme,
         "desc": desc_of(record),
+        "labels": list(marks.labels),
+        "archived": marks.is_archived,
         "error": _error(record),
         "command": as_text(run.get("command")),
         "device": run.get("device"),
         "git": as_mapping(machine.get("git")),
         "host": as_text(record.status.get("host")),
+        "urls": read_tracker_urls(record.path),
         "damage": list(summary.damage),
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal import durable
-from epochal.errors import RecordError
 from epochal.records.folder.reader import read_folder
 from epochal.records.layout.attempts import read_attempts
 from epochal.records.layout.coerce import as_count
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from epochal.records.metrics.curve_cache import Zoom
     from epochal.web.routes import ApiCall
     from epochal.web.site import Site
 
@@ -43,10 +43,9 @@ def get_series(site: Site, call: ApiCall) -> dict[str, Any]:
     for run, folder in folders.items():
         scale = StepScale(folder, query["x"])
         attempts = _find_attempts(folder, scale)
-        for name in dict.fromkeys(names):
-            curve = _read_curve(folder, scale, name, query)
-            if curve is not None:
-                found.append({"run": run, "name": name, **curve, "attempts": attempts})
+        curves = _read_curves(site, folder, scale, query) if scale.is_known else {}
+        for name, curve in curves.items():
+            found.append({"run": run, "name": name, **curve, "attempts": attempts})
     return {"series": found}
 
 
@@ -116,18 +115,25 @@ def _sample_times(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
     return steps.astype(np.float64), seconds
 
 
-def _read_curve(
-    folder: Path, scale: StepScale, name: str, query: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    from epochal.records.metrics.curve_cache import zoom
+def _read_curves(
+    site: Site, folder: Path, scale: StepScale, query: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The curves of a run that it has, by name."""
+    from epochal.records.metrics.curve_cache import RunCurves, zoom_curve
 
-    if not scale.is_known:
-        return None
     first, last = scale.to_step(query["from"]), scale.to_step(query["to"])
-    try:
-        found = zoom(folder, name, first, last, buckets=query["points"], is_even=False)
-    except RecordError:  # this run has no such metric
-        return None
+
+    def ask(curves: RunCurves) -> dict[str, Zoom]:
+        return {
+            name: zoom_curve(curves.get(name), first, last, query["points"], is_even=False)
+            for name in dict.fromkeys(query["name"])
+            if name in curves.names
+        }
+
+    return {name: _to_json(scale, found) for name, found in site.curves.query(folder, ask).items()}
+
+
+def _to_json(scale: StepScale, found: Zoom) -> dict[str, Any]:
     low, high = to_json_numbers(found.low), to_json_numbers(found.high)
     is_exact = bool((found.count <= 1).all())
     return {
@@ -153,16 +159,19 @@ def _find_attempts(folder: Path, scale: StepScale) -> list[float | None]:
 
 def get_sparklines(site: Site, call: ApiCall) -> dict[str, Any]:
     """A few points of one metric for each run that has it."""
-    from epochal.records.metrics.curve_cache import zoom
+    from epochal.records.metrics.curve_cache import RunCurves, zoom_curve
 
-    found = {}
-    for run, folder in site.index.find_all(call.query["run"]).items():
-        try:
-            curve = zoom(folder, call.query["name"], buckets=SPARK_POINTS, is_even=False)
-        except RecordError:
-            continue
-        found[run] = to_json_numbers(curve.mean)
-    return found
+    name = call.query["name"]
+
+    def ask(curves: RunCurves) -> list[float | None] | None:
+        if name not in curves.names:
+            return None
+        found = zoom_curve(curves.get(name), None, None, SPARK_POINTS, is_even=False)
+        return to_json_numbers(found.mean)
+
+    folders = site.index.find_all(call.query["run"])
+    found = {run: site.curves.query(folder, ask) for run, folder in folders.items()}
+    return {run: points for run, points in found.items() if points is not None}
 
 
 def get_system(site: Site, call: ApiCall) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
 from epochal.records.query.ask import locate
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from epochal.web.launching import Launches
     from epochal.web.routes import Capability
+    from epochal.web.site import QueueWorker
     from epochal.web.sweeps import SweepReader
 
 DEFAULT_PORT = 8765
@@ -31,6 +33,8 @@ _ANY = "0.0.0.0"
 _MAX_HEADER_BYTES = 32 * 1024
 _MAX_CONNECTIONS = 256
 _SHUTDOWN_SECONDS = 1
+_IDLE_SECONDS = 5
+"""How often connections are looked at; one that waits for a request twice in a row is closed."""
 
 
 @final
@@ -46,6 +50,9 @@ class ServeOptions:
 
     is_lan: bool = False
     """Whether other machines may connect."""
+
+    unix_socket: Path | None = None
+    """A socket file that only this user can open, instead of a port."""
 
     is_read_only: bool = False
     allows_launch: bool = False
@@ -69,6 +76,8 @@ class WebServer:
         version: The version of Epochal.
         launches: The experiments that may be launched, if the options allow it.
         sweeps: Reads the sweeps beside the runs.
+        worker: Runs the jobs of the queue.
+        start: Where the link leads, such as ``/run/ID``.
         on_link: Receives the link that opens the page, and a new one after each use.
     """
 
@@ -81,12 +90,19 @@ class WebServer:
         version: str = "",
         launches: Launches | None = None,
         sweeps: SweepReader | None = None,
+        worker: QueueWorker | None = None,
+        start: str = "",
         on_link: Callable[[str], None] = lambda link: None,
     ) -> None:
         import uvicorn
 
-        self.socket = bind(options)
-        host, port = self.socket.getsockname()[:2]
+        self._unix_socket = options.unix_socket
+        if options.unix_socket is not None:
+            self.socket = bind_unix(options.unix_socket)
+            host, port = LOOPBACK[0], options.port or DEFAULT_PORT  # of the tunnel to it
+        else:
+            self.socket = bind(options)
+            host, port = self.socket.getsockname()[:2]
         names = find_names(host)
         self.address = f"http://{names[0]}:{port}"
         root, below = locate(runs_dir)
@@ -94,16 +110,20 @@ class WebServer:
         self.site = Site(
             index=self.index,
             sessions=WebSessions(
-                options.capabilities, lambda code: on_link(f"{self.address}/open#{code}")
+                options.capabilities, lambda code: on_link(f"{self.address}/open{start}#{code}")
             ),
             static=StaticFiles(),
             hosts=frozenset(f"{name}:{port}" for name in (*names, *LOOPBACK)),
             port=port,
             launches=launches if options.allows_launch else None,
             sweeps=sweeps,
+            worker=worker,
             project=project,
             version=version,
         )
+        self._waiting: dict[Any, object] = {}
+        """The connections without a request, each with its last one."""
+
         settings = uvicorn.Config(
             WebApp(self.site),
             lifespan="off",
@@ -116,8 +136,21 @@ class WebServer:
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            callback_notify=self._close_idle,
+            timeout_notify=_IDLE_SECONDS,
         )
         self.uvicorn = uvicorn.Server(settings)
+
+    async def _close_idle(self) -> None:
+        """Close connections that send their request too slowly, or never."""
+        found: set[Any] = {*self.uvicorn.server_state.connections}
+        waiting = {
+            one: one.cycle for one in found if one.cycle is None or one.cycle.response_complete
+        }
+        for one, last in waiting.items():
+            if one in self._waiting and self._waiting[one] is last:
+                one.transport.close()
+        self._waiting = waiting
 
     def run(self) -> None:
         """Serve until Ctrl-C."""
@@ -125,7 +158,13 @@ class WebServer:
             self.uvicorn.run(sockets=[self.socket])
         finally:
             self.index.close()
-            self.socket.close()
+            self.close()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self.socket.close()
+        if self._unix_socket is not None:
+            self._unix_socket.unlink(missing_ok=True)
 
 
 def bind(options: ServeOptions) -> socket.socket:
@@ -158,6 +197,39 @@ def bind(options: ServeOptions) -> socket.socket:
         else:
             return found
     raise AssertionError("no port was tried")
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """A socket file with mode 0600; ConfigError if something else is at its place."""
+    key = "--unix-socket"
+    if path.is_socket() and _is_dead(path):
+        path.unlink()
+    if os.path.lexists(path):
+        raise ConfigError(Problem(key, f"{str(path)!r} exists", hint="choose another path"))
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)  # the file must never be open to others, not even for a moment
+    try:
+        found.bind(str(path))
+        found.listen(_BACKLOG)
+    except OSError as error:
+        found.close()
+        what = f"cannot listen on {str(path)!r}: {(error.strerror or str(error)).lower()}"
+        raise ConfigError(Problem(key, what, hint="choose a short path in your home")) from None
+    finally:
+        os.umask(before)
+    return found
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether the server of a socket file was killed."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+        try:
+            trial.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def find_names(host: str) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, final
 
 from epochal.records.folder.reader import read_folder
+from epochal.records.metrics.curve_memory import CurveMemory
 from epochal.web.api_error import not_found
 
 if TYPE_CHECKING:
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
     from epochal.web.sessions import WebSessions
     from epochal.web.static_files import StaticFiles
     from epochal.web.sweeps import SweepReader
+
+
+class QueueWorker(Protocol):
+    """Runs the jobs of the queue beside the server."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+
+    def start_sweep(self, sweep_id: str) -> None:
+        """Run the trials of a sweep that nothing runs now."""
 
 
 @final
@@ -36,6 +48,10 @@ class Site:
     """The experiments that may be launched; None if launching is off."""
 
     sweeps: SweepReader | None = None
+    worker: QueueWorker | None = None
+    """What runs the jobs of the queue; None if this server does not."""
+
+    curves: CurveMemory = field(default_factory=CurveMemory)
     project: str = ""
     version: str = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from epochal.web.api_error import not_found
+from epochal.web.api_error import ApiError, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,14 +13,28 @@ if TYPE_CHECKING:
     from epochal.web.site import Site
 
 
+MAX_TRIALS = 10_000
+
+
 class SweepReader(Protocol):
-    """Reads sweeps; the command line gives the real one, which needs more than this package."""
+    """Reads and changes sweeps; the command line gives the real one, which needs more packages."""
 
     def summaries(self) -> Sequence[Mapping[str, Any]]:
         """Each sweep in a few facts, the newest last."""
 
     def read(self, sweep_id: str) -> Mapping[str, Any] | None:
         """One sweep with its trials, if there is one."""
+
+    def stop(self, sweep_id: str) -> bool:
+        """Ask a sweep to stop; False if nothing runs it, RecordError if it is not this user's."""
+
+    def add_trials(self, sweep_id: str, trials: int) -> bool:
+        """Search with more trials; gives whether a process runs the sweep now."""
+
+    def measure_importance(
+        self, keys: Sequence[str], values: Sequence[tuple[Mapping[str, Any], float]]
+    ) -> Mapping[str, float]:
+        """How much each of some settings decided about a number."""
 
 
 def get_sweeps(site: Site, call: ApiCall) -> dict[str, Any]:
@@ -35,3 +49,24 @@ def get_sweep(site: Site, call: ApiCall) -> dict[str, Any]:
     if found is None:
         raise not_found()
     return dict(found)
+
+
+def stop_sweep(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Ask a sweep to stop: its trials save, and can be continued."""
+    get_sweep(site, call)
+    if site.sweeps is None or not site.sweeps.stop(call.path["id"]):
+        raise ApiError(409, "nothing runs this sweep, so there is nothing to stop")
+    return get_sweep(site, call)
+
+
+def add_trials(site: Site, call: ApiCall) -> dict[str, Any]:
+    """Search with more trials; the server runs them if nothing else does."""
+    get_sweep(site, call)
+    sweep_id = call.path["id"]
+    if site.sweeps is not None and not site.sweeps.add_trials(sweep_id, call.body["trials"]):
+        if site.worker is None:
+            raise ApiError(
+                409, "nothing runs this sweep", f"run `epochal sweep {sweep_id}` to continue it"
+            )
+        site.worker.start_sweep(sweep_id)
+    return get_sweep(site, call)

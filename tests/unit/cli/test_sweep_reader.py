@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from browsing import Browser
+from comparing import make_run
 from epochal.cli.sweep_reader import FolderSweepReader
+from epochal.records.layout.stop_request import read_stop_request
 from epochal.web.app import WebApp
 from swept import leave_run, new_sweep
 
@@ -42,3 +46,71 @@ def test_a_sweep_is_shown_with_its_trials(tmp_path: Path) -> None:
 def test_without_sweeps_the_list_is_empty(tmp_path: Path) -> None:
     assert FolderSweepReader(tmp_path).summaries() == []
     assert FolderSweepReader(tmp_path).read("x") is None
+
+
+class RecordingWorker:
+    """Remembers which sweeps it should run."""
+
+    is_alive = True
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    def start_sweep(self, sweep_id: str) -> None:
+        self.started.append(sweep_id)
+
+
+def test_a_sweep_is_stopped_and_continued_with_more_trials(tmp_path: Path) -> None:
+    folder, worker = new_sweep(tmp_path), RecordingWorker()
+    runs = folder.path.parent.parent
+    browser = Browser(runs)
+    browser.site = replace(browser.site, sweeps=FolderSweepReader(runs), worker=worker)
+    browser.app = WebApp(browser.site)
+    browser.sign_in()
+    path = f"/api/sweeps/{folder.id}"
+    assert browser.send("POST", f"{path}/stop", body={}).status == 409
+    lock = folder.lock()
+    assert browser.send("POST", f"{path}/stop", body={}).status == 200
+    assert read_stop_request(folder.path).startswith("stop requested")
+    assert browser.send("POST", f"{path}/add", body={"trials": 4}).status == 200
+    assert folder.read_settings().num_trials == 7
+    assert worker.started == [], "the process that runs it takes the change over"
+    lock.release()
+    assert browser.send("POST", f"{path}/add", body={"trials": 1}).status == 200
+    assert worker.started == [folder.id]
+    for trials in (0, -1, 10_001, 1.5, "3", None):
+        assert browser.send("POST", f"{path}/add", body={"trials": trials}).status == 422, trials
+    assert browser.send("POST", "/api/sweeps/unknown/add", body={"trials": 1}).status == 404
+    assert browser.send("POST", "/api/sweeps/unknown/stop", body={}).status == 404
+    facts = folder.path / "sweep.json"
+    facts.write_text(facts.read_text().replace("sweep.trials=7", "sweep.trials=9"))
+    forged = browser.send("POST", f"{path}/add", body={"trials": 1})
+    assert forged.status == 409, "it was not changed by this user"
+    browser.close()
+
+
+def test_scatter_shows_settings_and_what_mattered(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for number in range(8):
+        make_run(
+            runs / "p" / "t" / f"20261114-10000{number}-aaaa",
+            {"optim.lr": 0.1 * (number // 2), "task.y": number % 2, "task.x": 1},
+            metrics={"val/acc": 0.1 * (number // 2)},
+            monitor="+val/acc",
+        )
+    browser = Browser(runs)
+    browser.site = replace(browser.site, sweeps=FolderSweepReader(runs))
+    browser.app = WebApp(browser.site)
+    browser.sign_in()
+    found = browser.get("/api/compare/scatter", where="step >= 0", metric="val/acc")
+    assert found["columns"] == ["optim.lr", "task.y", "val/acc"]
+    assert len(found["runs"]) == 8
+    assert found["runs"][2]["values"][0] == pytest.approx(0.1)
+    assert next(iter(found["importance"])) == "optim.lr"
+    some = browser.get("/api/compare/scatter", run=["20261114-100000-aaaa", "20261114-100007-aaaa"])
+    assert [one["id"][14] for one in some["runs"]] == ["0", "7"]
+    for query in ({}, {"where": "a", "run": "x"}):
+        assert browser.send("GET", "/api/compare/scatter", query=query).status == 422, query
+    assert browser.send("GET", "/api/compare/scatter", query={"run": "x"}).status == 404
+    assert browser.send("GET", "/api/compare/scatter", query={"where": "lr >"}).status == 422
+    browser.close()

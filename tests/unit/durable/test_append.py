@@ -115,7 +115,7 @@ def test_failing_to_open_an_appender_leaves_no_open_file(tmp_path, monkeypatch, 
 
     outcomes = sweep(monkeypatch, action, code=code)
     assert [faults.failed for faults, _ in outcomes] == ["open", "open", "fsync", "close", "close"]
-    assert not before or len(list(descriptors.iterdir())) == before
+    assert not before or len(list(descriptors.iterdir())) <= before  # others may end meanwhile
 
 
 def test_a_closed_appender_refuses_records_and_may_be_closed_again(tmp_path) -> None:

@@ -40,6 +40,10 @@ def test_a_sweep_runs_its_trials_and_is_done(tmp_path: Path) -> None:
         assert {one.state for one in backlog.trials.values()} == {"finished"}
 
 
+def test_trials_prefer_the_device_of_the_sweep(tmp_path: Path) -> None:
+    assert SweepBacklog(new_sweep(tmp_path), preferred="cuda:1").peek() == "cuda:1"
+
+
 def test_a_crash_at_any_point_neither_loses_nor_doubles_a_trial(tmp_path: Path) -> None:
     """The process of the sweep and those of its trials die together, at random moments."""
     for method in ("random", "quasi-random", "tpe"):

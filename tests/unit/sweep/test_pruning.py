@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 
-from epochal.sweep.pruning import Pruner
+from typing_extensions import override
+
+from epochal.sweep.pruning import EndedCurves, Pruner
 
 NAN = math.nan
 
@@ -52,3 +55,44 @@ def test_median_and_percentile_wait_for_enough_trials() -> None:
     for pruner, curve, expected in cases:
         found = pruner.find_reason(curve, others, number=9, mode="min")
         assert expected in found if expected else not found, (pruner, curve, found)
+
+
+def test_ended_trials_count_like_running_ones() -> None:
+    generator = random.Random(0)
+    for kind in ("asha", "hyperband", "median", "percentile"):
+        pruner = Pruner(kind, percentile=30.0)
+        curves = {
+            n: [generator.choice((NAN, round(generator.random(), 1))) for _ in range(n % 11)]
+            for n in range(60)
+        }
+        ended = EndedCurves()
+        reasons = set()
+        for number, curve in curves.items():
+            earlier = {n: one for n, one in curves.items() if n < number}
+            running = {n: one for n, one in earlier.items() if n >= number - 3}
+            if number > 3:
+                ended.add(number - 4, curves[number - 4])
+            for mode in ("min", "max"):
+                about = {"number": number, "mode": mode}
+                expected = pruner.find_reason(curve, earlier, **about)
+                found = pruner.find_reason(curve, running, **about, ended=ended)
+                assert found == expected, (kind, number, mode)
+                reasons.add(found)
+        assert len(reasons) > 5, kind
+
+
+def test_the_values_of_an_ended_trial_are_compared_once() -> None:
+    class CountingCurve(list[float]):
+        num_reads = 0
+
+        @override
+        def __getitem__(self, place):
+            self.num_reads += 1
+            return super().__getitem__(place)
+
+    for kind in ("asha", "median"):
+        ended, curve = EndedCurves(), CountingCurve([0.5, 0.4, 0.3])
+        ended.add(0, curve)
+        for number in range(1, 5):
+            Pruner(kind).find_reason([0.9], {}, number=number, mode="min", ended=ended)
+        assert curve.num_reads == 1, kind

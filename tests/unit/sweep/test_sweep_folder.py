@@ -9,11 +9,13 @@ import pytest
 
 from epochal.errors import ConfigError, RecordError
 from epochal.records.layout.sweep_folders import is_sweep_folder
-from epochal.sweep.sweep_folder import SweepFolder, find_sweep, list_sweeps
+from epochal.sweep.sweep_folder import SweepFolder, create_sweep, find_sweep, list_sweeps
 from swept import new_sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from epochal.launch.jobs.frozen_job import FrozenJob
 
 
 def facts(folder: SweepFolder, number: int, repeat: int = 0):
@@ -54,6 +56,16 @@ def test_a_mistaken_change_changes_nothing(tmp_path: Path) -> None:
         assert folder.read_facts() == before, change
 
 
+def test_a_sweep_that_cannot_be_frozen_leaves_no_folder(tmp_path: Path) -> None:
+    def freeze(folder: Path) -> FrozenJob:
+        folder.mkdir()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        create_sweep(tmp_path, freeze, name="toy", command="")
+    assert list((tmp_path / "sweeps").iterdir()) == []
+
+
 def test_one_process_at_a_time_runs_a_sweep(tmp_path: Path) -> None:
     folder = new_sweep(tmp_path)
     lock = folder.lock()
@@ -72,7 +84,7 @@ def test_sweeps_are_found_by_name(tmp_path: Path) -> None:
     rows = {
         str(first.path): first,
         first.id: first,
-        second.id[-4:]: second,
+        second.id[-11:]: second,  # four digits alone could be a part of the time
     }
     for name, expected in rows.items():
         assert find_sweep(name, runs).path == expected.path, name

@@ -37,6 +37,40 @@ def test_readme_does_not_write_through_a_link(browser: Browser, runs: Path, tmp_
     assert outside.read_text() == "mine"
 
 
+def test_runs_are_labelled_and_archived(browser: Browser, runs: Path) -> None:
+    ids = list(RUNS[:2])
+    body = {"ids": ids, "add": ["<b>paper</b>", "baseline"]}
+    assert browser.send("POST", "/api/runs/label", body=body).json == {"changed": ids}
+    assert browser.send("POST", "/api/runs/label", body=body).json == {"changed": []}
+    less = {"ids": [RUNS[1]], "remove": ["baseline"]}
+    assert browser.send("POST", "/api/runs/label", body=less).json == {"changed": [RUNS[1]]}
+    assert browser.get(f"/api/runs/{RUNS[1]}")["labels"] == ["<b>paper</b>"]
+    found = browser.get("/api/runs", where="label = baseline")["rows"]
+    assert [(one["id"], one["labels"]) for one in found] == [
+        (RUNS[0], ["<b>paper</b>", "baseline"])
+    ]
+    assert browser.get("/api/runs", group="label")["total"] == 3
+    for is_archived, total in ((True, 2), (True, 2), (False, 3)):
+        body = {"ids": [RUNS[0]], "archived": is_archived}
+        browser.send("POST", "/api/runs/archive", body=body)
+        assert browser.get("/api/runs")["total"] == total
+        whole = browser.get("/api/runs", archived="true")
+        assert (whole["total"], whole["rows"][2]["archived"]) == (3, is_archived)
+        assert browser.get(f"/api/runs/{RUNS[0]}")["archived"] is is_archived
+
+
+def test_impossible_labels_are_refused(browser: Browser, runs: Path) -> None:
+    for body, status in (
+        ({"ids": [RUNS[0]], "add": ["a,b"]}, 422),
+        ({"ids": [RUNS[0]], "add": ["x" * 61]}, 422),
+        ({"ids": [RUNS[0]], "add": [str(number) for number in range(33)]}, 422),
+        ({"ids": [RUNS[0], "unknown"], "add": ["a"]}, 404),
+        ({"ids": []}, 422),
+    ):
+        assert browser.send("POST", "/api/runs/label", body=body).status == status, body
+    assert not list(runs.glob("*/*/*/labels.json"))
+
+
 def test_runs_are_deleted_but_not_those_that_others_need(browser: Browser, runs: Path) -> None:
     child = make_run(
         runs / "shop" / "t" / "20261115-100000-dddd",

@@ -128,6 +128,38 @@ FIELDS: list[Row] = [
     ("CVE-2026-28416", "GET", f"/api/media/{RUN}/http:%2f%2fx", {}, (404,)),
     ("CVE-2023-6019", "GET", f"/api/runs/{RUN}/system", {"query": {"format": "$(id)"}}, (422,)),
     ("CVE-2025-15379", "GET", f"/api/runs/{RUN}/log", {"query": {"rank": "0; id"}}, (422,)),
+    (
+        "CVE-2026-68508",
+        "POST",
+        f"/api/runs/{RUN}/check",
+        {"body": {"_target_": "os"}},
+        (422,),
+    ),
+    ("CVE-2025-23304", "POST", f"/api/runs/{RUN}/rerun", {"body": {"config": {}}}, (422,)),
+    (
+        "CVE-2026-116692",
+        "POST",
+        "/api/experiments/os.system/launch",
+        {"body": {"idempotency_key": "k"}},
+        (404,),
+    ),
+    (
+        "CVE-2024-5452",
+        "POST",
+        f"/api/runs/{RUN}/rerun",
+        {"body": {"idempotency_key": "k", "overrides": {"__class__": {"a": {"b": 1}}}}},
+        (422,),
+    ),
+    ("CVE-2023-6014", "POST", f"/api/runs/{RUN}/resume", {"body": {"user_dir": "/tmp"}}, (422,)),
+    ("CVE-2024-12718", "GET", f"/api/runs/{RUN}/download", {"query": {"path": ".."}}, (422,)),
+    (
+        "CVE-2025-4517",
+        "GET",
+        f"/api/runs/{RUN}/checkpoints/..%2f..%2fsecret.txt/weights",
+        {},
+        (404,),
+    ),
+    ("CVE-2023-6977", "POST", "/api/sweeps/..%2foutside/stop", {"body": {}}, (404,)),
     ("CVE-2023-6572", "GET", "/api/compare", {"query": {"run": ["`id`", "$(id)"]}}, (404,)),
 ]
 
@@ -136,7 +168,7 @@ QUERIES = {
     "CVE-2024-2195": "run.__class__.__mro__[1].__subclasses__()",
     "CVE-2025-5321": "[x for x in (1).__class__.__base__.__subclasses__()]",
     "CVE-2022-0845": "__import__('os').system('id')",
-    "CVE-2026-68508": "_target_ = os.system",
+    "CVE-2026-22584": "_target_ = os.system",
 }
 
 # Addresses that redirect (Jupyter).

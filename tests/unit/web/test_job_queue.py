@@ -52,6 +52,43 @@ def test_jobs_are_listed_and_reordered(browser: Browser, queue: Queue) -> None:
     assert [job["is_paused"] for job in browser.get("/api/queue")["jobs"]][-1] is True
 
 
+def test_a_job_is_moved_before_another_one_or_last(browser: Browser, queue: Queue) -> None:
+    queue.add(waiting_jobs(queue.runs_dir / "more", 1), priority=5)
+    for job, before, expected in [
+        ("3", "1", [4, 3, 1, 2]),
+        ("3", None, [4, 1, 2, 3]),
+        ("3", "4", [3, 4, 1, 2]),
+        ("4", "2", [3, 1, 4, 2]),
+        ("4", "4", [3, 1, 2, 4]),
+    ]:
+        done = browser.send("POST", "/api/queue/move", body={"id": job, "before": before})
+        assert (done.status, order(done.json)) == (200, expected), (job, before)
+    for body in ({"id": "9"}, {"id": "1", "before": "9"}, {"id": "1; DROP"}):
+        assert browser.send("POST", "/api/queue/move", body=body).status == 404, body
+    queue.update(1, ["waiting"], state="running")
+    for body in ({"id": "1"}, {"id": "2", "before": "1"}):
+        assert browser.send("POST", "/api/queue/move", body=body).status == 409, body
+
+
+def test_the_run_of_a_job_is_known_as_soon_as_it_has_a_folder(
+    browser: Browser, queue: Queue, runs: Path, tmp_path: Path
+) -> None:
+    queue.update(1, ["waiting"], state="running")
+    job = queue.get(1)
+
+    def shown() -> object:
+        jobs = browser.get("/api/queue")["jobs"]
+        return next(one["run"] for one in jobs if one["id"] == 1)
+
+    assert shown() is None
+    folder = make_run(runs / "p" / "t" / NEW, status="running").path
+    job.file.with_suffix(".run").write_text(str(folder))
+    assert shown() == NEW
+    elsewhere = make_run(tmp_path / "other" / "p" / "t" / NEW).path
+    job.file.with_suffix(".run").write_text(str(elsewhere))
+    assert shown() is None, "this server does not show that folder"
+
+
 def test_wrong_jobs_change_nothing(browser: Browser, queue: Queue) -> None:
     for text in ("9", "0", "-1", "x", "", "1 OR 1", "1; DROP TABLE jobs", "\uff11"):
         for path in ("top", "remove", "pause"):
@@ -64,7 +101,7 @@ def test_wrong_jobs_change_nothing(browser: Browser, queue: Queue) -> None:
 
 
 def test_a_folder_without_a_queue_has_an_empty_one(browser: Browser) -> None:
-    assert browser.get("/api/queue") == {"is_paused": False, "jobs": []}
+    assert browser.get("/api/queue") == {"is_paused": False, "is_worked": False, "jobs": []}
 
 
 def test_devices_show_memory_and_jobs(browser: Browser, queue: Queue) -> None:

@@ -1,4 +1,4 @@
-"""Launching: a file of the project by its id, numbers and booleans, once per key, and recorded."""
+"""Launching: a file of the project or a run by its id, values of its form, once, and recorded."""
 
 from __future__ import annotations
 
@@ -8,42 +8,87 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import Browser
-from epochal.errors import ConfigError, Place, Problem
+from epochal.check.export.launch_form import LaunchForm, check_changes, read_text
+from epochal.check.sections.form_fields import FormField
+from epochal.config.node import from_plain
+from epochal.errors import ConfigError, Place, Problem, RecordError
+from epochal.launch.queue.queue import Queue
 from epochal.records.metrics.points import read_json_lines
 from epochal.web.app import WebApp
-from epochal.web.launching import ConfigValue, LaunchCheck, Launches, can_be_changed
+from epochal.web.launching import BuildFacts, LaunchCheck, Launches
+from pooled import waiting_jobs
+from unit.web.conftest import RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from pathlib import Path
+
+    from epochal.web.launching import LaunchRequest
+
+FORM = LaunchForm(
+    from_plain({}),
+    (
+        FormField(key="optim.lr", type="number", node=from_plain(0.1), annotation="float"),
+        FormField(key="train.steps", type="number", node=from_plain(10), is_integer=True),
+        FormField(key="task.flip", type="bool", node=from_plain(True)),
+        FormField(key="task.kind", type="choice", node=from_plain("a"), choices=("a", "b")),
+        FormField(key="extra.note", type="text", node=from_plain("x"), is_free=True),
+    ),
+)
 
 
 class RecordingLauncher:
-    """Remembers what it was asked."""
+    """Checks with a fixed form, and adds jobs that nothing runs."""
 
-    def __init__(self) -> None:
-        self.added: list[tuple[str, tuple[str, ...], str]] = []
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+        self.added: list[tuple[str, dict, str]] = []
         self.problem: Problem | None = None
+        self.dies_at: str = ""
 
-    def check(self, file: Path, overrides: Sequence[str], name: str) -> LaunchCheck:
-        values = (
-            ConfigValue("optim.lr", 0.1, False),
-            ConfigValue("train.steps", 10, True),
-            ConfigValue("task.flip", True, True),
-        )
+    def check(self, source: Path, request: LaunchRequest) -> LaunchCheck:
         problems = [] if self.problem is None else [self.problem]
-        return LaunchCheck(problems, values, "about it")
+        return LaunchCheck([*problems, *self.read(request)[1]], FORM, "about it")
 
-    def add(self, file: Path, overrides: Sequence[str], name: str) -> list[int]:
-        if self.problem is not None:
-            raise ConfigError(self.problem)
-        self.added.append((file.name, tuple(overrides), name))
-        return [len(self.added)]
+    def read(self, request: LaunchRequest) -> tuple[dict, list[Problem]]:
+        changes, written, problems = dict(request.overrides), None, []
+        if request.text is not None:
+            changes, written, problems = read_text(request.text, FORM)
+        values, wrong = check_changes(FORM, changes, written)
+        return values, [*problems, *wrong]
+
+    def build(self, source: Path, request: LaunchRequest) -> BuildFacts:
+        return BuildFacts(parameters=12, memory_bytes=96, note="rough")
+
+    def add(
+        self, source: Path, request: LaunchRequest, on_frozen: Callable[[str], None]
+    ) -> list[int]:
+        values, problems = self.read(request)
+        if problems or self.problem is not None:
+            raise ConfigError(*problems, *([] if self.problem is None else [self.problem]))
+        self.added.append((source.name, values, request.name))
+        return self._add(on_frozen)
+
+    def resume(self, run_dir: Path, on_frozen: Callable[[str], None]) -> list[int]:
+        if "aaaa" in run_dir.name:
+            raise RecordError("the run cannot be resumed: it is finished")
+        return self._add(on_frozen)
+
+    def _add(self, on_frozen: Callable[[str], None]) -> list[int]:
+        batch = self.runs / ".epochal" / "jobs" / f"batch{len(self.added)}"
+        jobs = waiting_jobs(batch, 1)
+        on_frozen(batch.name)
+        if self.dies_at == "frozen":
+            raise KeyboardInterrupt
+        added = [job.id for job in Queue(self.runs).add(jobs)]
+        if self.dies_at == "added":
+            raise KeyboardInterrupt
+        return added
 
 
 @pytest.fixture
-def launcher() -> RecordingLauncher:
-    return RecordingLauncher()
+def launcher(runs: Path) -> RecordingLauncher:
+    return RecordingLauncher(runs)
 
 
 @pytest.fixture
@@ -73,17 +118,35 @@ def test_experiments_are_config_files_of_the_project(page: Browser) -> None:
     assert [one["path"] for one in found] == ["wide.toml", "configs/base.yaml"]
 
 
-def test_form_has_numbers_booleans_and_problems(page: Browser, launcher) -> None:
+def test_form_has_typed_fields_and_problems(page: Browser, launcher) -> None:
     launcher.problem = Problem("optim.lr", "is odd", Place("a.yaml", 3, 1), hint="write 0.1")
     form = page.get(f"/api/experiments/{experiment(page)}/form")
     assert form["desc"] == "about it"
     assert form["fields"][0] == {
-        "key": "optim.lr", "value": 0.1, "type": "number", "is_integer": False, "default": False,
+        "key": "optim.lr", "label": "lr", "group": "optim", "doc": "", "value": 0.1,
+        "type": "number", "is_integer": False, "is_nullable": False, "is_required": False,
+        "min": None, "max": None, "choices": [], "default": False,
     }  # fmt: skip
-    assert [one["type"] for one in form["fields"]] == ["number", "number", "bool"]
+    assert [one["type"] for one in form["fields"]] == ["number", "number", "bool", "choice", "text"]
+    assert form["fields"][3]["choices"] == ["a", "b"]
+    assert form["text"].startswith("optim:\n  lr: 0.1\n")
     assert form["problems"] == [
         {"key": "optim.lr", "what": "is odd", "hint": "write 0.1", "line": 3}
     ]
+
+
+def test_a_check_names_lines_of_the_text_and_what_a_build_shows(page: Browser) -> None:
+    path = f"/api/experiments/{experiment(page)}/check"
+    wrong = page.send("POST", path, body={"text": "task:\n  flip: maybe\n", "build": True}).json
+    assert wrong["problems"] == [
+        {"key": "task.flip", "what": "is neither true nor false", "hint": "", "line": 2}
+    ]
+    assert "parameters" not in wrong
+    built = page.send("POST", path, body={"text": "task: {flip: false}", "build": True}).json
+    assert (built["parameters"], built["memory_bytes"], built["note"]) == (12, 96, "rough")
+    assert built["is_building"] is False
+    both = page.send("POST", path, body={"text": "", "overrides": {"optim.lr": 1}})
+    assert both.status == 422
 
 
 def test_launches_are_added_once_and_recorded(page: Browser, launcher, runs: Path) -> None:
@@ -94,13 +157,50 @@ def test_launches_are_added_once_and_recorded(page: Browser, launcher, runs: Pat
         "idempotency_key": "k1",
     }
     for _ in range(2):
-        assert page.send("POST", path, body=body).json == {"jobs": [1]}
-    assert launcher.added == [("base.yaml", ("optim.lr=0.5", "task.flip=false"), "try")]
-    assert page.send("POST", path, body=body | {"idempotency_key": "k2"}).json == {"jobs": [2]}
+        assert page.send("POST", path, body=body).json == {"jobs": [{"id": 1, "run": None}]}
+    assert launcher.added == [("base.yaml", {"optim.lr": 0.5, "task.flip": False}, "try")]
+    other = page.send("POST", path, body=body | {"idempotency_key": "k2"})
+    assert other.json == {"jobs": [{"id": 2, "run": None}]}
     lines, _ = read_json_lines(runs / ".epochal" / "launches.jsonl")
-    assert [line["jobs"] for line in lines] == [[1], [2]]
-    assert lines[0]["experiment"] == "configs/base.yaml"
-    assert lines[0]["overrides"] == ["optim.lr=0.5", "task.flip=false"]
+    assert [line.get("jobs") for line in lines] == [None, [1], None, [2]]
+    assert (lines[0]["action"], lines[0]["what"]) == ("launch", "configs/base.yaml")
+    assert lines[1]["overrides"] == {"optim.lr": 0.5, "task.flip": False}
+
+
+def test_a_server_that_was_killed_while_launching_adds_nothing_twice(
+    page: Browser, launcher, runs: Path
+) -> None:
+    path = f"/api/experiments/{experiment(page)}/launch"
+    for moment, count in [("frozen", 1), ("added", 2)]:
+        body = {"name": moment, "idempotency_key": moment}
+        launcher.dies_at = moment
+        with pytest.raises(KeyboardInterrupt):
+            page.send("POST", path, body=body)
+        launcher.dies_at = ""
+        page.site = replace(page.site, launches=Launches(runs.parent, runs, launcher))
+        page.app = WebApp(page.site)  # the next server
+        assert len(page.send("POST", path, body=body).json["jobs"]) == 1, moment
+        assert len(Queue(runs).list_jobs()) == count, moment
+
+
+def test_runs_are_repeated_with_changes_and_resumed(page: Browser, launcher, runs: Path) -> None:
+    run = RUNS[2]
+    assert page.get(f"/api/runs/{run}/form")["fields"][0]["key"] == "optim.lr"
+    checked = page.send("POST", f"/api/runs/{run}/check", body={"overrides": {"optim.lr": "x"}})
+    assert checked.json["problems"][0]["key"] == "optim.lr"
+    body = {"overrides": {"optim.lr": 0.5}, "name": "again", "idempotency_key": "k"}
+    assert page.send("POST", f"/api/runs/{run}/rerun", body=body).json["jobs"][0]["id"] == 1
+    assert launcher.added == [(run, {"optim.lr": 0.5}, "again")]
+    assert page.send("POST", f"/api/runs/{run}/resume", body={}).json["jobs"][0]["id"] == 2
+    refused = page.send("POST", f"/api/runs/{RUNS[0]}/resume", body={})
+    assert (refused.status, refused.what) == (409, "the run cannot be resumed: it is finished")
+    for path in ("form", "check", "rerun", "resume"):
+        method = "GET" if path == "form" else "POST"
+        body = {"idempotency_key": "k"} if path == "rerun" else {}
+        assert page.send(method, f"/api/runs/unknown/{path}", body=body).status == 404, path
+    lines, _ = read_json_lines(runs / ".epochal" / "launches.jsonl")
+    actions = [(line["action"], line["what"]) for line in lines if "jobs" in line]
+    assert actions == [("rerun", run), ("resume", run)]
 
 
 def test_mistakes_start_nothing(page: Browser, launcher) -> None:
@@ -140,10 +240,21 @@ NAMES = (
 )
 
 
+TEXTS = (
+    "imports: [os]", "$BASE: x.yaml", "a: !!python/object/apply:os.system [id]", "optim: {lr: x}",
+    "extra: {note: '${env:HOME}'}", "extra: {note: /etc/passwd}", "task: {kind: c}", "[1]", "x: [",
+    "optim: &a {lr: *a}", "record: {log_dir: /tmp}", "optim.lr: 1\noptim.lr: 2", "\0",
+    "x" * 100_001,
+)  # fmt: skip
+
+
 def test_hostile_requests_add_nothing(page: Browser, launcher, record_property) -> None:
     path = f"/api/experiments/{experiment(page)}/launch"
     cases = [{"overrides": {key: value}} for key in KEYS for value in (1, True, 0.5, -1e300, "x")]
-    cases += [{"overrides": {"optim.lr": value}} for value in VALUES]
+    cases += [{"overrides": {key: value}} for key in ("optim.lr", "task.kind") for value in VALUES]
+    texts = [value for value in VALUES if value not in ("0.1", True)]
+    cases += [{"overrides": {"extra.note": value}} for value in texts]
+    cases += [{"text": text} for text in TEXTS]
     cases += [{"overrides": {"task.flip": value}} for value in (0, 1, 0.0, "true", None)]
     cases += [{"name": name} for name in NAMES]
     cases += [
@@ -173,9 +284,3 @@ def test_launching_is_off_by_default(runs: Path) -> None:
         assert (done.status, done.what) == (403, "this session may not launch")
         assert done.json["error"]["hint"] == "start the server with --allow-launch"
     plain.close()
-
-
-def test_sections_that_write_files_cannot_be_changed() -> None:
-    assert can_be_changed("optim.lr")
-    for key in ("record.exact", "record", "notify.0.port", "imports.0"):
-        assert not can_be_changed(key)

@@ -23,6 +23,11 @@ FORMS = (
     "/api/runs/{up}{sep}{target}",
     "/api/media/{run}/{up}{sep}{target}",
     "/api/runs/{run}/code/{up}{sep}{target}",
+    "/api/runs/{up}{sep}{target}/download",
+    "/api/runs/{run}/checkpoints/{up}{sep}{target}/weights",
+    "/api/runs/{up}{sep}{target}/form",
+    "/api/experiments/{up}{sep}{target}/form",
+    "/api/sweeps/{up}{sep}{target}",
     "/assets/{up}{sep}{target}",
     "/{up}{sep}{target}",
 )

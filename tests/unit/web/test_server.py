@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
+import epochal.web.server as server_module
 from epochal.errors import ConfigError
 from epochal.web.server import ServeOptions, WebServer, bind, find_names
 from unit.web.conftest import RUNS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_browser_signs_in_and_reads_over_a_real_connection(runs: Path) -> None:
@@ -25,7 +24,7 @@ def test_a_browser_signs_in_and_reads_over_a_real_connection(runs: Path) -> None
     thread.start()
     address, _, code = links[0].partition("/open#")
     try:
-        with httpx.Client(base_url=address, timeout=20) as client:
+        with httpx.Client(base_url=address, timeout=60) as client:
             page = client.get("/open")
             assert page.status_code == 200
             assert "server" not in page.headers
@@ -43,14 +42,50 @@ def test_a_browser_signs_in_and_reads_over_a_real_connection(runs: Path) -> None
             with client.stream("GET", "/api/events", params={"run": RUNS[0]}) as stream:
                 assert next(stream.iter_lines()) == "retry: 2000"
             cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-        plain = http.client.HTTPConnection(address.removeprefix("http://"), timeout=20)
+        plain = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
         plain.request("GET", "/api/runs/../../../etc/passwd", headers={"cookie": cookie})
         assert plain.getresponse().status == 404
         plain.close()
     finally:
         server.uvicorn.should_exit = True
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive()
+
+
+def test_slow_requests_are_cut_off_and_streams_are_not(runs: Path) -> None:
+    links: list[str] = []
+    server = WebServer(runs, ServeOptions(port=0), on_link=links.append)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    address, _, code = links[0].partition("/open#")
+    try:
+        with httpx.Client(base_url=address, headers={"origin": address}, timeout=60) as client:
+            client.post("/api/session", json={"code": code})
+            with client.stream("GET", "/api/events") as stream:
+                lines = stream.iter_lines()
+                assert next(lines) == "retry: 2000"
+                server.uvicorn.config.timeout_notify = 0  # at every tick from now on
+                with socket.create_connection(server.socket.getsockname()) as slow:
+                    slow.sendall(b"GET / HTTP/1.1\r\nHost: ")
+                    assert slow.recv(1) == b"", "it was closed"
+                assert next(line for line in lines if line.startswith("event")) == "event: runs"
+    finally:
+        server.uvicorn.should_exit = True
+        thread.join()
+
+
+def test_the_server_sends_no_requests_of_its_own() -> None:
+    """Nothing in its folder can open a connection; the socket module only listens."""
+    folder = Path(server_module.__file__).parent
+    forbidden = re.compile(
+        r"^\s*(?:from|import) (urllib\.request|http\.client|httpx|requests|aiohttp|smtplib|ftplib|"
+        r"websockets|ssl)\b|create_connection|open_connection|urlopen",
+        re.MULTILINE,
+    )
+    found = {path.name: forbidden.findall(path.read_text()) for path in sorted(folder.glob("*.py"))}
+    assert not {name: hits for name, hits in found.items() if hits}
+    sockets = [path.name for path in folder.glob("*.py") if "import socket" in path.read_text()]
+    assert sockets == ["server.py"]
 
 
 def test_other_machines_connect_only_if_asked() -> None:

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from epochal import durable
 from epochal.cli.draw.table import format_table, shorten
+from epochal.records.folder.labels import split_labels
 from epochal.records.metrics.points import TRAIN_PREFIX
-from epochal.records.query.ask import EVALUATIONS, Question, ask, explain_no_match
+from epochal.records.query.ask import (
+    EVALUATIONS,
+    Question,
+    ask,
+    count_hidden_runs,
+    explain_no_match,
+)
 from epochal.records.query.names import Fact, Measure
 from epochal.records.query.result_table import join_values
 from epochal.records.query.values import read_time
 from epochal.text.command import epochal_command
-from epochal.text.formatting import format_seconds, format_value
+from epochal.text.formatting import format_count, format_seconds, format_value
 from epochal.text.terminal import max_display_width, terminal_width
 
 if TYPE_CHECKING:
@@ -30,6 +37,7 @@ _HEADER = (
     "run",
     "project",
     "tag",
+    "label",
     "desc",
     "variant",
     "runner",
@@ -45,7 +53,18 @@ _RESULT = "result"
 _TEXT_WIDTHS = (60, 40, 30, 20)
 _SHORT_ID = 4
 _ALWAYS_SHOWN = {"run", "status", _RESULT}
-_DROPPABLE = ("reason", "resumed", "project", "time", "steps", "runner", "variant", "desc", "tag")
+_DROPPABLE = (
+    "reason",
+    "resumed",
+    "project",
+    "time",
+    "steps",
+    "runner",
+    "variant",
+    "desc",
+    "label",
+    "tag",
+)
 """Columns to drop on a narrow terminal, in this order; constant columns are dropped first."""
 
 _MIN_RESULT = 30
@@ -125,6 +144,10 @@ def format_group_columns(
 def describe_no_runs(index: Index, question: Question, folder: Path) -> str:
     """Why a list of the runs below ``folder`` is empty."""
     total = len(ask(index, Question(below=question.below)).rows)
+    hidden = count_hidden_runs(index, question)
+    if hidden:
+        runs, option = format_count(hidden, "matching run"), f"{question.marks}archived"
+        return f"{runs} below {folder}, all archived; {option} lists them"
     if not total:
         return f"no runs below {folder}; `{epochal_command()} run FILE` creates one"
     first = f"none of the {total:,} runs below {folder} matches"
@@ -139,6 +162,8 @@ def run_to_json(answer: Answer, row: Mapping[str, Any]) -> dict[str, object]:
         "path": str(answer.path(row)),
         "variant": row["variant"],
         "fast": bool(row["fast"]),
+        "labels": split_labels(row["label"]),
+        "archived": bool(row["archived"]),
         "id": row["run"],
         **{name: row[name] or "" for name in texts},
         **{name: row[name] for name in ("attempt", "step", "epoch", "seed", "seconds")},
@@ -206,9 +231,8 @@ def _facts(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     texts = {value: format_cell(target, value) for value in {*values}}  # few of them differ
     cells = [texts[value] for value in values]
     if name == "status":
-        return [
-            f"{cell} (fast)" if row["fast"] else cell for cell, row in zip(cells, rows, strict=True)
-        ]
+        notes = [" (fast)" * bool(row["fast"]) + " (archived)" * row["archived"] for row in rows]
+        return [cell + note for cell, note in zip(cells, notes, strict=True)]
     if name == "desc":
         return [cell or _describe_evaluation(row) for cell, row in zip(cells, rows, strict=True)]
     return cells

@@ -15,6 +15,7 @@ from epochal.records.compare.replicate_groups import RelatedRuns, find_related_r
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.folder.folder import read_parent
+from epochal.records.folder.labels import read_labels
 from epochal.records.folder.provenance import format_origin
 from epochal.records.folder.reader import (
     Point,
@@ -59,6 +60,7 @@ _WITHOUT_STEPS = ("test", "predict")
 _EXPANDED = re.compile(r"(^|[/\\])config[/\\]expanded\.\w+$")
 _KINDS = {
     "retried": "retry of {}",
+    "rerun": "repeats {} with changes",
     "trial": "trial of {}",
     "fold": "fold of {}",
     "weights": "initialised with the weights of {}",
@@ -99,6 +101,11 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     if run.get("runner"):
         yield f"  runner   {run['runner']}"
     yield f"  status   {', '.join(_status(record))}"
+    marks = read_labels(record.path)
+    if marks.labels:
+        yield f"  labels   {marks.text}"
+    if marks.is_archived:
+        yield "  archived lists leave it out, unless --archived is given"
     if summary.status == "lost":
         yield "           its process ended without a result: killed, or the machine went down"
     yield from _describe_best(record)

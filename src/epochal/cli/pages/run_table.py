@@ -96,6 +96,7 @@ def runs(
     columns: str | Sequence[str] = "",
     search: str = "",
     limit: int | None = None,
+    archived: bool = False,
     root: str | Path | None = None,
 ) -> RunTable:
     """The runs below a folder, the newest last.
@@ -106,6 +107,7 @@ def runs(
         columns: Names of columns; by default those of ``epochal runs``.
         search: Words that README, tag or config must contain.
         limit: The maximum number of runs: the first ones, without ``sort`` the newest.
+        archived: Whether to list archived runs as well.
         root: Folder of all runs; by default that of the project.
 
     Raises:
@@ -115,7 +117,13 @@ def runs(
     root = get_runs_dir(root)
     folder, below = locate(root)
     question = Question(
-        where=where, sort=sort, columns=asked, search=search, limit=limit, below=below
+        where=where,
+        sort=sort,
+        columns=asked,
+        search=search,
+        limit=limit,
+        hides_archived=not archived,
+        below=below,
     )
     with Index.open(folder, is_kept=is_root(folder)) as index:
         with Progress() as progress:

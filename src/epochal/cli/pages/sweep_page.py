@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Self, final
 
 from epochal.cli.draw.live import LiveLines
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from epochal.sweep.backlog import SweepBacklog
     from epochal.sweep.settings import SweepSettings
     from epochal.sweep.sweep_folder import SweepFolder
-    from epochal.sweep.trials import Trial
+    from epochal.sweep.trials import Trial, TrialState
 
+_STATES: tuple[TrialState, ...] = ("running", "finished", "pruned", "failed", "waiting")
 _NUM_BEST = 5
 _NUM_SHOWN = 10
 _NUM_FAILED = 3
@@ -32,7 +34,8 @@ class SweepPage:
 
     def __init__(self, backlog: SweepBacklog) -> None:
         self._backlog = backlog
-        self._told: set[int] = {one.number for one in backlog.trials.values() if one.is_ended}
+        self._num_told = 0
+        self._ranking = _Ranking(backlog)
         self._mode = "running"
         self._live = LiveLines()
 
@@ -46,10 +49,10 @@ class SweepPage:
     def show(self, pool: Pool) -> None:
         """Show the present state."""
         settings = self._backlog.settings
-        for trial in [one for one in self._backlog.trials.values() if one.is_ended]:
-            if trial.number not in self._told and not self._live.is_shown:
+        for trial in self._backlog.ended[self._num_told :]:
+            if not self._live.is_shown:
                 print(escape_control(describe_trial(trial, settings)), flush=True)
-            self._told.add(trial.number)
+        self._num_told = len(self._backlog.ended)
         if self._live.is_shown:
             self._live.draw(self._lines(pool))
         elif pool.mode != self._mode:
@@ -57,16 +60,41 @@ class SweepPage:
             print(HINTS[pool.mode], flush=True)
 
     def _lines(self, pool: Pool) -> Iterator[str]:
-        settings, trials = self._backlog.settings, self._backlog.trials
+        backlog, settings = self._backlog, self._backlog.settings
         rows = []
         for entry in pool.running:
-            trial = trials[entry.waiting.key // 1000]
+            trial = backlog.trials[entry.waiting.key // 1000]
             seconds = format_seconds(pool.clock() - entry.started)
             rows.append((str(trial.number), entry.device, seconds, format_values(trial)))
         yield format_table(("trial", "device", "time", "values"), rows)
-        yield from _count_lines(trials.values(), settings, self._backlog.stop_reason)
-        yield from _best_lines(rank_trials(trials.values(), settings), settings)
+        yield from _count_lines(backlog.count_states(), settings, backlog.stop_reason)
+        yield from _best_lines(self._ranking.update(), settings)
         yield HINTS[pool.mode]
+
+
+@final
+class _Ranking:
+    """The best trials of a sweep that runs; a new one is compared with these only."""
+
+    def __init__(self, backlog: SweepBacklog) -> None:
+        self._backlog = backlog
+        self._settings: SweepSettings | None = None
+        self._best: list[Trial] = []
+        self._num_seen = 0
+
+    def update(self) -> list[Trial]:
+        """The best trials now, best first."""
+        settings, ended = self._backlog.settings, self._backlog.ended
+        new, self._num_seen = ended[self._num_seen :], len(ended)
+        # More repeats can make a good trial worse than one that is not kept any more.
+        if settings is not self._settings or any(one in self._best for one in new):
+            self._settings = settings
+            self._best = rank_trials(self._backlog.trials.values(), settings)
+        elif new:
+            self._best = rank_trials([*self._best, *new], settings)
+        if len(settings.objectives) == 1:
+            del self._best[_NUM_BEST:]
+        return self._best
 
 
 def print_sweep(backlog: SweepBacklog) -> None:
@@ -75,7 +103,7 @@ def print_sweep(backlog: SweepBacklog) -> None:
     ranked = rank_trials(trials, settings)
     print()
     reason = backlog.stop_reason or ("as requested" if backlog.is_stopped else "")
-    for line in _count_lines(trials, settings, reason):
+    for line in _count_lines(backlog.count_states(), settings, reason):
         print(escape_control(line))
     for text in _best_lines(ranked, settings):
         print(text)
@@ -96,7 +124,8 @@ def describe_sweep(
     yield f"  search   {settings.method} by {goals}" + (
         "" if settings.pruner is None else f", pruned by {settings.pruner.type}"
     )
-    yield f"  trials   {next(iter(_count_lines(trials, settings)))}"
+    states = Counter(map(_state_of, trials))
+    yield f"  trials   {next(iter(_count_lines(states, settings)))}"
     yield f"  started  {escape_control(str(facts.get('begun') or ''))}"
     yield f"  command  {escape_control(str(facts.get('command') or ''))}"
     for change in facts.get("changes") or []:
@@ -150,20 +179,17 @@ def format_values(trial: Trial) -> str:
 
 
 def _count_lines(
-    trials: Collection[Trial], settings: SweepSettings, stop_reason: str = ""
+    states: Counter[TrialState], settings: SweepSettings, stop_reason: str = ""
 ) -> Iterator[str]:
-    states = [_state_of(one) for one in trials]
     total = settings.num_trials
-    parts = [f"{len(states)}{'' if total is None else f' of {total}'} trials"]
-    for state in ("running", "finished", "pruned", "failed", "waiting"):
-        if state in states:
-            parts.append(f"{states.count(state)} {state}")
+    parts = [f"{states.total()}{'' if total is None else f' of {total}'} trials"]
+    parts += [f"{states[one]} {one}" for one in _STATES if states[one]]
     yield ", ".join(parts)
     if stop_reason:
         yield f"stopped: {stop_reason}"
 
 
-def _state_of(trial: Trial) -> str:
+def _state_of(trial: Trial) -> TrialState:
     """Its state; in another process than that of the sweep, the record tells what runs."""
     is_running = any(run.status in ("starting", "running") for run in trial.runs)
     return "running" if trial.state == "waiting" and is_running else trial.state

@@ -29,7 +29,7 @@ def execute(args: argparse.Namespace) -> int:
         with deferring_interrupts():
             from epochal.experiment.run import resume
 
-        choices = read_choices(args) | {"raise_errors": False}
+        choices = read_choices(args) | {"raise_errors": False, "can_fork": True}
         words, runs_dir = args.words, args.runs_dir
         result = execute_trusted(
             args,

@@ -28,6 +28,7 @@ from epochal.records.query.ask import (
     Question,
     ask,
     columns_of,
+    count_hidden_runs,
     is_root,
     locate,
     names_in,
@@ -46,6 +47,7 @@ from epochal.records.query.values import QueryText
 from epochal.registry.project_file import name_run
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control, escape_control_json
+from epochal.text.formatting import format_count
 from epochal.text.terminal import wrap
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         {
             "--limit N": "only the newest N; with --sort the first N",
+            "--archived": "list archived runs as well",
             "--trials": "list the trials of sweeps as well, instead of one line for each sweep",
         },
     )
@@ -115,7 +118,8 @@ def execute(args: argparse.Namespace) -> int:
         for note in index.notes:
             print(escape_control(note), file=sys.stderr)
         if is_pruning:
-            return prune.execute(index, build_question(args, args.words[1:], below), args)
+            question = build_question(args, args.words[1:], below)
+            return prune.execute(index, replace(question, hides_archived=False), args)
         _list(index, build_question(args, args.words, below), args, form)
     return 0
 
@@ -130,6 +134,7 @@ def build_question(args: argparse.Namespace, words: Sequence[str], below: str) -
         limit=None if args.group else args.limit,
         words=tuple(words),
         status=args.status,
+        hides_archived=not args.archived,
         below=below,
         marks="--",
     )
@@ -163,7 +168,10 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
     if args.group:
         by = columns_of(index, QueryText(args.group, "--group"), answer)
         groups = _groups(index, question, answer, by, args.limit)
+    hidden = _describe_hidden(index, question)
     if form != "table":
+        if hidden:
+            print(hidden, file=sys.stderr)
         _write(_encode(answer, asked, groups, form), args, form)
         return
     names = asked or names_in(index, question)
@@ -178,13 +186,19 @@ def _list(index: Index, question: Question, args: argparse.Namespace, form: str)
     if args.output is None and answer.rows:
         name = name_run(answer.path(answer.rows[last]))
         hint = f"`{epochal_command()} show {name}` shows one of them, `last` is the newest training"
-        text = "\n".join([text, "", *wrap(hint)])
+        text = "\n".join([text, "", *wrap(hint), *filter(None, [hidden])])
     elif not answer.rows and not sweeps:
         text = describe_no_runs(index, question, args.runs_dir)
     if sweeps:
         hint = f"`{epochal_command()} show SWEEP` shows one, --trials lists the trials"
         text = "\n".join([*([text, ""] if answer.rows else []), *sweeps, *wrap(hint)])
     _write(f"{text}\n".encode(), args, form)
+
+
+def _describe_hidden(index: Index, question: Question) -> str:
+    count = count_hidden_runs(index, question)
+    hint = "--archived lists them" if count > 1 else "--archived lists it"
+    return f"{format_count(count, 'archived run')} not shown: {hint}" if count else ""
 
 
 def _is_precise(args: argparse.Namespace) -> bool:

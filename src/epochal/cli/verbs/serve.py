@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 import webbrowser
@@ -16,7 +17,9 @@ from epochal.cli.arguments import add_runs_dir_option
 from epochal.cli.draw.progress import Progress
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_options
+from epochal.records.find import read_run
 from epochal.records.index import Index
+from epochal.records.layout.process import host_name
 from epochal.records.query.ask import is_root, locate
 from epochal.registry.project_file import read_project_file
 from epochal.text.command import epochal_command
@@ -39,8 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port N": "port to listen on (default: the first free one from 8765)",
         "--host ADDRESS": "address to listen on (default: 127.0.0.1)",
         "--lan": "let other machines of the network connect; the connection is not encrypted",
-        "--allow-launch": "let the page add experiments to the queue, and stop runs",
+        "--unix-socket FILE": "listen on a socket file that only you can open, instead of a port",
+        "--allow-launch": "let the page start, stop and resume runs of this project",
+        "--no-work": "with --allow-launch: leave the queue to `epochal queue work`",
         "--read-only": "show runs, but change and delete nothing",
+        "--run RUN": "open the page of this run",
         "--no-open": "do not open a browser",
     }
     add_options(parser, texts)
@@ -52,16 +58,17 @@ def execute(args: argparse.Namespace) -> int:
     if find_spec("uvicorn") is None:
         what, hint = "the page needs uvicorn", "pip install 'epochal[web]'"
         raise ConfigError(Problem("serve", what, hint=hint))
+    from epochal.cli.queue_worker import ChildWorker
     from epochal.cli.sweep_reader import FolderSweepReader
     from epochal.web.server import ServeOptions, WebServer
 
-    if args.read_only and args.allow_launch:
-        what = "--read-only and --allow-launch contradict each other"
-        raise ConfigError(Problem("serve", what, hint="leave out one of them"))
+    _refuse_contradictions(args)
+    start = "" if args.run is None else f"/runs/{read_run(args.run, args.runs_dir).path.name}"
     options = ServeOptions(
         host=args.host,
         port=args.port,
         is_lan=args.lan,
+        unix_socket=args.unix_socket,
         is_read_only=args.read_only,
         allows_launch=args.allow_launch,
     )
@@ -76,31 +83,71 @@ def execute(args: argparse.Namespace) -> int:
     _read_runs(args.runs_dir)
     project = read_project_file(Path.cwd())
     name = project.name if project is not None else ""
-    server = WebServer(
-        args.runs_dir,
-        options,
-        project=name,
-        version=_version(),
-        launches=launches,
-        sweeps=FolderSweepReader(locate(args.runs_dir)[0]),
-        on_link=show,
-    )
-    print(escape_control(f"folder {args.runs_dir}"))
-    print(f"open   {links[0]}\n       (it works once; after that, another link is printed)")
-    if args.lan:
-        print("note   other machines can connect, and the connection is not encrypted")
-    if args.allow_launch:
-        print(
-            f"note   `{epochal_command()} queue work --wait` runs what the page adds to the queue"
+    root, _ = locate(args.runs_dir)
+    worker = ChildWorker(root) if args.allow_launch and not args.no_work else None
+    try:
+        server = WebServer(
+            args.runs_dir,
+            options,
+            project=name,
+            version=_version(),
+            launches=launches,
+            sweeps=FolderSweepReader(root),
+            worker=worker,
+            start=start,
+            on_link=show,
         )
-    print("stop   with Ctrl-C", flush=True)
-    with tempfile.TemporaryDirectory(prefix="epochal-serve-") as folder:
-        if not args.no_open and _has_browser():
-            _open_browser(links[0], Path(folder))
-        with suppress(KeyboardInterrupt):
-            server.run()
+        _print_start(args, links[0])
+        with tempfile.TemporaryDirectory(prefix="epochal-serve-") as folder:
+            if not args.no_open and _has_browser():
+                _open_browser(links[0], Path(folder))
+            with suppress(KeyboardInterrupt):
+                server.run()
+    finally:
+        if worker is not None:
+            worker.stop()
     print("stopped")
     return 0
+
+
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    pairs = (
+        ("--read-only", args.read_only, "--allow-launch", args.allow_launch),
+        ("--unix-socket", args.unix_socket is not None, "--lan", args.lan),
+        ("--unix-socket", args.unix_socket is not None, "--host", args.host is not None),
+    )
+    for one, has_one, other, has_other in pairs:
+        if has_one and has_other:
+            what = f"{one} and {other} contradict each other"
+            raise ConfigError(Problem("serve", what, hint="leave out one of them"))
+
+
+def _print_start(args: argparse.Namespace, link: str) -> None:
+    print(escape_control(f"folder {args.runs_dir}"))
+    if args.unix_socket is not None:
+        port = link.rpartition(":")[2].partition("/")[0]
+        path = shlex.quote(str(args.unix_socket.absolute()))
+        print(escape_control(f"tunnel ssh -L {port}:{path} {host_name()}   (on your machine)"))
+    print(f"open   {link}\n       (it works once; after that, another link is printed)")
+    if args.lan:
+        _print_code(link)
+        print("note   other machines can connect, and the connection is not encrypted")
+    if args.allow_launch and args.no_work:
+        work = f"{epochal_command()} queue work --wait"
+        print(f"note   `{work}` runs what the page adds to the queue")
+    elif args.allow_launch:
+        print("note   this command runs the queue; when it ends, running jobs save and wait")
+    print("stop   with Ctrl-C", flush=True)
+
+
+def _print_code(link: str) -> None:
+    """Print the link as a QR code, for phones."""
+    if find_spec("segno") is None:
+        print("note   pip install 'epochal[web]' prints the link as a QR code, too")
+        return
+    import segno
+
+    segno.make_qr(link, error="l").terminal(compact=True, border=2)
 
 
 def _read_runs(runs_dir: Path) -> None:

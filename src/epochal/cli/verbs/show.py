@@ -20,6 +20,7 @@ from epochal.errors import ConfigError, Problem, RecordError, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records import RunRecord, explain, read_run
 from epochal.records.folder.disk_usage import measure_disk_usage
+from epochal.records.folder.labels import read_labels
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.metrics.points import is_epoch_mean
 from epochal.records.metrics.system_figures import SYSTEM_PREFIX
@@ -151,9 +152,12 @@ def _origins(record: RunRecord, key: str) -> dict[str, object]:
 
 
 def _to_json(record: RunRecord) -> dict[str, object]:
+    marks = read_labels(record.path)
     return {
         "path": str(record.path),
         "run": dict(record.run),
+        "labels": list(marks.labels),
+        "archived": marks.is_archived,
         "status": dict(record.status),
         "result": dict(record.result),
         "config": dict(record.expanded),

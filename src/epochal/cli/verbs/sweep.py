@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     import argparse
 
     from epochal.experiment.config.choices import Choices
+    from epochal.launch.jobs.frozen_job import FrozenJob
+    from epochal.launch.pool.devices import Leases
+    from epochal.launch.pool.executor import Executor
     from epochal.sweep.settings import SweepSettings
     from epochal.sweep.sweep_folder import SweepFolder
 
@@ -109,12 +112,19 @@ def _start(args: argparse.Namespace) -> int:
         print(f"note: {note}")
     if args.dry_run:
         return _show_proposals(settings)
-    from epochal.experiment.config.freeze import freeze_configs
+    from epochal.experiment.config.freeze import freeze_configs, get_log_dir
 
-    job = freeze_configs([checked], overrides=overrides, choices=choices, command=typed_command())
-    folder = create_sweep(job[0].job, name=settings.name, command=typed_command())
+    command, places = typed_command(), _find_places(args)
+
+    def freeze(folder: Path) -> FrozenJob:
+        return freeze_configs(
+            [checked], overrides=overrides, choices=choices, command=command, batch=folder
+        )[0].job
+
+    name = settings.name or str(checked.report.expanded.mapping["tag"].value)
+    folder = create_sweep(get_log_dir(checked), freeze, name=name, command=command)
     print(f"sweep {folder.id}")
-    return _work(args, folder)
+    return _work(args, folder, places)
 
 
 def _refuse_unsupported(choices: Choices) -> None:
@@ -149,7 +159,20 @@ def _show_proposals(settings: SweepSettings) -> int:
     return 0
 
 
-def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = False) -> int:
+def _find_places(args: argparse.Namespace) -> tuple[Executor, Leases]:
+    """What starts trials, and on which devices."""
+    if args.devices is None:
+        args.devices = args.device  # the trials run there and nowhere else
+    return find_executor(args)
+
+
+def _work(
+    args: argparse.Namespace,
+    folder: SweepFolder,
+    places: tuple[Executor, Leases] | None = None,
+    *,
+    is_changed: bool = False,
+) -> int:
     from epochal.cli.pages.sweep_page import SweepPage, print_sweep
     from epochal.launch.pool.pool import Pool
     from epochal.launch.pool.run_jobs import exit_code_of
@@ -165,8 +188,8 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
             return 0
         raise
     try:
-        executor, leases = find_executor(args)
-        backlog = SweepBacklog(folder)
+        executor, leases = places or _find_places(args)
+        backlog = SweepBacklog(folder, preferred=args.device or "")
         with SweepPage(backlog) as page:
             pool = Pool(backlog, executor, leases, show=page.show)
             pool.run()
@@ -177,6 +200,6 @@ def _work(args: argparse.Namespace, folder: SweepFolder, *, is_changed: bool = F
     if any(one.is_ended for one in backlog.trials.values()):
         for written in write_report(folder, backlog.settings, backlog.trials.values()):
             print(f"report: {written}")
-    if backlog.is_done() and backlog.num_ended and not backlog.is_stopped:
+    if backlog.is_done() and backlog.ended and not backlog.is_stopped:
         send_sweep_mail(backlog)
     return exit_code_of(pool, [])

@@ -37,7 +37,7 @@ def evaluate(args: argparse.Namespace, runner: str) -> RunResult:
     with deferring_interrupts():
         from epochal.experiment.run import evaluate_run
 
-    choices = read_choices(args)
+    choices = read_choices(args) | {"can_fork": True}
     return execute_trusted(
         args,
         lambda trust: evaluate_run(

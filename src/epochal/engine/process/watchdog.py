@@ -131,7 +131,7 @@ def watching_for_hangs(
 ) -> Iterator[None]:
     """Check the progress of a run during a block, from a separate thread."""
     period = run.options.engine.hang_after
-    if period.is_never:
+    if period.is_never or run.is_debug:  # a debugger may wait for hours
         yield
         return
     seconds, is_over = float(period.amount), threading.Event()

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     FinishBatch = Callable[[Outcome], None]
 
 PartT = TypeVar("PartT")
+ValueT = TypeVar("ValueT")
 
 
 def ignore_stall(message: str, step: int) -> None:
@@ -252,6 +253,13 @@ class EngineRun(Run):
         self.is_shared = not isinstance(self.strategy, NoStrategy)
         """Whether several processes share the model, or one does as if."""
 
+        together = options.engine.tensor_parallel if self.strategy.is_sharded else 1
+        self.data_rank = self.world.rank // together
+        """The place of this process among those with different samples: the others compute each
+        batch together with one of them."""
+
+        self.num_data_ranks = self.world.world_size // together
+
         self.listener = None if self.world.is_single else self.world.listener
         """Hears the other processes, if there are any."""
 
@@ -279,7 +287,7 @@ class EngineRun(Run):
             accumulate=options.optim.accumulate,
             limit=options.train.limit_batches,
             move=choose_mover(self.device, self.dtype, channels_last=options.engine.channels_last),
-            ranks=(self.world.rank, self.world.world_size) if self.is_shared else None,
+            ranks=(self.data_rank, self.num_data_ranks) if self.is_shared else None,
         )
         self.pass_means: Window | None = None
         """The means of the current epoch or evaluation, for ``averages``."""
@@ -338,6 +346,11 @@ class EngineRun(Run):
     @trained_model.setter
     def trained_model(self, model: nn.Module) -> None:
         self._trained_model = model
+
+    def gather_by_data(self, value: ValueT) -> list[ValueT]:
+        """The values of the processes with different samples, by their rank."""
+        values = self.world.gather(value)
+        return values[:: len(values) // self.num_data_ranks]
 
     @property
     def agreed_step(self) -> float:

@@ -167,7 +167,7 @@ class Saver:
             if self._has_diverged(run):
                 return
             if not run.world.is_single:
-                run.rank_states = tuple(run.world.gather(collect_rank_state(run)))
+                run.rank_states = tuple(run.gather_by_data(collect_rank_state(run)))
             self.saved_at = _position(run)
             is_sharded = run.strategy.is_sharded
             if self.folder is not None and not self._is_writer and not is_sharded:

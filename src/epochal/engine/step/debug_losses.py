@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
+import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, final
 from weakref import ref
 
@@ -18,6 +21,8 @@ from epochal.engine.step.updater import Updater
 from epochal.errors import DIVERGED, TaskError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from epochal.engine.interfaces.outcome import Outcome
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.run.engine_run import EngineRun, TrainBatch
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_SHOWN = 5
+_OPERATION = re.compile(r"Function '(\w+)'")
+_FORWARD_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 def check_each_loss(run: EngineRun, train: TrainBatch) -> TrainBatch:
@@ -77,7 +84,42 @@ def _find_problem(run: EngineRun, name: str, outcome: Outcome) -> str:
     if bool(torch.isfinite(value).all()) and not bad:
         return ""
     gradient = f"; gradients that are not finite: {_listing(bad)}" if bad else ""
+    gradient += _find_origin(value, parameters) if bad else ""
     return f"loss {name!r} is {float(value.detach())}{gradient}; {_describe(run, name, outcome)}"
+
+
+def _find_origin(value: Tensor, parameters: Sequence[Tensor]) -> str:
+    """The first operation with a NaN gradient, and the line that called it; empty if unknown.
+
+    Lines are known for operations of a block with ``recording_forward_lines``.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            with torch.autograd.set_detect_anomaly(True, check_nan=True):
+                torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            operation = _OPERATION.search(str(error))
+            lines = [line for one in caught for line in _FORWARD_LINE.findall(str(one.message))]
+            own = [line for line in lines if "site-packages" not in line[0]]
+            if operation is None or not own:
+                return ""
+            file, number, function = own[-1]
+            return f"; the first NaN is in {operation[1]}, called in {file}:{number}, {function}"
+    return ""
+
+
+@contextmanager
+def recording_forward_lines(is_debug: bool) -> Iterator[None]:
+    """Let autograd remember which line of code called each operation, while debugging."""
+    if not is_debug:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Anomaly Detection has been enabled")
+        mode = torch.autograd.set_detect_anomaly(True, check_nan=False)
+    with mode:
+        yield
 
 
 def _describe(run: EngineRun, name: str, outcome: Outcome) -> str:

@@ -234,7 +234,6 @@ def read_choices(parsed: argparse.Namespace) -> Choices:
     """The choices among parsed options."""
     names = Choices.__annotations__
     found = {name: value for name, value in vars(parsed).items() if name in names}
-    found["can_fork"] = True
     for name in ("variant", "name", "desc"):
         if isinstance(found.get(name), str):
             found[name] = decode_typed(found[name])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 from epochal.config import freeze_source
 from epochal.launch.jobs.freeze import CodeOptions, freeze_code, make_batch_dir
 from epochal.launch.jobs.frozen_job import FrozenJob
+from epochal.launch.jobs.private import make_private_dir
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.launch.pool.run_jobs import remove_batch
 
@@ -38,12 +39,14 @@ class JobFreezer:
     Args:
         home: The folder of runs below which the jobs are kept.
         command: The command that records show.
+        batch: The new folder, if it is not one of those below ``home``.
     """
 
-    def __init__(self, home: Path, *, command: str) -> None:
-        self.batch = make_batch_dir(home)
+    def __init__(self, home: Path, *, command: str, batch: Path | None = None) -> None:
+        self.batch = make_batch_dir(home) if batch is None else make_private_dir(batch)
         """The folder of the jobs; ``remove_batch`` removes it."""
 
+        self._home = home
         self._command = command
         self._codes: dict[object, FrozenCode] = {}
         self._count = 0
@@ -93,7 +96,9 @@ class JobFreezer:
         project, options = checked.report.project, _code_options(checked)
         key = (project.dir, tuple(options.ignore), options.max_file_bytes)
         if key not in self._codes:
-            self._codes[key] = freeze_code(project, self.batch, options, command=self._command)
+            self._codes[key] = freeze_code(
+                project, self.batch, options, log_dir=self._home, command=self._command
+            )
         return self._codes[key]
 
 
@@ -104,6 +109,7 @@ def freeze_configs(
     choices: Choices | None = None,
     command: str,
     home: Path | None = None,
+    batch: Path | None = None,
     values: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> list[WaitingJob]:
     """Freeze configs and the code of their projects into a new folder; one job for each.
@@ -111,7 +117,7 @@ def freeze_configs(
     Takes what ``JobFreezer`` takes; ``values`` are by the position of the config, and ``home`` is
     by default the folder of the runs of the first one.
     """
-    freezer = JobFreezer(home or get_log_dir(configs[0]), command=command)
+    freezer = JobFreezer(home or get_log_dir(configs[0]), command=command, batch=batch)
     given = values or {}
     try:
         return [

@@ -246,7 +246,7 @@ def open_record(
     is_kept: bool,
     resume_plan: ResumePlan | None = None,
     frozen: FrozenCode | None = None,
-    world: World,
+    world: World | None = None,
 ) -> Iterator[OpenRecord]:
     """A record with its configs written and verified; closed at the end.
 
@@ -260,7 +260,8 @@ def open_record(
         hiding_secrets(secrets),
         kept if is_kept else nullcontext(OpenRecord(NullWriter())) as record,
     ):
-        world.broadcast(_tell_ranks(record))
+        if world is not None:
+            world.broadcast(_tell_ranks(record))
         yield record
 
 

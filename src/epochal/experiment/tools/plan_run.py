@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from epochal.check import Default, Opaque
@@ -29,11 +30,14 @@ from epochal.experiment.config.check_file import expand_variants, needs_expansio
 from epochal.experiment.experiment import Experiment, load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run, locating_errors
 from epochal.hooks.banner import describe_data, describe_model, describe_optimizer, describe_periods
+from epochal.launch.jobs.frozen_job import read_job
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+    from torch.optim import Optimizer
 
     from epochal.config import Node
     from epochal.engine.run.engine_run import EngineRun
@@ -97,6 +101,12 @@ class RunPlan:
     rates: RatePreview | None = None
     """Learning rates to come, if asked for and anything is trained."""
 
+    parameters: int | None = None
+    """Numbers in the weights; None if a layer gets its size from the first batch."""
+
+    memory_bytes: int | None = None
+    """Memory for weights, gradients, averaged weights and the optimizer, without activations."""
+
     problems: tuple[Problem, ...] = ()
     """Mistakes that only the data show and that a run warns of."""
 
@@ -138,6 +148,14 @@ def plan_file(
         yield _plan_one(experiment, variant, is_drawn=is_drawn)
 
 
+def plan_job(file: Path, *, device: str | None = None) -> RunPlan:
+    """The plan of a frozen job, built with its config and its code."""
+    job = read_job(file)
+    choices: Choices = {**job.choices, "device": device, "frozen": job.code}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
+    experiment = load_experiment(job.source, overrides=job.overrides, choices=choices)
+    return _plan_one(experiment, job.choices.get("variant"), is_drawn=False)
+
+
 def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) -> RunPlan:
     run, runner, report = build_unrecorded_run(experiment, experiment.inputs)
     with locating_errors(report.expanded):
@@ -166,8 +184,44 @@ def _plan_one(experiment: Experiment, variant: str | None, *, is_drawn: bool) ->
         ranks=describe_ranks(experiment.inputs.choices),
         **(describe_periods(run) if run.optimizer is not None else {}),
         rates=preview_rates(run) if is_drawn and run.optimizer is not None else None,
+        parameters=_count_parameters(run.model),
+        memory_bytes=_estimate_memory(run),
         problems=tuple(_find_long_warmups(run, report.expanded)),
     )
+
+
+def _count_parameters(model: nn.Module) -> int | None:
+    found = list(model.parameters())
+    return None if any(map(is_uninitialized, found)) else sum(one.numel() for one in found)
+
+
+def _estimate_memory(run: EngineRun) -> int | None:
+    """Bytes of everything that stays in memory between steps."""
+    if _count_parameters(run.model) is None:
+        return None
+    tensors = [*run.model.parameters(), *run.model.buffers()]
+    weights = sum(one.nbytes for one in tensors) * (1 if run.average is None else 2)
+    if run.optimizer is None:
+        return weights
+    total = float(weights)
+    for group in run.optimizer.param_groups:
+        trained = sum(one.nbytes for one in group["params"] if one.requires_grad)
+        total += trained * (1 + _count_states(run.optimizer, group))
+    return int(total)
+
+
+def _count_states(optimizer: Optimizer, group: ParamGroup) -> float:
+    """How many numbers the optimizer keeps per weight, tried with a small one; 2 if unknown."""
+    probe = nn.Parameter(torch.zeros(8, 8))
+    probe.grad = torch.zeros_like(probe)
+    options = {name: value for name, value in group.items() if name in optimizer.defaults}
+    try:
+        trial = type(optimizer)([probe], **options)
+        trial.step()
+        kept = [one for one in trial.state[probe].values() if isinstance(one, Tensor)]
+    except Exception:  # optimizers of users, and those that need a closure or a model
+        return 2.0
+    return sum(one.numel() for one in kept) / probe.numel()
 
 
 def _find_long_warmups(run: EngineRun, config: Node) -> Iterator[Problem]:

@@ -50,7 +50,9 @@ def make_batch_dir(log_dir: Path) -> Path:
     return make_private_dir(jobs / name)
 
 
-def freeze_code(project: Project, batch: Path, options: CodeOptions, *, command: str) -> FrozenCode:
+def freeze_code(
+    project: Project, batch: Path, options: CodeOptions, *, log_dir: Path, command: str
+) -> FrozenCode:
     """Copy the code of a project into ``batch``, and note the state of its repository.
 
     Files that the snapshot leaves out, such as data, are linked, not copied: the code still
@@ -66,7 +68,7 @@ def freeze_code(project: Project, batch: Path, options: CodeOptions, *, command:
     CodeSnapshot(
         project=project.dir,
         run_dir=folder,
-        home=batch.parent.parent,
+        home=make_epochal_dir(log_dir.absolute()),
         ignore=options.ignore,
         limits=SnapshotLimits(max_file_bytes=options.max_file_bytes),
         version=own_version(),

@@ -69,12 +69,22 @@ class FrozenJob:
     launch: Mapping[str, Any] = field(default_factory=dict)
     """The section ``launch`` of its config: what it needs on a cluster."""
 
+    parent: str = ""
+    """The id of the run that this one repeats with changes."""
+
+    is_resume: bool = False
+    """Whether it resumes a run with that run's own config; then ``source`` is empty."""
+
     @property
     def title(self) -> str:
-        """The config file and the variant, as a user would type them."""
+        """The name if one was chosen, with the config file and the variant as typed."""
+        if self.is_resume or self.parent:
+            return f"{self.name} ({'resumed' if self.is_resume else 'rerun'})"
         file = self.source.path.name if isinstance(self.source, FrozenSource) else self.name
-        variant = self.choices.get("variant")
-        return f"{file} ({variant})" if variant else file
+        name, variant = self.choices.get("name"), self.choices.get("variant")
+        words = [word for word in (name, file, variant) if word]
+        first, *others = dict.fromkeys(words)
+        return f"{first} ({', '.join(others)})" if others else first
 
     def write(self, path: Path) -> None:
         """Write it to a file that only this user can read: overrides may contain secrets."""
@@ -104,6 +114,8 @@ class FrozenJob:
             "python": self.python,
             "environment": self.environment,
             "launch": self.launch,
+            "parent": self.parent,
+            "is_resume": self.is_resume,
         }
         text = json.dumps(value, indent=1, ensure_ascii=False)
         # Escapes of JSON would join two halves of a surrogate pair into one character.
@@ -158,6 +170,8 @@ def _parse(value: dict[str, Any]) -> FrozenJob:
         python=value["python"],
         environment=value["environment"],
         launch=value.get("launch", {}),  # earlier jobs have none
+        parent=value.get("parent", ""),
+        is_resume=value.get("is_resume", False),
     )
 
 

@@ -34,7 +34,7 @@ LEASES_VARIABLE = "EPOCHAL_LEASES_DIR"
 _FREE_SHARE = 0.8
 """A run starts only while this share of its part of a GPU's memory is free."""
 
-_NUMBER = re.compile(r"(?:cuda:)?(\d+)")
+_NUMBER = re.compile(r"cuda|(?:cuda:)?(\d+)")
 _THREADS = "OMP_NUM_THREADS"
 
 
@@ -108,7 +108,7 @@ def _parse_device(name: str, gpus: Sequence[Gpu], per_device: int) -> Device:
     if number is None:
         hint = "write --devices 0,1 for GPUs, or --devices cpu"
         raise ConfigError(Problem("--devices", f"unknown device {name!r}", hint=hint))
-    index = int(number[1])
+    index = int(number[1] or 0)
     if index >= len(gpus):
         known = f"there are {len(gpus)} GPUs" if gpus else "no GPU was found"
         hint = "use --devices cpu" if not gpus else f"use 0 to {len(gpus) - 1}"

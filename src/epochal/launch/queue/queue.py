@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from epochal.errors import RecordError, suggest
 from epochal.launch.jobs.seal import seal_job
 from epochal.launch.pool.run_jobs import remove_batch
-from epochal.launch.queue.database import get_database_path, open_database, writing
 from epochal.records.find import read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES, ENDED_STATUSES
+from epochal.records.project.database import get_database_path, open_database, writing
 
 if TYPE_CHECKING:
     import sqlite3
@@ -123,6 +123,7 @@ class Queue:
         priority: int = 0,
         after: Sequence[str] = (),
         retries: int = 0,
+        run_dir: Path | None = None,
     ) -> list[QueuedJob]:
         """Add frozen jobs, to be started in this order.
 
@@ -131,6 +132,7 @@ class Queue:
             priority: Higher ones start first.
             after: Jobs and runs that must succeed first: ids of jobs, names of runs.
             retries: How often a failure is tried again.
+            run_dir: The run that the jobs resume.
 
         Raises:
             RecordError: There is no such job or run.
@@ -148,6 +150,7 @@ class Queue:
                     "seal": seals[one.key],
                     "place": last + number,
                     "preferred": one.preferred,
+                    "run_dir": "" if run_dir is None else str(run_dir),
                 }
                 names, marks = ", ".join(values), ", ".join("?" * len(values))
                 statement = f"INSERT INTO jobs ({names}) VALUES ({marks})"
@@ -188,6 +191,25 @@ class Queue:
                 "UPDATE jobs SET priority = ?, place = ? WHERE id = ?",
                 (priority, place - 1, job_id),
             )
+        return self.get(job_id)
+
+    def move(self, job_id: int, before: int | None) -> QueuedJob:
+        """Let a waiting job start before another waiting one, or after all others."""
+        for one in (job_id, before):
+            if one is not None:
+                self._require(one, "waiting")
+        with self._open() as connection, writing(connection):
+            rows = connection.execute(f"SELECT * FROM jobs WHERE state = 'waiting' {_ORDER}")
+            order = [(row["id"], row["priority"]) for row in rows.fetchall() if row["id"] != job_id]
+            ids = [one for one, _ in order]
+            place = ids.index(before) if before in ids else len(order)
+            # Its priority is that of its neighbour, or the order would not be kept.
+            near = order[place : place + 1] or order[-1:]
+            if near:
+                values = (near[0][1], job_id)
+                connection.execute("UPDATE jobs SET priority = ? WHERE id = ?", values)
+            for number, one in enumerate([*ids[:place], job_id, *ids[place:]]):
+                connection.execute("UPDATE jobs SET place = ? WHERE id = ?", (number, one))
         return self.get(job_id)
 
     def remove(self, job_id: int) -> QueuedJob:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
@@ -22,6 +23,7 @@ from epochal.records.folder.folder import Parent
 from epochal.records.folder.reader import describe_error, find_expanded_config
 from epochal.records.folder.writer import COMPLETED_STATUSES
 from epochal.records.layout.process import describe_process, is_owner_gone
+from epochal.records.layout.stop_request import STOP_REQUESTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -118,7 +120,11 @@ class QueueBacklog(Backlog):
     def _note_end(self, job: QueuedJob, end: JobEnd) -> None:
         now, run_dir = self._clock(), end.run_dir or job.run_dir
         record = find_record(run_dir)
-        is_complete = record is not None and record.summary.status in COMPLETED_STATUSES
+        is_complete = (
+            record is not None
+            and record.summary.status in COMPLETED_STATUSES
+            and not _is_untouched(job, record)
+        )
         error = _describe(job, end, record)
         values: dict[str, object] = {"run_dir": str(run_dir or ""), "code": end.code}
         if end.code == SUCCESS or is_complete:  # it may be killed when nothing is left to do
@@ -206,14 +212,18 @@ def _to_waiting(
     job: QueuedJob, frozen: FrozenJob, lock: durable.HeldLock | None = None
 ) -> WaitingJob:
     record = find_record(job.run_dir)
-    is_resumed = record is not None and can_continue(record)
+    may_resume = can_resume if frozen.is_resume else can_continue
+    is_resumed = record is not None and may_resume(record)
+    parent = None if is_resumed or job.run_dir is None else Parent(job.run_dir.name, "retried")
+    if frozen.parent and job.run_dir is None:
+        parent = Parent(frozen.parent, "rerun")
     return WaitingJob(
         key=job.id,
         job=frozen,
         file=job.file,
         preferred=job.preferred,
         resume=job.run_dir if is_resumed else None,
-        parent=None if is_resumed or job.run_dir is None else Parent(job.run_dir.name, "retried"),
+        parent=parent,
         lock=lock,
         environment={k: v for k, v in job.environment.items() if k in _SHARED_VARIABLES},
     )
@@ -224,6 +234,24 @@ def can_continue(record: RunRecord) -> bool:
     if record.summary.runner in _EVALUATIONS or record.summary.status in COMPLETED_STATUSES:
         return False
     return find_expanded_config(record.path) is not None
+
+
+def can_resume(record: RunRecord) -> bool:
+    """Whether a user may resume a run: as ``can_continue``, and also one that was asked to stop."""
+    summary = record.summary
+    if summary.status == "stopped" and summary.reason.startswith(STOP_REQUESTED):
+        is_training = summary.runner not in _EVALUATIONS
+        return is_training and find_expanded_config(record.path) is not None
+    return can_continue(record)
+
+
+def _is_untouched(job: QueuedJob, record: RunRecord) -> bool:
+    """Whether a job that resumes a run was killed before it began: the end is an old one."""
+    try:
+        is_resume, ended = read_job(job.file).is_resume, str(record.summary.ended)
+        return is_resume and datetime.fromisoformat(ended).timestamp() < (job.started or 0.0)
+    except (RecordError, ValueError):
+        return False
 
 
 def _describe(job: QueuedJob, end: JobEnd, record: RunRecord | None) -> str:

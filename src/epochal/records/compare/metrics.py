@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, final
 
 from epochal.records.compare.difference import is_equal_value, read_settings
-from epochal.records.folder.reader import find_monitor
+from epochal.records.folder.reader import find_monitor, infer_mode
 from epochal.records.metrics.points import TRAIN_PREFIX, is_step_mean
 from epochal.records.metrics.summary import summarise_series
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from epochal.records.metrics.summary import SeriesSummary
 
 Values = tuple[float | None, ...]
-_SMALLER_IS_BETTER = ("loss", "err")
 
 
 @final
@@ -72,7 +71,7 @@ def compare_metrics(records: Sequence[RunRecord]) -> list[MetricComparison]:
         return (name not in monitored, is_rate, name.startswith(TRAIN_PREFIX), name)
 
     names = sorted({name for one in series for name in one}, key=rank)
-    found = [(name, _infer_mode(name, monitors)) for name in names]
+    found = [(name, infer_mode(name, monitors)) for name in names]
     if not _log_equally_often(records):  # means over fewer steps have better best values
         found = [(name, None if is_step_mean(name) else mode) for name, mode in found]
     return [_compare_metric(name, mode, series) for name, mode in found]
@@ -82,17 +81,6 @@ def _log_equally_often(records: Sequence[RunRecord]) -> bool:
     """Whether training points of all runs are means over equally many steps."""
     sides = [read_settings(record).get("log.record_every") for record in records]
     return len({str(side.value) for side in sides if side is not None}) < 2
-
-
-def _infer_mode(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | None:
-    """The mode of a monitored metric, also in other splits; ``min`` for losses."""
-    last = name.rpartition("/")[2]
-    exact = {mode for known, mode in monitors if known == name}
-    alike = {mode for known, mode in monitors if known and known.rpartition("/")[2] == last}
-    found = exact or alike
-    if len(found) == 1:
-        return found.pop()
-    return "min" if not found and last in _SMALLER_IS_BETTER else None
 
 
 def _compare_metric(

@@ -230,7 +230,7 @@ def report_run_folder(folder: Path) -> bool:
     return bool(targets[0])
 
 
-ParentKind = Literal["retried", "trial", "fold", "weights", "test", "predict"]
+ParentKind = Literal["retried", "rerun", "trial", "fold", "weights", "test", "predict"]
 
 PARENT_VARIABLE = "EPOCHAL_PARENT"
 """The environment variable that gives the parent to a new process: ``kind:run``."""
@@ -248,9 +248,9 @@ class Parent:
     """The id of the other run."""
 
     kind: ParentKind
-    """``retried``: it ended without a checkpoint, and this run starts again; ``trial`` of a sweep;
-    ``fold`` of a cross validation; this run started from its ``weights``, or is a ``test`` or a
-    ``predict`` of them."""
+    """``retried``: it ended without a checkpoint, and this run starts again; ``rerun``: this run
+    repeats it with changes; ``trial`` of a sweep; ``fold`` of a cross validation; this run started
+    from its ``weights``, or is a ``test`` or a ``predict`` of them."""
 
     def to_json(self) -> dict[str, str]:
         """The entry in ``run.json``."""

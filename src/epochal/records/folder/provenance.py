@@ -120,13 +120,14 @@ def _find_changing_attempt(override: str, attempts: Sequence[Attempt]) -> int:
 
 def redact_provenance(provenance: Mapping[str, object]) -> dict[str, object]:
     """The provenance without secrets; of a secret, only the value is redacted."""
-    return {key: [*_redact_origins(key, origins)] for key, origins in provenance.items()}
-
-
-def _redact_origins(key: str, origins: object) -> Iterable[object]:
-    for origin in origins if isinstance(origins, list) else ():
-        (value,) = redact_tree({key: origin.get("value")}).values()
-        yield {**redact_tree(origin), "value": value}
+    pairs = [
+        [({key: one.get("value")}, one) for one in (origins if isinstance(origins, list) else ())]
+        for key, origins in provenance.items()
+    ]
+    return {  # one call for all: it collects the secrets of the process each time
+        key: [{**origin, "value": value} for named, origin in found for value in named.values()]
+        for key, found in zip(provenance, redact_tree(pairs), strict=True)
+    }
 
 
 def explain(record: RunRecord, key: str) -> str:

@@ -32,7 +32,7 @@ from epochal.records.metrics.time_spent import parse_time_spent
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -399,3 +399,17 @@ def get_monitor_mode(settings: Mapping[str, object]) -> Mode:
     if sign in ("+", "-"):
         return "max" if sign == "+" else "min"
     return "max" if mode == "max" else "min"
+
+
+_SMALLER_IS_BETTER = ("loss", "err")
+
+
+def infer_mode(name: str, monitors: Sequence[tuple[str, Mode | None]]) -> Mode | None:
+    """The mode of a monitored metric, also in other splits; ``min`` for losses."""
+    last = name.rpartition("/")[2]
+    exact = {mode for known, mode in monitors if known == name}
+    alike = {mode for known, mode in monitors if known and known.rpartition("/")[2] == last}
+    found = exact or alike
+    if len(found) == 1:
+        return found.pop()
+    return "min" if not found and last in _SMALLER_IS_BETTER else None

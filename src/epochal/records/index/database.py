@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of the tables; an index of another version is rebuilt."""
 
 RUN_COLUMNS = {
@@ -27,6 +27,8 @@ RUN_COLUMNS = {
     "project": "TEXT NOT NULL",
     "tag": "TEXT NOT NULL",  # the title of README.md
     "desc": "TEXT NOT NULL",  # the text of README.md
+    "label": "TEXT NOT NULL",  # all labels, with ", " between them
+    "archived": "INTEGER NOT NULL",  # 1 if lists leave it out
     "variant": "TEXT NOT NULL",
     "fast": "INTEGER NOT NULL",  # 1 if it used only a few batches, by --fast
     "status": "TEXT NOT NULL",  # also `lost` and `damaged`

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 from epochal import durable
 from epochal.records.code import read_code_digest
 from epochal.records.folder.folder import read_parent
+from epochal.records.folder.labels import read_labels
 from epochal.records.folder.provenance import get_newest_origins
 from epochal.records.folder.reader import (
     desc_of,
@@ -86,11 +87,14 @@ def _escape_param(one: Param) -> Param:
 def _run_columns(record: RunRecord) -> dict[str, Any]:
     run, summary = record.run, record.summary
     parent, trial = read_parent(run), as_mapping(run.get("trial"))
+    labels = read_labels(record.path)
     return {
         "run": summary.id,
         "project": summary.project,
         "tag": tag_of(record),
         "desc": desc_of(record),
+        "label": labels.text,
+        "archived": int(labels.is_archived),
         "variant": as_text(run.get("variant")),
         "fast": int(run.get("fast") is True),
         "status": summary.status,

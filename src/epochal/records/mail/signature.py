@@ -1,8 +1,9 @@
-"""Signs what this user's runs put into a mailbox, so that nothing else is ever sent.
+"""Signs mail, queued jobs and sweeps of this user, so that nothing else is ever sent or executed.
 
-A folder that was copied, shared or unpacked can contain any address and any ``${env:NAME}``. Mail
-of other processes is therefore sent only if its file has a signature by the key of this user, for
-this content at this path. The key is a file in the user's home that no other user can read.
+A folder that was copied, shared or unpacked can contain any address, any ``${env:NAME}`` and any
+code. Mail of other processes is therefore sent, and a job started, only if it has a signature by
+the key of this user, for this content at this path. The key is a file in the user's home that no
+other user can read.
 """
 
 from __future__ import annotations
@@ -39,7 +40,13 @@ def find_key_path() -> Path:
         home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     except RuntimeError as error:
         raise KeyUnusableError("this user has no home folder\n  set HOME") from error
-    return Path(home) / "epochal" / "mail.key"
+    path = Path(home) / "epochal" / "signing.key"
+    earlier = path.with_name("mail.key")  # its name when it signed nothing but mail
+    if not os.path.lexists(path) and os.path.lexists(earlier):
+        with suppress(OSError):
+            path.hardlink_to(earlier)  # frozen jobs may have an Epochal that reads this one
+        return path if os.path.lexists(path) else earlier
+    return path
 
 
 def write_signed(path: Path, values: Mapping[str, Any]) -> None:

@@ -54,8 +54,8 @@ ReturnT = TypeVar("ReturnT")
 CACHE_DIR = "cache"
 CACHE_STATE_FILE = "series.json"
 _CHUNK_ROWS = 1 << 20
-_FORMAT = 1
-_MIN_ENTRIES = 8
+_FORMAT = 2
+_MIN_ENTRIES = 4
 """How many entries of a level a bucket needs at least, if it may be uneven."""
 
 
@@ -85,11 +85,26 @@ class CacheState:
 class RunCurves:
     """The metrics of a run by name; ``find`` gives the curve of series that share a name."""
 
-    def __init__(self, names: Mapping[int, str], find: Callable[[list[int]], Curve]) -> None:
+    def __init__(
+        self,
+        names: Mapping[int, str],
+        find: Callable[[list[int]], Curve],
+        *,
+        is_stored: bool = False,
+    ) -> None:
         self._numbers: dict[str, list[int]] = {}
         for number, name in names.items():
             self._numbers.setdefault(name, []).append(number)
         self._find = find
+        self._curves: dict[str, Curve] = {}
+        self.is_stored = is_stored
+        """Whether the curves are on disk, so that only parts of them are in memory."""
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory that parts of stored curves use."""
+        found = [*self._curves.values()]
+        return sum(one.num_bytes for one in found if isinstance(one, PyramidCurve))
 
     @property
     def names(self) -> list[str]:
@@ -100,7 +115,9 @@ class RunCurves:
         """The curve of one metric; raises RecordError if there is none."""
         if name not in self._numbers:
             raise RecordError(explain_unknown_metric(name, self.names))
-        return self._find(self._numbers[name])
+        if name not in self._curves:
+            self._curves[name] = self._find(self._numbers[name])
+        return self._curves[name]
 
 
 def query_curves(
@@ -155,7 +172,7 @@ def _cached(folder: Path, progress: Callable[[str], None] | None, *, is_new: boo
             _series_path(folder, numbers[0]), state.roots.get(numbers[0], PyramidRoot())
         )
 
-    return RunCurves(read_series_names(folder)[0], find)
+    return RunCurves(read_series_names(folder)[0], find, is_stored=True)
 
 
 def _read_valid_ranges(folder: Path) -> ValidRanges:
@@ -239,6 +256,9 @@ def _write_state(folder: Path, state: CacheState) -> None:
     extend(folder / CACHE_DIR / CACHE_STATE_FILE, 0, durable.encode_line(facts))
 
 
+_EXACT = 2**62
+"""Below it, sums of integers are exact in 64 bits."""
+
 MIN_STEP, MAX_STEP = -(2**63), 2**63 - 1
 
 
@@ -279,30 +299,29 @@ def zoom(
         buckets: The maximum number of buckets, which cover equally many steps.
         progress: Receives messages while a long curve is read for the first time.
         is_even: Whether buckets of a long curve end exactly where they should. If not, they may
-            end up to an eighth of their points later, the first and the last one may reach beyond
+            end up to a quarter of their points later, the first and the last one may reach beyond
             the range as far, and much less is read.
     """
     if buckets < 1:
         raise ValueError(f"buckets: must be at least 1, got {buckets!r}")
 
     def ask(curves: RunCurves) -> Zoom:
-        return _zoom(curves.get(name), first, last, buckets, is_even=is_even)
+        return zoom_curve(curves.get(name), first, last, buckets, is_even=is_even)
 
     return query_curves(folder, ask, progress)
 
 
-def _count_before(curve: Curve, step: int) -> int:
-    step = min(max(step, MIN_STEP), MAX_STEP)
-    return int(curve.count_before(np.array([step], np.int64))[0])
-
-
-def _zoom(
+def zoom_curve(
     curve: Curve, first: int | None, last: int | None, buckets: int, *, is_even: bool
 ) -> Zoom:
+    """The same for a curve of ``query_curves``."""
     first = None if first is None or first <= MIN_STEP else first
     last = None if last is None or last >= MAX_STEP else last
-    start = 0 if first is None else _count_before(curve, first)
-    end = curve.count if last is None else _count_before(curve, last + 1)
+    bounds = (MIN_STEP if first is None else first, MAX_STEP if last is None else last + 1)
+    limited = [min(max(step, MIN_STEP), MAX_STEP) for step in bounds]
+    places = curve.count_before(np.array(limited, np.int64)).tolist()
+    start = 0 if first is None else places[0]
+    end = curve.count if last is None else places[1]
     if end - start <= buckets:
         steps, values = curve.read(start, max(start, end))
         return Zoom(steps, values, values, values, np.ones(len(steps), np.int64))
@@ -313,7 +332,7 @@ def _zoom(
     reached = curve.steps_at(np.array([start, end - 1])).tolist()
     first = reached[0] if first is None else first
     span = (reached[1] if last is None else last) + 1 - first
-    edges = np.array([first + span * i // buckets for i in range(1, buckets)], np.int64)
+    edges = _split_evenly(first, span, buckets)
     if not is_even and isinstance(curve, PyramidCurve):
         level = _find_level(curve, (end - start) // buckets)
         if level:
@@ -321,6 +340,13 @@ def _zoom(
     starts, ends = _split_at(start, curve.count_before(edges), end)
     found = curve.reduce_ranges(starts, ends)
     return _to_zoom(curve.steps_at(starts), found, ends - starts)
+
+
+def _split_evenly(first: int, span: int, buckets: int) -> NDArray[np.int64]:
+    """The first steps of all buckets but the first."""
+    if abs(first) < _EXACT and span * buckets < _EXACT:
+        return first + span * np.arange(1, buckets) // buckets
+    return np.array([first + span * i // buckets for i in range(1, buckets)], np.int64)
 
 
 def _split_at(

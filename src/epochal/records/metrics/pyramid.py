@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Blocks = NDArray[np.void]
 
 
-BLOCK_SIZE = 128
+BLOCK_SIZE = 16
 CURVE_DTYPE = np.dtype([("step", "<i8"), ("value", "<f8")])
 
 
@@ -124,6 +124,11 @@ class PyramidCurve(Curve):
     def highest(self) -> int:
         """The number of the highest level."""
         return len(self._sizes) - 1
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory of the parts that were read."""
+        return sum(rows.nbytes for rows in (*self._rows, *self._places))
 
     def rows(self, level: int, start: int, end: int) -> NDArray[np.void]:
         """The entries of a level from ``start`` to ``end``; level 0 has points."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -14,7 +14,7 @@ from epochal.records.index.database import INTERNAL_COLUMNS, MAX_INTEGER, RUN_CO
 from epochal.records.layout.run_folders import EPOCHAL_DIR, INDEX_FILE
 from epochal.records.query.compile import Compiler, Sql
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
-from epochal.records.query.names import AGE, FACTS, ConfigKey, Fact, Measure, NameResolver
+from epochal.records.query.names import AGE, ARCHIVED, FACTS, ConfigKey, Fact, Measure, NameResolver
 from epochal.records.query.values import BoolOp, Compare, Missing, Not, QueryText, read_time
 from epochal.text.formatting import format_seconds, format_value
 
@@ -59,6 +59,9 @@ class Question:
     """Parts of the path or tag."""
 
     status: str = ""
+    hides_archived: bool = False
+    """Whether archived runs are left out, unless ``where`` names them."""
+
     below: str = ""
     """Only runs below this folder, relative to the root."""
 
@@ -202,7 +205,18 @@ _NAMES = (*_COLUMNS, AGE)
 
 def count_runs(index: Index, question: Question) -> int:
     """How many runs match a question, whatever its limit; raises ConfigError as ``ask``."""
-    conditions = list(_conditions(index, question, NameResolver(index.fetch)))
+    return _count(index, list(_conditions(index, question, NameResolver(index.fetch))))
+
+
+def count_hidden_runs(index: Index, question: Question) -> int:
+    """How many archived runs match a question that leaves them out."""
+    if not question.hides_archived or _asks_for_archived(question):
+        return 0
+    names, shown = NameResolver(index.fetch), replace(question, hides_archived=False)
+    return _count(index, [Sql("runs.archived"), *_conditions(index, shown, names)])
+
+
+def _count(index: Index, conditions: Sequence[Sql]) -> int:
     where = " AND ".join(f"({one.text})" for one in conditions) or "1"
     values = [value for one in conditions for value in one.values]
     return int(index.fetch(f"SELECT count(*) FROM runs WHERE {where}", values)[0][0])
@@ -279,9 +293,17 @@ def _conditions(index: Index, question: Question, names: NameResolver) -> Iterat
         yield Sql("instr(? || runs.path || ' ' || runs.tag, ?)", (shown, word))
     if question.status:
         yield Sql("runs.status = ?", (question.status,))
+    if question.hides_archived and not _asks_for_archived(question):
+        yield Sql("NOT runs.archived")
     if question.below:
         folder = question.below
         yield Sql("runs.path = ? OR instr(runs.path, ?) = 1", (folder, f"{folder}/"))
+
+
+def _asks_for_archived(question: Question) -> bool:
+    if not question.where.strip():
+        return False
+    return any(name.text == ARCHIVED for name in _names_of(parse_query(question.text("where"))))
 
 
 def _orders(question: Question, names: NameResolver) -> Iterator[Sql]:

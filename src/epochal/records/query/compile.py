@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, assert_never, final, get_args
 
 from epochal.errors import suggest
+from epochal.records.folder.labels import SEPARATOR
 from epochal.records.folder.writer import Status
-from epochal.records.query.names import AGE, ConfigKey, Fact, Measure
+from epochal.records.query.names import AGE, FLAGS, LABEL, ConfigKey, Fact, Measure
 from epochal.records.query.values import (
     SECONDS,
     BoolOp,
@@ -27,6 +28,7 @@ STATUSES = (*get_args(Status), "lost", "damaged")
 """All statuses that a list of runs can show."""
 
 _NULLS = ("null", "none")
+_BOOLEANS = {"true": 1, "false": 0}
 _JULIAN = 2_440_587.5
 """The start of 1970 as a Julian day, the unit of SQLite's dates."""
 
@@ -95,6 +97,8 @@ class Compiler:
         is_null = not value.is_quoted and value.text.casefold() in _NULLS
         if is_null and operator in ("=", "!="):
             return _missing(target) if operator == "=" else _negate(_missing(target))
+        if target == Fact(target.shown, LABEL):
+            return _compare_labels(Operand(operator, value, self._query))
         if operator == "!~":
             contains = self._compare(name, "~", value)
             return _join("and", [_negate(contains), _negate(_missing(target))])
@@ -114,6 +118,9 @@ class Compiler:
         if fact.kind == "length":
             seconds = operand.read_seconds(fact.shown)
             return _known(column, Sql(f"{operand.operator} ?", (seconds,)))
+        if fact.column in FLAGS and operand.text.casefold() in _BOOLEANS:
+            flag = _BOOLEANS[operand.text.casefold()]
+            return _known(column, Sql(f"{operand.operator} ?", (flag,)))
         number = operand.read_number(fact.shown)
         if _is_nan(number):
             raise operand.error(f"{fact.shown} is never nan", f"write {fact.shown} is missing")
@@ -127,6 +134,19 @@ def _text_fact_test(fact: Fact, operand: Operand) -> Sql:
     if fact.column == "status" and operand.operator != "~" and text not in STATUSES:
         raise operand.error(f"unknown status {text!r}", suggest(text, STATUSES))
     return _text_test(operand.operator, text)
+
+
+def _compare_labels(operand: Operand) -> Sql:
+    """Whether a run has a label, or one with a part; unlike other texts, it may have many."""
+    if operand.is_order:
+        raise operand.no_order(LABEL)
+    if operand.operator in ("~", "!~"):
+        part = _text_test("~", operand.text)
+        has = Sql(f"(runs.label {part.text})", part.values)
+    else:
+        whole = f"{SEPARATOR}{operand.text}{SEPARATOR}"
+        has = Sql("(instr(? || runs.label || ?, ?) > 0)", (SEPARATOR, SEPARATOR, whole))
+    return has if operand.operator in ("=", "~") else _negate(has)
 
 
 def _within(fact: Fact, operand: Operand, period: Period) -> Sql:

@@ -24,11 +24,18 @@ Kind = Literal["text", "number", "time", "length"]
 AGE = "age"
 """The time since the start of a run, which is computed and not stored."""
 
-SYNONYMS = {"steps": "step", "time": "seconds", "id": "run"}
+SYNONYMS = {"steps": "step", "time": "seconds", "id": "run", "labels": "label"}
 """Other names of columns, as tables show them."""
 
 _TIMES = ("started", "ended")
 _LENGTHS = ("seconds", AGE)
+LABEL = "label"
+"""The labels of a run; a comparison looks at each of them."""
+
+ARCHIVED = "archived"
+FLAGS = ("fast", ARCHIVED)
+"""Columns that are 1 or 0, which queries may also write as true and false."""
+
 _SHOWN = 6
 _ELEMENT = re.compile(r"\[([0-9]+)\]")
 _LOOSE_SCAN = """

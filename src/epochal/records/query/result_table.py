@@ -17,7 +17,7 @@ from epochal.records.query.values import read_time
 from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd  # type: ignore[import-untyped]
 
@@ -103,6 +103,7 @@ _ALWAYS = (
     "run", "project", "tag", "runner", "status", "started", "seconds", "step", "seed", "best"
 )  # fmt: skip
 _IF_ANY = (
+    "label",
     "desc",
     "variant",
     "fast",
@@ -134,12 +135,7 @@ class Sheet:
 
     def to_csv(self) -> bytes:
         """Comma-separated values with a header, safe for terminals and spreadsheets."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(_as_cell, self.columns))
-        for line in zip(*self.columns.values(), strict=True):
-            writer.writerow(map(_as_cell, line))
-        return text.getvalue().encode()
+        return encode_csv([[*self.columns], *zip(*self.columns.values(), strict=True)]).encode()
 
     def to_parquet(self) -> bytes:
         """A Parquet file; ConfigError without pyarrow."""
@@ -194,6 +190,14 @@ def lay_out_groups(answer: Answer, targets: Sequence[Target], groups: Sequence[R
         else:
             columns[target.shown] = [join_values(group.distinct(values)) for group in groups]
     return Sheet(columns)
+
+
+def encode_csv(rows: Iterable[Iterable[object]]) -> str:
+    """Comma-separated values, safe for terminals and spreadsheets."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(map(_as_cell, row) for row in rows)
+    return text.getvalue()
 
 
 def join_values(values: Sequence[Any]) -> Any:  # noqa: ANN401 - runs have values of any type

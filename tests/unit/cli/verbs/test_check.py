@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import forked
 from epochal.experiment.tools.repro import ReproResult
 from small_project import Command, tree, write
 
 if TYPE_CHECKING:
+    import subprocess
+
     import pytest
 
 
@@ -179,7 +182,13 @@ def test_user_dir_is_where_code_is_found(
     assert epochal("check", "far.yaml", "--user-dir", shop).code == 0
 
 
-def test_repro_trains_twice_and_compares(shop: Path, epochal: Command) -> None:
+def test_repro_trains_twice_and_compares(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_forked(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+        return forked.run(*words[1:], input=more["input"])
+
+    monkeypatch.setattr("epochal.experiment.tools.repro.subprocess.run", run_forked)
     before = tree(shop)
     done = epochal("check", "config.yaml", "--repro", "--steps", "2")
     assert done.code == 0

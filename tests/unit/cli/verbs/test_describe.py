@@ -74,7 +74,44 @@ def test_page_is_printed_as_json(run_dir: Path, epochal: Command) -> None:
         "title": "digits",
         "text": "does it hold?",
         "file": f"runs/p/digits/{run_dir.name}/README.md",
+        "labels": [],
+        "archived": False,
     }
+
+
+def test_several_runs_are_labelled_and_archived(run_dir: Path, epochal: Command) -> None:
+    other = create_run_folder(RecordOptions(), project="p", tag="other").id
+    first = run_dir.name
+    done = epochal("describe", first, other, "--label", "paper, baseline", "--archive")
+    assert done.out == "".join(
+        f"{one}: labels: baseline, paper; archived\n" for one in (first, other)
+    )
+    assert epochal("describe", other, "--unlabel", "paper,baseline", "--unarchive").out == (
+        f"{other}: no labels\n"
+    )
+    assert epochal("describe", first).out == (
+        "# digits\n\ndoes it hold?\n\n(labels: baseline, paper; archived)\n"
+    )
+    told = json.loads(epochal("describe", first, other, "--label", "c", "--json").out)
+    assert told == [
+        {"run": first, "labels": ["baseline", "c", "paper"], "archived": True},
+        {"run": other, "labels": ["c"], "archived": False},
+    ]
+
+
+def test_labels_that_cannot_be_given_change_nothing(run_dir: Path, epochal: Command) -> None:
+    name = run_dir.name
+    for words, message in (
+        ((name, "nowhere", "--label", "a"), "nowhere: no such run"),
+        ((name, "--label", "x" * 61), "is too long for a label"),
+        ((name, "--archive", "--unarchive"), "contradicts --unarchive"),
+        ((name, "--archive", "--tag", "x"), "does not go with labels"),
+        ((name, "it", "does"), "takes one run and one text, got 3 words"),
+    ):
+        done = epochal("describe", *words)
+        assert done.code in (74, 78), words
+        assert message in done.err, words
+    assert not (run_dir / "labels.json").exists()
 
 
 def test_unknown_run_is_an_error(run_dir: Path, epochal: Command) -> None:

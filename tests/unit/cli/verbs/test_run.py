@@ -262,3 +262,16 @@ def test_hints_name_records_outside_of_runs_by_path(shop: Path, epochal: Command
     done = epochal("run", "config.yaml", "--fast", "record.exact=true", "record.log_dir=mine")
     assert "  next     epochal show mine\n           epochal test mine\n" in done.out
     assert epochal("show", "mine").code == 0
+
+
+def test_dry_run_says_which_processes_would_start(shop: Path, epochal: Command) -> None:
+    done = epochal("run", "config.yaml", "--nproc", "3", "--device", "cpu", "--dry-run")
+    assert done.code == 0
+    text = "config.yaml: 3 processes on cpu, connected by gloo, that share each batch"
+    assert done.out.strip() == text
+    assert run_folders(shop) == []
+    done = epochal("plan", "config.yaml", "--nproc", "3", "--device", "cpu")
+    assert "Train on 3 processes on cpu, connected by gloo" in " ".join(done.out.split())
+    done = epochal("run", "config.yaml", "--devices", "cpu", "--nproc", "2")
+    assert done.code == 78
+    assert "--nproc: the pool gives each run its device" in done.err

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import epochal as ep
+from epochal.records.folder.labels import change_labels
 from indexed import record_run
 from small_project import Command, run_folders
 
@@ -279,3 +281,35 @@ def test_folder_around_the_folder_of_all_runs_gets_no_index(
     assert not (tmp_path / ".epochal").exists()
     assert len(table(epochal)) == 5
     assert (tmp_path / "runs" / ".epochal" / "index.db").exists()
+
+
+def test_archived_runs_are_listed_only_on_request(made: list[Path], epochal: Command) -> None:
+    name = made[0].name
+    epochal("describe", name, "--archive", "--label", "old, paper")
+    done = epochal("runs")
+    assert name not in done.out
+    assert done.out.endswith("\n1 archived run not shown: --archived lists it\n")
+    line = next(one for one in epochal("runs", "--archived").out.splitlines() if name in one)
+    assert "(archived)" in line
+    assert "old, paper" in line
+    assert name in epochal("runs", "--where", "archived = true").out
+    assert "not shown" not in epochal("runs", "--archived").out
+    one = epochal("runs", "--where", "label = old")
+    assert one.out.endswith("1 matching run below runs, all archived; --archived lists them\n")
+    found = epochal("runs", "--json")
+    assert (len(json.loads(found.out)), "1 archived run" in found.err) == (len(made) - 1, True)
+    last = json.loads(epochal("runs", "--json", "--archived", "--where", "label = old").out)[0]
+    assert (last["labels"], last["archived"]) == (["old", "paper"], True)
+    shown = epochal("show", name).out
+    assert "  labels   old, paper\n  archived lists leave it out" in shown
+    told = json.loads(epochal("show", name, "--json").out)
+    assert (told["labels"], told["archived"]) == (["old", "paper"], True)
+    refused = epochal("runs", "prune", "--archived", "--status", "finished")
+    assert 'write --where "archived = true"' in refused.err
+
+
+def test_archived_runs_are_in_ep_runs_only_on_request(made: list[Path]) -> None:
+    change_labels(made[0], is_archived=True, add=["old"])
+    assert [len(ep.runs()), len(ep.runs(archived=True))] == [len(made) - 1, len(made)]
+    assert [one["label"] for one in ep.runs("label = old", archived=True).rows] == ["old"]
+    assert "archived lists them" in repr(ep.runs("label = old"))

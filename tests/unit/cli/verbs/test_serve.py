@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from comparing import make_run
 from epochal.cli.verbs import serve
 
 if TYPE_CHECKING:
@@ -46,11 +50,65 @@ def test_other_machines_are_a_choice_with_a_note(
     assert done.err == "--host: '0.0.0.0' lets other machines connect\n  add --lan to allow that\n"
 
 
-def test_launching_is_a_choice(epochal: Command, interrupted: None, tmp_path: Path) -> None:
+def test_launching_is_a_choice(
+    epochal: Command, interrupted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def start(command, environment, *, output):
+        started.append(command)
+        return subprocess.Popen([sys.executable, "-S", "-c", ""])  # ends by itself
+
+    monkeypatch.setattr("epochal.cli.queue_worker.start_child", start)
     runs = ("--no-open", "--port", "0", "--runs-dir", str(tmp_path))
-    assert "`epochal queue work --wait` runs what" in epochal("serve", "--allow-launch", *runs).out
+    done = epochal("serve", "--allow-launch", *runs)
+    assert "this command runs the queue; when it ends, running jobs save and wait" in done.out
+    assert [command[4:7] for command in started] == [["queue", "work", "--wait"]]
+    done = epochal("serve", "--allow-launch", "--no-work", *runs)
+    assert "`epochal queue work --wait` runs what the page adds to the queue" in done.out
+    assert len(started) == 1
     done = epochal("serve", "--allow-launch", "--read-only", *runs)
     assert done.err.startswith("serve: --read-only and --allow-launch contradict each other\n")
+
+
+def test_link_is_a_picture_for_phones(epochal: Command, interrupted: None, tmp_path: Path) -> None:
+    runs = ("--no-open", "--port", "0", "--runs-dir", str(tmp_path))
+    assert "\u2588" in epochal("serve", "--lan", *runs).out
+    assert "\u2588" not in epochal("serve", *runs).out
+
+
+def test_link_leads_to_a_run(epochal: Command, interrupted: None, tmp_path: Path) -> None:
+    make_run(tmp_path / "p" / "t" / "20261114-100000-aaaa")
+    runs = ("--no-open", "--port", "0", "--runs-dir", str(tmp_path))
+    done = epochal("serve", "--run", "last", *runs)
+    assert re.search(r"open   http://[^/]+/open/runs/20261114-100000-aaaa#[\w-]{43}\n", done.out)
+    assert epochal("serve", "--run", "nothing", *runs).code != 0
+
+
+def test_a_socket_file_is_private_and_removed(
+    epochal: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / "s", []
+
+    def run(self, sockets=None) -> None:
+        seen.append(path.stat().st_mode & 0o777)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    words = ("serve", "--no-open", "--runs-dir", str(tmp_path / "runs"), "--unix-socket", str(path))
+    done = epochal(*words)
+    assert done.code == 0
+    assert seen == [0o600]
+    assert not path.exists()
+    assert re.search(rf"tunnel ssh -L 8765:{path} \S+ ", done.out)
+    assert "open   http://127.0.0.1:8765/open#" in done.out
+    assert "--unix-socket and --lan contradict" in epochal(*words, "--lan").err
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert epochal(*words).code == 0, "the file of a killed server is replaced"
+    path.write_text("mine")
+    assert epochal(*words).err.startswith("--unix-socket: ")
+    assert path.read_text() == "mine"
 
 
 def test_missing_package_is_named(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.launch.pool.backlog import JobEnd
+from epochal.launch.pool.gpus import Gpu
 from epochal.records.find import read_run
 from epochal.records.mail.mailbox import Mailbox
 from small_project import Command, run_folders, write
@@ -71,9 +72,29 @@ def test_trials_are_ordinary_runs(shop: Path, epochal: Command) -> None:
     assert epochal("runs", "--where", "trial=1").out.count("finished") == 1
     assert epochal("mail").out.count("deleted") == 0
 
+    # Its frozen code is in its folder, so that it lives exactly as long as the sweep.
+    assert not (shop / "runs" / ".epochal" / "jobs").exists()
+    (shop / "shop" / "parts.py").write_text("raise RuntimeError('changed since')")
     again = epochal("sweep", "last", "sweep.trials=3", "--devices", "cpu")
     assert "changed: sweep.trials=3" in again.out
     assert "3 of 3 trials, 3 finished" in again.out
+    assert again.err == ""
+    assert [one.kind for one in Mailbox(shop / "runs").mails()] == ["sweep_done"] * 2
+
+
+def test_trials_run_on_the_device_that_was_asked_for(
+    shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu("GPU-0", "card", lambda: (8, 8))
+    monkeypatch.setattr("epochal.launch.pool.devices.find_gpus", lambda: [gpu])
+    write(shop / "sweep.yaml", SWEEP)
+    done = epochal("sweep", "sweep.yaml", "--device", "cpu", "sweep.trials=1")
+    assert done.code == 0, done.err
+    (run,) = map(read_run, run_folders(shop))
+    assert (run.run["device"]["device"], run.summary.status) == ("cpu", "finished")
+    done = epochal("sweep", "sweep.yaml", "--device", "cuda:1")
+    assert "there is no GPU 'cuda:1': there are 1 GPUs" in done.err
+    assert len(list((shop / "runs" / "sweeps").iterdir())) == 1
 
 
 def test_the_space_is_checked_before_the_first_trial(shop: Path, epochal: Command) -> None:

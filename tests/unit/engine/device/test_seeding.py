@@ -56,6 +56,17 @@ def test_the_same_seed_gives_the_same_draws_in_all_libraries() -> None:
         assert draws() != first
 
 
+def test_generators_of_devices_are_seeded_where_there_are_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch, "manual_seed", seeds.append)
+    for device, expected in ((None, []), (torch.device("cuda"), [5])):
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda found=device: found)
+        seed_everything(5)
+        assert seeds == expected, device
+
+
 def test_generators_are_restored_after_a_block_even_if_it_raises() -> None:
     seed_everything(1)
     expected = draws()

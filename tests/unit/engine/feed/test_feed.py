@@ -205,7 +205,7 @@ def test_a_step_resumes_one_generator_and_calls_nothing_else() -> None:
         next(steps)
     finally:
         sys.setprofile(None)
-    assert calls == ["epoch"]
+    assert calls == ["_epoch"]
 
 
 def test_resident_data_come_out_cast() -> None:

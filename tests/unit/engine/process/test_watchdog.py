@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import faulthandler
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
+import forked
 from engine.parts import Hands, fit, make_run
 from epochal.engine.process.watchdog import Watchdog
 from epochal.testing import Ledger
@@ -121,8 +120,7 @@ ep.Experiment(
 
 
 def test_stacks_are_written_while_c_code_holds_the_gil(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HELD, str(tmp_path / "runs")]
-    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    done = forked.run("-c", HELD, str(tmp_path / "runs"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (path,) = tmp_path.rglob("stacks.txt")
     assert "held_by_foreign_code" in path.read_text()

@@ -71,7 +71,7 @@ def scheduled(setting: dict[str, Any], make: Any, unit: str) -> Run:
         "monitor": Monitor("val/mae"),
     }
     return make_run(
-        Sums(22), model, setting=setting, parts=parts, for_="2ep", eval_every="2st", hooks=()
+        Sums(14), model, setting=setting, parts=parts, for_="2ep", eval_every="2st", hooks=()
     )
 
 

@@ -78,6 +78,13 @@ def test_a_term_that_is_not_finite_is_reported_once(
     assert "in epoch 1, batch 1" in logged[0].getMessage()
 
 
+def test_the_line_that_made_the_first_nan_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    fit(make_run(Bare(), parts={"loss": terms(endless)}, setting=DEBUG, for_="1st", eval_every=0))
+    assert "the first NaN is in MulBackward0, called in " in caplog.text
+    assert f"{__file__}:{endless.__code__.co_firstlineno + 1}, endless; in epoch 1" in caplog.text
+    assert not torch.is_anomaly_enabled()
+
+
 def test_losses_of_a_task_are_named_too() -> None:
     class Own(Sums):
         def batch_loss(self, out: Any, batch: Any) -> dict[str, Any]:

@@ -258,6 +258,6 @@ def test_a_forked_process_leaves_the_block_at_once_and_writes_nothing(tmp_path: 
             pid = os.fork()
     finally:
         if pid == 0:
-            os._exit(threading.active_count())
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+            os._exit(8 if is_sampling() else 7)  # libraries may have started other threads
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert len(read_system(tmp_path).samples) == 2

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from epochal.launch.jobs.frozen_job import FrozenCode
+
 
 def write_project(folder: Path) -> Project:
     (folder / "pkg").mkdir(parents=True)
@@ -29,11 +31,16 @@ def write_project(folder: Path) -> Project:
     return Project(folder, name="shop")
 
 
+def freeze(project: Project, folder: Path, options: CodeOptions | None = None) -> FrozenCode:
+    runs = folder / "runs"
+    batch = make_batch_dir(runs)
+    assert batch.stat().st_mode & 0o777 == 0o700
+    return freeze_code(project, batch, options or CodeOptions(), log_dir=runs, command="")
+
+
 def test_code_is_copied_and_what_the_snapshot_leaves_out_is_linked(tmp_path: Path) -> None:
     project = write_project(tmp_path / "project")
-    batch = make_batch_dir(tmp_path / "runs")
-    assert batch.stat().st_mode & 0o777 == 0o700
-    frozen = freeze_code(project, batch, CodeOptions(max_file_bytes=4000), command="epochal run")
+    frozen = freeze(project, tmp_path, CodeOptions(max_file_bytes=4000))
     (project.dir / "pkg" / "code.py").write_text("x = 2\n")
     copy = frozen.project.copy
     assert copy is not None
@@ -49,14 +56,14 @@ def test_a_file_with_secrets_is_linked_since_its_copy_would_not_work(tmp_path: P
     project = write_project(tmp_path / "project")
     file = project.dir / "pkg" / "login.py"
     file.write_text('password = "correct-horse-battery-9"\n')
-    frozen = freeze_code(project, make_batch_dir(tmp_path / "runs"), CodeOptions(), command="")
+    frozen = freeze(project, tmp_path)
     assert frozen.project.copy is not None
     assert (frozen.project.copy / "pkg" / "login.py").readlink() == file
 
 
 def test_each_record_gets_the_frozen_snapshot(tmp_path: Path) -> None:
     project = write_project(tmp_path / "project")
-    frozen = freeze_code(project, make_batch_dir(tmp_path / "runs"), CodeOptions(), command="")
+    frozen = freeze(project, tmp_path)
     (project.dir / "pkg" / "code.py").write_text("x = 2\n")
     assert frozen.snapshot is not None
     digest = copy_snapshot(frozen.snapshot, tmp_path / "run")
@@ -72,7 +79,7 @@ def test_a_folder_that_is_no_project_is_not_copied(
 ) -> None:
     project = write_project(tmp_path / "home")
     monkeypatch.setenv("HOME", str(project.dir))
-    frozen = freeze_code(project, make_batch_dir(tmp_path / "runs"), CodeOptions(), command="")
+    frozen = freeze(project, tmp_path)
     assert frozen.project.copy is None
 
 
@@ -80,7 +87,7 @@ def test_a_job_runs_with_the_epochal_of_its_submission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = write_project(tmp_path / "project")
-    frozen = freeze_code(project, make_batch_dir(tmp_path / "runs"), CodeOptions(), command="")
+    frozen = freeze(project, tmp_path)
     assert find_framework(frozen.snapshot) is None
     monkeypatch.setattr("epochal.launch.jobs.freeze.digest_package", lambda root: "newer")
     folder = find_framework(frozen.snapshot)

@@ -43,6 +43,8 @@ def test_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_sees_its_gpu_only() -> None:
     (one,) = parse_devices("1", gpus=[gpu(7), gpu(8)])
     assert (one.choice, one.environment) == ("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-8"})
+    (first,) = parse_devices("cuda", gpus=[gpu(7), gpu(8)])
+    assert (first.name, first.id) == ("cuda:0", "GPU-7")
 
 
 def test_runs_on_the_cpu_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import RecordError
-from epochal.launch.queue.database import get_database_path
 from epochal.launch.queue.queue import Queue
 from epochal.records.index import Index
+from epochal.records.project.database import get_database_path
 from pooled import waiting_jobs
 
 if TYPE_CHECKING:

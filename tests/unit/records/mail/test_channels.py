@@ -28,13 +28,6 @@ def send(office: Office, mail: Mail, **options: Any) -> None:
     Smtp(host="localhost", port=office.port, **given).send(mail, seconds=10)
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
@@ -143,15 +136,17 @@ def test_the_smtp_code_decides_whether_to_retry(mail: Mail) -> None:
 
 
 def test_a_server_that_is_down_is_a_temporary_error(mail: Mail) -> None:
-    port = free_port()
-    channels = [
-        Smtp(host="127.0.0.1", port=port, to=ANN),
-        Webhook(url=f"http://127.0.0.1:{port}/x"),
-    ]
-    for channel in channels:
-        with pytest.raises(SendError, match=r"127\.0\.0\.1: .*refused") as caught:
-            channel.send(mail, seconds=5)
-        assert not caught.value.is_final
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # and no other process gets the port
+        port = deaf.getsockname()[1]
+        channels = [
+            Smtp(host="127.0.0.1", port=port, to=ANN),
+            Webhook(url=f"http://127.0.0.1:{port}/x"),
+        ]
+        for channel in channels:
+            with pytest.raises(SendError, match=r"127\.0\.0\.1: .*refused") as caught:
+                channel.send(mail, seconds=5)
+            assert not caught.value.is_final
 
 
 def test_a_server_that_never_answers_times_out(mail: Mail) -> None:

@@ -1,4 +1,4 @@
-"""The key that signs mail: private to one user, made once, refused if anything is wrong."""
+"""The key that signs mail and jobs: private to one user, made once, refused if wrong."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(find_key_path().stat().st_mode) == 0o600
     write_signed(tmp_path / "b.json", {})
     assert find_key_path().read_bytes() == key
-    assert [path.name for path in find_key_path().parent.iterdir()] == ["mail.key"]
+    assert [path.name for path in find_key_path().parent.iterdir()] == ["signing.key"]
     values = json.loads((tmp_path / "a.json").read_text())
     assert is_signed(tmp_path / "a.json", values)
     assert not is_signed(tmp_path / "b.json", values)
@@ -51,7 +51,22 @@ def test_the_key_is_in_the_home_of_the_user(
 ) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_key_path() == tmp_path / ".config" / "epochal" / "mail.key"
+    assert find_key_path() == tmp_path / ".config" / "epochal" / "signing.key"
+
+
+def test_the_key_of_an_earlier_version_is_taken_over(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_signed(tmp_path / "a.json", {"value": 1})
+    values = json.loads((tmp_path / "a.json").read_text())
+    path = find_key_path().rename(home / "epochal" / "mail.key")
+    with monkeypatch.context() as patch:  # a file system without hard links
+        patch.setattr(type(path), "hardlink_to", lambda *_: os.link("", ""))
+        assert find_key_path() == path
+        assert is_signed(tmp_path / "a.json", values)
+    assert find_key_path() == home / "epochal" / "signing.key"
+    assert path.samefile(find_key_path())
+    assert is_signed(tmp_path / "a.json", values)
 
 
 @pytest.mark.usefixtures("home")

@@ -34,6 +34,32 @@ def ask(connection: sqlite3.Connection, text: str) -> list[str]:
     return [row[0] for row in rows if row[1]]
 
 
+def test_labels_are_compared_one_by_one() -> None:
+    connection = sqlite3.connect(":memory:")
+    create_tables(connection)
+    for name, labels in {"a": "paper", "b": "figure 2, paper, paperback", "c": ""}.items():
+        add_run(connection, name, label=labels, archived=int(name == "c"))
+    for text, found in (
+        ("label = paper", ["a", "b"]),
+        ("label = 'figure 2'", ["b"]),
+        ("label = pap", []),
+        ("label ~ BACK", ["b"]),
+        ("labels != paper", ["c"]),
+        ("label !~ back", ["a", "c"]),
+        ("label in (paperback, x)", ["b"]),
+        ("label not in (paperback, x)", ["a", "c"]),
+        ("label is missing", ["c"]),
+        ("label is not missing", ["a", "b"]),
+        ("label = null", ["c"]),
+        ("archived = true", ["c"]),
+        ("archived = 0", ["a", "b"]),
+        ("archived != True and label = paper", ["a", "b"]),
+    ):
+        assert ask(connection, text) == found, text
+    with pytest.raises(ConfigError, match="texts have no order"):
+        ask(connection, "label > a")
+
+
 FOUND = [
     ("optim.lr > 1e-4 and val/acc > 0.9", ["good"]),
     ("optim.lr >= 0.1", ["odd"]),

@@ -142,7 +142,7 @@ ask() {
 
 def run_shell(shell: str, text: str, folder: Path) -> list[set[str]]:
     done = subprocess.run(
-        [shell, "-c", text], cwd=folder, capture_output=True, text=True, check=True, timeout=60
+        [shell, "-c", text], cwd=folder, capture_output=True, text=True, check=True
     )
     assert not done.stderr
     return [set(line.split()) for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""The SQLite file ``.epochal/project.db`` with what exists nowhere else: the queue."""
+"""The SQLite file ``.epochal/project.db`` with what exists nowhere else: queue, result tables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 from epochal.errors import RecordError
 from epochal.records.folder.machine import find_file_system, is_network_file_system
+from epochal.records.index.database import is_damage
+from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.run_folders import EPOCHAL_DIR, make_epochal_dir
 
 if TYPE_CHECKING:
@@ -19,10 +21,9 @@ PROJECT_FILE = "project.db"
 APPLICATION_ID = 0x45504F50
 """Distinguishes the database from other SQLite files, such as the index."""
 
-SCHEMA_VERSION = 1
 _BUSY_MILLISECONDS = 30_000
 
-_TABLES = (
+_QUEUE = (
     "CREATE TABLE jobs ("
     "id INTEGER PRIMARY KEY AUTOINCREMENT, "
     "title TEXT NOT NULL, "
@@ -50,6 +51,17 @@ _TABLES = (
     "CREATE INDEX jobs_by_state ON jobs (state, priority, place)",
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
+_RESULT_TABLES = (
+    "CREATE TABLE result_tables ("
+    "name TEXT PRIMARY KEY, "
+    "version INTEGER NOT NULL UNIQUE, "  # of the last change, counted over all tables
+    "content TEXT NOT NULL, "  # JSON: columns, rows of cells
+    "changed TEXT NOT NULL)",
+)
+_MIGRATIONS = (_QUEUE, _RESULT_TABLES)
+"""The statements of each version; an older file gets those it lacks."""
+
+SCHEMA_VERSION = len(_MIGRATIONS)
 
 
 def get_database_path(runs_dir: Path) -> Path:
@@ -61,12 +73,20 @@ def open_database(runs_dir: Path) -> sqlite3.Connection:
     """A connection; the file is created if it is missing.
 
     Raises:
-        RecordError: The file is no database of Epochal, damaged, or of a later version.
+        RecordError: The file is no database of Epochal, damaged, of a later version, or cannot be
+            written.
     """
-    path = make_epochal_dir(runs_dir.absolute()) / PROJECT_FILE
-    connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode=rwc", uri=True, isolation_level=None
-    )
+    path = get_database_path(runs_dir.absolute())
+    try:
+        make_epochal_dir(runs_dir.absolute())
+        connection = sqlite3.connect(
+            f"file:{quote(str(path))}?mode=rwc", uri=True, isolation_level=None
+        )
+    except OSError as error:
+        what = f"{path}: cannot be written: {describe_os_error(error)}"
+        raise RecordError(f"{what}\n  check the permissions of the folder") from error
+    except sqlite3.DatabaseError as error:
+        raise explain_damage(path, error) from error
     try:
         connection.row_factory = sqlite3.Row
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
@@ -76,19 +96,25 @@ def open_database(runs_dir: Path) -> sqlite3.Connection:
         connection.close()
         if not isinstance(error, sqlite3.DatabaseError):
             raise
-        raise RecordError(
-            f"{path}: cannot be used: {error}\n"
-            "  it holds the queue; move it away to start an empty one"
-        ) from error
+        raise explain_damage(path, error) from error
     return connection
 
 
-def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the tables are there; False for an empty file."""
+def explain_damage(path: Path, error: sqlite3.DatabaseError) -> RecordError:
+    """The error for a file that SQLite cannot use."""
+    what = f"{path}: cannot be used: {error}"
+    hint = "check its permissions and the space on the disk, and try again"
+    if is_damage(error):
+        hint = "it holds the queue and the result tables; move it away to start an empty one"
+    return RecordError(f"{what}\n  {hint}")
+
+
+def _read_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of the tables; 0 for an empty file."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if (application, version) == (APPLICATION_ID, SCHEMA_VERSION):
-        return True
+    if application == APPLICATION_ID and 0 < version <= SCHEMA_VERSION:
+        return int(version)
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application == APPLICATION_ID:
         raise RecordError(
@@ -96,20 +122,22 @@ def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
         )
     if tables:
         raise RecordError(f"{path}: is no database of Epochal\n  move it away")
-    return False
+    return 0
 
 
 def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
-    if _is_current(connection, path):
+    version = _read_version(connection, path)
+    if version == SCHEMA_VERSION:
         return
     # A write-ahead log needs shared memory, which machines do not have in common.
     is_shared = is_network_file_system(find_file_system(path.parent)[0])
-    connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()
+    if not version:
+        connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()
     with writing(connection):
-        if _is_current(connection, path):  # another process was quicker
-            return
-        for statement in _TABLES:
-            connection.execute(statement)
+        version = _read_version(connection, path)  # another process may have been quicker
+        for statements in _MIGRATIONS[version:]:
+            for statement in statements:
+                connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 

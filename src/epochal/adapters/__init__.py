@@ -1,0 +1,1 @@
+"""Code written for other frameworks, run by the engine."""

@@ -1,0 +1,190 @@
+"""Lightning's own demo model and modules of users, trained by Epochal and by Lightning."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import epochal as ep
+from epochal.adapters.lightning import LightningExperiment, LightningTask, read_optimizers
+from epochal.errors import TaskError
+
+pl = pytest.importorskip("pytorch_lightning")
+from pytorch_lightning.demos.boring_classes import BoringDataModule, BoringModel  # noqa: E402
+from torchmetrics import MeanAbsoluteError  # noqa: E402
+
+ON_CPU = {"device": "cpu", "no_file": True}
+
+
+class Regression(pl.LightningModule):
+    """Logs values, a metric object, and sums of its own."""
+
+    def __init__(self, width: int = 1) -> None:
+        super().__init__()
+        self.net = nn.Linear(3, width)
+        self.error = MeanAbsoluteError()
+        self.called: list[str] = []
+
+    def training_step(self, batch: Any) -> Any:
+        loss = (self.net(batch[0]) - batch[1]).square().mean()
+        self.log("train_loss", loss, prog_bar=True)
+        self.log_dict({"train_twice": 2 * loss})
+        return {"loss": loss}
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        out = self.net(batch[0])
+        self.error(out, batch[1])
+        self.log("val_error", self.error)
+        self.log("val/loss", (out - batch[1]).square().mean())
+
+    def on_train_epoch_start(self) -> None:
+        self.called.append(f"epoch {self.current_epoch} at {self.global_step}")
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.called.append(f"batch {batch_idx}")
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val_steps", self.trainer.global_step)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Points(pl.LightningDataModule):
+    """Ten samples, of which four are validated."""
+
+    def setup(self, stage: str) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(10, 3, generator=generator)
+        self.train, self.val = (
+            TensorDataset(part, part.sum(1, keepdim=True)) for part in (x[4:], x[:4])
+        )
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(self.train, batch_size=3)
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(self.val, batch_size=3)
+
+
+def fit(model: Any, data: Any, **sections: Any) -> ep.RunResult:
+    task = LightningTask(data)
+    return LightningExperiment(model=model, task=task, choices=ON_CPU, **sections).fit()
+
+
+@pytest.mark.filterwarnings("ignore")  # those of Lightning's trainer
+@pytest.mark.parametrize(("kind", "data"), [(BoringModel, BoringDataModule), (Regression, Points)])
+def test_a_module_gets_the_weights_that_lightning_gives_it(kind: Any, data: Any) -> None:
+    torch.manual_seed(0)
+    ours, loaders = kind(), data()
+    theirs = copy.deepcopy(ours)
+    fit(ours, loaders, train={"for": "2ep"})
+    trainer = pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(theirs, loaders)
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(one, other)
+    if kind is Regression:
+        result = fit(ours, loaders, train={"for": "1ep"}).metrics
+        trainer.validate(ours, loaders, verbose=False)
+        logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        assert result["val/error"] == pytest.approx(logged["val_error"])
+        assert result["val/loss"] == pytest.approx(logged["val/loss"])
+
+
+def test_methods_of_the_module_are_called_and_values_recorded() -> None:
+    model = Regression()
+    result = fit(model, Points(), train={"for": "2ep"})
+    assert model.called == [
+        "epoch 0 at 0",
+        "batch 0",
+        "batch 1",
+        "epoch 1 at 2",
+        "batch 0",
+        "batch 1",
+    ]
+    assert {"val/error", "val/loss", "val/steps"} <= result.metrics.keys()
+    assert result.metrics["val/steps"] == 4
+    assert any(name.endswith("/twice") for name in result.metrics)
+
+
+def test_the_section_optim_replaces_the_optimizer_of_the_module() -> None:
+    torch.manual_seed(0)
+    ours, theirs = (Regression() for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    fit(ours, Points(), train={"for": "1ep"}, optim={"type": "SGD", "lr": 0.0})
+    assert torch.equal(ours.net.weight, theirs.net.weight)
+
+
+def test_a_config_names_module_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(__file__).read_text().partition("\n\ndef fit")[0]
+    (tmp_path / "lit.py").write_text(source)
+    (tmp_path / "config.yaml").write_text(
+        "experiment: epochal.adapters.lightning.LightningExperiment\n"
+        "model: {type: lit.Regression, width: 1}\n"
+        "task: {type: lightning, data: {type: lit.Points}}\n"
+        "train: {for: 1ep}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert ep.run("config.yaml", device="cpu", no_file=True).steps == 2
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    class Manual(Regression):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+    class Clipping(Regression):
+        def configure_gradient_clipping(self, *args: Any, **options: Any) -> None: ...
+
+    class Curious(Regression):
+        def training_step(self, batch: Any) -> Any:
+            return self.trainer.max_steps
+
+    for model, message in (
+        (nn.Linear(3, 1), "Linear has no training_step\n.*write a task"),
+        (Manual(), "Manual: manual optimization is not supported\n.*write a runner"),
+        (Clipping(), "configure_gradient_clipping: nothing would call it\n.*set optim.clip"),
+        (Curious(), "self.trainer.max_steps: not available in Epochal\n.*current_epoch"),
+    ):
+        with pytest.raises(TaskError, match=message):
+            fit(model, Points(), train={"for": "1ep"}, optim={"type": "SGD", "lr": 0.1})
+
+
+def test_every_form_of_configure_optimizers_is_understood() -> None:
+    parameter = nn.Parameter(torch.zeros(1))
+    sgd = torch.optim.SGD([parameter], lr=0.1)
+    step = torch.optim.lr_scheduler.StepLR(sgd, 1)
+
+    class Returns:
+        def __init__(self, value: object) -> None:
+            self.configure_optimizers = lambda: value
+
+    for value, unit in (
+        (sgd, None),
+        ([sgd], None),
+        (([sgd], [step]), "epoch"),
+        ({"optimizer": sgd}, None),
+        ({"optimizer": sgd, "lr_scheduler": step}, "epoch"),
+        ({"optimizer": sgd, "lr_scheduler": {"scheduler": step, "interval": "step"}}, "step"),
+    ):
+        optimizer, schedule = read_optimizers(Returns(value))
+        assert optimizer is sgd, value
+        assert getattr(schedule, "unit", None) == unit, value
+    for value in (None, [sgd, sgd], ([sgd], [step, step])):
+        with pytest.raises(TaskError, match=r"must return"):
+            read_optimizers(Returns(value))
