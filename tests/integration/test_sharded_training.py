@@ -20,6 +20,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 import epochal as ep
+from epochal.checkpoint import read_checkpoint
+from epochal.checkpoint.sharded import fit_state, fit_to
+from epochal.checkpoint.weights import load_weights_from
+from epochal.distributed.sharded_tensor import get_own_part
+from epochal.errors import CheckpointError
 from epochal.testing import TinyTask
 
 pytestmark = pytest.mark.timeout(600)
@@ -33,6 +38,7 @@ class Net(nn.Module):
         self.blocks = nn.ModuleList(
             nn.Sequential(nn.Linear(size, 7), nn.LayerNorm(7), nn.ReLU()) for size in (4, 7, 7)
         )
+        self.up, self.down = nn.Linear(7, 10), nn.Linear(10, 7)
         self.head, self.tied, self.frozen = nn.Linear(7, 7), nn.Linear(7, 7), nn.Linear(7, 3)
         self.tied.weight = self.head.weight
         self.frozen.requires_grad_(False)
@@ -40,16 +46,25 @@ class Net(nn.Module):
     def forward(self, x):
         for block in self.blocks:
             x = block(x)
+        x = self.down(torch.relu(self.up(x)))
         return self.frozen(self.tied(torch.relu(self.head(x))))
 
 
-class Task(TinyTask):
-    """Writes down what hooks see of the model."""
+class ReadAgain(ep.Hook):
+    """Compares the last checkpoint with what was saved, each process with its own parts."""
 
-    def batch_forward(self, model, batch):
-        run = ep.current_run()
+    priority = 900
+
+    def run_end(self, run):
+        run.world.barrier()  # until the main process has saved
+        state, _ = read_checkpoint((run.checkpoint_dir / "last").resolve(), keeps_shards=True)
         assert run.raw_model is run.model
-        return super().batch_forward(model, batch)
+        for name, parameter in run.model.named_parameters():
+            saved = fit_to(state["model"]["weights"][name], parameter)
+            assert get_own_part(saved).equal(get_own_part(parameter)), name
+            for key, own in run.optimizer.state[parameter].items():
+                saved = fit_state(state["optim"]["state"][name][key], parameter)
+                assert get_own_part(saved).equal(get_own_part(own)), (name, key)
 
 
 SHARDED = {"strategy": "fsdp", "fsdp_wrap": ["blocks.*"]}
@@ -69,8 +84,16 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "optim": {"type": "AdamW", "lr": 0.01},
         "engine": {"precision": "bf16", "fsdp_offload": True},
     },
+    "tensor": {
+        "optim": {"type": "AdamW", "lr": 0.01, "clip": 0.1},
+        "average": {"type": "ema", "decay": 0.8},
+        "engine": {},
+    },
 }
-"""Trainings that are compared with one process; the last one only roughly."""
+"""Trainings that are compared with one process."""
+
+DIVIDED = {"tensor_parallel": 2, "tensor_plan": {"up": "colwise", "down": "rowwise"}}
+"""Options of the scenario ``tensor``, for 4 ranks."""
 
 
 def train(name: str, engine: dict[str, Any]) -> None:
@@ -79,8 +102,9 @@ def train(name: str, engine: dict[str, Any]) -> None:
     scenario = SCENARIOS[name]
     ep.Experiment(
         **{**scenario, "engine": {**scenario["engine"], **engine}},
-        task=Task(),
+        task=TinyTask(),
         model=Net(),
+        hooks=[ReadAgain()],
         train={"for": "8st", "eval_every": "3st"},
         monitor="+val/acc",
         record={"log_dir": name},
@@ -97,8 +121,13 @@ def work(rank: int, ranks: int, folder: Path) -> None:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timeout)
         numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
         os.environ.update({key: str(number) for key, number in numbers.items()})
-    for name in SCENARIOS:
-        train(name, SHARDED if ranks else {})
+    for name in list_scenarios(ranks):
+        train(name, {**SHARDED, **(DIVIDED if name == "tensor" else {})} if ranks else {})
+
+
+def list_scenarios(ranks: int) -> list[str]:
+    """The scenarios that some ranks train."""
+    return [name for name in SCENARIOS if not ranks or (name == "tensor") == (ranks == 4)]
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -119,7 +148,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dic
 
     folder = tmp_path_factory.mktemp("sharded")
     found = {}
-    for ranks in (0, 1, 2, 3):
+    for ranks in (0, 1, 2, 3, 4):
         own = folder / str(ranks)
         own.mkdir()
         words = [str(ranks), str(own)]
@@ -127,32 +156,29 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dic
         for child in children:
             done = child.end()
             assert done.returncode == 0, done.stdout + done.stderr
-        found[ranks] = {name: read(own / name) for name in SCENARIOS}
+        found[ranks] = {name: read(own / name) for name in list_scenarios(ranks)}
     return found
 
 
 def test_sharded_processes_train_like_one(trained) -> None:
-    for name, expected in trained[0].items():
+    for ranks, name in [(n, one) for n in (1, 2, 3, 4) for one in trained[n]]:
         tolerance = 0.05 if name == "bf16" else 2e-6
-        for ranks in (1, 2, 3):
-            found = trained[ranks][name]
-            assert found.keys() == expected.keys()
-            for kind in found.keys() - {"metrics", "record"}:
-                for key, tensor in expected[kind].items():
-                    torch.testing.assert_close(
-                        found[kind][key],
-                        tensor,
-                        atol=tolerance,
-                        rtol=tolerance,
-                        msg=lambda text, case=(name, ranks, kind, key): f"{case}: {text}",
-                    )
-            wanted = pytest.approx(expected["metrics"], rel=10 * tolerance, abs=tolerance)
-            assert found["metrics"] == wanted, (name, ranks)
+        found, expected = trained[ranks][name], trained[0][name]
+        assert found.keys() == expected.keys()
+        for kind in found.keys() - {"metrics", "record"}:
+            for key, tensor in expected[kind].items():
+                torch.testing.assert_close(
+                    found[kind][key],
+                    tensor,
+                    atol=tolerance,
+                    rtol=tolerance,
+                    msg=lambda text, case=(name, ranks, kind, key): f"{case}: {text}",
+                )
+        wanted = pytest.approx(expected["metrics"], rel=10 * tolerance, abs=tolerance)
+        assert found["metrics"] == wanted, (name, ranks)
 
 
 def test_weights_of_parts_load_like_those_of_one_process(trained) -> None:
-    from epochal.checkpoint.weights import load_weights_from
-
     record = trained[3]["norm"]["record"]
     (path,) = {one.resolve() for one in (record / "checkpoints").glob("last")}
     assert len([*path.glob("shard-*")]) == 3
@@ -164,9 +190,6 @@ def test_weights_of_parts_load_like_those_of_one_process(trained) -> None:
 
 
 def test_lost_part_makes_a_checkpoint_damaged(trained, tmp_path: Path) -> None:
-    from epochal.checkpoint import read_checkpoint
-    from epochal.errors import CheckpointError
-
     path = (trained[2]["norm"]["record"] / "checkpoints" / "last").resolve()
     copy = shutil.copytree(path, tmp_path / "copy")
     (copy / "shard-00001.safetensors").unlink()
