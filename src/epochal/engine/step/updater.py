@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from epochal.distributed.sharded_tensor import get_own_part
+from epochal.distributed.sharded_tensor import get_own_part, is_sharded
 from epochal.distributed.strategy import NoStrategy
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.split_batch import get_batch_index
@@ -194,7 +194,7 @@ class Updater:
             # The norm of finite gradients may overflow, and logging must not change training.
             guard.check(self._gradients(), None if largest is None else self.grad_norm)
         if self._largest_value is not None:  # after the check, since it makes infinities finite
-            clip_by_value(self._gradients(), self._largest_value)
+            clip_grad_value_(self.parameters, self._largest_value)
         if self.noise is not None:
             self.noise.add_to(self._gradients())
 
@@ -352,22 +352,11 @@ def divide_gradients(gradients: list[Tensor], total: Number) -> None:
 def clip_by_norm(gradients: list[Tensor], norm: Tensor, largest: float) -> None:
     """Scale gradients in place so that their norm is at most ``largest``, as torch does."""
     factor = torch.clamp(largest / (norm + 1e-6), max=1.0)
-    for device, group in _by_device(gradients).items():
-        torch._foreach_mul_(group, factor.to(device))
-
-
-def clip_by_value(gradients: list[Tensor], largest: float) -> None:
-    """Clip the elements of gradients in place."""
-    for group in _by_device(gradients).values():
-        torch._foreach_clamp_min_(group, -largest)
-        torch._foreach_clamp_max_(group, largest)
-
-
-def _by_device(tensors: list[Tensor]) -> dict[torch.device, list[Tensor]]:
     groups: dict[torch.device, list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.device, []).append(tensor)
-    return groups
+    for gradient in gradients:
+        groups.setdefault(gradient.device, []).append(gradient)
+    for device, group in groups.items():
+        torch._foreach_mul_(group, factor.to(device))
 
 
 def _require_usual_optimizer(updater: Updater, optimizer: Optimizer) -> None:
@@ -383,6 +372,11 @@ def _require_usual_optimizer(updater: Updater, optimizer: Optimizer) -> None:
         what = f"{type(optimizer).__name__} {why}, which fsdp does not support"
         hint = "write strategy: ddp, or choose another optimizer"
         raise ConfigError(Problem("engine.strategy", what, hint=hint))
+    for group in optimizer.param_groups:
+        if len({is_sharded(parameter) for parameter in group["params"]}) > 1:
+            what = "a group has parameters of the model, which fsdp divides, and others"
+            hint = "give parameters of loss and task a group of their own: {match: loss.*}"
+            raise ConfigError(Problem("optim.groups", what, hint=hint))
 
 
 def choose_updater(optimizer: Optimizer | None) -> Updater:
