@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ import epochal as ep
 from epochal.checkpoint import read_checkpoint
 from epochal.checkpoint.sharded import fit_state, fit_to
 from epochal.checkpoint.weights import load_weights_from
-from epochal.distributed.sharded_tensor import get_own_part
+from epochal.distributed.sharded_tensor import get_own_part, is_sharded
 from epochal.errors import CheckpointError
+from epochal.hooks.safetensors_export import SafetensorsExport
 from epochal.testing import TinyTask
 
 pytestmark = pytest.mark.timeout(600)
@@ -104,7 +106,7 @@ def train(name: str, engine: dict[str, Any]) -> None:
         **{**scenario, "engine": {**scenario["engine"], **engine}},
         task=TinyTask(),
         model=Net(),
-        hooks=[ReadAgain()],
+        hooks=[ReadAgain(), PlaceAnother(), SafetensorsExport(name="{step}", keep=1)],
         train={"for": "8st", "eval_every": "3st"},
         monitor="+val/acc",
         record={"log_dir": name},
@@ -121,8 +123,112 @@ def work(rank: int, ranks: int, folder: Path) -> None:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timeout)
         numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
         os.environ.update({key: str(number) for key, number in numbers.items()})
+    if ranks == 1:
+        Path("refused").write_text(json.dumps({name: refuse(name) for name in REFUSED}))
     for name in list_scenarios(ranks):
         train(name, {**SHARDED, **(DIVIDED if name == "tensor" else {})} if ranks else {})
+
+
+class Plain(ep.Experiment):
+    """Forgets to divide its model."""
+
+    def place_model(self, assembly, model):
+        return model
+
+
+class Odd(torch.optim.SGD):
+    def state_dict(self):
+        return {}
+
+
+class Own(ep.Experiment):
+    def build_optimizer(self, assembly, model):
+        return Odd(model.parameters(), lr=0.1), None
+
+
+class Mixed(ep.Experiment):
+    def build_optimizer(self, assembly, model):
+        return torch.optim.SGD([*model.parameters(), nn.Parameter(torch.ones(2))], lr=0.1), None
+
+
+class Calling(TinyTask):
+    def batch_forward(self, model, batch):
+        return {"logits": model.blocks[0][0].weight @ batch["x"].T}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "several": (
+        {"optim": {"a": {"type": "SGD", "match": "*", "lr": 1.0, "loss": "loss"}}},
+        "there are several optimizers with losses of their own, which fsdp does not support",
+    ),
+    "closure": (
+        {"optim": {"type": "LBFGS"}},
+        "LBFGS evaluates the loss several times per step, which fsdp does not support",
+    ),
+    "early": (
+        {"optim": lambda model: torch.optim.SGD(model.parameters(), lr=0.1)},
+        "SGD was built before fsdp divided the parameters",
+    ),
+    "mixed": (
+        {"class": Mixed},
+        "a group has parameters of the model, which fsdp divides, and others",
+    ),
+    "own": (
+        {"class": Own},
+        "Odd has its own state_dict, which fsdp does not support",
+    ),
+    "whole": (
+        {"class": Plain, "optim": {"type": "SGD", "lr": 0.1}},
+        "fsdp needs a model whose parameters are divided, and this one is whole",
+    ),
+    "lazy": (
+        {"model": nn.LazyLinear(3), "optim": {"type": "SGD", "lr": 0.1}},
+        "fsdp cannot divide parameters that have no size yet",
+    ),
+    "wrap": (
+        {"engine": {"fsdp_wrap": ["layers.*"]}, "optim": {"type": "SGD", "lr": 0.1}},
+        "engine.fsdp_wrap: no module is named 'layers.*'",
+    ),
+    "plan": (
+        {
+            "engine": {"tensor_parallel": 2, "tensor_plan": {"up": "colwise"}},
+            "optim": {"type": "SGD", "lr": 0.1},
+        },
+        "1 processes cannot be divided into groups of 2",
+    ),
+    "called": (
+        {"task": Calling(), "optim": {"type": "SGD", "lr": 0.1}},
+        "call model(...) in the task, and modules of fsdp_wrap as modules",
+    ),
+}
+"""What cannot be trained with fsdp, and what is said about it."""
+
+
+class PlaceAnother(ep.Hook):
+    """Shares a second model in the same way."""
+
+    def setup(self, run):
+        self.model = run.place(nn.Linear(4, 3))
+        assert self.model(torch.ones(2, 4)).shape == (2, 3)
+        is_divided = run.options.engine.strategy == "fsdp"
+        assert is_sharded(self.model.weight) is is_divided
+
+
+def refuse(name: str) -> str:
+    """The error of a training that cannot be."""
+    chosen = {"model": Net(), "task": TinyTask(), **REFUSED[name][0]}
+    kind = chosen.pop("class", ep.Experiment)
+    chosen["engine"] = {**SHARDED, **chosen.get("engine", {})}
+    if name == "lazy":
+        chosen["engine"] = {"strategy": "fsdp"}
+    if callable(chosen.get("optim")):
+        chosen["optim"] = chosen["optim"](chosen["model"])
+    try:
+        choices = {"device": "cpu", "no_file": True, "raise_errors": True}
+        kind(**chosen, train={"for": "1st"}, choices=choices).fit()
+    except Exception as error:
+        return "".join(traceback.format_exception(error))
+    return ""
 
 
 def list_scenarios(ranks: int) -> list[str]:
@@ -136,6 +242,7 @@ def read(folder: Path) -> dict[str, Any]:
     result = json.loads((record / "result.json").read_text())
     return {
         **{one.stem: load_file(one) for one in (record / "checkpoints").glob("*.safetensors")},
+        **{one.stem: load_file(one) for one in (record / "safetensors").glob("*")},
         "metrics": result["metrics"],
         "record": record,
     }
@@ -156,6 +263,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dic
         for child in children:
             done = child.end()
             assert done.returncode == 0, done.stdout + done.stderr
+        if ranks == 1:
+            found["refused"] = json.loads((own / "refused").read_text())
         found[ranks] = {name: read(own / name) for name in list_scenarios(ranks)}
     return found
 
@@ -187,6 +296,11 @@ def test_weights_of_parts_load_like_those_of_one_process(trained) -> None:
         for key, tensor in trained[3]["norm"][name].items():
             assert weights[key].equal(tensor), (name, key)
         assert weights["tied.weight"] is weights["head.weight"]
+
+
+def test_what_cannot_be_divided_is_refused_with_a_reason(trained) -> None:
+    for name, (_, what) in REFUSED.items():
+        assert what in " ".join(trained["refused"][name].split()), name
 
 
 def test_lost_part_makes_a_checkpoint_damaged(trained, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
@@ -178,7 +178,8 @@ class Fsdp(Strategy):
     def share_another(self, model: nn.Module) -> nn.Module:
         if not any(one.requires_grad for one in model.parameters()):
             return model
-        return shard_model(model, self._sharding, self._device, self._world)
+        sharding = replace(self._sharding, is_resharded=True)  # nothing knows when it is not used
+        return shard_model(model, sharding, self._device, self._world)
 
     @override
     @torch.no_grad()

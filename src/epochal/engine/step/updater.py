@@ -87,11 +87,11 @@ class Updater:
         self.noise = build_gradient_noise(run, self.noise)
         if run.optimizer is None:
             return
+        self._strategy = run.strategy
+        if any(map(is_sharded, run.model.parameters())):
+            _require_usual_optimizer(self, run.optimizer)
         require_parameters(run.optimizer, run.model)
         self.optimizer = run.optimizer
-        self._strategy = run.strategy
-        if run.strategy.is_sharded:
-            _require_usual_optimizer(self, run.optimizer)
         if self._shared is None and run.is_shared:
             self._shared, self._most_at_once = SharedStep(run), 0
         self._has_own_zero_grad = type(run.optimizer).zero_grad is not Optimizer.zero_grad
@@ -361,17 +361,21 @@ def clip_by_norm(gradients: list[Tensor], norm: Tensor, largest: float) -> None:
 
 def _require_usual_optimizer(updater: Updater, optimizer: Optimizer) -> None:
     """Refuse optimizers that cannot work with gradients of which each process has a part."""
-    why = ""
+    kind, why = type(optimizer).__name__, ""
     if isinstance(updater, ClosureUpdater):
-        why = "evaluates the loss several times per step"
+        why = f"{kind} evaluates the loss several times per step"
     elif isinstance(updater, MultiOptimizerUpdater):
-        why = "has several optimizers, each with a loss of its own"
+        why = "there are several optimizers with losses of their own"
     elif type(optimizer).state_dict is not Optimizer.state_dict:
-        why = "has its own state_dict, whose tensors cannot be divided"
+        why = f"{kind} has its own state_dict"
     if why:
-        what = f"{type(optimizer).__name__} {why}, which fsdp does not support"
+        what = f"{why}, which fsdp does not support"
         hint = "write strategy: ddp, or choose another optimizer"
         raise ConfigError(Problem("engine.strategy", what, hint=hint))
+    if not any(is_sharded(one) for group in optimizer.param_groups for one in group["params"]):
+        what = f"{kind} was built before fsdp divided the parameters"
+        hint = "describe it in the config, or build it in build_optimizer of an Experiment"
+        raise ConfigError(Problem("optim", what, hint=hint))
     for group in optimizer.param_groups:
         if len({is_sharded(parameter) for parameter in group["params"]}) > 1:
             what = "a group has parameters of the model, which fsdp divides, and others"

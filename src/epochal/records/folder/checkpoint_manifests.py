@@ -100,6 +100,11 @@ class CheckpointManifest:
         return (self.attempt, self.step, self.name)
 
     @property
+    def is_in_parts(self) -> bool:
+        """Whether each of several processes has saved a part of it."""
+        return any(name.startswith(SHARD_PREFIX) for name in self.files)
+
+    @property
     def is_regular(self) -> bool:
         """Whether an uninterrupted run would have it: it was not saved because the run ended."""
         return not {*self.reason.split(", ")} <= _AT_AN_END
