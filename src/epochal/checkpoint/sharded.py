@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PLACE = "@"
 
 
-class SavedPart(NamedTuple):
+class TensorPart(NamedTuple):
     """One part of a tensor in a checkpoint."""
 
     start: tuple[int, ...]
@@ -46,7 +46,7 @@ class ShardedValue:
     """A tensor of a checkpoint that is saved in parts; it is read only where it is needed."""
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: torch.dtype, parts: Iterable[SavedPart]
+        self, name: str, shape: tuple[int, ...], dtype: torch.dtype, parts: Iterable[TensorPart]
     ) -> None:
         self.name, self.shape, self.dtype = name, torch.Size(shape), dtype
         # Several processes may have written the same part.
@@ -87,14 +87,14 @@ def should_write(tensor: Tensor) -> bool:
     return bool(get_own_part(tensor).numel()) and has_first_copy(tensor)
 
 
-def find_parts(stored: Mapping[str, Tensor | Any]) -> dict[str, list[SavedPart]]:
+def find_parts(stored: Mapping[str, Tensor | Any]) -> dict[str, list[TensorPart]]:
     """The parts of each tensor by name, from tensors or slices of safetensors files by name."""
-    found: dict[str, list[SavedPart]] = defaultdict(list)
+    found: dict[str, list[TensorPart]] = defaultdict(list)
     for name, one in stored.items():
         whole, _, place = name.rpartition(_PLACE)
         shape = tuple(one.shape if isinstance(one, Tensor) else one.get_shape())
         start = tuple(int(number) for number in place.split(",") if number)
-        found[whole].append(SavedPart(start, shape, one.__getitem__))
+        found[whole].append(TensorPart(start, shape, one.__getitem__))
     return found
 
 

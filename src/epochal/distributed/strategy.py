@@ -69,14 +69,16 @@ class Strategy(ABC):
     def share_another(self, model: nn.Module) -> nn.Module:
         """A further model, shared in the same way."""
 
+    @abstractmethod
     def measure_norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The norm of whole gradients, of which each process may have a part."""
-        return get_total_norm(gradients)
 
-    def agree(self, flag: Tensor) -> None:  # noqa: B027 - most have nothing to do
-        """Set a flag to 1 if it is 1 in any process; needed where gradients are in parts."""
+    @abstractmethod
+    def agree(self, flag: Tensor) -> None:
+        """Set a flag about gradients to 1 if it is 1 in any process."""
 
-    def end_evaluation(self, model: nn.Module) -> None:  # noqa: B027 - same
+    @abstractmethod
+    def end_evaluation(self, model: nn.Module) -> None:
         """Free what forward passes of a model without a backward pass have left."""
 
 
@@ -153,6 +155,18 @@ class Ddp(Strategy):
     def share_another(self, model: nn.Module) -> nn.Module:
         return self._wrap(model) if any(p.requires_grad for p in model.parameters()) else model
 
+    @override
+    def measure_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        return get_total_norm(gradients)
+
+    @override
+    def agree(self, flag: Tensor) -> None:
+        pass  # each process has whole gradients
+
+    @override
+    def end_evaluation(self, model: nn.Module) -> None:
+        pass
+
     def _wrap(self, module: nn.Module) -> nn.Module:
         # Without device ids DDP leaves inputs alone, also those of the user's own classes.
         return DistributedDataParallel(
@@ -200,6 +214,18 @@ class NoStrategy(Strategy):
     @override
     def share_another(self, model: nn.Module) -> nn.Module:
         return model
+
+    @override
+    def measure_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        return get_total_norm(gradients)
+
+    @override
+    def agree(self, flag: Tensor) -> None:
+        pass
+
+    @override
+    def end_evaluation(self, model: nn.Module) -> None:
+        pass
 
 
 @final
