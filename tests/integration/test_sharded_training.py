@@ -323,6 +323,7 @@ def test_processes_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
         done = project.train(name, 2, *FSDP, "model.dropout=0.3", faults=chosen)
         assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("was killed by SIGKILL") == 2
+    assert "model: Net, 58 parameters" in done.stdout
     assert project.results("killed") == project.results("whole")
     assert not [*project.find("killed").glob("checkpoints/.*")]
 

@@ -212,6 +212,13 @@ def _find_device(gradients: Sequence[Tensor]) -> torch.device:
     return get_own_part(gradients[0]).device if gradients else torch.device("cpu")
 
 
+def name_class(model: nn.Module) -> str:
+    """The name of a model's class; torch gives divided models another one."""
+    kind = type(model)
+    own = [base.__name__ for base in kind.__bases__ if base.__name__ != "FSDPModule"]
+    return own[-1] if len(own) < len(kind.__bases__) else kind.__name__
+
+
 def explain_mixed_tensors(error: BaseException) -> None:
     """Add a note to the error of torch about a parameter that was not gathered."""
     if isinstance(error, RuntimeError) and "mixed torch.Tensor and DTensor" in str(error):

@@ -77,7 +77,7 @@ class SafetensorsExport(Hook):
 
     @override
     def step_end(self, run: Run) -> None:
-        if not _takes_part(run):
+        if run.dir is None and not _adds_parts(run):
             return
         path = None if run.dir is None else self._find_path(run, run.dir)
         is_averaged = self._is_averaged and run.average is not None
@@ -138,7 +138,8 @@ class FinalWeights(Hook):
     @override
     def run_end(self, run: Run) -> None:
         folder = run.checkpoint_dir
-        if folder is None or not _takes_part(run) or not run.step or self._has_failed:
+        is_needed = run.is_main or _adds_parts(run)
+        if folder is None or not is_needed or not run.step or self._has_failed:
             return
         if run.stop_status == PREEMPTED:
             return
@@ -151,10 +152,10 @@ class FinalWeights(Hook):
                 _save(folder / AVERAGED_WEIGHTS_FILE if run.is_main else None, run)
 
 
-def _takes_part(run: Run) -> bool:
-    """Whether this process writes weights, or has a part of those that another one writes."""
+def _adds_parts(run: Run) -> bool:
+    """Whether this process has a part of the weights that the main one writes."""
     is_sharded = engine_run(run).strategy.is_sharded
-    return run.checkpoint_dir is not None and (run.is_main or is_sharded)
+    return is_sharded and not run.is_main and run.checkpoint_dir is not None
 
 
 def _save(path: Path | None, run: Run) -> None:
