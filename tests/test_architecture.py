@@ -39,11 +39,14 @@ RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice on
 
 
 EXTENSION_POINTS = {
+    "epochal.data.pipe.Pipe",
     "epochal.adapters.lightning.LightningExperiment",
     "epochal.engine.interfaces.average.Average",
     "epochal.engine.interfaces.hook.Hook",
     "epochal.engine.optim.rate.Rate",
     "epochal.engine.interfaces.metric.Metric",
+    "epochal.engine.interfaces.output_stage.EvaluationStage",
+    "epochal.engine.interfaces.output_stage.OutputStage",
     "epochal.engine.runner.Predict",
     "epochal.engine.runner.Runner",
     "epochal.engine.runner.Test",
@@ -229,6 +232,7 @@ WRITE_DISPOSABLE_FILES = {
     "records/code/framework.py",  # the same, of Epochal itself
     "engine/process/watchdog.py",  # stacks of a hang, when nothing else may work
     "text/terminal.py",  # the null device
+    "data/caching.py",  # a cache, which is written again if it is missing
     "launch/pool/local_executor.py",  # the output of a process, which writes there itself
 }
 

@@ -10,16 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from epochal import data
     from epochal.cli.pages.run_table import runs
-    from epochal.components import data, nn
+    from epochal.components import nn
     from epochal.config import Duration
     from epochal.engine import (
         Average,
+        EvaluationStage,
         Every,
         Hook,
         Metric,
         ModuleTask,
         Monitor,
+        OutputStage,
         Run,
         Runner,
         RunResult,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
         Updater,
         Warmup,
         current_run,
+        probe,
     )
     from epochal.engine.analysis.model_summary import analyze
     from epochal.engine.interfaces.task import ModuleTask as TaskFlow
@@ -51,6 +55,7 @@ _HOMES = {
     "ConfigError": "epochal.errors",
     "Duration": "epochal.config",
     "EpochalError": "epochal.errors",
+    "EvaluationStage": "epochal.engine",
     "Every": "epochal.engine",
     "Experiment": "epochal.experiment.experiment",
     "Hook": "epochal.engine",
@@ -58,6 +63,7 @@ _HOMES = {
     "MetricAdapter": "epochal.engine.loss.metric_adapter",
     "ModuleTask": "epochal.engine",
     "Monitor": "epochal.engine",
+    "OutputStage": "epochal.engine",
     "Run": "epochal.engine",
     "RunResult": "epochal.engine",
     "Runner": "epochal.engine",
@@ -69,7 +75,7 @@ _HOMES = {
     "analyze": "epochal.engine.analysis.model_summary",
     "build": "epochal.experiment.build.builder",
     "current_run": "epochal.engine",
-    "data": "epochal.components.data",
+    "data": "epochal.data",
     "diff": "epochal.records.compare",
     "find_batch": "epochal.experiment.tools.find_batch",
     "find_lr": "epochal.experiment.tools.find_lr",
@@ -77,6 +83,7 @@ _HOMES = {
     "nn": "epochal.components.nn",
     "parse_args": "epochal.experiment.config.arguments",
     "predict": "epochal.experiment.run",
+    "probe": "epochal.engine",
     "read": "epochal.records.find",
     "recover": "epochal.experiment.recover",
     "register": "epochal.registry",
@@ -96,6 +103,7 @@ __all__ = [
     "ConfigError",
     "Duration",
     "EpochalError",
+    "EvaluationStage",
     "Every",
     "Experiment",
     "Hook",
@@ -103,6 +111,7 @@ __all__ = [
     "MetricAdapter",
     "ModuleTask",
     "Monitor",
+    "OutputStage",
     "Run",
     "RunResult",
     "Runner",
@@ -122,6 +131,7 @@ __all__ = [
     "nn",
     "parse_args",
     "predict",
+    "probe",
     "read",
     "recover",
     "register",

@@ -147,9 +147,9 @@ class DataError(EpochalError):
 class WorkerDiedError(DataError):
     """A worker process of a loader died."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, reading: str = "") -> None:
         super().__init__(
-            f"{label}: a worker process of the loader died\n"
+            f"{label}: a worker process of the loader died{reading}\n"
             "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
         )
 

@@ -14,13 +14,17 @@ from browser.chromium import find_chromium
 from browser.generated_runs import generate_runs
 from epochal.web.static_files import STATIC_DIR
 from forked import Child
+from small_project import write_shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser, BrowserContext, Page
 
-SCREENSHOTS = os.environ.get("EPOCHAL_SCREENSHOTS", "")
+SCREENSHOTS = Path(
+    os.environ.get("EPOCHAL_SCREENSHOTS")
+    or Path(__file__).resolve().parents[2] / "build" / "screenshots"
+)
 PATIENCE_MS = 60_000
 
 
@@ -46,6 +50,7 @@ def chromium() -> Iterator[Browser]:
     if not (STATIC_DIR / "index.html").is_file():
         pytest.skip("the page is not built: type `make web`")
     sync_api = pytest.importorskip("playwright.sync_api")
+    sync_api.expect.set_options(timeout=PATIENCE_MS)
     path, environment = find_chromium()
     options = ["--no-sandbox", "--disable-gpu", "--font-render-hinting=none"]
     with sync_api.sync_playwright() as playwright:
@@ -67,10 +72,10 @@ def serving(root: Path, *options: str, port: int = 0) -> Iterator[ServedRuns]:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedRuns]:
-    """A server of generated runs that no test changes."""
-    root = tmp_path_factory.mktemp("web") / "runs"
+    """A server of a project with generated runs that no test changes; it starts no jobs."""
+    root = write_shop(tmp_path_factory.mktemp("web")) / "runs"
     generate_runs(root)
-    with serving(root) as found:
+    with serving(root, "--allow-launch", "--no-work") as found:
         yield found
 
 
@@ -115,10 +120,9 @@ def open_page(chromium: Browser, tolerated: list[str]) -> Iterator[Callable[...,
 
 @pytest.fixture
 def keep_screenshot() -> Callable[[Page, str], None]:
-    """Saves what a page looks like, if EPOCHAL_SCREENSHOTS names a folder."""
+    """Saves what a page looks like, in build/screenshots or where EPOCHAL_SCREENSHOTS says."""
 
     def keep(page: Page, name: str) -> None:
-        if SCREENSHOTS:
-            page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
+        page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
     return keep

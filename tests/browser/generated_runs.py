@@ -13,6 +13,8 @@ from epochal.records.folder.folder import RunFolder
 from epochal.records.folder.media import save_media
 from epochal.records.folder.writer import RunWriter
 from epochal.records.mail.mailbox import Mail, Mailbox
+from epochal.records.project.result_tables import ResultTables
+from epochal.records.project.table_content import MetricCell, TableContent, TextCell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +47,7 @@ Does a *wider* model help? **No**, see `model.py`.
 
 
 def generate_runs(root: Path) -> None:
-    """Write six runs and two mails."""
+    """Write six runs, two mails and a table."""
     base = _make(root, BASE, hour=10, tag="baseline", lr=0.01, width=128, readme=README)
     wide = _make(root, WIDE, hour=14, tag="wide", lr=0.003, width=512)
     for seed, run in enumerate(SEEDS, start=1):
@@ -62,6 +64,11 @@ def generate_runs(root: Path) -> None:
         wide, {"model.py": b"WIDTH = 512\n\n\nclass Mlp:\n    depth = 2\n", "task.py": b"pass\n"}
     )
     _add_media(base)
+    rows = (
+        (TextCell("baseline"), MetricCell(BASE, "val/acc")),
+        (TextCell("prior work"), TextCell("0.94")),
+    )
+    ResultTables(root).create("results", TableContent(columns=("method", "acc"), rows=rows))
     box = Mailbox(root)
     box.post(_mail("1", "finished", "baseline finished after 12 min: val/acc 0.97", base))
     box.post(_mail("2", "failed", "augmented failed: RuntimeError: shape mismatch", failed))
@@ -108,6 +115,7 @@ def _make(
         device="cpu",
         created=f"2026-11-14T{hour}:00:00+00:00",
     )
+    (record.path / "config" / "observed.json").write_text("{}")
     (record.path / "README.md").write_text(readme or f"# {tag}\n")
     (record.path / "logs").mkdir()
     lines = (f"epoch {i:3} train/loss {math.exp(-i / 20) + 0.1:.4f} of {run}\n" for i in range(400))

@@ -12,9 +12,11 @@ from browser.generated_runs import BASE, generate_runs
 from comparing import keep_code
 from epochal.records.find import read_run
 from epochal.records.folder.folder import RunFolder
+from epochal.records.folder.labels import LABELS_FILE, MAX_LABELS, MAX_LENGTH
 from epochal.records.folder.media import save_media
 from epochal.records.folder.writer import RunWriter
 from epochal.records.mail.mailbox import Mail, Mailbox
+from small_project import write_shop
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -93,11 +95,12 @@ TABS = ("", "readme", "config", "code", "log", "media", "checkpoints", "machine"
 
 def test_no_text_of_a_run_is_executed(tmp_path: Path, open_page: Callable[..., Page]) -> None:
     assert len(PAYLOADS) >= 120
+    write_hostile_project(tmp_path)
     generate_runs(tmp_path / "runs")
     (folder,) = (tmp_path / "runs").glob(f"*/*/{BASE}")
     everything = "\n\n".join(PAYLOADS)
     plant(folder, everything)
-    with serving(tmp_path / "runs") as served:
+    with serving(tmp_path / "runs", "--allow-launch") as served:
         page = open_page(served)
         page.get_by_text("6 runs").wait_for()
         visited = [f"#/runs/{BASE}/{tab}" for tab in TABS]
@@ -115,14 +118,65 @@ def test_no_text_of_a_run_is_executed(tmp_path: Path, open_page: Callable[..., P
         page.goto(f"{served.address}/#/runs/{BASE}/readme")
         page.get_by_role("button", name="Edit").click()
         page.get_by_label("Preview").get_by_text("alert(1)").first.wait_for()
+        write_hostile_table(page, served.address)
+        page.goto(f"{served.address}/#/launch")
+        page.locator("summary").first.click()
+        page.get_by_text("Width of <script>").first.wait_for()
+        page.get_by_role("button", name="YAML").click()
+        page.get_by_label("The config as YAML").fill(everything)
+        page.get_by_role("alert").wait_for()
         for name in (PAYLOADS[0], "%3Cscript%3Ealert(1)%3C/script%3E"):
             page.goto(f"{served.address}/#/runs/{name}")
             page.goto(f"{served.address}/#/{name}")
         assert page.evaluate("window.pwned") is None
 
 
+def write_hostile_project(folder: Path) -> None:
+    """An experiment whose documentation has payloads; the form shows it."""
+    write_shop(folder)
+    parts = folder / "shop" / "parts.py"
+    docs = "\n\n    ".join(repr(one)[1:-1] for one in PAYLOADS[:20])
+    text = parts.read_text().replace("One layer.", f"One layer {PAYLOADS[2]}.\n\n    {docs}")
+    help_text = f"dropout: Width of {PAYLOADS[0]} {PAYLOADS[2]}"
+    parts.write_text(text.replace("dropout: Share of inputs silenced", help_text))
+    config = folder / "config.yaml"
+    config.write_text(f"desc: {json.dumps(PAYLOADS[0])}\n" + config.read_text())
+
+
+def write_hostile_table(page: Page, address: str) -> None:
+    """A table with payloads in columns and cells, typed, saved and exported."""
+    page.goto(f"{address}/#/tables")
+    page.get_by_label("Name of the table").fill("paper")
+    page.get_by_role("button", name="New table").click()
+    page.get_by_role("button", name="Column", exact=True).click()
+    page.get_by_label("Name of column 1").fill(PAYLOADS[2])
+    page.get_by_role("button", name="Row", exact=True).click()
+    cell = page.get_by_role("textbox", name="Row 1, ")
+    lines = [line for one in PAYLOADS if (line := " ".join(one.split())).isprintable()]
+    cell.evaluate(
+        """(one, text) => {
+            const data = new DataTransfer();
+            data.setData("text/plain", text);
+            one.dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true }));
+        }""",
+        "\n".join(lines),
+    )
+    expect(page.get_by_role("textbox", name="Row ")).to_have_count(len(lines))
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_text("not saved").wait_for(state="detached")
+    page.get_by_role("button", name="Export").click()
+    for name in ("Markdown", "LaTeX", "CSV"):
+        page.get_by_role("button", name=name).click()
+        page.get_by_role("dialog").locator("pre").get_by_text("alert").first.wait_for()
+    page.keyboard.press("Escape")
+
+
 def plant(folder: Path, everything: str) -> None:
     """Put payloads into every text of a run."""
+    labels = [
+        one for one in PAYLOADS if "," not in one and len(one) <= MAX_LENGTH and one.isprintable()
+    ]
+    (folder / LABELS_FILE).write_text(json.dumps({"labels": labels[:MAX_LABELS]}))
     for name in ("run", "status", "result", "config/expanded", "config/provenance"):
         path = folder / f"{name}.json"
         value = json.loads(path.read_text())

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from browser.generated_runs import BASE
+from browser.generated_runs import BASE, SEEDS, WIDE
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
     from browser.conftest import ServedRuns
 
@@ -33,6 +33,9 @@ SUMMARY = {
 }
 
 
+RUNS = (BASE, WIDE, *SEEDS)
+
+
 def make_sweep() -> dict[str, object]:
     states = ["finished", "finished", "pruned", "finished"] * 5 + ["failed", "running", "waiting"]
     items = [
@@ -45,7 +48,7 @@ def make_sweep() -> dict[str, object]:
                 "model.width": 64 * (1 + i % 5),
             },
             "objectives": [0.9 + i % 8 / 100] if state == "finished" else None,
-            "runs": [BASE] if state == "finished" else [],
+            "runs": [RUNS[i]] if i < len(RUNS) else [],
             "error": "ValueError: <b>wide</b>" if state == "failed" else None,
         }
         for i, state in enumerate(states)
@@ -55,7 +58,7 @@ def make_sweep() -> dict[str, object]:
         "repeats": 1,
         "parameters": ["optim.lr", "optim.type", "model.width"],
         "objectives": [{"metric": "val/acc", "mode": "max"}],
-        "best_trials": [7, 15],
+        "best_trials": [3, 15],
         "importance": {"optim.lr": 0.71, "model.width": 0.2, "optim.type": 0.09},
         "items": items,
     }
@@ -73,10 +76,24 @@ def test_a_sweep_shows_progress_importance_and_its_best_trials_first(
     page.get_by_role("link", name="Sweeps").click()
     page.get_by_role("link", name=str(SUMMARY["id"])).click()
     page.get_by_text("24 of 40 trials: 16 finished, 6 pruned, 1 failed").wait_for()
+    page.get_by_role("img", name="val/acc").locator("canvas").wait_for()
     keep_screenshot(page, "sweep-light")
     numbers = page.locator("tbody td:first-child").all_inner_texts()
-    assert numbers[:3] == ["7", "15", "0"]
+    assert numbers[:3] == ["3", "15", "0"]
     assert page.locator("svg path.line").count() == 23
     expect(page.locator("svg path.marked")).to_have_count(1)
-    page.get_by_role("link", name="7", exact=True).click()
-    page.get_by_role("heading", name="baseline").wait_for()
+    asked: list[tuple[str, object]] = []
+
+    def change(route: Route) -> None:
+        asked.append((route.request.url.rpartition("/")[2], route.request.post_data_json))
+        route.fulfill(json=make_sweep())
+
+    page.route("**/api/sweeps/*/*", change)
+    page.get_by_label("Number of trials to add").fill("5")
+    page.get_by_role("button", name="Add trials").click()
+    page.get_by_text("The trials were added").wait_for()
+    page.get_by_role("button", name="Stop the sweep").click()
+    page.get_by_text("The sweep was asked to end").wait_for()
+    assert asked == [("add", {"trials": 5}), ("stop", {})]
+    page.get_by_role("link", name="3", exact=True).click()
+    page.get_by_role("heading", name="seeds").wait_for()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from browser.conftest import serving
 from browser.generated_runs import BASE, FAILED, SEEDS, WIDE
 from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import RunWriter
-from small_project import write_shop
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
     from browser.conftest import ServedRuns
 
-PHONE = {"width": 360, "height": 740}
+PHONE = {"width": 390, "height": 844}
 COMPARED = "#/compare?" + "&".join(f"run={run}" for run in (BASE, WIDE, *SEEDS))
 PLACES = {
     "runs": ("#/runs", "baseline"),
@@ -35,6 +33,11 @@ PLACES = {
     "compare": (f"{COMPARED}&bands=1", "Parameters"),
     "mail": ("#/mail", "baseline finished"),
     "queue": ("#/queue", "The queue is empty"),
+    "sweeps": ("#/sweeps", "No sweeps"),
+    "tables": ("#/tables", "results"),
+    "table": ("#/tables/results", "0.9719"),
+    "launch": ("#/launch", "How long to train"),
+    "rerun": (f"#/launch?run={BASE}", "Run again with changes"),
     "readme": (f"#/runs/{BASE}/readme", "width 128: 0.97"),
     "config": (f"#/runs/{BASE}/config", "optim.lr"),
     "code": (f"#/runs/{BASE}/code", "class Mlp"),
@@ -44,6 +47,8 @@ PLACES = {
     "machine": (f"#/runs/{BASE}/machine", "data wait"),
     "unknown": ("#/nowhere", "There is no such page"),
     "unknown-run": ("#/runs/nowhere", "There is no run of this name"),
+    "unknown-table": ("#/tables/nowhere", "There is no table of this name"),
+    "unknown-sweep": ("#/sweeps/nowhere", "There is no sweep of this name"),
 }
 
 
@@ -66,18 +71,24 @@ def test_every_page_fits_in_light_dark_and_at_phone_size(
         "light": {"color_scheme": "light"},
         "dark": {"color_scheme": "dark"},
         "phone": {"viewport": PHONE},
+        "chinese": {"locale": "zh-CN"},
     }
     for look, options in looks.items():
         page = open_page(served, "#/runs", **options)
         for name, (place, text) in PLACES.items():
             page.goto(f"{served.address}/{place}")
-            wait_for(page, text)
+            if look != "chinese":
+                wait_for(page, text)
+            page.locator("main :is(h1, h2, [role=grid])").first.wait_for()
+            expect(page.locator(".loading")).to_have_count(0)
             keep_screenshot(page, f"{name}-{look}")
             width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert width <= 0, f"{name} is {width} pixels too wide: {look}"
-        assert page.evaluate("document.documentElement.dataset.theme") == look.replace(
-            "phone", "light"
+        theme, language = page.evaluate(
+            "[document.documentElement.dataset.theme, document.documentElement.lang]"
         )
+        assert theme == ("dark" if look == "dark" else "light")
+        assert language == ("zh-CN" if look == "chinese" else "en")
 
 
 def test_an_empty_project_says_what_to_type(tmp_path: Path, open_page: Callable[..., Page]) -> None:
@@ -89,6 +100,10 @@ def test_an_empty_project_says_what_to_type(tmp_path: Path, open_page: Callable[
         wait_for(page, "No mail")
         page.goto(f"{served.address}/#/compare")
         wait_for(page, "Nothing to compare")
+        page.goto(f"{served.address}/#/launch")
+        wait_for(page, "epochal serve --allow-launch")
+        page.goto(f"{served.address}/#/tables")
+        wait_for(page, "epochal table new paper")
         stranger = open_page(served, storage_state=None)
         wait_for(stranger, "Open the link that epochal serve printed")
         stranger.goto(served.link)  # it was used
@@ -129,6 +144,40 @@ def test_runs_are_filtered_sorted_grouped_and_shown_with_chosen_columns(
     page.reload()
     page.get_by_role("columnheader", name="grad_norm").wait_for()
     assert page.get_by_label("Group").input_value() == "seed"
+
+
+def test_runs_are_labelled_grouped_by_label_and_archived(
+    served: ServedRuns, tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    shutil.copytree(served.root, tmp_path / "runs")
+    with serving(tmp_path / "runs") as own:
+        page = open_page(own)
+        for name in ("wide", "baseline"):
+            page.get_by_label(f"Select {name}").check()
+        page.get_by_role("button", name="Label").click()
+        page.get_by_label("Labels to add").fill("paper, draft")
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.get_by_role("button", name="Remove the label draft").click()
+        expect(page.get_by_role("dialog").locator("li")).to_have_text(["paper"])
+        page.keyboard.press("Escape")
+        expect(page.locator(".body .badge", has_text="paper")).to_have_count(2)
+        page.get_by_label("Filter runs").fill("label = paper")
+        wait_for(page, "2 runs")
+        page.get_by_label("Filter runs").fill("")
+        page.get_by_label("Group").select_option("label")
+        page.locator(".badge", has_text="2 runs").wait_for()
+        page.get_by_label("Group").select_option("")
+        wait_for(page, "6 runs")
+        page.get_by_role("button", name="Archive").click()
+        wait_for(page, "4 runs")
+        page.get_by_label("archived, too").check()
+        wait_for(page, "6 runs")
+        page.get_by_role("link", name="wide").click()
+        page.get_by_role("button", name="Take out of the archive").click()
+        page.get_by_role("button", name="Archive", exact=True).wait_for()
+        page.locator(".badge", has_text="paper").wait_for()
+        page.goto(f"{own.address}/#/runs")
+        wait_for(page, "5 runs")
 
 
 def test_keys_lead_from_the_list_to_a_comparison(
@@ -177,7 +226,8 @@ def test_a_run_shows_its_curves_and_a_zoom_shows_more(
     assert box is not None
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] * 0.4, middle)
-    page.locator("article header", has_text="train/loss").get_by_text("step ").wait_for()
+    for name in ("train/loss", "train/lr"):  # the cursor is shared
+        page.locator("article header", has_text=name).get_by_text("step ").wait_for()
     with page.expect_request("**/api/series?*from=*"):
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] * 0.7, middle, steps=4)
@@ -205,6 +255,16 @@ def test_a_comparison_shows_bands_differences_and_code(
     page.get_by_role("button", name="Leave wide out").click()
     expect(page.get_by_role("row", name="optim.lr").get_by_role("cell")).to_have_count(4)
     assert page.url.count("run=") == 4
+    page.get_by_label("Vertical axis").select_option("val/loss")
+    page.get_by_role("img", name="val/loss · ").wait_for()
+    assert "py=val%2Floss" in page.url
+    expect(page.get_by_role("img", name="val/loss · ").locator("circle")).to_have_count(4)
+    expect(page.get_by_role("img", name="Parallel").locator("path")).to_have_count(4)
+    for kind, start in {"SVG": b"<svg xmlns", "PNG": b"\x89PNG", "CSV": b"run,tag,"}.items():
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Export Scatter plot").click()
+            page.get_by_role("button", name=kind).last.click()
+        assert saved.value.path().read_bytes().startswith(start)
     page.goto(f"{served.address}/#/compare?run={BASE}&run={WIDE}")
     wait_for(page, "+WIDTH = 512")
 
@@ -260,7 +320,11 @@ def test_a_readme_is_edited_mail_is_read_and_a_run_deleted(
 ) -> None:
     shutil.copytree(served.root, tmp_path / "runs")
     with serving(tmp_path / "runs") as own:
-        page = open_page(own, f"#/runs/{BASE}/readme")
+        own.link = own.link.replace("/open#", f"/open/runs/{BASE}#")  # as serve --run prints it
+        page = open_page(own)
+        page.get_by_role("heading", name="baseline").wait_for()
+        assert page.url == f"{own.address}/#/runs/{BASE}"
+        page.get_by_role("link", name="README").click()
         page.get_by_role("button", name="Edit").click()
         page.get_by_label("Text in Markdown").fill("# renamed\n\nIt **worked**.\n")
         page.get_by_role("button", name="Save").click()
@@ -277,37 +341,6 @@ def test_a_readme_is_edited_mail_is_read_and_a_run_deleted(
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         wait_for(page, "5 runs")
         assert not (own.root / "shop" / "wide" / WIDE).exists()
-
-
-def test_an_experiment_is_launched_from_a_phone_and_reordered_in_the_queue(
-    tmp_path: Path, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
-) -> None:
-    project = write_shop(tmp_path / "project")
-    with serving(project / "runs", "--allow-launch") as served:
-        page = open_page(served, viewport=PHONE)
-        page.get_by_role("link", name="Launch").click()
-        page.get_by_label("Name of the run").fill("from a phone")
-        field = page.get_by_label("optim.lr", exact=True)
-        before = float(field.input_value())
-        field.fill("fast")
-        expect(page.get_by_role("button", name="Start")).to_be_disabled()
-        field.fill(str(before / 2))
-        keep_screenshot(page, "launch-phone")
-        page.get_by_role("button", name="Start").click()
-        page.get_by_role("row", name="config.yaml").get_by_text("waiting").wait_for()
-        (line,) = (served.root / ".epochal" / "launches.jsonl").read_text().splitlines()
-        launch = json.loads(line)
-        changed = (launch["name"], launch["overrides"])
-        assert changed == ("from a phone", [f"optim.lr={before / 2}"])
-        page.goto(f"{served.address}/#/launch")
-        page.get_by_role("button", name="Start").click()
-        page.get_by_role("button", name="Start next 2").click()
-        keep_screenshot(page, "queue-phone")
-        expect(page.locator("tbody tr").first).to_contain_text("2")
-        page.get_by_role("button", name="Remove 2").click()
-        page.get_by_text("removed").wait_for()
-        width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert width <= 0
 
 
 def test_the_page_says_when_the_server_is_gone_and_comes_back(

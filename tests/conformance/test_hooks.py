@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from epochal.components.data.loader import LoaderOptions
+from epochal.data.loader import LoaderOptions
 from epochal.engine.interfaces.options import (
     EngineOptions,
     HookOptions,

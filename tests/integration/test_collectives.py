@@ -123,7 +123,7 @@ def train_with_epochal(task: TinyTask) -> None:
         choices={"device": "cpu", "raise_errors": True},
     ).fit()
     assert result.steps == STEPS
-    assert "train/epoch/grad_norm" in result.metrics
+    assert "train/interval/grad_norm" in result.metrics
     assert console.screen.file.getvalue()
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+import epochal as ep
 from epochal.engine import Environment, Options, Parts, Run, Task
 from epochal.engine.create_run import create_run
 from epochal.engine.interfaces.options import OptimOptions, TrainOptions
@@ -79,7 +80,17 @@ class Batches:
             yield [torch.stack(parts) for parts in zip(*samples, strict=True)]
 
 
+def is_kept(number: int) -> bool:
+    return number != 4
+
+
 LOADERS: dict[str, Callable[[], Any]] = {
+    "chain": lambda: ep.data.chain(list(range(11)), make_sample, ep.data.Shuffle()).loader(
+        batch_size=3
+    ),
+    "stream of a chain": lambda: ep.data.chain(
+        list(range(11)), ep.data.SplitByWorker(2), ep.data.Filter(is_kept), make_sample
+    ).loader(batch_size=2),
     "shuffled": lambda: DataLoader(Noisy(), batch_size=3, shuffle=True),
     "big batches": lambda: DataLoader(Noisy(), batch_size=7, shuffle=True),
     "full batches": lambda: DataLoader(Noisy(), batch_size=3, drop_last=True),

@@ -57,7 +57,7 @@ def rows(split: str, more: str = "") -> str:
         pytest.param(
             [FED, rows("train", ", bad: 3, workers: 1"), rows("val")],
             1,
-            ["ValueError", "row 3 is torn", "shop/parts.py:"],
+            ["ValueError", "row 3 is torn", "while reading sample 3", "shop/parts.py:"],
             id="dataset raises in a worker",
         ),
         pytest.param(

@@ -69,6 +69,16 @@ class ReadAgain(ep.Hook):
                 assert get_own_part(saved).equal(get_own_part(own)), (name, key)
 
 
+class Spoiled(TinyTask):
+    """The loss of the batch with one of the samples is not finite."""
+
+    def batch_loss(self, out, batch):
+        losses = super().batch_loss(out, batch)
+        is_bad = (batch["x"][:, 0] == max(one["x"][0] for one in self.train_loader.dataset)).any()
+        loss, count = losses["loss"]
+        return {"loss": (loss * float("nan") if is_bad else loss, count)}
+
+
 SHARDED = {"strategy": "fsdp", "fsdp_wrap": ["blocks.*"]}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "norm": {
@@ -85,6 +95,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "bf16": {
         "optim": {"type": "AdamW", "lr": 0.01},
         "engine": {"precision": "bf16", "fsdp_offload": True},
+    },
+    "rollback": {
+        "optim": {"type": "AdamW", "lr": 0.01},
+        "engine": {"on_nonfinite": "rollback"},
+        "checkpoint": {"every": "1st"},
     },
     "tensor": {
         "optim": {"type": "AdamW", "lr": 0.01, "clip": 0.1},
@@ -104,7 +119,7 @@ def train(name: str, engine: dict[str, Any]) -> None:
     scenario = SCENARIOS[name]
     ep.Experiment(
         **{**scenario, "engine": {**scenario["engine"], **engine}},
-        task=TinyTask(),
+        task=Spoiled() if name == "rollback" else TinyTask(),
         model=Net(),
         hooks=[ReadAgain(), PlaceAnother(), SafetensorsExport(name="{step}", keep=1)],
         train={"for": "8st", "eval_every": "3st"},

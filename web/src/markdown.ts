@@ -31,6 +31,7 @@ export function parseMarkdown(text: string): Block[] {
 export function firstParagraph(text: string): string {
   const parts = text.replace(/\r\n?/g, "\n").split(/\n\s*\n/).map((part) => part.replace(/^\s*#[^\n]*(\n|$)/, "").trim());
   const found = parts.find(Boolean) ?? "";
+  if (/^_[^_]+_$/.test(found)) return ""; // the line of a new README that asks for a text
   return /^([-*+>|`~#]|\d+[.)])/.test(found) ? "" : found.slice(0, 600);
 }
 

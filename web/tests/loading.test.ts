@@ -49,7 +49,7 @@ test("a failure keeps the old value and says what happened", async () => {
 test("the table shows only the answer to its last query, and keeps its rows while a query is wrong", async () => {
   const asked = catchRequests();
   const list = new RunList();
-  const query = { where: "a", sort: "", columns: "", group: "" };
+  const query = { where: "a", sort: "", columns: "", group: "", archived: "" };
   list.ask(query);
   list.ask({ ...query, where: "b" });
   asked[1]?.answer(table(["b"]));
@@ -70,7 +70,7 @@ test("the table shows only the answer to its last query, and keeps its rows whil
 test("a refresh loads the visible blocks again and no others", async () => {
   const asked = catchRequests();
   const list = new RunList();
-  list.ask({ where: "", sort: "", columns: "", group: "" });
+  list.ask({ where: "", sort: "", columns: "", group: "", archived: "" });
   asked[0]?.answer(table(Array.from({ length: 100 }, (_, i) => `r${i}`), 1000));
   await settle();
   list.show(480, 530);

@@ -3,11 +3,10 @@ import { expect, test } from "vitest";
 import type { Column } from "../src/api/types";
 import { diffLines } from "../src/compare/diff_lines";
 import { labelsOf, seedGroups } from "../src/compare/seed_groups";
-import { makeKey, overridesOf } from "../src/launch/overrides";
-import { orderJobs } from "../src/queue/order_jobs";
+import { orderJobs, placeAfterShift } from "../src/queue/order_jobs";
 import { latestAt, stepsOf } from "../src/run/media";
 import { defaultColumns, nextSort, parseSort, quoteName, sortQuery, sortText, suggestColumns, wordAt } from "../src/run_table/query";
-import { axisOf, parallelOf } from "../src/sweeps/parallel";
+import { axisOf, parallelOf } from "../src/chart/parallel";
 import { blocksOf } from "../src/run_table/run_list.svelte";
 
 const column = (name: string, kind: Column["kind"], differs = true): Column => ({ name, kind, type: "number", differs });
@@ -79,20 +78,16 @@ test("a step shows the newest file of each name up to it", () => {
   expect(latestAt(items, 10).map((one) => one.id)).toEqual(["a10", "b5"]);
 });
 
-test("a launch sends only values that differ from the file", () => {
-  const field = (key: string, value: number | boolean, is_integer = false) => ({ key, value, type: typeof value === "boolean" ? ("bool" as const) : ("number" as const), is_integer, default: false });
-  const fields = [field("lr", 0.1), field("width", 128, true), field("amp", true), field("seed", 0, true)];
-  expect(overridesOf(fields, {})).toEqual({ overrides: {}, wrong: [] });
-  expect(overridesOf(fields, { lr: "1e-3", width: "128", amp: false, seed: "" })).toEqual({ overrides: { lr: 0.001, amp: false }, wrong: [] });
-  expect(overridesOf(fields, { lr: "fast", width: "1.5", seed: "Infinity" }).wrong).toEqual(["lr", "width", "seed"]);
-  expect(makeKey()).toMatch(/^[0-9a-f]{32}$/);
-  expect(makeKey()).not.toBe(makeKey());
-});
-
 test("the queue shows running jobs, then waiting ones in their order, then those that ended last", () => {
   const job = (id: number, state: string, ended: number | null = null) => ({ id, state, ended }) as Parameters<typeof orderJobs>[0][number];
   const jobs = [job(1, "finished", 5), job(2, "failed", 9), job(3, "running"), job(5, "waiting"), job(4, "waiting")];
   expect(orderJobs(jobs).map((one) => one.id)).toEqual([3, 5, 4, 2, 1]);
+});
+
+test("a waiting job is put one place up or down, and not beyond the ends", () => {
+  const jobs = [1, 2, 3, 4].map((id) => ({ id, state: id === 1 ? "running" : "waiting" }) as Parameters<typeof orderJobs>[0][number]);
+  const places = ["2", "3", "4", "1"].map((id) => [placeAfterShift(jobs, id, -1), placeAfterShift(jobs, id, 1)]);
+  expect(places).toEqual([[undefined, "4"], ["2", null], ["3", undefined], [undefined, undefined]]);
 });
 
 test("axes of trials are linear, logarithmic over a wide range, or lists of words", () => {
@@ -105,9 +100,8 @@ test("axes of trials are linear, logarithmic over a wide range, or lists of word
 });
 
 test("lines of trials are drawn from the worst to the best", () => {
-  const trial = (number: number, lr: number, loss: number | null) => ({ number, state: "finished" as const, values: { lr }, objectives: loss === null ? null : [loss], runs: [], error: null });
-  const sweep = { parameters: ["lr"], objectives: [{ metric: "val/loss", mode: "min" as const }], items: [trial(0, 1, 0.5), trial(1, 2, 0.1), trial(2, 3, null)] };
-  const { axes, lines } = parallelOf(sweep);
+  const row = (key: number, lr: number, loss: number | null) => ({ key, name: `${key}`, isFaint: false, values: [lr, loss] });
+  const { axes, lines } = parallelOf(["lr", "val/loss"], [row(0, 1, 0.5), row(1, 2, 0.1), row(2, 3, null)], "min");
   expect(axes.map((one) => one.name)).toEqual(["lr", "val/loss"]);
-  expect(lines.map((one) => [one.number, one.quality])).toEqual([[2, null], [0, 0], [1, 1]]);
+  expect(lines.map((one) => [one.key, one.quality])).toEqual([[2, null], [0, 0], [1, 1]]);
 });

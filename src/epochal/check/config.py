@@ -20,6 +20,7 @@ from epochal.check.sections.losses import (
     check_batch_loss_conflict,
     check_loss_section,
     check_metric_inputs,
+    check_output_stages,
 )
 from epochal.check.sections.methods import (
     find_missing_return,
@@ -168,6 +169,7 @@ def check(
     check_rules(checker, root)
     check_loss_section(checker, root)
     check_metric_inputs(checker, root)
+    check_output_stages(checker, root)
     check_optim(checker, root)
     check_notify(checker, root)
     _check_code(checker, root, given)

@@ -47,9 +47,12 @@ def read_spec(
     *,
     section: str = "",
     path: str = "",
+    kind: str = "",
     own: Signature | None = None,
 ) -> Spec:
     """Split a spec by owner; ``section`` is the top-level key it is in, empty when nested.
+
+    ``kind`` is the kind of component, by default that of the section.
 
     ``own`` are the keys that do not belong to the component; by default those of the section.
     ConfigError if it has no ``type``, or one that names no component.
@@ -61,7 +64,7 @@ def read_spec(
         raise ConfigError(
             Problem(path, "has no type", node.place, "add type: package.module.Class")
         )
-    kind = where.kind if where is not None else ANY_KIND
+    kind = kind or (where.kind if where is not None else ANY_KIND)
     factory = registry.find(kind, name, node.place, key=f"{path}.type")
     if own is None and where is not None:
         own = section_signature(where, registry.finder)

@@ -17,6 +17,7 @@ VERBS = {
     "new": "create a small project that is ready to run",
     "check": "list all mistakes in configs without building anything",
     "plan": "show what a config will run, in which order and how often",
+    "inspect": "look at the data of a config: fields, labels, duplicates, a sheet of samples",
     "profile": "profile a few steps: trace, table of operators, advice",
     "find-batch": "find how many samples fit into memory at once",
     "find-lr": "suggest a learning rate from a range test",
@@ -26,6 +27,7 @@ VERBS = {
     "stop": "ask a run or a sweep to save and end",
     "launch": "run experiments where their section launch says: here, or on a cluster",
     "resume": "continue a run from its newest checkpoint",
+    "evaluate": "evaluate the checkpoints of a run, also while it trains",
     "test": "evaluate the weights of a run on its test data",
     "predict": "write the predictions of a run's weights to a file",
     "runs": "list, filter, group and export runs; `runs prune` deletes them",
@@ -46,7 +48,7 @@ INTERNAL_VERBS = ("run-job",)
 """Verbs that other verbs call; the help does not list them."""
 
 
-_TOOLS = ("plan", "profile", "find-batch", "find-lr", "doctor", "schema", "completion")
+_TOOLS = ("plan", "inspect", "profile", "find-batch", "find-lr", "doctor", "schema", "completion")
 """Verbs whose modules are in ``verbs.tools``."""
 
 

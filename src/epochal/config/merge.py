@@ -13,7 +13,7 @@ from epochal.errors import suggest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_LISTS = ("hooks", "metrics", "imports", "env")
+_LISTS = ("hooks", "metrics", "outputs", "evaluation", "imports", "env")
 """Top-level keys under which a number can only be an index."""
 
 

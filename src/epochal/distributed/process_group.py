@@ -181,7 +181,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
     # Objects travel between hosts, so both kinds of tensors need a backend.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)
     if place.world_size == 1:
         store = distributed.HashStore()  # type: ignore[attr-defined]  # torch does not declare it
         distributed.init_process_group(backend, store=store, rank=0, world_size=1)

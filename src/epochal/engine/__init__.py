@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.monitor import Monitor
     from epochal.engine.interfaces.options import Options
+    from epochal.engine.interfaces.output_stage import EvaluationStage, OutputStage
     from epochal.engine.interfaces.run import Run
     from epochal.engine.interfaces.schedule import Schedule, TorchSchedule, Warmup
     from epochal.engine.interfaces.task import ModuleTask, Task
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from epochal.engine.parts import Parts
     from epochal.engine.result import RunResult
     from epochal.engine.run.engine_run import Environment
-    from epochal.engine.run_context import current_run
+    from epochal.engine.run_context import current_run, probe
     from epochal.engine.runner import Predict, Runner, Test, Train
     from epochal.engine.step.updater import Updater
 
 _HOMES = {
     "Average": "interfaces.average",
+    "EvaluationStage": "interfaces.output_stage",
     "Every": "interfaces.every",
     "Hook": "interfaces.hook",
     "Member": "optim.multi_optimizer",
@@ -34,6 +36,7 @@ _HOMES = {
     "Monitor": "interfaces.monitor",
     "Optimizers": "optim.multi_optimizer",
     "Options": "interfaces.options",
+    "OutputStage": "interfaces.output_stage",
     "Parts": "parts",
     "Predict": "runner",
     "Run": "interfaces.run",
@@ -48,11 +51,13 @@ _HOMES = {
     "Updater": "step.updater",
     "Warmup": "interfaces.schedule",
     "current_run": "run_context",
+    "probe": "run_context",
 }
 
 __all__ = [
     "Average",
     "Environment",
+    "EvaluationStage",
     "Every",
     "Hook",
     "Member",
@@ -62,6 +67,7 @@ __all__ = [
     "Monitor",
     "Optimizers",
     "Options",
+    "OutputStage",
     "Parts",
     "Predict",
     "Run",
@@ -75,6 +81,7 @@ __all__ = [
     "Updater",
     "Warmup",
     "current_run",
+    "probe",
 ]
 
 

@@ -11,6 +11,7 @@ from epochal.engine.interfaces.monitor import Monitor
 from epochal.engine.interfaces.options import Options
 from epochal.engine.interfaces.stage import Stage
 from epochal.engine.loss.metric_adapter import MetricAdapter, adapt_metric
+from epochal.engine.output_pipes import OutputPipes
 from epochal.engine.resume import set_resume_position
 from epochal.engine.run.agreement import build_alarm, request_end, settle_agreement
 from epochal.engine.run.engine_run import EngineRun, Environment, RunMethods, read_meta
@@ -56,6 +57,7 @@ def create_run(
     run.take_step = run.choose_step = unprepared_step
     run.eval_steps = {}
     run.set_part(Updater, parts.updater or choose_updater(parts.optimizer))
+    run.set_part(OutputPipes, OutputPipes(parts.outputs, parts.evaluation))
     _bind_calls(run)
     set_resume_position(run)
     _build_batch_functions(run)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+import csv
+import io
 import logging
 import math
+from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count, zip_longest
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from epochal.distributed.rank_listener import INTERRUPTED
 from epochal.distributed.world import join_numbers
-from epochal.engine.device.move import BatchMover
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import count_batches, iter_batches, named_loaders, require_loaders
@@ -26,6 +29,7 @@ from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.loss.metric_adapter import find_unmergeable
 from epochal.engine.measure.meter import Meter
 from epochal.engine.optim.parameters import has_uninitialized
+from epochal.engine.output_pipes import TO_HOST, OutputPipes
 from epochal.engine.process.signals import (
     EvaluationInterrupted,
     is_interrupted_or_preempted,
@@ -38,6 +42,7 @@ from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.task_calls import TaskCalls, check_number
 from epochal.errors import TaskError, suggest
 from epochal.records.folder.writer import NullWriter
+from epochal.records.metrics.points import INTERVAL_MEAN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -46,12 +51,13 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.metric import Metric
     from epochal.engine.interfaces.task import Batch, Loader, Output
     from epochal.engine.measure.meter import Window
+    from epochal.engine.output_pipes import OutputPass
+    from epochal.engine.prediction_file import PredictionFile
     from epochal.engine.run.engine_run import EngineRun
 
 _logger = logging.getLogger(__name__)
 
 _NOTHING = object()
-_TO_HOST = BatchMover(torch.device("cpu"), None, is_detached=True)
 
 
 def evaluate(run: EngineRun, split: str) -> dict[str, float]:
@@ -62,6 +68,7 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
         if the run has them, as ``val_ema``.
     """
     run.meter.deliver()  # training means come before those of the evaluation
+    log_interval_means(run)
     with run.clock.paused(), working_on_split(run, split):
         run.fire("eval_start", split)
         run.fire("epoch_start", split)
@@ -79,6 +86,13 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
     return metrics
 
 
+def log_interval_means(run: EngineRun) -> None:
+    """Record the training means since the previous evaluation, if the run does not last epochs."""
+    means = {} if run.interval_means is None else run.interval_means.read()
+    if means:
+        run.log({f"{INTERVAL_MEAN_PREFIX}{name}": value for name, value in means.items()})
+
+
 def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     """The metrics with averaged weights, with the same random numbers.
 
@@ -89,7 +103,7 @@ def _measure_averaged(run: EngineRun, split: str) -> dict[str, float]:
     events, limit = Events(task=run.task), run.options.train.max_eval_batches
     with run.average.swapped(), working_on_split(run, split):
         events.fire("epoch_start", run, split)
-        metrics = _as_averaged(measure_split(run, split, events=events, limit=limit))
+        metrics = measure_split(run, split, events=events, limit=limit, title=AVERAGED_SPLIT)
         events.fire("epoch_end", run, split, metrics)
     return metrics
 
@@ -157,30 +171,33 @@ def initialize_lazy_modules(run: EngineRun) -> None:
             run.part(TaskCalls).forward(batch)
 
 
-def predict(run: EngineRun) -> object:
-    """The outputs of all batches of ``predict``: a list, or a list per named loader."""
-    outputs: dict[str, list[Output]] = {}  # empty lists in all processes but the main one
+def predict(run: EngineRun, file: PredictionFile | None = None) -> object:
+    """The outputs of all batches of ``predict``: a list, or a list per named loader.
+
+    With a file they are written there instead.
+    """
+    outputs: dict[str, list[Output]] = {}
     with run.clock.paused(), working_on_split(run, "predict"), _evaluation_mode(run):
         run.fire("epoch_start", "predict")
         for name, loader in require_loaders(run.task, "predict").items():
             run.loader_name = name
-            outputs[name] = _collect(run, loader)
+            outputs[name] = _collect(run, loader, file)
         run.fire("epoch_end", "predict", {})
     return outputs[""] if list(outputs) == [""] else outputs
 
 
 def measure_split(
-    run: EngineRun, split: str, *, events: Events, limit: int | None
+    run: EngineRun, split: str, *, events: Events, limit: int | None, title: str = ""
 ) -> dict[str, float]:
-    """The metrics of all loaders of a split."""
+    """The metrics of all loaders of a split, under its name or another title."""
     measured: dict[str, float] = {}
     if run.is_shared:  # each process has its own statistics of batch norm
         run.world.broadcast_tensors(list(run.model.buffers()))
     with _evaluation_mode(run):
         for name, loader in require_loaders(run.task, split).items():
             run.loader_name = name
-            prefix = f"{split}/{name}" if name else split
-            values = _measure_loader(run, split, loader, events, limit)
+            prefix = "/".join(filter(None, (title or split, name)))
+            values = _measure_loader(run, prefix, loader, events, limit)
             measured |= {f"{prefix}/{metric}": value for metric, value in values.items()}
     return measured
 
@@ -209,30 +226,60 @@ def _is_metric_of_split(metric: str, split: str) -> bool:
     return named == split or (named == AVERAGED_SPLIT and split == "val")
 
 
-def compute_metrics(metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """The values of metric objects; several values of one are named ``<name>/<key>``."""
-    values: dict[str, float] = {}
+def compute_metrics(
+    metrics: Mapping[str, Metric],
+) -> tuple[dict[str, float], dict[str, Tensor]]:
+    """The numbers and the matrices of metric objects; several of one are ``<name>/<key>``."""
+    numbers: dict[str, float] = {}
+    matrices: dict[str, Tensor] = {}
     for name, metric in metrics.items():
-        value = metric.compute()
+        value: Any = metric.compute()
         parts = (
             {f"{name}/{key}": part for key, part in value.items()}
             if isinstance(value, dict)
             else {name: value}
         )
         fail = partial(_fail_metric, metric)
-        values |= {full: check_number(full, part, fail) for full, part in parts.items()}
-    return values
+        for full, part in parts.items():
+            if isinstance(part, Tensor) and part.dim() == 2:
+                matrices[full] = part
+            else:
+                numbers[full] = check_number(full, part, fail)
+    return numbers, matrices
 
 
-def join_metrics(means: dict[str, float], metrics: Mapping[str, Metric]) -> dict[str, float]:
-    """Means over batches together with the values of metric objects; refuses equal names."""
-    values = compute_metrics(metrics)
+def join_metrics(
+    run: EngineRun, prefix: str, means: dict[str, float], metrics: Mapping[str, Metric]
+) -> dict[str, float]:
+    """Means over batches together with the values of metric objects; refuses equal names.
+
+    Matrices are saved as tables of the record.
+    """
+    values, matrices = compute_metrics(metrics)
     for name in means.keys() & values.keys():
         raise TaskError(
             f"metrics: {name!r} is the name of both a metric and a value of the task\n"
             "  rename one of them"
         )
+    for name, matrix in matrices.items():
+        table = _to_table(matrix, run.meta.get("classes"))
+        run.save_media(f"{prefix}/{name}", table, kind="table", suffix="csv")
     return means | values
+
+
+def _to_table(matrix: Tensor, classes: object) -> str:
+    """A matrix as CSV, with the names of the classes if there is one for each row and column."""
+    height, width = matrix.shape
+    names = list(classes) if isinstance(classes, Sequence) else []
+    titles, columns = (
+        (names, names) if len(names) == height == width else (range(height), range(width))
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["", *columns])
+    for title, row in zip(titles, matrix.tolist(), strict=True):
+        writer.writerow([title, *(f"{number:.6g}" for number in row)])
+    return text.getvalue()
 
 
 def _fail_metric(metric: Metric, what: str, hint: str) -> NoReturn:
@@ -249,12 +296,14 @@ def _own_metrics(run: EngineRun, split: str) -> dict[str, Metric]:
 
 
 def _measure_loader(
-    run: EngineRun, split: str, loader: Loader, events: Events, limit: int | None
+    run: EngineRun, prefix: str, loader: Loader, events: Events, limit: int | None
 ) -> dict[str, float]:
-    meter = Meter(run.device)
+    split, meter = run.split, Meter(run.device)
     window = meter.window()
     before, run.pass_means = run.pass_means, window
     metrics = _own_metrics(run, split)
+    # Neither the sanity check nor averaged weights have output files of their own.
+    pipe = run.part(OutputPipes).open(run, is_saving=events is run.events)
     has_loss = bool(run.options.train.eval_loss)
     for metric in metrics.values():
         metric.reset()
@@ -267,31 +316,37 @@ def _measure_loader(
         run.part(TaskCalls).report(outcome, meter)
         for metric in metrics.values():
             metric.update(outcome.out, outcome.batch)
+        if pipe.is_needed:
+            pipe.add(outcome)
 
-    share = _find_share(run, split, metrics, count_batches(loader, limit))
-    try:
-        ended = _run_pass(run, loader, measure, events=events, limit=limit, share=share)
-        if not run.world.is_single:
-            _merge(run, window, metrics, ended, is_shared=share is not None)
-        means = join_metrics(window.read(), metrics)
-    finally:
-        run.pass_means = before
-        meter.forget()  # else its sums keep device memory until garbage collection
-    for metric in metrics.values():
-        metric.reset()
-    return run.world.broadcast(run.part(TaskCalls).finish(means, split))
+    share = _find_share(run, metrics, pipe, count_batches(loader, limit))
+    with _ending(pipe):
+        try:
+            ended = _run_pass(run, loader, measure, events=events, limit=limit, share=share)
+            if not run.world.is_single:
+                _merge(run, window, metrics, ended, is_shared=share is not None)
+            means = join_metrics(run, prefix, window.read(), metrics)
+        finally:
+            run.pass_means = before
+            meter.forget()  # else its sums keep device memory until garbage collection
+        for metric in metrics.values():
+            metric.reset()
+        found = pipe.finish(run.part(TaskCalls).finish(means, split))
+        return run.world.broadcast(found)
 
 
 def _find_share(
-    run: EngineRun, split: str, metrics: Mapping[str, Metric], num_batches: int | None
+    run: EngineRun, metrics: Mapping[str, Metric], pipe: OutputPass, num_batches: int | None
 ) -> WholeBatches | None:
     """The batches that this process evaluates; None for all of them."""
-    world = run.world
+    world, split = run.world, run.split
     if world.is_single:
         return None
     why = "" if not run.part(TaskCalls).has_epoch_metric else "epoch_metric may need every batch"
     if name := find_unmergeable(metrics):
         why = f"the metric {name!r} has no method merge"
+    if pipe.is_needed:
+        why = "output stages may need every batch"
     if not _can_share(run, num_batches):
         why = "each needs a batch to gather the parameters with"
     if why:
@@ -360,23 +415,45 @@ def gather_train_metrics(run: EngineRun) -> dict[str, Metric]:
     return merged
 
 
-def _collect(run: EngineRun, loader: Loader) -> list[Output]:
+def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> list[Output]:
     outputs: list[Output] = []
+    pipe = run.part(OutputPipes).open(run)
+    start = 0 if file is None else file.count_batches(run.loader_name)
 
     def collect(outcome: Outcome) -> None:
-        outputs.append(_TO_HOST(run.part(TaskCalls).postprocess(outcome)))
+        kept = (
+            pipe.add(outcome)
+            if pipe.is_needed
+            else TO_HOST(run.part(TaskCalls).postprocess(outcome))
+        )
+        if file is None:
+            outputs.append(kept)
+        else:
+            file.add(run.loader_name, kept)
 
-    limit = run.options.train.limit_batches
-    world, share = run.world, None
-    if not world.is_single and _can_share(run, count_batches(loader, limit)):
-        share = WholeBatches(run.data_rank, run.num_data_ranks)
-    _run_pass(run, loader, collect, events=run.events, limit=limit, share=share)
+    world, limit = run.world, run.options.train.limit_batches
+    # Stages and files get every batch, in order.
+    is_whole = world.is_single or pipe.is_needed or file is not None
+    is_whole = is_whole or not _can_share(run, count_batches(loader, limit))
+    share = None if is_whole else WholeBatches(run.data_rank, run.num_data_ranks)
+    with _ending(pipe):
+        _run_pass(run, loader, collect, events=run.events, limit=limit, start=start, share=share)
+        pipe.close(is_whole=True)
     if share is None:
         return outputs
     parts = world.collect(outputs)  # the first part is the longest
     parts = parts[:: world.world_size // run.num_data_ranks]
     rows = zip_longest(*parts, fillvalue=_NOTHING)
     return [one for row in rows for one in row if one is not _NOTHING]
+
+
+@contextmanager
+def _ending(pipe: OutputPass) -> Iterator[None]:
+    """Let output stages remove what is not whole, after an error."""
+    try:
+        yield
+    finally:
+        pipe.close(is_whole=False)
 
 
 def _run_pass(
@@ -386,19 +463,32 @@ def _run_pass(
     *,
     events: Events,
     limit: int | None,
+    start: int = 0,
     share: WholeBatches | None = None,
 ) -> str:
-    """Compute and process each batch of a loader, or of a share, with the events of a loop.
+    """Compute and process each batch of a loader from ``start`` on, or of a share.
 
-    Returns the request from outside that ended the pass early; only of several processes.
+    Fires the events of a loop. Returns the request from outside that ended the pass early; only
+    of several processes.
     """
     split = run.split
     first, each = (0, 1) if share is None else (share.rank, share.world_size)
-    opener = _opener(run, share)
+    opener = _opener(run, start, share)
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
-    batches = iter_batches(loader, _label(run), limit, open_loader=opener, may_be_empty=bool(first))
-    for index, batch in zip(count(first, each), batches, strict=False):
+    batches = (  # what was left out already may be all of it
+        opener(loader, limit)
+        if start
+        else iter_batches(
+            loader,
+            _label(run),
+            limit,
+            open_loader=opener,
+            find_log=run.feed.find_read_log,
+            may_be_empty=bool(first),
+        )
+    )
+    for index, batch in zip(count(start + first, each), batches, strict=False):
         run.batch_index = index
         events.fire("batch_start", run, split, index, batch)
         with run.precision.context():
@@ -425,10 +515,10 @@ def _run_pass(
     return ""
 
 
-def _opener(run: EngineRun, share: WholeBatches | None = None) -> OpenLoader:
+def _opener(run: EngineRun, start: int = 0, share: WholeBatches | None = None) -> OpenLoader:
     """Opens loaders of the current split; each pass gives the same bits."""
     seed = derive_seed(run.seed, "order", run.split)
-    return partial(run.feed.open, one_pass=DataPass(seed, share=share))
+    return partial(run.feed.open, one_pass=DataPass(seed, start=start, share=share))
 
 
 def _plain_step(run: EngineRun, batch: Batch) -> Outcome:

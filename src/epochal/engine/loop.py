@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.engine.evaluate import gather_train_metrics, join_metrics, update_monitor
+from epochal.engine.evaluate import (
+    gather_train_metrics,
+    join_metrics,
+    log_interval_means,
+    update_monitor,
+)
 from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.resume import is_inside_epoch, resume_from
 from epochal.engine.rollback import roll_back
@@ -12,7 +17,7 @@ from epochal.engine.stages.transition import end_stage, restore_stage_optimizer,
 from epochal.engine.state.saver import save_if_requested
 from epochal.engine.step.shared_step import share_model
 from epochal.engine.step.updater import Updater
-from epochal.records.metrics.points import EPOCH_MEAN_PREFIX
+from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, INTERVAL_MEAN_PREFIX
 
 if TYPE_CHECKING:
     from epochal.engine.measure.meter import Window
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 def train(run: EngineRun) -> None:
     """Train epoch after epoch, through all stages, until the run has a reason to stop."""
     epoch_means = run.pass_means = run.meter.window("epoch")
+    if not run.course.ends_by_epochs:
+        run.interval_means = run.meter.window("interval")
     if run.count_unit != "samples":
         run.counts = run.meter.window("counts")
     run.plan.start(run)
@@ -44,6 +51,8 @@ def train(run: EngineRun) -> None:
             save_if_requested(run)
     if not is_interrupted_or_preempted(run):
         end_stage(run)
+        if not any(name.startswith(INTERVAL_MEAN_PREFIX) for name in run.latest):
+            log_interval_means(run)
 
 
 def resume_if_requested(run: EngineRun) -> None:
@@ -109,7 +118,7 @@ def finish_epoch(run: EngineRun, epoch_means: Window) -> None:
     run.fire("loop_end", "train")
     means = epoch_means.read()
     if means:  # empty if the run stopped before the first step of the epoch
-        means = join_metrics(means, gather_train_metrics(run))
+        means = join_metrics(run, "train", means, gather_train_metrics(run))
     metrics = {f"train/{name}": value for name, value in means.items()}
     run.log({f"{EPOCH_MEAN_PREFIX}{name}": value for name, value in means.items()})
     run.latest |= metrics

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
@@ -45,6 +45,12 @@ class Parts:
 
     loss: Loss | None = None
     """The loss that the config describes."""
+
+    outputs: Sequence[object] = ()
+    """Output stages, in order."""
+
+    evaluation: Sequence[object] = ()
+    """Evaluation stages, in order."""
 
     stages: tuple[Stage, ...] = ()
     """In order; without any, the run has one stage of length ``train.for``."""

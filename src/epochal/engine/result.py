@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from epochal.errors import CheckpointError
-from epochal.records.metrics.points import EPOCH_MEAN_PREFIX, TRAIN_PREFIX, is_epoch_mean
+from epochal.records.metrics.points import (
+    EPOCH_MEAN_PREFIX,
+    INTERVAL_MEAN_PREFIX,
+    TRAIN_PREFIX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,9 +22,15 @@ if TYPE_CHECKING:
 
 
 def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
-    """The latest values of metrics, with means over an epoch under that name only."""
-    means = {name.removeprefix(EPOCH_MEAN_PREFIX) for name in latest if is_epoch_mean(name)}
-    repeated = {f"{TRAIN_PREFIX}{name}" for name in means}
+    """The latest values of metrics; those of training once, as the mean over the longest time.
+
+    That is an evaluation interval in a run that does not last epochs, otherwise an epoch.
+    """
+    prefixes = (INTERVAL_MEAN_PREFIX, EPOCH_MEAN_PREFIX, TRAIN_PREFIX)
+    repeated: set[str] = set()
+    for index, prefix in enumerate(prefixes):
+        found = [name.removeprefix(prefix) for name in latest if name.startswith(prefix)]
+        repeated |= {f"{other}{name}" for name in found for other in prefixes[index + 1 :]}
     return {name: value for name, value in latest.items() if name not in repeated}
 
 
@@ -58,7 +68,8 @@ class RunResult:
     config: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The latest value of every metric, such as ``val/acc``; of training, the mean over the last
-    epoch, as ``train/epoch/loss``."""
+    epoch, as ``train/epoch/loss``, or in a run whose length is not in epochs, over the last
+    evaluation interval, as ``train/interval/loss``."""
 
     spread: Mapping[str, float] = field(default_factory=dict)
     """After a cross validation, in which metrics are means over the folds: their standard

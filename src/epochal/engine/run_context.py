@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+import torch
+
 from epochal.errors import TaskError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from epochal.engine.interfaces.run import Run
+    from epochal.engine.interfaces.run import ProbeKind, Run
 
 _current: ContextVar[Run | None] = ContextVar("epochal_current_run", default=None)
 _run_lock = threading.RLock()  # held by the running thread, once for each nested run
@@ -29,6 +31,18 @@ def current_run() -> Run:
     if run is None:
         raise TaskError("current_run: no run is in progress here\n  call it from a task or a hook")
     return run
+
+
+def probe(name: str, value: object, kind: ProbeKind | None = None) -> None:
+    """Record an intermediate value in the steps that the hook ``Probe`` chooses; see ``Run.probe``.
+
+    Models can call it anywhere: without a run it does nothing, and compiled code leaves it out.
+    """
+    if torch.compiler.is_compiling():
+        return
+    run = _current.get()
+    if run is not None:
+        run.probe(name, value, kind)
 
 
 @contextmanager

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
@@ -18,6 +21,7 @@ from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.loop import train
+from epochal.engine.prediction_file import PredictionFile
 from epochal.engine.process.signals import (
     EvaluationInterrupted,
     is_interrupted_or_preempted,
@@ -179,14 +183,49 @@ class Test(Runner):
         return evaluate(run, self.split)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class WrittenPredictions:
+    """Where predictions were written, and how many."""
+
+    path: Path
+    count: int
+
+
 class Predict(Runner):
-    """Collects the model's outputs for the split ``predict``; needs no optimizer."""
+    """Collects the model's outputs for the split ``predict``; needs no optimizer.
+
+    Args:
+        output: A file that gets them instead, as JSON lines or, by its suffix, as Parquet; a
+            relative path is one in the run's folder. A prediction that was killed is continued.
+    """
 
     kind: str = "predict"
 
+    def __init__(self, *, output: str | None = None) -> None:
+        self._output = output
+
     @override
     def run(self, run: EngineRun) -> object:
-        return predict(run)
+        if self._output is None:
+            return predict(run)
+        config = {name: run.config.get(name) for name in ("init_from", "model", "data", "outputs")}
+        facts = {**config, "seed": run.seed, "modified": _find_change_time(config["init_from"])}
+        file = PredictionFile((run.dir or Path.cwd()) / self._output, facts)
+        is_whole = False
+        try:
+            predict(run, file)
+            is_whole = True
+        finally:
+            file.close(is_whole=is_whole)
+        return WrittenPredictions(file.path, file.rows)
+
+
+def _find_change_time(weights: object) -> int | None:
+    """When the weights were written, if they are a file or folder."""
+    path = weights.get("path") if isinstance(weights, Mapping) else weights
+    found = Path(path).expanduser() if isinstance(path, str) else None
+    return found.stat().st_mtime_ns if found is not None and found.exists() else None
 
 
 def _takes_usual_steps(runner: Runner, run: EngineRun) -> bool:

@@ -39,6 +39,7 @@ from epochal.experiment.run_experiment import build_trained_model
 from epochal.experiment.run_pool import run_in_pool
 from epochal.experiment.run_ranks import run_ranks, wants_ranks
 from epochal.launch.jobs.frozen_job import read_job
+from epochal.records.find import read_run
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.layout.coerce import iter_leaves
 from epochal.registry.project_file import get_runs_dir, name_run
@@ -210,18 +211,58 @@ def test(
 def predict(
     run_name: Path | str,
     *,
+    input: Path | str | None = None,
+    output: Path | str | None = None,
+    batch_size: int | None = None,
     weights: WeightsName = None,
     overrides: Sequence[str] = (),
     runs_dir: Path | str | None = None,
     trust: bool = False,
     **choices: Unpack[Choices],
 ) -> RunResult:
-    """Collect the outputs of a run's model as ``result.value``; takes what ``test`` takes."""
+    """Collect the outputs of a run's model as ``result.value``; takes what ``test`` takes too.
+
+    Args:
+        run_name: As for ``test``.
+        input: A file of rows to predict (JSON lines, CSV, Parquet, npz), instead of the data of
+            the config.
+        output: A file for the predictions, JSON lines or Parquet; ``result.value`` is then its
+            path and their number. A prediction that was killed is continued.
+        batch_size: Rows of the input in a batch, 64 by default.
+        weights: As for ``test``, and so are all others.
+        overrides: Changes to its config.
+        runs_dir: Where names are looked up.
+        trust: Execute the run's code even if it is not part of this project.
+        choices: What belongs to this prediction alone.
+    """
     choices = {"raise_errors": True, **choices}
-    folder = get_runs_dir(runs_dir)
     return evaluate_run(
-        run_name, "predict", folder, weights=weights, overrides=overrides, trust=trust, **choices
+        run_name,
+        "predict",
+        get_runs_dir(runs_dir),
+        weights=weights,
+        overrides=overrides,
+        trust=trust,
+        changes=describe_prediction(input, output, batch_size),
+        **choices,
     )
+
+
+def describe_prediction(
+    input: Path | str | None, output: Path | str | None, batch_size: int | None = None
+) -> dict[str, object]:
+    """The changes to a config that predicts rows of a file, or into a file."""
+    changes: dict[str, object] = {}
+    if input is not None:
+        path = str(Path(input).absolute())
+        changes["data.predict"] = {"type": "file", "path": path, "batch_size": batch_size or 64}
+    elif batch_size is not None:
+        what = "is the number of rows of an input in a batch, and there is no input"
+        hint = "change data.predict.batch_size instead"
+        raise ConfigError(Problem("batch_size", what, hint=hint))
+    if output is not None:
+        changes["runner"] = {"type": "predict", "output": str(output)}
+    return changes
 
 
 def load_model(
@@ -264,9 +305,13 @@ def evaluate_run(
     weights: WeightsName = None,
     overrides: Sequence[str] = (),
     trust: bool = False,
+    changes: Mapping[str, object] | None = None,
     **choices: Unpack[Choices],
 ) -> RunResult:
-    """Evaluate weights of a run with the config it ran with; see ``test``."""
+    """Evaluate weights of a run with the config it ran with; see ``test``.
+
+    ``changes`` are further changes to that config; data that they describe replace its data.
+    """
     check_choices(choices, sections=SECTIONS)
     record = get_trained_record(run_name, runs_dir)
     chosen = choose_run_weights(record, weights)
@@ -274,7 +319,14 @@ def evaluate_run(
     config = get_expanded_config(record, f"runner={runner} init_from={chosen.path}")
     if choices.get("user_dir") is None:
         choices["user_dir"] = require_trusted_code(record, trust=trust)
-    changes = _changes(record, runner, chosen)
+    changes = {**_changes(record, runner, chosen), **(changes or {})}
+    for key, value in list(changes.items()):
+        section, _, split = key.partition(".")
+        if section == "data" and isinstance(value, dict):
+            data = record.expanded.get("data")
+            before = data.get(split) if isinstance(data, dict) else None
+            gone = [one for one in before or () if one not in value]
+            changes |= {f"{key}.{one}": "$delete" for one in gone}
     log_dir = record.expanded.get("record", {}).get("log_dir")
     is_here = runs_dir.resolve() in record.path.resolve().parents
     if is_here and log_dir != str(runs_dir):  # it was relative to another folder
@@ -285,6 +337,31 @@ def evaluate_run(
         changes |= {f"train.{key}": None for key in limits}
     if not any(one.startswith("init_from") for one in overrides):
         choices["evaluated"] = f"{chosen} of {name_run(record.path)}"
+    return _run_recorded(record, config, changes, overrides, choices)
+
+
+def evaluate_checkpoints(
+    run_name: Path | str,
+    runs_dir: Path,
+    /,
+    *,
+    split: str = "val",
+    is_watching: bool = False,
+    overrides: Sequence[str] = (),
+    trust: bool = False,
+    **choices: Unpack[Choices],
+) -> RunResult:
+    """Evaluate every checkpoint of a run, as a run of its own; see ``epochal evaluate``."""
+    check_choices(choices, sections=SECTIONS)
+    record = read_run(run_name, runs_dir)
+    chosen = RunWeights(record.path, "checkpoints")
+    _require_configured(record, "evaluate", ("task", "model", "data"), chosen)
+    config = get_expanded_config(record)
+    if choices.get("user_dir") is None:
+        choices["user_dir"] = require_trusted_code(record, trust=trust)
+    runner = {"type": "watch", "run": str(record.path.absolute()), "split": split}
+    changes = _changes(record, "watch", chosen)
+    changes |= {"runner": {**runner, "is_once": not is_watching}, "init_from": None}
     return _run_recorded(record, config, changes, overrides, choices)
 
 
@@ -407,7 +484,7 @@ def _require_configured(
     record: RunRecord, verb: str, parts: Sequence[str], chosen: RunWeights
 ) -> None:
     """Refuse a run if its config does not describe these parts."""
-    method = "test" if verb == "load" else verb
+    method = "test" if verb in ("load", "evaluate") else verb
     arguments = f"init_from={str(chosen.path)!r}).{method}()"
     _refuse_unnamed_class(record, verb, arguments)
     given = record.run.get("given")

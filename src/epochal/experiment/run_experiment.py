@@ -452,11 +452,19 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "device": describe_device(assembly.device),
         "defaults": len(report.defaults),
         "init_from": assembly.config.mapping["init_from"].to_plain(),
+        "evaluates": _find_watched_run(report),
         "monitor": None if monitor is None else monitor.metric,
         "trial": _describe_trial(inputs.choices.get("trial")),
         "given": inputs.given.sections,
         "experiment": None if inputs.kind is None else inputs.kind.to_json(),
     }
+
+
+def _find_watched_run(report: CheckReport) -> str | None:
+    """The folder of the run whose checkpoints this one evaluates, if it does."""
+    node = report.expanded.find("runner.run")
+    is_watch = node is not None and report.expanded.get("runner.type").value == "watch"
+    return str(node.value) if is_watch and node is not None else None
 
 
 def _describe_trial(trial: Mapping[str, Any] | None) -> dict[str, Any] | None:

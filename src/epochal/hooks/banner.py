@@ -94,7 +94,7 @@ class Banner(Hook):
         facts = {
             "folder": "" if run.dir is None else str(run.dir),
             "processes": "" if run.world_size == 1 else f"{run.world_size}, which share each batch",
-            **(describe_weights(run.config.get("init_from")) if splits else {}),
+            **(describe_weights(_find_weights(run)) if splits else {}),
             **describe_resume(run),
             "device": describe_device(run.device, self._machine),
             "torch": torch.__version__,
@@ -119,11 +119,18 @@ def evaluated_splits(run: Run) -> tuple[str, ...]:
     """The splits of a run that only tests or predicts; empty for all others."""
     runner = run.config.get("runner")
     options = runner if isinstance(runner, Mapping) else {"type": runner}
-    if options.get("type") == "test":
+    if options.get("type") in ("test", "watch"):
         return (split_name(str(options.get("split", "test"))),)
     if options.get("type") == "predict":
         return ("predict",) if named_loaders(run.task, "predict") else ("test",)
     return ()
+
+
+def _find_weights(run: Run) -> object:
+    """The weights that a run starts with, or the run whose checkpoints it evaluates."""
+    runner = run.config.get("runner")
+    watched = runner.get("run") if isinstance(runner, Mapping) else None
+    return f"{watched}/checkpoints" if watched else run.config.get("init_from")
 
 
 def describe_weights(file: object) -> dict[str, str]:

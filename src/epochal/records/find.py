@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from epochal.records.folder.reader import RunRecord, RunSummary
 
 LAST = "last"
-_EVALUATIONS = ("test", "predict")
+_EVALUATIONS = ("test", "predict", "watch")
 _MAX_CANDIDATES = 8
 
 

@@ -14,8 +14,8 @@ _FILES = (
     "system.jsonl", "points.csv", "points.jsonl", "predictions.jsonl",
 )  # fmt: skip
 _FOLDERS = (
-    "cache", "checkpoints", "code", "config", "folds", "logs", "media", "mlflow", "predict",
-    "profile", "safetensors", "tensorboard", "test", "wandb",
+    "cache", "checkpoints", "code", "config", "folds", "logs", "media", "mlflow", "outputs",
+    "predict", "profile", "safetensors", "tensorboard", "test", "wandb", "watch",
 )  # fmt: skip
 _PROJECT_FILES = ("epochal.toml", "pyproject.toml", "setup.py")
 _SHOWN = 3

@@ -42,6 +42,10 @@ _TORCH_MODULES = {
     "schedule": "torch.optim.lr_scheduler",
     "loss": "torch.nn.modules.loss",
 }
+_TORCHMETRICS = (
+    *("aggregation", "audio", "classification", "clustering", "detection", "image", "multimodal"),
+    *("nominal", "regression", "retrieval", "segmentation", "shape", "text", "video", "wrappers"),
+)
 _REGISTER = ("epochal.register", "epochal.registry.register", "epochal.registry.factories.register")
 _NO_COMPONENTS = ("Optimizer", "LRScheduler", "NLLLoss2d")  # interfaces, and deprecated ones
 
@@ -86,8 +90,11 @@ class Registry:
             if factory is not None:
                 return factory
         known = [short for one in kinds for short in self.names(one)]
-        close = nearest(name, known)
+        offered = [*known, *self.torchmetrics] if "metric" in kinds else known
+        close = nearest(name, offered)
         hint = f"did you mean {close!r}?" if close else _known_names(kind, known)
+        if kind == "metric" and not close and not self.torchmetrics:
+            hint = f"is it one of torchmetrics? pip install 'epochal[metrics]'; {hint}"
         raise UnknownComponentError(Problem(key or kind, f"unknown {kind} {name!r}", place, hint))
 
     def names(self, kind: str, *, entry_points: bool = False) -> tuple[str, ...]:
@@ -97,6 +104,19 @@ class Registry:
             targets_by_name = _entry_point_targets(kind)
             found |= {name for name, targets in targets_by_name.items() if len(targets) == 1}
         return tuple(sorted(found | set(self._torch_names(kind))))
+
+    @cached_property
+    def torchmetrics(self) -> dict[str, str]:
+        """The metrics of torchmetrics, each with its module; empty if it is not installed."""
+        found: dict[str, str] = {}
+        for part in _TORCHMETRICS:
+            module = self.finder.find_module(f"torchmetrics.{part}")
+            for name, binding in module.bindings.items() if module is not None else ():
+                source = binding.module if isinstance(binding, Import) else ""
+                is_own = isinstance(binding, ast.ClassDef) or source.startswith("torchmetrics.")
+                if name[0].isupper() and is_own:
+                    found.setdefault(name, f"torchmetrics.{part}")
+        return found
 
     def load(self, factory: Factory) -> Callable[..., Any]:
         """The live callable; the only place that imports code because a config names it.
@@ -137,6 +157,8 @@ class Registry:
         builtin = BUILTINS.get(kind, {}).get(name)
         if builtin is not None:
             return self._factory_at(kind, name, builtin)
+        if kind == "metric" and name in self.torchmetrics:
+            return self._factory_at(kind, name, f"{self.torchmetrics[name]}:{name}")
         return self._find_torch(kind, name)
 
     def _find_torch(self, kind: str, name: str) -> Factory | None:

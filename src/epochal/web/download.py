@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_RECORD_BYTES = 200 << 20
 _MAX_FILES = 20_000
 _CHECKPOINTS = "checkpoints"
-_WEIGHTS_FILE = "tensors.safetensors"
+WEIGHTS_FILE = "tensors.safetensors"
 _FINAL = "final"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -91,7 +91,7 @@ def download_weights(site: Site, call: ApiCall) -> FileAnswer:
     """The weights file of a checkpoint, or the final weights."""
     folder, name = site.folder(call.path["id"]), call.path["name"]
     found = find_checkpoints(folder / _CHECKPOINTS)
-    known = {one.name: f"{_CHECKPOINTS}/{one.path.name}/{_WEIGHTS_FILE}" for one in found}
+    known = {one.name: f"{_CHECKPOINTS}/{one.path.name}/{WEIGHTS_FILE}" for one in found}
     known.setdefault(_FINAL, f"{_CHECKPOINTS}/{_FINAL}.safetensors")
     if name not in known:
         raise not_found()

@@ -38,6 +38,7 @@ from epochal.records.metrics.time_spent import (
 )
 from epochal.text.escape import escape_control
 from epochal.web.api_error import ApiError, not_found
+from epochal.web.download import WEIGHTS_FILE
 from epochal.web.numbers import to_json_value
 from epochal.web.routes import RawAnswer
 
@@ -350,6 +351,7 @@ def get_checkpoints(site: Site, call: ApiCall) -> dict[str, Any]:
             "metric": to_json_value(one.metrics.get(one.monitor)),
             "is_best": one is best,
             "is_last": one is found[-1],
+            "has_weights": WEIGHTS_FILE in one.files,
         }
         for one in found
     ]

@@ -476,3 +476,22 @@ def test_averages_are_those_of_the_epoch_or_the_evaluation_so_far() -> None:
         assert hook.seen["train"][name] == result.metrics[f"train/epoch/{name}"], name
     assert hook.seen["val"]["mae"] == result.metrics["val/mae"]
     assert len(hook.rates) == result.steps
+
+
+def test_a_run_of_steps_results_in_the_mean_of_its_last_evaluation_interval() -> None:
+    class Counting(Sums):
+        """The loss of step n is n."""
+
+        def batch_loss(self, out: dict[str, Tensor], batch: list[Tensor]) -> dict[str, Any]:
+            self.step = getattr(self, "step", 0) + 1
+            return {"loss": (out["sum"].sum() * 0 + self.step, 4)}
+
+    for options, expected in (
+        ({"for_": "12st", "eval_every": "4st"}, {"train/interval/loss": 10.5}),
+        ({"for_": "10st", "eval_every": "4st"}, {"train/interval/loss": 6.5}),
+        ({"for_": "10st", "eval_every": 0}, {"train/interval/loss": 5.5}),
+        ({"for_": "2ep", "eval_every": "4st"}, {"train/epoch/loss": 8.0}),
+    ):
+        result = fit(make_run(Counting(), **options))
+        found = {name: one for name, one in result.metrics.items() if name.endswith("/loss")}
+        assert found == expected, options

@@ -485,3 +485,26 @@ def test_memory_of_a_run_is_free_without_garbage_collection() -> None:
             assert [part() for part in parts_of_a_run(step)] == [None] * 4
         finally:
             gc.enable()
+
+
+def test_probed_steps_are_taken_eagerly_between_captured_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from epochal.hooks.probe import Probe
+
+    class Probing(Scaled):
+        def scale(self) -> float:
+            probed.append(current_run().is_probing)
+            return 1.0
+
+    for step in ("graph", "compile"):
+        probed: list[bool] = []
+        _, expected, _ = trained(Scaled(), step=step)
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            _, found, choices = trained(Probing(), Probe(every="20st"), step=step)
+        assert torch.equal(found, expected), step
+        assert choices["step"] == step
+        assert probed.count(True) == 3, step  # steps 1, 21 and 41 of 60
+        assert "a probed step is taken eagerly" in caplog.text, step
+    assert RecordedGraph.replays > 100

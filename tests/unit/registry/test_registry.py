@@ -44,6 +44,26 @@ def test_built_in_and_torch_names_are_resolved(registry) -> None:
         assert found.file is not None, kind
 
 
+def test_metrics_of_torchmetrics_have_short_names(registry) -> None:
+    import torchmetrics
+
+    for module in (torchmetrics.classification, torchmetrics.regression, torchmetrics.text):
+        public = {name for name in module.__all__ if isinstance(getattr(module, name), type)}
+        assert public <= registry.torchmetrics.keys(), module
+        for name in sorted(public):
+            found = registry.load(registry.find("metric", name))
+            assert found is getattr(module, name) or name in registry.names("metric"), name
+    for wrong, hint in (("MulticlasF1Score", "'MulticlassF1Score'"), ("accurasy", "'accuracy'")):
+        with pytest.raises(UnknownComponentError, match=f"did you mean {hint}"):
+            registry.find("metric", wrong)
+
+
+def test_unknown_metrics_name_the_extra_that_is_not_installed(registry, monkeypatch) -> None:
+    monkeypatch.setattr(ModuleFinder, "find_module", lambda *_: None)
+    with pytest.raises(UnknownComponentError, match=r"pip install 'epochal\[metrics\]'"):
+        registry.find("metric", "MulticlassF1Score")
+
+
 def test_every_optimizer_and_scheduler_of_torch_has_its_name(registry) -> None:
     import torch
 

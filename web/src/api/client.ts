@@ -41,7 +41,7 @@ export async function get<T>(path: string, query: Query = {}, signal?: AbortSign
   return ask<T>(address(path, query), signal ? { signal } : {});
 }
 
-export async function send<T>(method: "POST" | "PUT", path: string, body: object): Promise<T> {
+export async function send<T>(method: "POST" | "PUT" | "DELETE", path: string, body: object): Promise<T> {
   return ask<T>(address(path), {
     method,
     body: JSON.stringify(body),

@@ -34,6 +34,8 @@ export interface RunRow {
   error: string | null;
   is_fast: boolean;
   is_damaged: boolean;
+  labels?: string[];
+  archived?: boolean;
   cells: Cell[];
   members?: number;
   ids?: string[];
@@ -90,6 +92,9 @@ export interface RunFacts {
   git: Record<string, Cell>;
   host: string;
   damage: string[];
+  labels?: string[];
+  archived?: boolean;
+  urls?: Record<string, string>;
 }
 
 export type Axis = "step" | "epoch" | "time";
@@ -170,6 +175,11 @@ export interface Checkpoint {
   metric: Cell;
   is_best: boolean;
   is_last: boolean;
+  has_weights?: boolean;
+}
+
+export interface LaunchedJobs {
+  jobs: { id: string | number; run: string | null }[];
 }
 
 export interface TimeSpent {
@@ -264,6 +274,7 @@ export interface Job {
 
 export interface JobQueue {
   is_paused: boolean;
+  is_worked?: boolean;
   jobs: Job[];
 }
 
@@ -276,20 +287,6 @@ export interface ExperimentFile {
   id: string;
   name: string;
   path: string;
-}
-
-export interface FormField {
-  key: string;
-  value: number | boolean;
-  type: "number" | "bool";
-  is_integer: boolean;
-  default: boolean;
-}
-
-export interface LaunchForm {
-  desc: string;
-  fields: FormField[];
-  problems: { key: string; what: string; hint: string; line: number }[];
 }
 
 export interface SweepSummary {
@@ -324,4 +321,41 @@ export interface Sweep extends SweepSummary {
   best_trials: number[];
   importance: Record<string, number>;
   items: Trial[];
+}
+
+/** Values of many runs, for plots over all of them. */
+export interface RunScatter {
+  columns: string[];
+  metric: string | null;
+  runs: { id: string; tag: string; values: Cell[] }[];
+  importance: Record<string, number>;
+}
+
+export interface TableSummary {
+  name: string;
+  rows: number;
+  columns: number;
+  changed: string | null;
+}
+
+export interface TextCell {
+  text: string;
+}
+
+/** A cell that shows a metric of a run; the server fills in value and problem. */
+export interface LinkCell {
+  run: string;
+  metric: string;
+  which: "best" | "last";
+  value?: Cell;
+  problem?: string | null;
+}
+
+export type TableCell = TextCell | LinkCell;
+
+export interface ResultTable {
+  name: string;
+  version: number;
+  columns: string[];
+  rows: TableCell[][];
 }

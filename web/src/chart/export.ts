@@ -136,3 +136,38 @@ export function download(name: string, content: Blob | string, type = "text/plai
   anchor.click();
   setTimeout(() => URL.revokeObjectURL(anchor.href), 10_000);
 }
+
+const DRAWN = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "font-size", "font-weight", "text-anchor", "paint-order"];
+
+/** A drawing of the page as an SVG document of its own: what its classes say is written into it. */
+export function toSvgText(svg: SVGSVGElement, paper: string): string {
+  const copy = svg.cloneNode(true) as SVGSVGElement;
+  const [drawn, copied] = [svg, copy].map((one) => [...one.querySelectorAll("*")]) as [Element[], Element[]];
+  drawn.forEach((one, i) => {
+    const style = getComputedStyle(one);
+    for (const name of DRAWN) copied[i]?.setAttribute(name, style.getPropertyValue(name));
+    copied[i]?.removeAttribute("class");
+  });
+  const { width, height } = svg.viewBox.baseVal;
+  copy.setAttribute("width", String(width));
+  copy.setAttribute("height", String(height));
+  copy.setAttribute("font-family", "sans-serif");
+  copy.querySelectorAll("a").forEach((one) => one.replaceWith(...one.childNodes)); // addresses of this server
+  const ground = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  for (const [name, value] of Object.entries({ width: "100%", height: "100%", fill: paper })) ground.setAttribute(name, value);
+  copy.prepend(ground);
+  return new XMLSerializer().serializeToString(copy);
+}
+
+/** The same as a picture, with twice as many pixels. */
+export async function toPngOfSvg(text: string, width: number, height: number): Promise<Blob | null> {
+  const address = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+  const image = new Image();
+  image.src = address;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [2 * width, 2 * height];
+  canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  URL.revokeObjectURL(address);
+  return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+}

@@ -8,6 +8,7 @@ export interface ListQuery {
   sort: string;
   columns: string;
   group: string;
+  archived: string;
 }
 
 export const BLOCK = 100;

@@ -18,12 +18,13 @@ class SessionState {
     return this.facts?.capabilities.includes(capability) ?? false;
   }
 
-  /** Exchange the code of /open#CODE, which is removed from the address; or ask who we are. */
+  /** Exchange the code of /open#CODE or /open/PAGE#CODE, which is removed from the address; or ask who we are. */
   async start(): Promise<void> {
-    if (location.pathname === "/open") {
+    if (/^\/open(\/|$)/.test(location.pathname)) {
       const code = location.hash.slice(1);
-      history.replaceState(null, "", "/");
-      route.current = parseRoute(""); // the code is not the name of a page
+      const place = location.pathname.slice("/open".length); // such as /runs/ID
+      history.replaceState(null, "", place.length > 1 ? `/#${place}` : "/");
+      route.current = parseRoute(location.hash); // the code is not the name of a page
       if (code) return this.#open(code);
     }
     return this.check();

@@ -23,6 +23,8 @@ _KINDS_BY_BASE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "epochal.engine.interfaces.task.Task": ("task",),
         "epochal.engine.interfaces.hook.Hook": ("hook",),
         "epochal.engine.interfaces.metric.Metric": ("metric",),
+        "epochal.engine.interfaces.output_stage.OutputStage": ("output",),
+        "epochal.engine.interfaces.output_stage.EvaluationStage": ("evaluation",),
         "epochal.engine.interfaces.schedule.Schedule": ("schedule",),
         "epochal.engine.interfaces.average.Average": ("average",),
         "epochal.engine.runner.Runner": ("runner",),
@@ -30,10 +32,18 @@ _KINDS_BY_BASE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "torch.nn.modules.module.Module": ("model", "loss"),
         "torch.optim.lr_scheduler.LRScheduler": ("schedule",),
         "torch.optim.optimizer.Optimizer": ("optimizer",),
-        "torch.utils.data.dataset.Dataset": ("data",),
+        "epochal.data.pipe.Pipe": ("source", "pipe"),
+        "torch.utils.data.dataset.Dataset": ("data", "source"),
     }
 )
-_WITHOUT_BASE = ("model", "data", "loss", "metric")  # functions and plain classes can be these
+_WITHOUT_BASE = (
+    "model",
+    "data",
+    "loss",
+    "metric",
+    "source",
+    "pipe",
+)  # functions and plain classes can be these
 _TESTS = ("test", "tests", "conftest", "setup")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from epochal.check.export.own_classes import own_classes
 from epochal.check.sections.section_shapes import SHARED_KEYS
 from epochal.check.sections.sections import (
+    CHAIN_SECTIONS,
     SECTIONS,
     Section,
     section_signature,
@@ -85,7 +86,7 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
     registry = registry_with_project(source)
     own = own_classes(registry)
     definitions = _DEFINITIONS | {"spec": _nested_spec(own, registry)}
-    for section in SECTIONS.values():
+    for section in (*SECTIONS.values(), *CHAIN_SECTIONS):
         if section.kind:
             definitions[section.kind] = _spec_schema(section, own, registry)
     head: Schema = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -165,7 +166,7 @@ def _section_schema(section: Section, own: tuple[OwnClass, ...], registry: Regis
         keys = section_signature(section, registry.finder)
         return about | _closed(_properties(keys.parameters, keys.owner), is_open=keys.open)
     if section.shape == "splits":
-        return about | _splits(spec, registry)
+        return about | _splits(section, spec, registry)
     if section.shape == "stages":
         return about | _list(_closed(_properties(section.keys, "a stage")))
     if section.shape == "specs":
@@ -191,10 +192,20 @@ def _closed(properties: Schema, *, is_open: bool = False) -> Schema:
     return {"type": "object", "properties": properties, "additionalProperties": is_open}
 
 
-def _splits(spec: Schema, registry: Registry) -> Schema:
-    about = "The dataset of this split, or several by name."
+def _splits(section: Section, spec: Schema, registry: Registry) -> Schema:
+    about = "The dataset of this split, or its pipes, or several of them by name."
     split: Schema = {"description": about, "type": ["object", "string"]}
-    split |= _choice(_IS_SPECS_BY_NAME, {"additionalProperties": spec}, spec)
+    keys = section_signature(section, registry.finder)
+    pipes: Schema = {
+        "description": "A source of samples, and what happens to them, in order.",
+        "type": "array",
+        "minItems": 1,
+        "items": [{"$ref": "#/definitions/source"}],
+        "additionalItems": {"$ref": "#/definitions/pipe"},
+    }
+    chain = _closed({"pipes": pipes} | _properties(keys.parameters, keys.owner))
+    one = _choice({"required": ["pipes"]}, chain, spec)
+    split |= _choice(_IS_SPECS_BY_NAME, {"additionalProperties": one}, one)
     names = split_names(registry.finder)
     offered = [name for name, split_name in names.items() if name == split_name]
     others = "|".join(name for name in names if name not in offered)
@@ -232,9 +243,13 @@ def _spec_schema(section: Section, own: tuple[OwnClass, ...], registry: Registry
     keys = section_signature(section, registry.finder)
     cases = dict(_known_cases(kind, registry))
     cases |= dict(_own_cases([one for one in own if kind in one.kinds], kind, registry))
+    # Names only: reading the signatures of all metrics of torchmetrics would take seconds.
+    more = sorted(registry.torchmetrics) if kind == "metric" else []
+    offered: list[Schema] = [{"enum": more}] if more else []
+    pattern = _type_pattern(cases)
     chosen: Schema = {
         "description": f"Which {kind}: a known name, or package.module.Class.",
-        "anyOf": [*_offered(cases), {"type": "string", "pattern": _type_pattern(cases)}],
+        "anyOf": [*_offered(cases), *offered, {"type": "string", "pattern": pattern}],
     }
     mapping: Schema = {
         "properties": {"type": chosen} | _properties(keys.parameters, keys.owner),

@@ -6,7 +6,12 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from epochal.check.export.schema import find_component, registry_with_project
-from epochal.check.sections.sections import SECTIONS, Section, section_signature
+from epochal.check.sections.sections import (
+    CHAIN_SECTIONS,
+    SECTIONS,
+    Section,
+    section_signature,
+)
 from epochal.check.signatures.parameters import MISSING, Absent, Opaque, Plain
 from epochal.check.signatures.signature import read_signature
 from epochal.check.values.types import describe_type, parse_type
@@ -34,7 +39,8 @@ def yaml_template(name: str = "", registry: Registry | None = None) -> str:
     if name in SECTIONS:
         return _text(_section(SECTIONS[name], registry))
     if name in KINDS:
-        section = next(item for item in SECTIONS.values() if item.kind == name)
+        known = (*SECTIONS.values(), *CHAIN_SECTIONS)
+        section = next(item for item in known if item.kind == name)
         return _text(_section(section, registry))
     return _text(_component(name, registry))
 

@@ -10,6 +10,7 @@ from epochal.check.sections.section_shapes import is_mapping_of_specs
 from epochal.check.signatures.classes import binds_name, class_definitions, find_method_node
 from epochal.check.signatures.signature import (
     called_signature,
+    definition_signature,
     method_signature,
     read_signature,
 )
@@ -28,6 +29,11 @@ TOTAL_LOSS = "loss"
 """The name of the weighted sum."""
 
 _SOURCES = ("out", "batch")
+_STAGE_ARGUMENTS = {
+    "outputs": ("samples", "out", "batch", "run"),
+    "evaluation": ("samples", "metrics", "run", "split"),
+}
+_COLLECT = "epochal.components.outputs.Collect"
 
 
 def iter_loss_terms(root: Node) -> Iterator[tuple[str, str, Node]]:
@@ -73,6 +79,31 @@ def check_metric_inputs(checker: ConfigChecker, root: Node) -> None:
         path, inputs = f"metrics.{index}", entry.get("inputs")
         if inputs.is_mapping:
             _check_inputs(checker, path, inputs, _updated(checker, path))
+
+
+def check_output_stages(checker: ConfigChecker, root: Node) -> None:
+    """Report functions with arguments that no stage gets, and columns that are no paths."""
+    for section, available in _STAGE_ARGUMENTS.items():
+        for index, entry in enumerate(root.get(section).elements):
+            definition = checker.find_definition(f"{section}.{index}")
+            if definition is None or isinstance(definition.node, ast.ClassDef):
+                continue
+            for item in definition_signature(definition, checker.finder).parameters:
+                is_given = item.name in {*available, *entry.mapping}
+                if item.is_required and not is_given and item.kind in ("keyword", "positional"):
+                    what = f"{definition.dotted} takes {item.name!r}"
+                    hint = f"a stage gets any of {', '.join(available)}"
+                    place = entry.get("type").place
+                    checker.report(f"{section}.{index}", what, place, hint)
+    for index, entry in enumerate(root.get("outputs").elements):
+        factory = checker.factories.get(f"outputs.{index}")
+        if factory is None or factory.dotted != _COLLECT:
+            continue
+        for name, node in entry.get("columns").mapping.items():
+            if isinstance(node.value, str) and not _is_route(node.value):
+                what = f"must be out, batch, or a path into one of them, got {node.value!r}"
+                here = f"outputs.{index}.columns.{name}"
+                checker.report(here, what, node.place, _route_hint(name, node.value))
 
 
 def _check_weights(checker: ConfigChecker, root: Node) -> None:

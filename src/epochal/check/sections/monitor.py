@@ -28,6 +28,7 @@ AVERAGED_SPLIT = "val_ema"
 """Replaces ``val`` in the names of metrics of averaged weights."""
 
 _EVALUATED = ("val", "test", AVERAGED_SPLIT)
+_SCORELESS = ("keep_best", "save_examples")
 _PRODUCERS = ("batch_metric", "extra_batch_metrics", "epoch_metric")
 
 
@@ -180,6 +181,9 @@ def _check_metric(
 
 def _section_names(root: Node) -> set[str] | None:
     names = set[str]()
+    for entry in root.get("evaluation").elements:
+        if entry.get("type").value not in _SCORELESS:
+            return None  # a stage of the user's own may return any metric
     for entry in root.get("metrics").elements:
         name = entry.get("name").value
         if not isinstance(name, str):
@@ -256,6 +260,7 @@ def _keys_of_variable(name: str, function: FunctionNode) -> set[str] | None:
 _TRAIN = "epochal.engine.runner.Train"
 _MODULE_TASK = "epochal.engine.interfaces.task.ModuleTask"
 _WATCHERS = (
+    "epochal.components.evaluation.KeepBest",
     "epochal.hooks.early_stopping.EarlyStopping",
     "torch.optim.lr_scheduler.ReduceLROnPlateau",
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from epochal.check.sections.pipes import expand_pipes, has_pipes
 from epochal.check.sections.sections import SECTIONS, section_signature, split_names
+from epochal.check.sections.shape_problems import report_shape
 from epochal.check.signatures.parameters import Parameter, Signature
 from epochal.check.values.checker import suggest_known
 from epochal.check.values.types import is_spec
-from epochal.config.scalar import show
 from epochal.config.source_file import display_name
 from epochal.errors import Place
 
@@ -87,17 +88,23 @@ def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature
             what = f"the split {split!r} is there twice, once as {written!r}"
             checker.report(here, what, child.key_place, "keep one of them")
         elif is_mapping_of_specs(child):
-            entries[split] = _each_spec(checker, here, child, section.kind, own)
+            loaders = {
+                name: _loader(checker, f"{here}.{name}", one, section, own)
+                for name, one in child.mapping.items()
+            }
+            entries[split] = child.with_entries(loaders)
         else:
-            entries[split] = checker.spec(here, child, section.kind, own)
+            entries[split] = _loader(checker, here, child, section, own)
     return node.with_entries(entries)
 
 
-def report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
-    """Report a value that is no mapping or no list, unless loading the config reported it."""
-    if not checker.is_known_bad(path):
-        what = f"expected {wanted}, got {show(node.to_plain())}"
-        checker.report(path, what, node.place, hint)
+def _loader(
+    checker: ConfigChecker, path: str, node: Node, section: Section, own: Signature
+) -> Node:
+    """The data of one loader: a component, or pipes."""
+    if has_pipes(node):
+        return expand_pipes(checker, path, node, own)
+    return checker.spec(path, node, section.kind, own)
 
 
 def is_mapping_of_specs(node: Node) -> bool:

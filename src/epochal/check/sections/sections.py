@@ -147,6 +147,9 @@ _METRIC = (
     _key("on", "tuple[str, ...] | None", None, "Splits it is computed on; val and test if null."),
     _INPUTS,
 )
+_OUTPUT = (
+    _key("on", "tuple[str, ...] | None", None, "Splits it acts on; those of the stage if null."),
+)
 _NOTIFY = (
     _key(
         "kinds",
@@ -193,7 +196,7 @@ _ALL = (
         "splits",
         "Datasets by split: train, val, test, predict.",
         kind="data",
-        options="epochal.components.data.loader:LoaderOptions",
+        options="epochal.data.loader:LoaderOptions",
     ),
     Section(
         "optim",
@@ -225,6 +228,20 @@ _ALL = (
         keys=_TERM,
     ),
     Section("metrics", "specs", "Numbers computed in evaluation.", kind="metric", keys=_METRIC),
+    Section(
+        "outputs",
+        "specs",
+        "Stages that change or save the outputs of each batch, in this order.",
+        kind="output",
+        keys=_OUTPUT,
+    ),
+    Section(
+        "evaluation",
+        "specs",
+        "Stages that act on a whole evaluation, in this order.",
+        kind="evaluation",
+        keys=_OUTPUT,
+    ),
     Section(
         "monitor",
         "value",
@@ -264,6 +281,12 @@ _ALL = (
         options=f"{_OPTIONS}:HookOptions",
     ),
 )
+
+CHAIN_SECTIONS = (
+    Section("pipes", "specs", "What a chain starts with: data.<split>.pipes[0].", kind="source"),
+    Section("pipes", "specs", "The steps of a chain, in data.<split>.pipes.", kind="pipe"),
+)
+"""The kinds of component in ``pipes``, a key of each split."""
 
 SECTIONS: Mapping[str, Section] = MappingProxyType({section.name: section for section in _ALL})
 """Every top-level key."""

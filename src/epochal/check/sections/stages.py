@@ -17,9 +17,9 @@ from epochal.check.sections.section_shapes import (
     expand_shared_keys,
     has_members,
     member_signature,
-    report_shape,
 )
 from epochal.check.sections.sections import SECTIONS, read_table, section_signature
+from epochal.check.sections.shape_problems import report_shape
 from epochal.check.signatures.parameters import Opaque, Parameter, Signature
 from epochal.check.signatures.signature import method_signature, read_signature
 from epochal.check.values.checker import ConfigChecker, suggest_known

@@ -27,6 +27,7 @@ _TIMES = {
     "launch.time": "4h or 90min",
 }
 _CLIPS = "epochal.engine.interfaces.options:CLIPS"
+_STAGE_SPLITS = {"outputs": ("val", "test", "predict"), "evaluation": ("val", "test")}
 _NOT_WITH_FSDP = {
     "engine.step": (
         ("auto", "eager"),
@@ -223,8 +224,13 @@ def _check_redacted(checker: ConfigChecker, root: Node) -> None:
 
 
 def check_splits(checker: ConfigChecker, root: Node) -> None:
-    """Report unknown splits in ``on:`` of hooks and metrics and in ``train.eval_every``."""
+    """Report unknown splits in ``on:`` and in ``train.eval_every``, and stages without outputs."""
     known = split_names(checker.finder)
+    for path, name, place in _listed(root):
+        valid = _STAGE_SPLITS.get(path.partition(".")[0], tuple(known.values()))
+        if known.get(str(name), valid[0]) not in valid:
+            what = f"{path.partition('.')[0]} have no stages in {name!r}"
+            checker.report(path, what, place, f"write {' or '.join(valid)}")
     for path, name, place in _listed(root):
         if isinstance(name, str) and name not in known:
             close = nearest(name, known)
@@ -233,7 +239,7 @@ def check_splits(checker: ConfigChecker, root: Node) -> None:
 
 
 def _listed(root: Node) -> Iterator[tuple[str, object, Place]]:
-    for section in ("hooks", "metrics"):
+    for section in ("hooks", "metrics", *_STAGE_SPLITS):
         for index, entry in enumerate(root.get(section).elements):
             for position, child in enumerate(entry.get("on").elements):
                 yield f"{section}.{index}.on.{position}", child.value, child.place

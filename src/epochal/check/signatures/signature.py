@@ -56,10 +56,14 @@ def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Sign
         signature = definition_signature(definition, finder)
     supplied = _SUPPLIED.get(factory.kind, ())
     settable = tuple(item for item in signature.parameters if item.name not in supplied)
-    if factory.kind in ("loss", "metric") and is_function(factory, signature):
+    if factory.kind in ("loss", "metric", "output", "evaluation") and is_function(
+        factory, signature
+    ):
         settable = tuple(item for item in settable if not _is_batch_input(item))
     if factory.kind == "hook" and is_middleware(factory, signature):
         settable = settable[1:]
+    if factory.kind == "pipe" and is_function(factory, signature):
+        settable = settable[1:]  # the item
     return replace(signature, parameters=settable)
 
 

@@ -12,7 +12,12 @@ from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_k
 from epochal.cli.pool import add_pool_options, run_pool, wants_pool
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import names_several
-from epochal.experiment.config.choices import add_choices, add_resume_choices, read_choices
+from epochal.experiment.config.choices import (
+    Choices,
+    add_choices,
+    add_resume_choices,
+    read_choices,
+)
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
 if TYPE_CHECKING:
@@ -21,7 +26,6 @@ if TYPE_CHECKING:
 
     from epochal.engine import RunResult
     from epochal.experiment.config.check_file import CheckedConfig
-    from epochal.experiment.config.choices import Choices
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_resume_choices(parser)
     add_pool_options(parser)
     add_keep_alive_options(parser)
+    text = "evaluate the best weights on the test data afterwards, as `epochal test` does"
+    parser.add_argument("--then-test", action="store_true", help=text)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -39,6 +45,7 @@ def execute(args: argparse.Namespace) -> int:
     choices: Choices = {**read_choices(args), "can_fork": True}
     _refuse_one_run_for_all(files, choices)
     require_keep_alive(args)
+    _refuse_then_test(args)
     outcome = "nothing was started" if len(files) > 1 else ""
     configs, code = check_configs(files, overrides, choices, outcome=outcome)
     if code:
@@ -49,13 +56,17 @@ def execute(args: argparse.Namespace) -> int:
         return keep_alive(args, files)
     if args.dry_run:
         return _print_ranks(configs, choices)
+    for checked in configs if args.then_test else ():
+        _require_test_data(checked)
     with raising_on_preemption():
-        return _run_all(configs, overrides, choices)
+        return _run_all(configs, overrides, choices, then_test=args.then_test)
 
 
-def _run_all(configs: list[CheckedConfig], overrides: list[str], choices: Choices) -> int:
+def _run_all(
+    configs: list[CheckedConfig], overrides: list[str], choices: Choices, *, then_test: bool
+) -> int:
     with deferring_interrupts():
-        from epochal.experiment.run import run_series
+        from epochal.experiment.run import run_series, test
 
     results: list[RunResult] = []
     for number, checked in enumerate(configs, start=1):
@@ -65,6 +76,10 @@ def _run_all(configs: list[CheckedConfig], overrides: list[str], choices: Choice
             print(f"run {number} of {len(configs)}: {title}", flush=True)
         results += run_series([checked], overrides=overrides, **choices)
         choices["begun"] = None  # only the first run counts the time of the imports
+        if then_test and results[-1].ok:
+            trained = results[-1].dir
+            assert trained is not None  # refused before
+            results.append(test(trained, trust=True, **_choose_for_test(choices)))
         if results[-1].status in ("interrupted", "preempted"):
             break
     if len(results) > 1:
@@ -81,6 +96,37 @@ def _print_ranks(configs: list[CheckedConfig], choices: Choices) -> int:
     for checked in configs:
         print(f"{checked.config.path}: {describe_ranks(choices)}")
     return 0
+
+
+def _choose_for_test(choices: Choices) -> Choices:
+    return Choices(
+        device=choices.get("device"),
+        desc=choices.get("desc"),
+        debug=choices.get("debug", False),
+        fast=choices.get("fast", False),
+        user_dir=choices.get("user_dir"),
+        raise_errors=False,
+    )
+
+
+def _refuse_then_test(args: argparse.Namespace) -> None:
+    for option in ("no_file", "keep_alive"):
+        if args.then_test and getattr(args, option, None):
+            what = f"cannot be combined with --{option.replace('_', '-')}"
+            raise ConfigError(Problem("--then-test", what, hint="run `epochal test` afterwards"))
+    if args.then_test and wants_pool(args):
+        what = "cannot be combined with a pool of processes"
+        raise ConfigError(Problem("--then-test", what, hint="run `epochal test` afterwards"))
+
+
+def _require_test_data(checked: CheckedConfig) -> None:
+    """Refuse before the training what could not be tested after it."""
+    root = checked.report.expanded
+    is_module = root.find("task.type") is not None and root.get("task.type").value == "module"
+    if is_module and "test" not in root.get("data").mapping:
+        place = root.get("data").place
+        what = "there is no test data, which --then-test evaluates"
+        raise ConfigError(Problem("data.test", what, place, "add data.test: {type: ...}"))
 
 
 def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:

@@ -11,6 +11,7 @@ from epochal.text.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from epochal.engine import RunResult
 
@@ -32,8 +33,10 @@ def execute(args: argparse.Namespace) -> int:
     return evaluate(args, "test").exit_code
 
 
-def evaluate(args: argparse.Namespace, runner: str) -> RunResult:
-    """Evaluate with a runner."""
+def evaluate(
+    args: argparse.Namespace, runner: str, changes: Mapping[str, object] | None = None
+) -> RunResult:
+    """Evaluate with a runner, after changes to the config."""
     with deferring_interrupts():
         from epochal.experiment.run import evaluate_run
 
@@ -47,6 +50,7 @@ def evaluate(args: argparse.Namespace, runner: str) -> RunResult:
             weights=args.weights,
             overrides=args.words,
             trust=trust,
+            changes=changes,
             **choices,
         ),
     )

@@ -96,6 +96,10 @@ class CapturedSteps:
         """Take one step."""
         if self._run.events.has_run_user_code:
             self._recheck_graphs()
+            if self._run.is_probing:
+                self._shown = None  # the gradients are those of this step
+                self._update(self._run, microbatches)
+                return
         tensors: list[Tensor] = []
         graph = None
         key: Hashable = None

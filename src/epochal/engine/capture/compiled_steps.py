@@ -55,7 +55,10 @@ class CompiledSteps:
     def __call__(self, microbatches: Microbatches) -> None:
         """Take one step."""
         loss = self._run.loss
-        if loss is not None and not loss.is_complete:
+        if self._run.is_probing:
+            self._functions = None  # the next step is compiled again, from the compiler's cache
+            self._calls.compute = self._plain
+        elif loss is not None and not loss.is_complete:
             pass  # the first batch completes it, and is not compiled
         elif self._run.part(BatchFunctions) is not self._functions:
             self._compile()

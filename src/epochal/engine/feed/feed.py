@@ -24,6 +24,7 @@ from epochal.engine.feed.loaders import (
     StatefulBatches,
     find_stateful_owner,
 )
+from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.rank_shares import SampleSlices, refuse_distributed_sampler
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.interfaces.task import Batch, Loader
+    from epochal.engine.process.read_log import ReadLog
 
+    FindLog = Callable[[Loader], ReadLog | None]
     OpenLoader = Callable[[Loader, int | None], Iterator[Batch]]
 
 Microbatches = tuple["Batch", ...]
@@ -196,7 +199,7 @@ class Feed:
             return
         one_pass = DataPass(derive_seed(self._seed, "order", number), number, read, share)
         self._stateful, is_first = None, not self.wait_seconds
-        with explaining_worker_deaths(loader, "train_loader"):
+        with explaining_worker_deaths(loader, "train_loader", self.find_read_log):
             batches = self.open(
                 loader,
                 self.limit,
@@ -256,11 +259,19 @@ class Feed:
         only the epoch of its samplers is changed.
         """
         set_sampler_epoch(loader, one_pass.epoch)
-        gathered = self._in_memory_loaders.find(loader, one_pass, static_inputs)
+        gathered = (
+            None
+            if isinstance(loader, PositionedLoader)
+            else self._in_memory_loaders.find(loader, one_pass, static_inputs)
+        )
         can_be_ahead = self._prefetcher is not None
         batches: Iterator[Batch]
         if gathered is not None:
             batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
+        elif isinstance(loader, PositionedLoader):
+            batches = loader.open_pass(one_pass)
+            if one_pass.share is not None:
+                batches = one_pass.share.of_batches(batches)
         elif (indexed := self._indexed_loaders.find(loader)) is not None:
             batches = indexed.open(one_pass)
         else:
@@ -296,10 +307,17 @@ class Feed:
             loader, DataPass(derive_seed(self._seed, "order", epoch), epoch), batches
         )
 
+    def find_read_log(self, loader: Loader) -> ReadLog | None:
+        """What the workers of a loader read, if it has any and was opened."""
+        if isinstance(loader, PositionedLoader):
+            return loader.read_log
+        return self._indexed_loaders.find_log(loader)
+
     def _is_addressable(self, loader: Loader) -> bool:
         """Whether batches can be read by position."""
         return (
-            self._in_memory_loaders.can_gather(loader)
+            isinstance(loader, PositionedLoader)
+            or self._in_memory_loaders.can_gather(loader)
             or self._indexed_loaders.find(loader) is not None
         )
 
@@ -379,6 +397,7 @@ def iter_batches(
     limit: int | None,
     *,
     open_loader: OpenLoader = islice,
+    find_log: FindLog | None = None,
     may_be_empty: bool = False,
 ) -> Iterator[Batch]:
     """The batches of a loader, at least one unless it ``may_be_empty``.
@@ -386,7 +405,12 @@ def iter_batches(
     Exceptions of a dataset itself pass untouched.
     """
     read = 0
-    with explaining_worker_deaths(loader, label):
+    if limit is None and getattr(loader, "is_endless", False):
+        raise DataError(
+            f"{label}: its data never end\n"
+            "  set train.limit_eval_batches, or give the pipe repeat a number"
+        )
+    with explaining_worker_deaths(loader, label, find_log):
         for batch in open_loader(loader, limit):
             read += 1
             yield batch
@@ -428,14 +452,26 @@ def _why_empty(loader: Loader) -> str:
 
 
 @contextmanager
-def explaining_worker_deaths(loader: Loader, label: str) -> Iterator[None]:
+def explaining_worker_deaths(
+    loader: Loader, label: str, find_log: FindLog | None = None
+) -> Iterator[None]:
     """Raise a DataError when a worker of the loader dies in a block."""
     try:
         yield
     except Exception as error:
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
-        raise WorkerDiedError(label) from error
+        log = find_log(loader) if find_log is not None else None
+        last = log.find_last(error) if log is not None else None
+        reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
+        raise WorkerDiedError(label, reading) from error
+
+
+def _name_item(loader: Loader) -> str:
+    """What the workers of a loader are asked for by number."""
+    if isinstance(loader, PositionedLoader):
+        return "batch"
+    return f"{type(getattr(loader, 'dataset', None)).__name__} sample"
 
 
 def is_worker_death(error: BaseException) -> bool:

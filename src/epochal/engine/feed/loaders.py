@@ -33,6 +33,7 @@ from epochal.engine.feed.seeded_dataset import (
     identity_collate,
 )
 from epochal.engine.feed.worker_data import find_repeated_samples, refuse_captured_run
+from epochal.engine.process.read_log import ReadLog
 from epochal.engine.process.workers import iterate_loader, protect_workers_from_signals
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ class IndexedLoaders:
             indexed = self._indexed_loaders[loader] = IndexedLoader(loader, self._named)
         return indexed
 
+    def find_log(self, loader: Loader) -> ReadLog | None:
+        """What the workers of a loader read, if it has any and was opened."""
+        indexed = self._indexed_loaders.get(loader) if isinstance(loader, DataLoader) else None
+        return None if indexed is None else indexed.log
+
 
 @final
 class IndexedLoader:
@@ -88,7 +94,12 @@ class IndexedLoader:
         self._needs_traits = self._reader.may_draw
         self._plan = _PassSampler()
         self._loader: DataLoader[Any] | None = None
+        self.log: ReadLog | None = None
+        """What workers read, if there are any."""
+
         refuse_captured_run(loader)
+        if loader.num_workers:
+            self.log = self._reader.log = ReadLog(loader.num_workers)
         if loader.num_workers or loader.pin_memory:
             self._loader = _build_loader(loader, self._reader, self._plan)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from epochal.engine.interfaces.task import Batch
+    from epochal.engine.process.read_log import ReadLog
 
     Collate = Callable[[Any], Batch]
     from collections.abc import Sequence
@@ -117,6 +118,8 @@ class SeededDataset(Dataset[Any]):
 
         self._is_watched = self._draws and is_stacked
         self._generators = HostGenerators()
+        self.log: ReadLog | None = None
+        """Where workers note what they read."""
 
     def __getitems__(self, request: ReadRequest) -> Batch:
         """The batch of a request; with traits of the dataset if it is the first."""
@@ -162,7 +165,7 @@ class SeededDataset(Dataset[Any]):
         if not self._is_stacked:
             return self._collate(dataset[indices])
         many = self._getitems
-        return self._collate(many(indices) if many else [dataset[index] for index in indices])
+        return self._collate(many(indices) if many else read_samples(dataset, indices, self.log))
 
     def _read_seeded(self, request: ReadRequest) -> Batch:
         samples = self._read_samples(request)
@@ -187,7 +190,7 @@ class SeededDataset(Dataset[Any]):
             seed_host_generators(
                 mix_seed(request.seed, place + 2) if base is None else mix_seed(base, index)
             )
-        return self.dataset[index]
+        return read_samples(self.dataset, (index,), self.log)[0]
 
     def _is_nondeterministic(self, request: ReadRequest) -> bool:
         with suppress(Exception):  # only the batch itself has to be readable
@@ -196,6 +199,20 @@ class SeededDataset(Dataset[Any]):
             )
             return not are_bitwise_equal(self._read_samples(one), self._read_samples(one))
         return False
+
+
+def read_samples(dataset: Any, indices: Any, log: ReadLog | None) -> list[Any]:  # noqa: ANN401 - of any kind
+    """The samples at some indices; an error gets a note with the index that raised it."""
+    samples, index = [], None
+    try:
+        for index in indices:
+            if log is not None:
+                log.note(index)
+            samples.append(dataset[index])
+    except Exception as error:
+        error.add_note(f"data: while reading sample {index!r} of {type(dataset).__name__}")
+        raise
+    return samples
 
 
 def _find_getitems(dataset: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - of any kind

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
 from epochal.engine.interfaces.hook import USER_PRIORITY
 
@@ -36,6 +36,20 @@ if TYPE_CHECKING:
     from epochal.records.folder.writer import Writer
 
     Variable = Callable[[], float | Tensor]
+
+
+ProbeKind = Literal["scalar", "histogram", "image", "attention", "table", "text", "video"]
+
+
+class ProbeFunction(Protocol):
+    """Records an intermediate value, if this step is probed."""
+
+    def __call__(self, name: str, value: object, kind: ProbeKind | None = None) -> None:
+        """Take a value; its kind is found from the value if it is not given."""
+
+
+def ignore_probe(name: str, value: object, kind: ProbeKind | None = None) -> None:
+    """Record nothing."""
 
 
 class RecordReceiver(Protocol):
@@ -172,6 +186,10 @@ class Run(ABC):
 
     caches: dict[str, Any]
     """Values that go into every checkpoint."""
+
+    probe: ProbeFunction
+    """Records an intermediate value, such as ``run.probe("attention", weights, "attention")``, in
+    the steps that the hook ``Probe`` chooses; ignores it in all others."""
 
     meter: Meter
     clock: Clock

@@ -27,6 +27,7 @@ OPTIONAL_METHODS: tuple[str, ...] = (
     "epoch_metric",
     "post_metric_to_err",
     "postprocess",
+    "input_sample",
     "to",
     "optim_groups",
     "on_stage_start",
@@ -53,6 +54,7 @@ class Task:
     - ``epoch_metric(run)`` returns ``{name: value}`` at the end of an evaluation.
     - ``post_metric_to_err(result)`` returns one error of an evaluation; smaller is better.
     - ``postprocess(out, batch)`` returns the part of the output that a prediction keeps.
+    - ``input_sample(row)`` returns a sample of a row of ``epochal predict --input``.
     - ``to(device)`` is called once, between ``setup`` and ``assembled``.
     - ``optim_groups(model, optim)`` returns the parameter groups of the optimizer.
     - ``on_stage_start(run, name, ...)`` gets the parameters of a stage when it starts.

@@ -106,14 +106,19 @@ class MetricAdapter(Metric):
             self.metric.update(arguments, self._routes.count(arguments, batch))
 
     @override
-    def compute(self) -> float | dict[str, float]:
-        numbers: float | dict[str, float] = self._to_numbers(self.metric.compute())
+    def compute(self) -> float | Tensor | dict[str, float]:
+        numbers: float | Tensor | dict[str, float] = self._to_numbers(self.metric.compute())
         return numbers
 
     @override
-    def merge(self, other: Metric) -> None:
-        assert isinstance(other, MetricAdapter)
-        self.metric.merge(other.metric)
+    def merge(self, other: MetricAdapter) -> None:
+        if callable(getattr(self.metric, "merge", None)):
+            self.metric.merge(other.metric)
+        elif hasattr(self.metric, "metric_state"):
+            _TorchmetricsState(self.metric).merge(other.metric)
+        else:
+            what = "has no method merge, so processes cannot join its batches"
+            self._fail(what, "write def merge(self, other) in its class")
 
     @property
     def state_part(self) -> object:
@@ -138,10 +143,12 @@ class MetricAdapter(Metric):
             return {str(index): one for index, one in enumerate(value.tolist())}
         if isinstance(value, Tensor) and value.numel() == 1:
             return value.item()
+        if isinstance(value, Tensor) and value.dim() == 2:
+            return value
         if isinstance(value, list | tuple | Tensor):
             shape = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else "several parts"
             what = f"computes a {type(value).__name__} of {shape}, not a number"
-            self._fail(what, "use a metric of one number, or of one number per class")
+            self._fail(what, "use a metric of one number, one number per class, or a matrix")
         return value
 
 
@@ -150,22 +157,13 @@ def find_unmergeable(metrics: Mapping[str, Metric]) -> str:
     return next((name for name, metric in metrics.items() if not _can_merge(metric)), "")
 
 
-def _can_merge(metric: Metric) -> bool:
-    if not isinstance(metric, MetricAdapter):
-        return type(metric).merge is not Metric.merge
-    inner = metric.metric
-    if hasattr(inner, "metric_state"):
-        return all(callable(one) for one in _list_reductions(inner))
-    own = getattr(type(inner), "merge", None)
-    return own is not None and own is not Metric.merge
-
-
-def _list_reductions(metric: AnyMetric) -> list[object]:
-    """How the states of a metric of torchmetrics are merged; lists need no function."""
-    if not hasattr(metric, "_update_count"):
-        return [one for _, member in metric.items() for one in _list_reductions(member)]
-    states = metric._reductions.items()
-    return [list if isinstance(metric._defaults[name], list) else one for name, one in states]
+def _can_merge(metric: AnyMetric) -> bool:
+    if isinstance(metric, MetricAdapter):
+        return hasattr(metric.metric, "metric_state") or _can_merge(metric.metric)
+    if isinstance(metric, Metric):
+        kind = type(metric)
+        return kind.merge is not Metric.merge or kind.reset is Metric.reset
+    return callable(getattr(metric, "merge", None))
 
 
 def merge_metric(
@@ -175,10 +173,6 @@ def merge_metric(
 
     ``load`` puts a metric into a state.
     """
-    part = metric.state_part if isinstance(metric, MetricAdapter) else metric
-    if isinstance(part, _TorchmetricsState):
-        part.merge([state["own"] for state in states])
-        return
     load(metric, states[0])
     for state in states[1:]:
         other = copy.deepcopy(metric)
@@ -218,13 +212,13 @@ class _BatchMean:
         self._sum = self._sum + value * count
         self._count = self._count + count
 
-    def merge(self, other: _BatchMean) -> None:
-        self._sum = self._sum + other._sum
-        self._count = self._count + other._count
-
     def compute(self) -> float:
         count = float(self._count)
         return float(self._sum) / count if count else float("nan")
+
+    def merge(self, other: _BatchMean) -> None:
+        self._sum = self._sum + other._sum
+        self._count = self._count + other._count
 
 
 @final
@@ -249,25 +243,6 @@ class _TorchmetricsState:
         states = dict(self._metric.metric_state)
         return {"states": states, "updates": self._metric._update_count}
 
-    def merge(self, states: Sequence[dict[str, Any]]) -> None:
-        """Take the state that one metric would have after the batches of several."""
-        members = self._find_members()
-        if members is not None:
-            for name, member in members.items():
-                member.merge([state[name] for state in states])
-            return
-        merged = {}
-        for name, reduce in self._metric._reductions.items():
-            parts = [state["states"][name] for state in states if state["updates"]]
-            if not parts:
-                merged[name] = states[0]["states"][name]
-            elif isinstance(parts[0], list):
-                merged[name] = [one for part in parts for one in part]
-            else:
-                merged[name] = reduce(torch.stack(parts))
-        updates = sum(state["updates"] for state in states)
-        self.load_state_dict({"states": merged, "updates": updates})
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         members = self._find_members()
         if members is not None:
@@ -281,6 +256,18 @@ class _TorchmetricsState:
             setattr(self._metric, name, moved)
         self._metric._update_count = state["updates"]
         self._metric._computed = None
+
+    def merge(self, other: AnyMetric) -> None:
+        """Add the batches of another metric of the same class."""
+        members = self._find_members()
+        for name, member in (members or {}).items():
+            member.merge(other[name])
+        if members is None and other._update_count:
+            if self._metric._update_count:
+                self._metric.merge_state(other)
+                self._metric._computed = None
+            else:  # it has nothing to add them to yet
+                self.load_state_dict(_TorchmetricsState(other).state_dict())
 
 
 def _fail(owner: str, what: str, hint: str) -> NoReturn:

@@ -20,7 +20,7 @@ from epochal.engine.device.sharding import choose_strategy
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import Feed, read_task_attribute
 from epochal.engine.interfaces.hook import ALIASES, EVENTS, USER_PRIORITY
-from epochal.engine.interfaces.run import Run
+from epochal.engine.interfaces.run import Run, ignore_probe
 from epochal.engine.interfaces.shared_store import Store
 from epochal.engine.interfaces.splits import split_name
 from epochal.engine.interfaces.task import OPTIONAL_METHODS, REQUIRED_METHODS
@@ -169,11 +169,17 @@ class EngineRun(Run):
 
     has_started: bool = False
 
+    is_probing: bool = False
+    """Whether the current step is taken eagerly, so that probes see its values."""
+
     save_reasons: str = ""
     """Reasons to save at the next step boundary, joined by commas."""
 
     diverged_at: BadStep | None = None
     """The step that makes the run roll back; None while it continues."""
+
+    interval_means: Window | None = None
+    """The means since the previous evaluation, in a training that does not last epochs."""
 
     counts: Window | None = None
     """The counts of all losses so far, if the task says what they count."""
@@ -266,6 +272,7 @@ class EngineRun(Run):
         self._trained_model: nn.Module | None = None
         self.task, self.model = task, unwrap(model) if self.is_shared else model
         self.variables, self.trackers = {}, []
+        self.probe = ignore_probe
         self.latest, self.choices, self.caches = {}, {}, {}
         self.evaluated_at: dict[str, int] = {}
         """The step of each split's latest evaluation."""
@@ -551,7 +558,16 @@ def read_meta(task: object) -> dict[str, Any]:
 
 _RELEASED = (
     *("task", "model", "optimizer", "schedule", "metrics", "train_metrics", "average", "loss"),
-    *("feed", "meter", "pass_means", "rate", "take_step", "choose_step", "make_optimizer"),
+    *(
+        "feed",
+        "meter",
+        "pass_means",
+        "interval_means",
+        "rate",
+        "take_step",
+        "choose_step",
+        "make_optimizer",
+    ),
     *("course", "eval_steps", "caches", "variables", "trackers", "console", "registry", "meta"),
     *("resume", "train_function", "finish_function", "report_function"),
     *("strategy", "_trained_model"),

@@ -13,9 +13,12 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
+from epochal.check.sections.pipes import has_pipes
 from epochal.checkpoint.weights import init_weights, load_caches_from
-from epochal.components.data.folds import split_loader
-from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.data.chain import Chain
+from epochal.data.file_rows import FileRows
+from epochal.data.folds import split_loader
+from epochal.data.loader import LoaderOptions, build_loader
 from epochal.distributed.world import SingleProcess
 from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
     from epochal.config import Node
     from epochal.engine import Metric, Run, Task
-    from epochal.experiment.build.builder import Assembly
+    from epochal.experiment.build.builder import Assembly, Builder
     from epochal.experiment.config.arguments import Args
 
 _PLACED = "_splits_with_loaders_from_the_experiment"
@@ -70,7 +73,11 @@ def build_data(assembly: Assembly, task: Task) -> None:
         loaders[split_name(name)] = build_split(assembly, node, name, f"data.{name}")
     placed: set[str] = getattr(task, _PLACED, set())  # by an earlier run with the same task
     for split, loader in loaders.items():
-        if split not in placed and getattr(task, f"{split}_loader", None) is not None:
+        is_input = isinstance(getattr(loader, "dataset", None), FileRows)  # it replaces the task's
+        if is_input and hasattr(task, "input_sample"):
+            loader.dataset.prepare = task.input_sample
+        is_taken = split not in placed and getattr(task, f"{split}_loader", None) is not None
+        if is_taken and not is_input:
             what = f"{type(task).__name__} sets {split}_loader already"
             hint = f"remove data.{split}, or leave the loader to the config"
             raise ConfigError(Problem(f"data.{split}", what, hint=hint))
@@ -82,7 +89,7 @@ def build_data(assembly: Assembly, task: Task) -> None:
 
 def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
     """The loader of the split at ``path``, or its loaders by name."""
-    if "type" in node.mapping:
+    if "type" in node.mapping or has_pipes(node):
         return _build_loader(assembly, node, name, path)
     return {
         loader: _build_loader(assembly, child, name, f"{path}.{loader}")
@@ -91,10 +98,23 @@ def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
 
 
 def _build_loader(assembly: Assembly, node: Node, split: str, path: str) -> DataLoader[Any]:
-    spec = assembly.builder.read(node, "data", path)
-    options = LoaderOptions(**assembly.builder.options(spec))
-    dataset = assembly.builder.build(spec)
+    if has_pipes(node):
+        options = LoaderOptions(**assembly.builder.read_options("data", node.without("pipes")))
+        dataset: Part = build_chain(assembly.builder, node.mapping["pipes"], f"{path}.pipes")
+    else:
+        spec = assembly.builder.read(node, "data", path)
+        options = LoaderOptions(**assembly.builder.options(spec))
+        dataset = assembly.builder.build(spec)
     return build_loader(dataset, options, split=split_name(split), device=assembly.device)
+
+
+def build_chain(builder: Builder, node: Node, path: str) -> Chain:
+    """The chain of a list of pipes; a function is a pipe itself, with the arguments given."""
+    pipes = []
+    for number, child in enumerate(node.elements):
+        kind = "pipe" if number else "source"
+        pipes.append(builder.bind(builder.read(child, "", f"{path}.{number}", kind=kind)))
+    return Chain(*pipes)
 
 
 def _use_no_workers(task: Task) -> None:
@@ -185,12 +205,26 @@ def build_metrics(assembly: Assembly) -> dict[str, Metric]:
         )
         if options["on"] is not None:
             metric.on = tuple(split_name(split) for split in options["on"])
-        _add_metric(metrics, options["name"] or spec.factory.qualname.lower(), metric)
+        factory = spec.factory
+        own_name = factory.qualname.lower() if "." in factory.name else factory.name
+        _add_metric(metrics, options["name"] or own_name, metric)
     for given in assembly.given.metrics:
         metric = adapt_metric(given)
         name = metric.name if isinstance(metric, MetricAdapter) else type(metric).__name__.lower()
         _add_metric(metrics, name, metric)
     return metrics
+
+
+def build_output_stages(assembly: Assembly, section: str) -> list[object]:
+    """The stages of the section ``outputs`` or ``evaluation``."""
+    stages: list[object] = []
+    for spec in _specs(assembly, section):
+        stage = assembly.builder.bind(spec)
+        splits = assembly.builder.options(spec)["on"]
+        if splits is not None:
+            stage.on = tuple(split_name(split) for split in splits)
+        stages.append(stage)
+    return stages
 
 
 def _add_metric(metrics: dict[str, Metric], name: str, metric: Metric) -> None:

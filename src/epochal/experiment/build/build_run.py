@@ -21,6 +21,7 @@ from epochal.engine.interfaces.schedule import OptimizerSchedules
 from epochal.engine.tracking.tracker import is_installed
 from epochal.experiment.build.build_parts import (
     build_loss,
+    build_output_stages,
     model_dtype,
     read_caches,
     refuse_half_weights,
@@ -119,6 +120,8 @@ def build_run(
         average=_build_section(assembly, "average") if optimizer is not None else None,
         loss=assembly.loss,
         metrics=step("metrics", steps.build_metrics),
+        outputs=step("outputs", build_output_stages, "outputs"),
+        evaluation=step("evaluation", build_output_stages, "evaluation"),
         hooks=hooks if is_quiet else [*_default_hooks(assembly, options, hooks), *hooks],
         monitor=build_monitor(assembly),
         stages=build_stages(assembly),

@@ -43,9 +43,9 @@ class Builder:
         self.observed: dict[str, object] = {}
         """The arguments that each constructor received, by config key."""
 
-    def read(self, node: Node, section: str, path: str = "") -> Spec:
+    def read(self, node: Node, section: str, path: str = "", *, kind: str = "") -> Spec:
         """The spec of a node, split into the component's keys and those of its section."""
-        return read_spec(node, self.registry, section=section, path=path)
+        return read_spec(node, self.registry, section=section, path=path, kind=kind)
 
     def build(self, spec: Spec, **supplied: object) -> Component:
         """The object that a spec describes.

@@ -148,6 +148,8 @@ def find_parent(run_dir: Path, facts: Mapping[str, Any]) -> Parent | None:
     trial = facts.get("trial")
     if trial is not None:
         return Parent(trial["sweep"], "trial")
+    if facts.get("evaluates"):
+        return Parent(Path(facts["evaluates"]).name, "watch")
     weights = facts.get("init_from")
     weights = weights.get("path") if isinstance(weights, Mapping) else weights
     path = Path(weights).absolute() if isinstance(weights, str) and weights else None

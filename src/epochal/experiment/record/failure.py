@@ -29,6 +29,7 @@ _MAX_FRAMES = 3
 _MIN_WIDTH, _MAX_WIDTH = 30, 100
 _FRAME_WIDTH = 4
 _IN_WORKER = "Original Traceback (most recent call last):"
+_READING = "data: while reading "
 
 
 def show_failure(result: RunResult, *, what: str = "run") -> None:
@@ -107,7 +108,8 @@ def describe_progress(result: RunResult) -> str:
 def _message(result: RunResult) -> list[str]:
     lines = result.message.splitlines() or ["(the error has no message)"]
     if _IN_WORKER in result.message:  # a loader worker sends its whole traceback
-        return [lines[0], lines[-1]]
+        has_note = lines[-1].startswith(_READING)  # which sample it was
+        return [lines[0], *lines[-2 if has_note else -1 :]]
     return lines
 
 

@@ -54,7 +54,7 @@ LAST = "last"
 BEST = "best"
 EXPANDED = "expanded"
 _END_REASONS = ("max_epochs", "max_steps", "max_samples", "max_time", "completed", "early_stop")
-_EVALUATIONS = ("test", "predict")
+_EVALUATIONS = ("test", "predict", "watch")
 _ACTIVE = ("starting", "running")
 _LENGTHS = ("train.", "stages")
 
@@ -255,7 +255,8 @@ def _require_resumable(choices: Choices, report: CheckReport) -> None:
     runner = report.expanded.find("runner.type")
     if runner is not None and runner.value in _EVALUATIONS:
         what = f"only a training can be resumed, and the runner is {runner.value!r}"
-        raise ConfigError(Problem("--resume", what, hint=f"use `epochal {runner.value} RUN`"))
+        verb = "evaluate" if runner.value == "watch" else runner.value
+        raise ConfigError(Problem("--resume", what, hint=f"use `epochal {verb} RUN`"))
 
 
 def _runs_dir(report: CheckReport) -> Path:

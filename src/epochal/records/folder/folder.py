@@ -230,7 +230,7 @@ def report_run_folder(folder: Path) -> bool:
     return bool(targets[0])
 
 
-ParentKind = Literal["retried", "rerun", "trial", "fold", "weights", "test", "predict"]
+ParentKind = Literal["retried", "rerun", "trial", "fold", "weights", "test", "predict", "watch"]
 
 PARENT_VARIABLE = "EPOCHAL_PARENT"
 """The environment variable that gives the parent to a new process: ``kind:run``."""
@@ -250,7 +250,8 @@ class Parent:
     kind: ParentKind
     """``retried``: it ended without a checkpoint, and this run starts again; ``rerun``: this run
     repeats it with changes; ``trial`` of a sweep; ``fold`` of a cross validation; this run started
-    from its ``weights``, or is a ``test`` or a ``predict`` of them."""
+    from its ``weights``, or is a ``test`` or a ``predict`` of them, or a ``watch`` of its
+    checkpoints."""
 
     def to_json(self) -> dict[str, str]:
         """The entry in ``run.json``."""

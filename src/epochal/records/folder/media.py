@@ -182,7 +182,7 @@ def _encode(name: str, data: object) -> tuple[bytes, str]:
             buffer = io.BytesIO()
             draw(buffer, format="png")
             return buffer.getvalue(), "png"
-    return encode_png(_to_pixels(name, data)), "png"
+    return encode_png(to_pixels(name, data)), "png"
 
 
 def _read_file(path: Path) -> bytes:
@@ -193,7 +193,7 @@ def _read_file(path: Path) -> bytes:
         raise RecordError(f"{path}: cannot be read: {reason}\n  name a file that exists") from error
 
 
-def _to_pixels(name: str, data: object) -> NDArray[np.uint8]:
+def to_pixels(name: str, data: object) -> NDArray[np.uint8]:
     """An image of any usual layout as bytes: height, width, 1 to 4 channels."""
     import numpy as np
 

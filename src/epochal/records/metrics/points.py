@@ -114,6 +114,9 @@ TRAIN_PREFIX = "train/"
 EPOCH_MEAN_PREFIX = f"{TRAIN_PREFIX}epoch/"
 """Prefix of means over an epoch; other points of training are means over a few steps."""
 
+INTERVAL_MEAN_PREFIX = f"{TRAIN_PREFIX}interval/"
+"""Prefix of means since the previous evaluation, in runs that do not last epochs."""
+
 MAX_SERIES = 100_000
 MAX_NAME_LENGTH = 500
 
@@ -122,8 +125,8 @@ _pack_crc = struct.Struct("<I").pack
 
 
 def is_epoch_mean(name: str) -> bool:
-    """Whether a series holds means over epochs, as results do."""
-    return name.startswith(EPOCH_MEAN_PREFIX)
+    """Whether a series holds means over epochs or evaluation intervals, as results do."""
+    return name.startswith((EPOCH_MEAN_PREFIX, INTERVAL_MEAN_PREFIX))
 
 
 def is_step_mean(name: str) -> bool:

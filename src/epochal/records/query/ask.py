@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CHANGED = "changed"
 """In a list of columns: all config keys in which the runs differ."""
 
-EVALUATIONS = ("test", "predict")
+EVALUATIONS = ("test", "predict", "watch")
 _MAX_ABOVE = 3
 _FEW = 500
 _MANY_COLUMNS = 8

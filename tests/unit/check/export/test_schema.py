@@ -167,7 +167,7 @@ def test_classes_of_the_project_are_offered_where_their_bases_fit(write_files) -
         "shop.parts.Net": "A small network.",
         "shop.parts.make": "",
     }
-    assert {"shop.parts.Rows", "shop.parts.make"} == {*offered(schema, "data")}
+    assert {"file", "shop.parts.Rows", "shop.parts.make"} == {*offered(schema, "data")}
     assert {name for name in offered(schema, "hook") if "." in name} == {"shop.parts.Shout"}
     assert not [name for name in offered(schema, "optimizer") if "." in name]
 

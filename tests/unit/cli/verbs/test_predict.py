@@ -40,7 +40,7 @@ def test_predictions_are_written_to_the_given_file(
     trained: Path, shop: Path, epochal: Command
 ) -> None:
     before = tree(shop)
-    words = ("--no-file", "--out", "out.jsonl", "train.limit_batches=null")
+    words = ("--no-file", "--output", "out.jsonl", "train.limit_batches=null")
     assert epochal("predict", "last", *words).code == 0
     assert set(tree(shop)) - set(before) == {"out.jsonl"}
     assert len(lines_of(shop / "out.jsonl")) == 24
@@ -52,9 +52,9 @@ def test_predictions_without_a_place_are_refused_before_predicting(
     for words, message in [
         (
             ("--no-file",),
-            "there is no record for predictions\n  name a file: --out",
+            "there is no record for predictions\n  name a file: --output",
         ),
-        (("--out", "no/such/file.jsonl"), "--out: there is no folder 'no/such'"),
+        (("--output", "no/such/file.jsonl"), "--output: there is no folder 'no/such'"),
     ]:
         done = epochal("predict", "last", *words)
         assert done.code == 78, words
@@ -63,6 +63,6 @@ def test_predictions_without_a_place_are_refused_before_predicting(
 
 
 def test_failed_prediction_writes_no_file(trained: Path, shop: Path, epochal: Command) -> None:
-    done = epochal("predict", "last", "--out", "out.jsonl", "model.type=shop.parts.Crooked")
+    done = epochal("predict", "last", "--output", "out.jsonl", "model.type=shop.parts.Crooked")
     assert done.code == 1
     assert not (shop / "out.jsonl").exists()

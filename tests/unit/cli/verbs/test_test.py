@@ -40,7 +40,7 @@ def test_best_weights_are_used_and_named(shop: Path, epochal: Command) -> None:
         done = epochal("test", "last", "--no-file", "--from", name)
         assert done.code == 0, done.err
         assert shown in done.out.partition("  weights  ")[2], name
-    done = epochal("predict", "last", "--from", "best", "--no-file", "--out", "out.jsonl")
+    done = epochal("predict", "last", "--from", "best", "--no-file", "--output", "out.jsonl")
     assert f"  weights  best {measured} {where}\n" in done.out
 
 

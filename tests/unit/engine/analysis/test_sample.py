@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from epochal.components.data import Tensors
+from epochal.data import Tensors
 from epochal.engine.analysis.sample import (
     copy_batch,
     first_of_batch,

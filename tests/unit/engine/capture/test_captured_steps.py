@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from engine.parts import Sums, Witness, adder, fit, make_run, numbers, weights
-from epochal.components.data.datasets import Tensors
 from epochal.components.schedules import Cosine
+from epochal.data.datasets import Tensors
 from epochal.engine import Hook, Run, Warmup
 from epochal.engine.capture import captured_steps as captured
 from epochal.engine.capture import captured_steps as choose

@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 import epochal as ep
-from epochal.components.data.datasets import Tensors
+from epochal.data.datasets import Tensors
 from epochal.engine.device.move import BatchMover, keep_batch
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.in_memory import InMemoryLoaders, find_in_memory_source

@@ -89,15 +89,41 @@ def test_metrics_of_torchmetrics_merge() -> None:
     for metrics, logits in ((whole, one), LOGITS), ((whole, other), -LOGITS):
         for metric in metrics:
             metric.update({"logits": logits}, BATCH)
-    one.metric.merge_state(other.metric)
+    one.merge(other)
     assert one.compute() == whole.compute()
 
 
-def test_values_that_are_no_numbers_are_refused() -> None:
-    for metric, shown in (
-        (torchmetrics.ConfusionMatrix(task="multiclass", num_classes=2), r"shape \(2, 2\)"),
-        (torchmetrics.ROC(task="multiclass", num_classes=2), "several parts"),
+def test_metrics_of_any_kind_merge() -> None:
+    def share(logits: Tensor, label: Tensor) -> Tensor:
+        return logits.argmax(1).eq(label).float().mean()
+
+    routes = {"preds": "out.logits", "target": "batch.label"}
+    for make, inputs in (
+        (collection, routes),
+        (lambda: torchmetrics.AUROC(task="multiclass", num_classes=2), routes),
+        (lambda: share, None),
+        (Accuracy, None),
     ):
+        whole, one, other, empty = (MetricAdapter(make(), inputs=inputs) for _ in range(4))
+        for metrics, logits in ((whole, one), LOGITS), ((whole, other), -LOGITS[:1]):
+            for metric in metrics:
+                metric.update({"logits": logits}, {"label": BATCH["label"][: len(logits)]})
+        empty.merge(one)
+        empty.merge(other)
+        empty.merge(MetricAdapter(make(), inputs=inputs))  # a process without batches
+        assert empty.compute() == whole.compute(), make
+
+    class Odd:
+        def reset(self) -> None: ...
+        def update(self, logits: Tensor) -> None: ...
+        def compute(self) -> float: ...
+
+    with pytest.raises(TaskError, match="Odd has no method merge"):
+        MetricAdapter(Odd()).merge(MetricAdapter(Odd()))
+
+
+def test_values_that_are_no_numbers_are_refused() -> None:
+    for metric, shown in ((torchmetrics.ROC(task="multiclass", num_classes=2), "several parts"),):
         with pytest.raises(TaskError, match=rf"metrics: Multiclass\w+ computes .* of {shown}, not"):
             measure(metric)
 

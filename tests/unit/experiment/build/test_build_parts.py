@@ -13,6 +13,7 @@ import epochal as ep
 from epochal.checkpoint import load_weights
 from epochal.components.average import Ema
 from epochal.errors import ConfigError
+from epochal.records.folder.media import read_media
 from epochal.testing import TinyModel, TinyTask
 from looking import Look, look
 from small_project import write
@@ -167,6 +168,23 @@ def test_metrics_may_be_of_torchmetrics_functions_and_classes(shop: Path) -> Non
     assert values["val/spread"] == values["train/epoch/spread"] == 0.0
     assert values["val/ce"] == pytest.approx(values["val/loss"])
     assert "val/largest" in values
+
+
+def test_metrics_of_torchmetrics_have_short_names_and_matrices_are_tables(shop: Path) -> None:
+    entries = [
+        {"type": "MulticlassF1Score", "num_classes": 3, "average": "micro"},
+        {"type": "confusion_matrix"},
+        {"type": "MulticlassConfusionMatrix", "num_classes": 3, "name": "theirs", "on": ["train"]},
+    ]
+    result = ep.run("config.yaml", overrides=[f"metrics={json.dumps(entries)}"], raise_errors=True)
+    assert result.metrics["val/MulticlassF1Score"] == pytest.approx(result.metrics["val/acc"])
+    tables = [one for one in read_media(result.dir) if one.kind == "table"]
+    assert {one.name for one in tables} == {"val/confusion_matrix", "train/theirs"}
+    for table in tables:
+        title, *rows = table.iter_rows()
+        assert title == ["", "red", "green", "blue"], table
+        assert [row[0] for row in rows] == ["red", "green", "blue"], table
+        assert sum(float(cell) for row in rows for cell in row[1:]) == 24, table
 
 
 def test_two_metrics_of_one_name_are_refused(shop: Path) -> None:

@@ -42,6 +42,7 @@ NO_SECRETS = {
     "experiment/record/open_record.py": "the expanded config, redacted before it became a text",
     "experiment/tools/repro.py": "asked for, elsewhere than in a record",
     "inspect/storage.py": "its own words, to see whether a disk keeps them",
+    "engine/prediction_file.py": "what predictions depend on, in a hidden file beside them",
     "launch/jobs/freeze.py": "differences of files, redacted where they are made",
     "launch/install.py": "a unit must hold the command that it starts, with all its words",
     "cli/verbs/launch.py": "asked for, a task file with the command that it runs",

@@ -23,9 +23,9 @@ from torch.utils.data import (
 )
 
 import epochal as ep
-from epochal.components.data.datasets import Repeated, Tensors
-from epochal.components.data.loader import LoaderOptions, build_loader
 from epochal.config import parse_duration
+from epochal.data.datasets import Repeated, Tensors
+from epochal.data.loader import LoaderOptions, build_loader
 from epochal.engine import Environment, Options, Parts
 from epochal.engine.create_run import create_run
 from epochal.engine.feed.feed import Feed

@@ -1,6 +1,6 @@
-/** Parallel coordinates: one vertical axis per parameter and objective, one line per trial. */
+/** Parallel coordinates: one vertical axis per parameter and result, one line per run or trial. */
 
-import type { Cell, Sweep } from "../api/types";
+import type { Cell } from "../api/types";
 import { formatCell, formatNumber } from "../format";
 
 export interface ParallelAxis {
@@ -11,8 +11,10 @@ export interface ParallelAxis {
 }
 
 export interface ParallelLine {
-  number: number;
-  state: string;
+  key: string | number;
+  name: string;
+  isFaint: boolean;
+  color: string | undefined;
   heights: (number | null)[];
   /** From 0 (worst) to 1 (best); null without a result. */
   quality: number | null;
@@ -46,18 +48,22 @@ function numberAxis(name: string, numbers: number[]): ParallelAxis {
   return { name, place, ticks: shown.map((value) => ({ at: place(value) ?? 0, text: formatNumber(value, 3) })) };
 }
 
-export function parallelOf(sweep: Pick<Sweep, "parameters" | "objectives" | "items">): { axes: ParallelAxis[]; lines: ParallelLine[] } {
-  const parameters = sweep.parameters.map((key) => axisOf(key, sweep.items.map((one) => one.values[key])));
-  const objectives = sweep.objectives.map(({ metric }, i) => axisOf(metric, sweep.items.map((one) => one.objectives?.[i])));
-  const mode = sweep.objectives[0]?.mode ?? "max";
-  const lines = sweep.items.map((one) => {
-    const heights = [
-      ...sweep.parameters.map((key, i) => parameters[i]?.place(one.values[key]) ?? null),
-      ...sweep.objectives.map((_, i) => objectives[i]?.place(one.objectives?.[i]) ?? null),
-    ];
-    const first = heights[sweep.parameters.length] ?? null;
-    const quality = first === null ? null : mode === "max" ? first : 1 - first;
-    return { number: one.number, state: one.state, heights, quality };
+export interface ParallelRow {
+  key: string | number;
+  name: string;
+  isFaint: boolean;
+  color?: string | undefined;
+  values: (Cell | undefined)[];
+}
+
+/** Axes by name, and a line per row; the last axis is the result, of which `mode` is better. */
+export function parallelOf(names: string[], rows: ParallelRow[], mode: "min" | "max"): { axes: ParallelAxis[]; lines: ParallelLine[] } {
+  const axes = names.map((name, i) => axisOf(name, rows.map((one) => one.values[i])));
+  const lines = rows.map(({ key, name, isFaint, color, values }) => {
+    const heights = axes.map((axis, i) => axis.place(values[i]));
+    const result = heights.at(-1) ?? null;
+    const quality = result === null ? null : mode === "max" ? result : 1 - result;
+    return { key, name, isFaint, color, heights, quality };
   });
-  return { axes: [...parameters, ...objectives], lines: lines.sort((a, b) => (a.quality ?? -1) - (b.quality ?? -1)) };
+  return { axes, lines: lines.sort((a, b) => (a.quality ?? -1) - (b.quality ?? -1)) };
 }

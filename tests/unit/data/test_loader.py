@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 import epochal as ep
-from epochal.components.data.loader import LoaderOptions, build_loader
+from epochal.data.loader import LoaderOptions, build_loader
 from epochal.engine.feed.in_memory import find_in_memory_source
 from epochal.errors import ConfigError, DataError
 from epochal.testing import TinyTask, tiny_run

@@ -20,8 +20,8 @@ from torch.utils.data import (
 )
 
 import epochal as ep
-from epochal.components.data.datasets import Repeated
-from epochal.components.data.folds import assign_folds, get_labels, select_samples, split_loader
+from epochal.data.datasets import Repeated
+from epochal.data.folds import assign_folds, get_labels, select_samples, split_loader
 from epochal.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from epochal.components.data.datasets import Repeated, Tensors
+from epochal.data.datasets import Repeated, Tensors
 from epochal.errors import ConfigError, Problem
 
 logger = logging.getLogger(__name__)

@@ -1,5 +1,0 @@
-"""Datasets and loaders."""
-
-from epochal.components.data.datasets import Tensors
-
-__all__ = ["Tensors"]

@@ -1,0 +1,424 @@
+"""Pipes that choose items and their order: shuffle, slice, sample, repeat, mix, split, shard."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from itertools import count, islice
+from typing import TYPE_CHECKING, Annotated, Any, final
+
+import numpy as np
+from typing_extensions import override
+
+from epochal.config.bounds import AtLeast
+from epochal.data.pipe import Item, Pass, Pipe, require_length, with_seed
+from epochal.engine.feed.host_generators import mix_seed
+from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from epochal.data.chain import Chain
+
+
+class _Chosen(Pipe, ABC):
+    """Items at indices that are drawn at the start of a pass."""
+
+    needs_index = True
+    sets_order = True
+    _drawn: tuple[Pass, NDArray[np.int64]] | None = None
+
+    @override
+    def count(self, one_pass: Pass) -> int:
+        return self.count_drawn(require_length(self.parent, one_pass))
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> Item:
+        return self.parent.read(int(self._indices(one_pass)[index]), one_pass)
+
+    def _indices(self, one_pass: Pass) -> NDArray[np.int64]:
+        drawn = self._drawn
+        if drawn is None or (drawn[0] is not one_pass and drawn[0] != one_pass):
+            generator = np.random.Generator(np.random.PCG64(self.seed(one_pass)))
+            length = require_length(self.parent, one_pass)
+            drawn = self._drawn = one_pass, self.draw(generator, length)
+        return drawn[1]
+
+    @abstractmethod
+    def count_drawn(self, length: int) -> int:
+        """How many indices are drawn from ``length`` items."""
+
+    @abstractmethod
+    def draw(self, generator: np.random.Generator, length: int) -> NDArray[np.int64]:
+        """The indices of a pass over ``length`` items."""
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_drawn"}
+
+
+@final
+class Shuffle(_Chosen):
+    """All items in random order, another one in each epoch."""
+
+    @override
+    def count_drawn(self, length: int) -> int:
+        return length
+
+    @override
+    def draw(self, generator: np.random.Generator, length: int) -> NDArray[np.int64]:
+        return generator.permutation(length)
+
+
+@final
+class Sample(_Chosen):
+    """Items that are drawn by weight.
+
+    Args:
+        weights: One for each item: how often it is drawn, relative to the others.
+        num_samples: How many are drawn in an epoch; as many as there are items if null.
+        replacement: Whether an item can be drawn more than once in an epoch.
+    """
+
+    def __init__(
+        self,
+        weights: list[float],
+        num_samples: Annotated[int, AtLeast(1)] | None = None,
+        *,
+        replacement: bool = True,
+    ) -> None:
+        self.weights = np.asarray(weights, dtype=np.float64)
+        self.num_samples = num_samples
+        self.replacement = replacement
+
+    @override
+    def count_drawn(self, length: int) -> int:
+        return self.num_samples or length
+
+    @override
+    def draw(self, generator: np.random.Generator, length: int) -> NDArray[np.int64]:
+        if len(self.weights) != length:
+            raise DataError(
+                f"sample: {len(self.weights)} weights for {length} items\n"
+                "  give one weight for each item"
+            )
+        wanted, shares = self.num_samples or length, self.weights / self.weights.sum()
+        if not self.replacement and wanted > np.count_nonzero(shares):
+            raise DataError(
+                f"sample: {wanted} items cannot be drawn without replacement from "
+                f"{np.count_nonzero(shares)}\n  set replacement: true, or a smaller num_samples"
+            )
+        return generator.choice(length, size=wanted, replace=self.replacement, p=shares)
+
+
+@final
+class ShuffleBuffer(Pipe):
+    """Items in random order, each drawn from a buffer that is filled up again.
+
+    Args:
+        size: Items in the buffer; a larger one mixes better and needs more memory.
+    """
+
+    gives = "stream"
+    sets_order = True
+
+    def __init__(self, size: Annotated[int, AtLeast(2)] = 1000) -> None:
+        self.size = size
+
+    @override
+    def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
+        draw = random.Random(self.seed(one_pass))
+        parent = self.parent
+        if not parent.is_indexed:
+            return islice(self._shuffled(parent.iterate(one_pass), draw), start, None)
+        length = parent.count(one_pass)
+        indices = self._shuffled(count() if length is None else range(length), draw)
+        return parent.read_seeded(islice(indices, start, None), one_pass)
+
+    def _shuffled(self, items: Iterable[Any], draw: random.Random) -> Iterator[Any]:
+        waiting: list[Any] = []
+        for item in items:
+            if len(waiting) < self.size:
+                waiting.append(item)
+                continue
+            place = draw.randrange(self.size)
+            chosen, waiting[place] = waiting[place], item
+            yield chosen
+        draw.shuffle(waiting)
+        yield from waiting
+
+
+class _Positions(Pipe, ABC):
+    """Items at positions that follow from their number."""
+
+    @abstractmethod
+    def position(self, number: int, one_pass: Pass) -> int:
+        """The position in the pipe before of an item of this one."""
+
+    @abstractmethod
+    def limit(self) -> int | None:
+        """The most items it gives, also if the length of the pipe before is unknown."""
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> Item:
+        return self.parent.read(self.position(index, one_pass), one_pass)
+
+    @override
+    def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
+        if self.is_indexed:
+            return super().iterate(one_pass, start)
+        items = self.parent.iterate(one_pass, self.position(start, one_pass))
+        most, step = self.limit(), self.position(1, one_pass) - self.position(0, one_pass)
+        every = islice(items, 0, None, step)
+        return every if most is None else islice(every, max(most - start, 0))
+
+
+@final
+class Slice(_Positions):
+    """Some of the items by position, as in ``items[start:stop:step]``.
+
+    Args:
+        start: The first position.
+        stop: The position where it ends; null: all.
+        step: Every which item.
+    """
+
+    def __init__(
+        self,
+        start: Annotated[int, AtLeast(0)] = 0,
+        stop: Annotated[int, AtLeast(0)] | None = None,
+        step: Annotated[int, AtLeast(1)] = 1,
+    ) -> None:
+        self.start, self.stop, self.every = start, stop, step
+        self.ends = stop is not None
+
+    @override
+    def position(self, number: int, one_pass: Pass) -> int:
+        return self.start + number * self.every
+
+    @override
+    def count(self, one_pass: Pass) -> int | None:
+        length = self.parent.count(one_pass)
+        if length is None:
+            return self.limit() if self.is_indexed else None
+        return len(range(length)[self.start : self.stop : self.every])
+
+    @override
+    def limit(self) -> int | None:
+        return None if self.stop is None else len(range(self.start, self.stop, self.every))
+
+
+@final
+class Take(_Positions):
+    """The first items.
+
+    Args:
+        count: How many.
+    """
+
+    def __init__(self, count: Annotated[int, AtLeast(0)]) -> None:
+        self.most = count
+        self.ends = True
+
+    @override
+    def position(self, number: int, one_pass: Pass) -> int:
+        return number
+
+    @override
+    def count(self, one_pass: Pass) -> int | None:
+        length = self.parent.count(one_pass)
+        if length is None:
+            return self.most if self.is_indexed else None
+        return min(length, self.most)
+
+    @override
+    def limit(self) -> int:
+        return self.most
+
+
+@final
+class Skip(_Positions):
+    """All items but the first ones.
+
+    Args:
+        count: How many are left out.
+    """
+
+    def __init__(self, count: Annotated[int, AtLeast(0)]) -> None:
+        self.first = count
+
+    @override
+    def position(self, number: int, one_pass: Pass) -> int:
+        return number + self.first
+
+    @override
+    def count(self, one_pass: Pass) -> int | None:
+        length = self.parent.count(one_pass)
+        return None if length is None else max(length - self.first, 0)
+
+    @override
+    def limit(self) -> None:
+        return None
+
+
+@final
+class SplitByWorker(_Positions):
+    """Gives every worker its own items: the lines of the order that workers read at once.
+
+    The items are dealt to ``parts``, each of which passes through the rest of the chain by itself;
+    batches come from one after the other. A worker reads one or more parts, so the number of
+    workers does not change the order, but ``parts`` does.
+
+    Args:
+        parts: The most workers that can be used; other numbers of workers should divide it.
+    """
+
+    splits = True
+
+    def __init__(self, parts: Annotated[int, AtLeast(1)] = 8) -> None:
+        self.parts = parts
+
+    @override
+    def vary_seed(self, seed: int, one_pass: Pass) -> int:
+        return seed if one_pass.lane is None else mix_seed(seed, one_pass.lane)
+
+    @override
+    def position(self, number: int, one_pass: Pass) -> int:
+        return number if one_pass.lane is None else number * self.parts + one_pass.lane
+
+    @override
+    def limit(self) -> None:
+        return None
+
+    @override
+    def count(self, one_pass: Pass) -> int | None:
+        length = self.parent.count(one_pass)
+        if length is None or one_pass.lane is None:
+            return length
+        return len(range(one_pass.lane, length, self.parts))
+
+
+@final
+class ShardByRank(_Positions):
+    """Gives every process of a distributed run its own items."""
+
+    shards = True
+
+    @override
+    def vary_seed(self, seed: int, one_pass: Pass) -> int:
+        return mix_seed(seed, one_pass.rank)
+
+    @override
+    def position(self, number: int, one_pass: Pass) -> int:
+        return number * one_pass.world + one_pass.rank
+
+    @override
+    def limit(self) -> None:
+        return None
+
+    @override
+    def count(self, one_pass: Pass) -> int | None:
+        length = self.parent.count(one_pass)
+        return None if length is None else len(range(one_pass.rank, length, one_pass.world))
+
+
+@final
+class Repeat(Pipe):
+    """All items several times; each time with other random numbers.
+
+    Args:
+        times: How often; null: without end.
+    """
+
+    def __init__(self, times: Annotated[int, AtLeast(1)] | None = None) -> None:
+        self.times = times
+        self.repeats_forever = times is None
+
+    @override
+    def count(self, one_pass: Pass) -> int | None:
+        length = self.parent.count(one_pass)
+        return None if self.times is None or length is None else length * self.times
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> Item:
+        time, at = divmod(index, require_length(self.parent, one_pass))
+        return self.parent.read(at, self._pass(time, one_pass))
+
+    @override
+    def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
+        if self.is_indexed:
+            yield from super().iterate(one_pass, start)
+            return
+        for time in count() if self.times is None else range(self.times):
+            one = self._pass(time, one_pass)
+            seen, length = 0, self.parent.count(one)
+            if length is not None and length <= start:
+                start -= length
+                continue
+            for item in self.parent.iterate(one):
+                seen += 1
+                if seen > start:
+                    yield item
+            if not seen:
+                return
+            start = max(start - seen, 0)
+
+    def _pass(self, time: int, one_pass: Pass) -> Pass:
+        return with_seed(one_pass, mix_seed(one_pass.seed, -1 - time)) if time else one_pass
+
+
+@final
+class Mix(Pipe):
+    """Items of several chains, drawn by weight; it ends when the chain that is drawn has no more.
+
+    Args:
+        chains: Lists of pipes.
+        weights: How often each chain is drawn, relative to the others; null: equally often.
+    """
+
+    is_source = True
+    sets_order = True
+    gives = "stream"
+
+    def __init__(
+        self, chains: Sequence[Chain | list[Any]], weights: list[float] | None = None
+    ) -> None:
+        from epochal.data.chain import Chain
+
+        self.chains = [one if isinstance(one, Chain) else Chain(*one) for one in chains]
+        self.weights = weights or [1.0] * len(chains)
+        if len(self.weights) != len(self.chains) or min(self.weights) < 0 or not any(self.weights):
+            raise DataError(
+                f"mix: {len(self.weights)} weights for {len(self.chains)} chains, or none above 0\n"
+                "  give one weight for each chain"
+            )
+
+    @override
+    def prepare(self) -> None:
+        for one in self.chains:
+            one.prepare()
+
+    @override
+    def count(self, one_pass: Pass) -> None:
+        return None
+
+    @override
+    def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
+        draw = random.Random(self.seed(one_pass))
+        numbers = range(len(self.chains))
+        seen = [0] * len(self.chains)
+        for _ in range(start):
+            seen[draw.choices(numbers, self.weights)[0]] += 1
+        opened = [
+            one.last.iterate(replace(one_pass, seed=mix_seed(one_pass.seed, number)), seen[number])
+            for number, one in enumerate(self.chains)
+        ]
+        while True:
+            try:
+                item = next(opened[draw.choices(numbers, self.weights)[0]])
+            except StopIteration:
+                return
+            yield item

@@ -1,0 +1,549 @@
+"""Pipes that a chain starts with: items in memory, lines, tables, images and arrays in files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import mmap
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Annotated, Any, Literal, final
+
+import numpy as np
+from typing_extensions import override
+
+from epochal.config.bounds import AtLeast
+from epochal.data.files import find_files, local_path
+from epochal.data.pipe import Item, Pass, Pipe
+from epochal.data.transforms import seeded_stream
+from epochal.errors import DataError
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+
+
+class _Indexed(Pipe, ABC):
+    """A source whose items are read by index."""
+
+    is_source = True
+    gives = "indexed"
+
+    @override
+    def count(self, one_pass: Pass) -> int:
+        return len(self)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many items there are."""
+
+
+@final
+class Items(_Indexed):
+    """The items of a list, or of any object with ``__getitem__`` and ``__len__``.
+
+    Args:
+        items: The items.
+    """
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    @override
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> Item:
+        return self.items[index]
+
+
+@final
+class Iterated(Pipe):
+    """The items of an object with ``__iter__`` alone, which starts again in each epoch.
+
+    Args:
+        items: The object.
+    """
+
+    is_source = True
+    gives = "stream"
+
+    def __init__(self, items: Any) -> None:  # noqa: ANN401 - anything that can be iterated
+        if isinstance(items, Iterator):
+            raise DataError(
+                f"data: {type(items).__name__} can be read only once\n"
+                "  give an object whose __iter__ starts again each time"
+            )
+        self.items = items
+
+    @override
+    def count(self, one_pass: Pass) -> int | None:
+        return len(self.items) if hasattr(self.items, "__len__") else None
+
+    @override
+    def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
+        return islice(seeded_stream(self, lambda _: iter(self.items), one_pass), start, None)
+
+
+@final
+class Files(_Indexed):
+    """The paths of files, sorted by name.
+
+    Args:
+        path: A path, a pattern such as data/*.tar, a URL, or a list of them.
+    """
+
+    def __init__(self, path: str | list[str]) -> None:
+        self.path = path
+
+    @override
+    def prepare(self) -> None:
+        self.files = find_files(self.path)
+
+    @override
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> Item:
+        return self.files[index]
+
+
+class _InFiles(_Indexed, ABC):
+    """Items in several files, counted through."""
+
+    path: str | list[str]
+
+    @override
+    def prepare(self) -> None:
+        self.files = [str(local_path(path)) for path in find_files(self.path)]
+        counts = [self.index_file(number, file) for number, file in enumerate(self.files)]
+        self._ends = list(accumulate(counts))
+
+    @abstractmethod
+    def index_file(self, number: int, file: str) -> int:
+        """Prepare to read a file; returns the number of its items."""
+
+    @abstractmethod
+    def read_item(self, number: int, at: int) -> Item:
+        """An item of a file."""
+
+    @override
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> Item:
+        if not 0 <= index < len(self):
+            raise IndexError(f"{index} is not below {len(self)}")
+        number = bisect_right(self._ends, index)
+        return self.read_item(number, index - (self._ends[number - 1] if number else 0))
+
+
+class _Lines(_InFiles, ABC):
+    """Lines of files, found by their offsets and read from mapped memory."""
+
+    def __init__(self, path: str | list[str]) -> None:
+        self.path = path
+        self._starts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
+        self._maps: dict[int, bytes | mmap.mmap] = {}
+
+    @override
+    def index_file(self, number: int, file: str) -> int:
+        data = np.frombuffer(self._map(number), dtype=np.uint8)
+        ends = np.flatnonzero(self.is_end(data)) + 1
+        if len(data) and (not len(ends) or ends[-1] != len(data)):
+            ends = np.append(ends, len(data))
+        starts = np.concatenate(([0], ends)).astype(np.int64)
+        self._starts = [*self._starts[:number], starts]
+        return len(starts) - 1
+
+    @abstractmethod
+    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
+        """Which bytes end a line."""
+
+    @override
+    def read_item(self, number: int, at: int) -> Item:
+        first, end = self._starts[number][at : at + 2].tolist()
+        return self.parse(self._map(number)[first:end], number)
+
+    @abstractmethod
+    def parse(self, line: bytes, number: int) -> Item:
+        """The item of a line of a file."""
+
+    def _map(self, number: int) -> bytes | mmap.mmap:
+        found = self._maps.get(number)
+        if found is None:
+            with Path(self.files[number]).open("rb") as file:
+                is_empty = not file.seek(0, 2)
+                found = b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._maps[number] = found
+        return found
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_maps": {}}  # each process maps the files itself
+
+
+@final
+class Text(_Lines):
+    """The lines of text files, without their ends.
+
+    Args:
+        path: A path, a pattern such as data/*.txt, a URL, or a list of them.
+    """
+
+    @override
+    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
+        return np.equal(data, ord("\n"))
+
+    @override
+    def parse(self, line: bytes, number: int) -> str:
+        return line.decode().rstrip("\r\n")
+
+
+@final
+class Jsonl(_Lines):
+    """The values of files with one JSON value in each line.
+
+    Args:
+        path: A path, a pattern such as data/*.jsonl, a URL, or a list of them.
+    """
+
+    @override
+    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
+        return np.equal(data, ord("\n"))
+
+    @override
+    def parse(self, line: bytes, number: int) -> Item:
+        try:
+            return json.loads(line.decode())  # detecting the encoding takes as long as parsing
+        except ValueError as error:
+            raise DataError(
+                f"data: {self.files[number]}: a line is no JSON: {error}\n  it begins {line[:60]!r}"
+            ) from error
+
+
+@final
+class Csv(_InFiles):
+    """The rows of CSV files as dicts; the first row has the names.
+
+    Args:
+        path: A path, a pattern such as data/*.csv, a URL, or a list of them.
+        delimiter: What separates two values.
+        numbers: Turn values that look like numbers into numbers.
+    """
+
+    def __init__(
+        self, path: str | list[str], delimiter: str = ",", *, numbers: bool = True
+    ) -> None:
+        self.path, self.delimiter, self.numbers = path, delimiter, numbers
+        self._lines = _CsvLines(path)
+        self._names: list[list[str]] = []
+
+    @override
+    def index_file(self, number: int, file: str) -> int:
+        if not number:
+            self._lines = _CsvLines(self.path)
+            self._lines.files = self.files
+        count = self._lines.index_file(number, file)
+        self._names = [*self._names[:number], self._cells(number, 0) if count else []]
+        return max(count - 1, 0)
+
+    @override
+    def read_item(self, number: int, at: int) -> dict[str, Any]:
+        cells, names = self._cells(number, at + 1), self._names[number]
+        if len(cells) != len(names):
+            raise DataError(
+                f"data: {self.files[number]}: row {at + 1} has {len(cells)} values, and the first "
+                f"row {len(names)} names\n  set delimiter, or correct the row"
+            )
+        values = map(_as_number, cells) if self.numbers else cells
+        return dict(zip(names, values, strict=True))
+
+    def _cells(self, number: int, at: int) -> list[str]:
+        text = self._lines.read_item(number, at)
+        return next(csv.reader(text.splitlines(keepends=True), delimiter=self.delimiter), [])
+
+
+@final
+class _CsvLines(_Lines):
+    """Rows of CSV files; a line end inside of quotes is part of a value."""
+
+    @override
+    def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
+        quotes, ends = np.equal(data, ord('"')), np.equal(data, ord("\n"))
+        return np.logical_and(ends, np.cumsum(quotes) % 2 == 0) if quotes.any() else ends
+
+    @override
+    def parse(self, line: bytes, number: int) -> str:
+        return line.decode().rstrip("\r\n")
+
+
+def _as_number(text: str) -> str | int | float | None:
+    if not text:
+        return None
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text
+
+
+@final
+class Parquet(_InFiles):
+    """The rows of Parquet files as dicts.
+
+    Args:
+        path: A path, a pattern such as data/*.parquet, a URL, or a list of them.
+        columns: The columns to read; null: all.
+        groups: Row groups that are kept in memory; rows in random order need many of them.
+    """
+
+    def __init__(
+        self,
+        path: str | list[str],
+        columns: list[str] | None = None,
+        groups: Annotated[int, AtLeast(1)] = 16,
+    ) -> None:
+        self.path, self.columns, self.groups = path, columns, groups
+        self._group_ends: list[list[int]] = []
+        self._opened: dict[int, Any] = {}
+        self._tables: OrderedDict[tuple[int, int], list[Item]] = OrderedDict()
+
+    @override
+    def index_file(self, number: int, file: str) -> int:
+        facts = self._open(number).metadata
+        sizes = [facts.row_group(group).num_rows for group in range(facts.num_row_groups)]
+        self._group_ends = [*self._group_ends[:number], list(accumulate(sizes))]
+        return sum(sizes)
+
+    @override
+    def read_item(self, number: int, at: int) -> Item:
+        ends = self._group_ends[number]
+        group = bisect_right(ends, at)
+        rows = self._tables.get((number, group))
+        if rows is None:
+            rows = self._open(number).read_row_group(group, columns=self.columns).to_pylist()
+            self._tables[number, group] = rows
+            if len(self._tables) > self.groups:
+                self._tables.popitem(last=False)
+        return dict(rows[at - (ends[group - 1] if group else 0)])
+
+    def _open(self, number: int) -> Any:  # noqa: ANN401 - pyarrow has no types
+        if number not in self._opened:
+            try:
+                from pyarrow import parquet  # type: ignore[import-untyped]
+            except ImportError as error:
+                raise _missing("pyarrow", "data") from error
+            self._opened[number] = parquet.ParquetFile(self.files[number], memory_map=True)
+        return self._opened[number]
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_opened": {}, "_tables": OrderedDict()}
+
+
+@final
+class ImageFolder(_Indexed):
+    """Images in one folder per class: dicts of image, label and path.
+
+    An image is an array of bytes of shape (channels, height, width); labels number the folders in
+    the order of their names. Images directly in the folder have no label.
+
+    Args:
+        path: The folder.
+        size: Height and width to which images are resized; null: as they are.
+        mode: RGB for three channels, L for one.
+    """
+
+    def __init__(
+        self, path: str, size: tuple[int, int] | None = None, mode: Literal["RGB", "L"] = "RGB"
+    ) -> None:
+        self.path, self.size, self.mode = path, size, mode
+
+    @override
+    def prepare(self) -> None:
+        root = Path(self.path).expanduser()
+        if not root.is_dir():
+            raise DataError(f"data: no folder {self.path!r}\n  give a folder of images")
+        folders = sorted(one for one in root.iterdir() if one.is_dir())
+        self.classes = [one.name for one in folders]
+        self.samples = [
+            (str(file), label)
+            for label, folder in [*enumerate(folders), (None, root)]
+            for file in sorted(folder.glob("*" if label is None else "**/*"))
+            if file.suffix.lower() in _IMAGES
+        ]
+
+    @override
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> dict[str, Any]:
+        path, label = self.samples[index]
+        found = {"image": read_image(path, self.size, self.mode), "path": path}
+        return found if label is None else found | {"label": label}
+
+
+def read_image(
+    file: Any,  # noqa: ANN401 - a path or an open file
+    size: tuple[int, int] | None = None,
+    mode: str = "RGB",
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """An image as an array of bytes of shape (channels, height, width)."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise _missing("pillow", "data") from error
+    with Image.open(file) as image:
+        made = image.convert(mode)
+        if size is not None:
+            made = made.resize((size[1], size[0]))
+        pixels = np.asarray(made)
+    return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+
+
+@final
+class Arrays(_Indexed):
+    """The rows of NumPy files as dicts: ``{type: arrays, image: x.npy, label: y.npy}``.
+
+    Args:
+        files: A path of an ``.npy`` file for each entry of a sample; they are not read into memory.
+    """
+
+    def __init__(self, **files: str) -> None:
+        self.paths = files
+        self._arrays: dict[str, np.ndarray[Any, Any]] = {}
+
+    @override
+    def prepare(self) -> None:
+        lengths = {name: len(array) for name, array in self._open().items()}
+        if len(set(lengths.values())) != 1:
+            raise DataError(
+                f"data: arrays have different lengths: {lengths}\n  give one row for each sample"
+            )
+
+    def _open(self) -> dict[str, np.ndarray[Any, Any]]:
+        if not self._arrays:
+            self._arrays = {
+                name: np.load(local_path(path), mmap_mode="r") for name, path in self.paths.items()
+            }
+        return self._arrays
+
+    @override
+    def __len__(self) -> int:
+        return min(map(len, self._open().values()), default=0)
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> dict[str, Any]:
+        return {name: np.array(array[index]) for name, array in self._open().items()}
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_arrays": {}}
+
+
+@final
+class Safetensors(_Indexed):
+    """The rows of the tensors in a safetensors file, as dicts of arrays.
+
+    Args:
+        path: The file; its tensors have one row for each sample, and are not read into memory.
+        names: The tensors to read; null: all.
+    """
+
+    def __init__(self, path: str, names: list[str] | None = None) -> None:
+        self.path, self.names = path, names
+        self._slices: dict[str, Any] = {}
+        self._file: Any = None
+
+    def _open(self) -> dict[str, Any]:
+        if not self._slices:
+            from safetensors import safe_open
+
+            self._file = safe_open(str(local_path(self.path)), framework="np")
+            names = self.names or list(self._file.keys())
+            self._slices = {name: self._file.get_slice(name) for name in names}
+        return self._slices
+
+    @override
+    def __len__(self) -> int:
+        return min((one.get_shape()[0] for one in self._open().values()), default=0)
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> dict[str, Any]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"{index} is not below {len(self)}")
+        return {name: one[index : index + 1][0] for name, one in self._open().items()}
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_slices": {}, "_file": None}
+
+
+@final
+class HuggingFace(_Indexed):
+    """The rows of a Hugging Face dataset that ``save_to_disk`` wrote.
+
+    Args:
+        path: Its folder.
+        split: The split, if the folder has several.
+    """
+
+    def __init__(self, path: str, split: str | None = None) -> None:
+        self.path, self.split = path, split
+        self._dataset: Any = None
+
+    def _open(self) -> Any:  # noqa: ANN401 - datasets is optional
+        if self._dataset is None:
+            try:
+                from datasets import load_from_disk
+            except ImportError as error:
+                raise _missing("datasets", "huggingface") from error
+            found = load_from_disk(self.path)
+            if hasattr(found, "keys") and self.split not in found:
+                raise DataError(
+                    f"data: {self.path!r} has the splits {', '.join(found)}\n  set split"
+                )
+            self._dataset = found[self.split] if hasattr(found, "keys") else found
+        return self._dataset
+
+    @override
+    def __len__(self) -> int:
+        return len(self._open())
+
+    @override
+    def read(self, index: int, one_pass: Pass) -> Item:
+        return self._open()[index]
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_dataset": None}
+
+
+def _missing(package: str, extra: str) -> DataError:
+    return DataError(
+        f"data: needs {package}, which is not installed\n  pip install 'epochal[{extra}]'"
+    )
+
+
+def as_source(value: object) -> Pipe:
+    """A source of the items of an object: a list, a dataset, or anything that can be iterated."""
+    if isinstance(value, Pipe):
+        return value
+    has_index = hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    if has_index and not isinstance(value, dict | str | bytes):
+        return Items(value)  # type: ignore[arg-type]  # reason: used like a list
+    if isinstance(value, Iterable) and not isinstance(value, dict | str | bytes):
+        return Iterated(value)
+    raise DataError(
+        f"data: a {type(value).__name__} has no items\n"
+        "  start a chain with a source, a list, a dataset or an iterable"
+    )

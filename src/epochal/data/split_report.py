@@ -1,0 +1,250 @@
+"""Facts about the samples of a split: fields, labels, missing values, duplicates, time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from epochal.data.chain_loader import ChainLoader
+from epochal.data.pipe import Pass
+from epochal.engine.feed.feed import count_batches, count_samples
+from epochal.engine.feed.sampling_order import DataPass
+
+if TYPE_CHECKING:
+    from epochal.data.chain import Chain
+    from epochal.engine.interfaces.task import Batch, Loader
+
+Sample = dict[str, Any]  # values by field
+
+_MAX_CLASSES = 100
+_MAX_SHAPES = 6
+_TIMED_ITEMS = 64
+
+
+@final
+@dataclass(slots=True)
+class FieldReport:
+    """One field of the samples."""
+
+    dtype: str
+    shapes: Counter[str] = field(default_factory=Counter)
+    least: float = math.inf
+    most: float = -math.inf
+    total: float = 0.0
+    num_values: int = 0
+    num_missing: int = 0
+    """Values that are None or NaN."""
+
+    values: Counter[str] = field(default_factory=Counter)
+    """How often each value occurs; only of whole numbers and texts."""
+
+    @property
+    def mean(self) -> float:
+        """The mean of all numbers."""
+        return self.total / self.num_values if self.num_values else math.nan
+
+    def add(self, value: Any) -> None:  # noqa: ANN401 - of any type
+        """Count one more value."""
+        if value is None:
+            self.num_missing += 1
+            return
+        array = np.asarray(value)
+        self.shapes["x".join(map(str, array.shape)) or "single"] += 1
+        if array.dtype.kind in "biuf" and array.size:
+            known = array[~np.isnan(array)] if array.dtype.kind == "f" else array
+            self.num_missing += array.size - known.size
+            if known.size:
+                self.least = min(self.least, float(known.min()))
+                self.most = max(self.most, float(known.max()))
+                self.total += float(known.sum(dtype=np.float64))
+                self.num_values += known.size
+        if not array.ndim and array.dtype.kind in "biuU" and len(self.values) <= _MAX_CLASSES:
+            self.values[str(array.item())] += 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        found: dict[str, Any] = {"dtype": self.dtype, "missing": self.num_missing}
+        found["shapes"] = dict(self.shapes.most_common(_MAX_SHAPES))
+        if self.num_values:
+            found |= {"min": self.least, "max": self.most, "mean": self.mean}
+        return found
+
+
+@final
+@dataclass(slots=True)
+class SplitReport:
+    """What reading a part of a split showed."""
+
+    name: str
+    num_samples: int | None
+    """Of a whole pass; None if it is unknown."""
+
+    num_batches: int | None
+    num_read: int = 0
+    seconds: float = 0.0
+    """Time for the samples that were read."""
+
+    fields: dict[str, FieldReport] = field(default_factory=dict)
+    digests: Counter[str] = field(default_factory=Counter)
+    examples: list[Sample] = field(default_factory=list)
+    pipe_seconds: dict[str, float] = field(default_factory=dict)
+    """Time per item of each pipe, measured on the first items; empty without a chain."""
+
+    problems: list[str] = field(default_factory=list)
+    """How the first batch differs from ``task.batch_spec``."""
+
+    @property
+    def num_duplicates(self) -> int:
+        """Samples that were read before."""
+        return self.digests.total() - len(self.digests)
+
+    @property
+    def labels(self) -> dict[str, Counter[str]]:
+        """Counts of each value of the fields that look like classes."""
+        return {
+            name: one.values
+            for name, one in self.fields.items()
+            if 1 < len(one.values) <= min(_MAX_CLASSES, max(self.num_read // 2, 2))
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values, without the samples."""
+        return {
+            "samples": self.num_samples,
+            "batches": self.num_batches,
+            "read": self.num_read,
+            "fields": {name: one.to_json() for name, one in self.fields.items()},
+            "labels": {name: dict(counts) for name, counts in self.labels.items()},
+            "duplicates": self.num_duplicates,
+            "seconds_per_sample": self.seconds / self.num_read if self.num_read else None,
+            "seconds_per_item_of_pipes": self.pipe_seconds,
+            "batch_problems": self.problems,
+        }
+
+
+def inspect_split(
+    name: str,
+    loader: Loader,
+    *,
+    limit: int,
+    examples: int,
+    spec: Mapping[str, Mapping[str, Any]] | None = None,
+) -> SplitReport:
+    """Read up to ``limit`` samples of a loader; ``spec`` is compared with the first batch."""
+    report = SplitReport(name, count_samples(loader), count_batches(loader, None))
+    batches = loader.open_pass(DataPass(0)) if isinstance(loader, ChainLoader) else iter(loader)
+    begun = perf_counter()
+    for batch in batches:
+        report.seconds += perf_counter() - begun
+        if spec is not None and not report.num_read:
+            report.problems = find_batch_problems(batch, spec)
+        for sample in islice(split_samples(batch), limit - report.num_read):
+            _add_sample(report, sample, examples)
+        if report.num_read >= limit:
+            break
+        begun = perf_counter()
+    if isinstance(loader, ChainLoader):
+        report.pipe_seconds = time_pipes(loader.chain)
+    return report
+
+
+def _add_sample(report: SplitReport, sample: Sample, examples: int) -> None:
+    report.num_read += 1
+    digest = hashlib.sha256()
+    for name, value in sample.items():
+        array = np.asarray(value)
+        if name not in report.fields:
+            kind = "text" if array.dtype.kind in "US" else str(array.dtype)
+            report.fields[name] = FieldReport(kind)
+        report.fields[name].add(value)
+        digest.update(name.encode())
+        digest.update(repr(value).encode() if array.dtype.hasobject else array.tobytes())
+    report.digests[digest.hexdigest()] += 1
+    if len(report.examples) < examples:
+        report.examples.append(sample)
+
+
+def split_samples(batch: Batch) -> Iterator[Sample]:
+    """The samples of a batch, each as a dict of plain values and arrays."""
+    if isinstance(batch, Mapping):
+        columns = {str(name): _rows(value) for name, value in batch.items()}
+    elif isinstance(batch, list) and batch and isinstance(batch[0], Mapping):
+        yield from ({str(k): _plain(v) for k, v in sample.items()} for sample in batch)
+        return
+    else:
+        parts = list(batch) if isinstance(batch, list | tuple) else [batch]
+        columns = {str(number): _rows(value) for number, value in enumerate(parts)}
+    known = [len(column) for column in columns.values() if column is not None]
+    for index in range(min(known, default=0)):
+        yield {name: column[index] for name, column in columns.items() if column is not None}
+
+
+def _rows(value: Any) -> Any:  # noqa: ANN401 - a column of any type, or None
+    value = _plain(value)
+    return value if isinstance(value, list | tuple) or np.ndim(value) else None
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - same
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+    return value
+
+
+def time_pipes(chain: Chain) -> dict[str, float]:
+    """Seconds per item of each pipe, from reading the first items with and without it."""
+    found: dict[str, float] = {}
+    before = 0.0
+    for number, pipe in enumerate(chain.pipes, 1):
+        if pipe.makes_batches:
+            break
+        begun = perf_counter()
+        count = sum(1 for _ in islice(pipe.iterate(chain.passes(Pass())[0]), _TIMED_ITEMS))
+        spent = (perf_counter() - begun) / max(count, 1)
+        found[f"{number} {type(pipe).__name__}"] = max(spent - before, 0.0)
+        before = max(spent, before)
+    return found
+
+
+def find_batch_problems(batch: Batch, spec: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """How a batch differs from ``task.batch_spec``.
+
+    The spec has ``shape`` (None for any size), ``dtype`` and ``range`` of each entry, such as
+    ``{"image": {"shape": (None, 3, 32, 32), "dtype": "float32", "range": (0, 1)}}``.
+    """
+    entries: Mapping[Any, Any] = batch if isinstance(batch, Mapping) else dict(enumerate(batch))
+    found: list[str] = []
+    for name, wanted in spec.items():
+        if name not in entries:
+            has = ", ".join(map(str, entries))
+            found.append(f"the batch has no {name!r}, but {has}")
+            continue
+        array = np.asarray(_plain(entries[name]))
+        shape, dtype, span = (wanted.get(key) for key in ("shape", "dtype", "range"))
+        if shape is not None and not _fits(array.shape, shape):
+            shown = tuple("any" if size is None else size for size in shape)
+            found.append(f"{name!r} has the shape {array.shape}, expected {shown}")
+        if dtype is not None and str(array.dtype) != str(dtype).removeprefix("torch."):
+            found.append(f"{name!r} is {array.dtype}, expected {dtype}")
+        if span is not None and array.size and not span[0] <= array.min() <= array.max() <= span[1]:
+            found.append(f"{name!r} is from {array.min()} to {array.max()}, expected {span}")
+    return found
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        two is None or one == two for one, two in zip(shape, wanted, strict=True)
+    )
+
+
+def find_overlap(one: SplitReport, other: SplitReport) -> int:
+    """Samples of one split that the other has too, among those that were read."""
+    return len(one.digests.keys() & other.digests.keys())

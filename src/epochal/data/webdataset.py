@@ -1,0 +1,83 @@
+"""Samples in tar files, as WebDataset writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
+
+from epochal.data.files import local_path
+from epochal.data.pipe import Item, Pass, Pipe
+from epochal.data.sources import read_image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "txt": bytes.decode,
+    "json": json.loads,
+    "cls": int,
+    **dict.fromkeys(("jpg", "jpeg", "png", "webp"), lambda data: read_image(io.BytesIO(data))),
+}
+
+
+@final
+class WebDataset(Pipe):
+    """The samples of tar files whose paths the pipe before gives.
+
+    Files of a tar with the same name up to the first dot are one sample: a dict by the rest of
+    the name, with the name as ``__key__``. Put ``split_by_worker`` before it, so that each worker
+    reads its own files.
+
+    Args:
+        decode: Turn txt, json, cls and images into values; otherwise all values are bytes.
+    """
+
+    gives = "stream"
+
+    def __init__(self, *, decode: bool = True) -> None:
+        self.decode = decode
+
+    @override
+    def count(self, one_pass: Pass) -> None:
+        return None
+
+    @override
+    def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
+        number = 0
+        for path in self.parent.iterate(one_pass):
+            with tarfile.open(local_path(path)) as tar:
+                for key, members in _group(tar):
+                    number += 1
+                    if number > start:  # those before are skipped without being read
+                        yield self._read(tar, key, members)
+
+    def _read(self, tar: tarfile.TarFile, key: str, members: list[tarfile.TarInfo]) -> Item:
+        sample: dict[str, Any] = {"__key__": key}
+        for member in members:
+            file = tar.extractfile(member)
+            name = member.name[len(key) + 1 :]
+            data = b"" if file is None else file.read()
+            decode = _DECODERS.get(name.rpartition(".")[2].lower()) if self.decode else None
+            sample[name] = data if decode is None else decode(data)
+        return sample
+
+
+def _group(tar: tarfile.TarFile) -> Iterator[tuple[str, list[tarfile.TarInfo]]]:
+    """The files of each sample, which are next to each other."""
+    key, members = "", list[tarfile.TarInfo]()
+    for member in tar:
+        if not member.isfile():
+            continue
+        folder, slash, name = member.name.rpartition("/")
+        found = f"{folder}{slash}{name.partition('.')[0]}"
+        if found != key and members:
+            yield key, members
+            members = []
+        key = found
+        members.append(member)
+    if members:
+        yield key, members

@@ -1,0 +1,115 @@
+"""A file of predictions that grows by batches, and continues after the process was killed."""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Any, final
+
+from epochal import durable
+from epochal.engine.samples import iter_rows
+from epochal.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_SYNC_SECONDS = 2.0
+_logger = logging.getLogger(__name__)
+
+
+@final
+class PredictionFile:
+    """Rows of predictions, as JSON lines or, by its suffix, as Parquet.
+
+    Rows are written to a hidden file beside it, which is renamed at the end. Another hidden file
+    says how many batches are surely written: the next prediction with the same facts starts there.
+
+    Args:
+        path: The file; a ``.parquet`` file is converted at the end.
+        facts: What the predictions depend on, such as weights and data.
+    """
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        self.path = path
+        self._partial = path.with_name(f".{path.name}.tmp")
+        self._progress = path.with_name(f".{path.name}.progress.tmp")
+        self._facts = durable.decode_json(durable.encode_json(dict(facts)))
+        found = durable.find_object(self._progress)
+        if found.get("facts") != self._facts or not self._partial.exists():
+            found = {}
+        self._loaders: dict[str, int] = dict(found.get("batches") or {})
+        self.rows = int(found.get("rows", 0))
+        """How many rows it has."""
+
+        self._bytes = int(found.get("bytes", 0))
+        self._file = durable.Appender(self._partial, keep=self._bytes)
+        self._synced_at = monotonic()
+        if self.rows:
+            _logger.info("%s: resumed after %d predictions", path, self.rows)
+
+    def count_batches(self, loader: str) -> int:
+        """How many batches of a loader are written already."""
+        return self._loaders.get(loader, 0)
+
+    def add(self, loader: str, batch: object) -> None:
+        """Write the rows of a batch."""
+        rows = list(iter_rows(batch))
+        if loader:
+            rows = [
+                {"loader": loader, **row} if isinstance(row, dict) else [loader, row]
+                for row in rows
+            ]
+        data = b"".join(durable.encode_json(row) + b"\n" for row in rows)
+        if data:
+            self._file.append(data)
+        self.rows += len(rows)
+        self._bytes += len(data)
+        self._loaders[loader] = self.count_batches(loader) + 1
+        if monotonic() - self._synced_at > _SYNC_SECONDS:
+            self.save_progress()
+
+    def save_progress(self) -> None:
+        """Sync what is written, so that it is never predicted again."""
+        self._file.sync()
+        facts = {"batches": self._loaders, "rows": self.rows, "bytes": self._bytes}
+        durable.write_json(self._progress, facts | {"facts": self._facts})
+        self._synced_at = monotonic()
+
+    def close(self, *, is_whole: bool) -> None:
+        """End it; without ``is_whole`` it is continued later."""
+        if not is_whole and self.rows:
+            self.save_progress()
+            self._file.close()
+            return
+        self._file.sync()
+        self._file.close()
+        if self._progress.exists():
+            durable.remove_file(self._progress)
+        if not is_whole:
+            durable.remove_file(self._partial)
+            return
+        if self.path.suffix == ".parquet":
+            _convert(self._partial, self.path)
+        else:
+            durable.rename(self._partial, self.path)
+
+
+def _convert(lines: Path, target: Path) -> None:
+    _, parquet, read_json = import_parquet()
+    staged = target.with_name(f".{target.name}.parquet.tmp")
+    parquet.write_table(read_json(lines), staged)
+    durable.rename(staged, target)
+    durable.remove_file(lines)
+
+
+def import_parquet() -> tuple[Any, Any, Any]:
+    """pyarrow, its Parquet module, and its reader of JSON lines."""
+    try:
+        import pyarrow  # type: ignore[import-untyped]  # it has no types
+        from pyarrow import parquet
+        from pyarrow.json import read_json  # type: ignore[import-untyped]  # same
+    except ModuleNotFoundError as error:
+        what, hint = "Parquet needs pyarrow", "pip install 'epochal[frame]', or use JSON lines"
+        raise ConfigError(Problem("outputs", what, hint=hint)) from error
+    return pyarrow, parquet, read_json

@@ -1,0 +1,133 @@
+"""What an inspection of data finds, and the page that shows it."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+import epochal as ep
+from epochal.data.sample_page import build_page, find_picture, list_warnings, show_sample
+from epochal.data.split_report import find_batch_problems, inspect_split, split_samples, time_pipes
+
+
+def double(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample
+
+
+SAMPLES = [
+    {"x": np.full(3, index / 4), "label": index % 3, "text": f"<b>{index}</b>"}
+    for index in range(9)
+]
+
+
+def inspect(samples: list[Any], name: str = "train", **options: Any) -> Any:
+    loader = DataLoader(samples, batch_size=4)  # type: ignore[arg-type]
+    return inspect_split(name, loader, **{"limit": 100, "examples": 2, **options})
+
+
+def test_fields_and_labels_are_counted() -> None:
+    report = inspect(SAMPLES)
+    assert (report.num_samples, report.num_batches, report.num_read) == (9, 3, 9)
+    assert report.fields["x"].to_json() == {
+        "dtype": "float64", "missing": 0, "shapes": {"3": 9}, "min": 0, "max": 2, "mean": 1
+    }  # fmt: skip
+    assert report.fields["text"].dtype == "text"
+    assert report.labels["label"] == {"0": 3, "1": 3, "2": 3}
+    assert len(report.examples) == 2
+    assert inspect(SAMPLES, limit=5).num_read == 5
+
+
+def test_missing_repeated_and_shared_samples_are_warned_of() -> None:
+    broken = {"x": np.array([1.0, np.nan, np.nan]), "label": 0, "text": "none"}
+    train = inspect([*SAMPLES, SAMPLES[0], broken])
+    val = inspect([SAMPLES[1], SAMPLES[2]], "val", spec={"x": {"shape": (None, 4)}})
+    assert list_warnings([train, val]) == [
+        "2 samples both in train and in val",
+        "train: 1 sample repeated",
+        "train.x: 2 missing values",
+        "val: 'x' has the shape (2, 3), expected ('any', 4)",
+    ]
+
+
+def test_a_batch_is_compared_with_its_spec() -> None:
+    batch = {"image": torch.zeros(2, 3, 4, 4), "label": torch.tensor([0, 12])}
+    good = {"image": {"shape": (None, 3, None, 4), "dtype": "torch.float32", "range": (0, 1)}}
+    assert find_batch_problems(batch, good) == []
+    wrong = {
+        "image": {"dtype": "uint8"},
+        "label": {"range": (0, 9), "shape": (None, 1)},
+        "mask": {},
+    }
+    assert find_batch_problems(batch, wrong) == [
+        "'image' is float32, expected uint8",
+        "'label' has the shape (2,), expected ('any', 1)",
+        "'label' is from 0 to 12, expected (0, 9)",
+        "the batch has no 'mask', but image, label",
+    ]
+    assert find_batch_problems([torch.ones(2)], {0: {"range": (0, 2)}}) == []  # type: ignore[dict-item]
+
+
+def test_batches_of_every_form_become_samples() -> None:
+    table: list[tuple[Any, list[dict[str, Any]]]] = [
+        ({"a": torch.tensor([1, 2]), "size": 3}, [{"a": 1}, {"a": 2}]),
+        ([torch.tensor([1, 2]), ["x", "y"]], [{"0": 1, "1": "x"}, {"0": 2, "1": "y"}]),
+        ([{"a": 1}, {"a": 2}], [{"a": 1}, {"a": 2}]),
+        (torch.tensor([5]), [{"0": 5}]),
+    ]
+    for batch, expected in table:
+        assert list(split_samples(batch)) == expected, batch
+
+
+def test_pictures_are_found_in_arrays_and_sounds() -> None:
+    table: list[tuple[Any, tuple[int, ...] | None]] = [
+        (np.zeros((3, 10, 12), np.uint8), (10, 12, 3)),
+        (np.zeros((10, 12, 1)), (10, 12, 1)),
+        (np.zeros((28, 28)), (28, 28, 1)),
+        (np.zeros(4000, np.float32), (129, 30, 1)),
+        (np.zeros((2, 3)), None),
+        (np.zeros(5), None),
+        ("text", None),
+    ]
+    for value, shape in table:
+        picture = find_picture(value)
+        assert (None if picture is None else picture.shape) == shape, value
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        loaded = [value for name, value in attrs if name in ("src", "href")]
+        assert all(str(value).startswith("data:image/png") for value in loaded)
+
+
+def test_the_page_needs_no_network_and_shows_values_as_text() -> None:
+    pictures = [
+        {"image": np.zeros((3, 9, 9), np.uint8), "mask": np.eye(9, dtype=int), "label": 1,
+         "boxes": np.array([[1, 2, 5, 6]])}
+    ]  # fmt: skip
+    page = build_page("<shop>", [inspect(SAMPLES), inspect(pictures, "val")])
+    tags = Tags(page).seen
+    assert "script" not in tags
+    assert "b" not in tags
+    assert (tags.count("svg"), tags.count("image"), tags.count("rect")) == (1, 2, 1)
+    assert "&lt;b&gt;0&lt;/b&gt;" in page
+    assert "Balance of label" in page
+    assert "<pre>1 thing</pre>" in show_sample(pictures[0], lambda one: f"{one['label']} thing")
+    assert "<svg" in show_sample(pictures[0], lambda one: one["image"])
+
+
+def test_the_time_of_each_pipe_is_measured() -> None:
+    chain = ep.data.chain(SAMPLES, double, ep.data.Shuffle())
+    assert list(time_pipes(chain)) == ["1 Items", "2 Map", "3 Shuffle"]
+    report = inspect_split("val", chain.loader(batch_size=2), limit=4, examples=0)
+    assert list(report.pipe_seconds) == ["1 Items", "2 Map", "3 Shuffle"]
+    assert report.num_samples == 9

@@ -1,0 +1,170 @@
+"""Sources read files by index, in this process and in workers."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import epochal as ep
+from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+data = ep.data
+
+
+def read_both_ways(source: Any) -> list[Any]:
+    """The items in order, checked against those of a copy read backwards by index."""
+    chain = data.chain(source)
+    items = list(chain)
+    copy = pickle.loads(pickle.dumps(chain))
+    backwards = [copy[index] for index in reversed(range(len(copy)))]
+    assert len(backwards) == len(items)
+    for one, other in zip(items, reversed(backwards), strict=True):
+        np.testing.assert_equal(one, other)
+    return items
+
+
+def test_lines_are_read_from_all_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo")
+    (tmp_path / "b.txt").write_bytes(b"")
+    (tmp_path / "c.txt").write_bytes("drei\n\nfünf\n".encode())
+    expected = ["one", "two", "drei", "", "fünf"]
+    assert read_both_ways(data.Text(str(tmp_path / "*.txt"))) == expected
+    paths = [str(tmp_path / "c.txt"), str(tmp_path / "a.txt")]
+    assert read_both_ways(data.Text(paths)) == expected[2:] + expected[:2]
+    assert read_both_ways(data.Files(str(tmp_path / "[ac].txt"))) == sorted(paths)
+
+
+def test_json_lines_are_values_and_a_broken_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"a": 1}\n[2]\n')
+    assert read_both_ways(data.Jsonl(str(file))) == [{"a": 1}, [2]]
+    file.write_text('{"a": 1}\n{"a":\n')
+    with pytest.raises(DataError, match=r"a\.jsonl: a line is no JSON.*\n.*begins b'{\"a\":"):
+        list(data.chain(data.Jsonl(str(file))))
+
+
+def test_csv_rows_are_dicts_also_with_quotes_and_line_ends(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('name,size,note\nx,1,\n"y ""q""",2.5,"two\nlines"\n')
+    rows = read_both_ways(data.Csv(str(file)))
+    assert rows == [
+        {"name": "x", "size": 1, "note": None},
+        {"name": 'y "q"', "size": 2.5, "note": "two\nlines"},
+    ]
+    assert data.chain(data.Csv(str(file), numbers=False))[0]["size"] == "1"
+    file.write_text("a;b\n1;2;3\n")
+    with pytest.raises(DataError, match="row 1 has 3 values, and the first row 2 names"):
+        list(data.chain(data.Csv(str(file), ";")))
+
+
+def test_parquet_rows_are_dicts(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for number in range(2):
+        table = arrow.table({"x": [number * 5 + i for i in range(5)], "y": list("abcde")})
+        parquet.write_table(table, tmp_path / f"{number}.parquet", row_group_size=2)
+    rows = read_both_ways(data.Parquet(str(tmp_path / "*.parquet"), groups=1))
+    assert [row["x"] for row in rows] == list(range(10))
+    assert rows[7] == {"x": 7, "y": "c"}
+    assert data.chain(data.Parquet(str(tmp_path / "0.parquet"), columns=["y"]))[0] == {"y": "a"}
+
+
+def test_images_have_the_labels_of_their_folders(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for folder, color in (("cat", (255, 0, 0)), ("dog", (0, 255, 0))):
+        (tmp_path / folder).mkdir()
+        image.new("RGB", (4, 3), color).save(tmp_path / folder / "1.png")
+    source = data.ImageFolder(str(tmp_path))
+    first, second = read_both_ways(source)
+    assert (first["label"], second["label"]) == (0, 1)
+    assert first["image"].shape == (3, 3, 4)
+    assert second["image"][:, 0, 0].tolist() == [0, 255, 0]
+    small = data.chain(data.ImageFolder(str(tmp_path), size=(2, 2), mode="L"))[0]["image"]
+    assert small.shape == (1, 2, 2)
+    with pytest.raises(DataError, match="no folder"):
+        len(data.chain(data.ImageFolder(str(tmp_path / "none"))))
+
+
+def test_rows_of_arrays_are_read_from_files(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    x, y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    save_file({"x": x, "y": y}, tmp_path / "both.safetensors")
+    for source in (
+        data.Arrays(x=str(tmp_path / "x.npy"), y=str(tmp_path / "y.npy")),
+        data.Safetensors(str(tmp_path / "both.safetensors")),
+    ):
+        rows = read_both_ways(source)
+        assert [row["y"] for row in rows] == [0, 1, 2]
+        assert rows[2]["x"].tolist() == [4.0, 5.0]
+    np.save(tmp_path / "y.npy", y[:2])
+    with pytest.raises(DataError, match=r"different lengths: {'x': 3, 'y': 2}"):
+        len(data.chain(data.Arrays(x=str(tmp_path / "x.npy"), y=str(tmp_path / "y.npy"))))
+
+
+def write_shard(path: Path, numbers: range) -> None:
+    with tarfile.open(path, "w") as tar:
+        for number in numbers:
+            files = {"cls": str(number % 2), "json": json.dumps({"id": number}), "bin": "\0"}
+            for name, text in files.items():
+                member = tarfile.TarInfo(f"set.v1/{number:04}.{name}")
+                member.size = len(text)
+                tar.addfile(member, io.BytesIO(text.encode()))
+
+
+def test_samples_of_tar_files_are_read_by_any_worker_from_any_position(tmp_path: Path) -> None:
+    for shard in range(4):
+        write_shard(tmp_path / f"{shard}.tar", range(shard * 3, shard * 3 + 3))
+    files = data.Files(str(tmp_path / "*.tar"))
+    chain = data.chain(files, data.SplitByWorker(2), data.WebDataset())
+    samples = list(chain)
+    assert sorted(sample["json"]["id"] for sample in samples) == list(range(12))
+    assert samples[0] == {
+        "__key__": "set.v1/0000", "cls": 0, "json": {"id": 0}, "bin": b"\0"
+    }  # fmt: skip
+    assert list(chain.items(start=5)) == samples[5:]
+    raw = next(iter(data.chain(files, data.WebDataset(decode=False))))
+    assert raw["cls"] == b"0"
+
+
+def test_a_dataset_of_hugging_face_is_read_from_disk(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    both = datasets.DatasetDict(train=datasets.Dataset.from_dict({"x": [1, 2, 3]}))
+    both.save_to_disk(tmp_path / "set")
+    rows = read_both_ways(data.HuggingFace(str(tmp_path / "set"), "train"))
+    assert rows == [{"x": 1}, {"x": 2}, {"x": 3}]
+    with pytest.raises(DataError, match="has the splits train"):
+        len(data.chain(data.HuggingFace(str(tmp_path / "set"))))
+
+
+def test_a_pattern_without_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no file matches .*\*\.jsonl"):
+        len(data.chain(data.Jsonl(str(tmp_path / "*.jsonl"))))
+
+
+def test_urls_are_copied_once_and_again_when_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setenv("EPOCHAL_DATA_CACHE", str(tmp_path / "cache"))
+    memory = fsspec.filesystem("memory")
+    for name in ("a", "b"):
+        memory.pipe(f"/shop/{name}.jsonl", json.dumps({"from": name}).encode())
+    chain = data.chain(data.Jsonl("memory://shop/*.jsonl"))
+    assert list(chain) == [{"from": "a"}, {"from": "b"}]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    list(data.chain(data.Jsonl("memory://shop/*.jsonl")))
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    with pytest.raises(DataError, match="nowhere://"):
+        len(data.chain(data.Text("nowhere://x/y.txt")))

@@ -1,0 +1,58 @@
+"""A worker that dies leaves behind what it was reading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import forked
+from epochal.engine.process.read_log import ReadLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# In a process of its own: torch reports a dead worker at any line of the main thread.
+DEADLY = """
+import os, signal, sys
+from torch.utils.data import DataLoader, Dataset
+import epochal as ep
+from epochal.engine.feed.feed import Feed
+
+def die_at_five(number):
+    if number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+class Deadly(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return die_at_five(index)
+
+class Task:
+    if sys.argv[1] == "dataset":
+        train_loader = DataLoader(Deadly(), batch_size=2, num_workers=1)
+    else:
+        train_loader = ep.data.chain(list(range(8)), die_at_five).loader(batch_size=2, workers=1)
+
+try:
+    list(Feed(Task, seed=0, accumulate=1, limit=None).epoch(0))
+except Exception as error:
+    print(error, flush=True)
+    os._exit(0)
+"""
+
+
+def test_the_sample_that_killed_a_worker_is_named(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    for kind, last in (("dataset", "Deadly sample 5"), ("chain", "batch 2")):
+        done = forked.run("deadly.py", kind, cwd=tmp_path)
+        message = f"train_loader: a worker process of the loader died while it read {last}\n"
+        assert done.stdout.startswith(message), (kind, done.stdout, done.stderr)
+
+
+def test_only_a_worker_leaves_a_note() -> None:
+    log = ReadLog(2)
+    log.note(3)
+    for text in ("DataLoader worker (pid 1) is killed by signal", "(pid(s) 1, 2) exited", "?"):
+        assert log.find_last(RuntimeError(text)) is None, text
