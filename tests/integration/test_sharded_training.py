@@ -343,6 +343,19 @@ def test_processes_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
     assert not [*project.find("killed").glob("checkpoints/.*")]
 
 
+def test_error_in_one_process_ends_those_that_compute_with_it(tmp_path: Path) -> None:
+    from ranked import Project
+
+    together = (
+        "engine.tensor_parallel=2",
+        "engine.tensor_plan={body.0: colwise, head: rowwise}",
+        "engine.fsdp_wrap=[]",
+    )
+    done = Project(tmp_path).train("broken", 2, *FSDP, *together, faults={"3-1": "raise"})
+    assert done.returncode == 1
+    assert "run failed: ValueError on rank 1" in done.stderr
+
+
 def test_run_of_two_processes_resumes_with_one_and_three_and_without_fsdp(tmp_path: Path) -> None:
     from ranked import Project
 

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
 from epochal.distributed.flat_tensors import exchange_flat
+from epochal.distributed.process_group import noting_further_connections
 from epochal.distributed.sharded_tensor import count_parts, get_own_part, is_sharded
 from epochal.distributed.strategy import Strategy
 from epochal.errors import ConfigError, Problem
@@ -73,8 +74,11 @@ def _make_mesh(sharding: Sharding, device: torch.device, world: World) -> Any:  
         what = f"{world.world_size} processes cannot be divided into groups of {each}"
         hint = "write a number that divides the number of processes"
         raise ConfigError(Problem("engine.tensor_parallel", what, hint=hint))
+    if each == 1:  # the group of all processes, no further one
+        return init_device_mesh(device.type, (world.world_size,), mesh_dim_names=("data",))
     shape = (world.world_size // each, each)
-    return init_device_mesh(device.type, shape, mesh_dim_names=("data", "tensor"))
+    with noting_further_connections():
+        return init_device_mesh(device.type, shape, mesh_dim_names=("data", "tensor"))
 
 
 def _make_options(sharding: Sharding, mesh: Any) -> dict[str, Any]:  # noqa: ANN401 - torch's mesh

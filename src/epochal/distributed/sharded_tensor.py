@@ -27,7 +27,7 @@ def get_own_part(tensor: Tensor) -> Tensor:
     if type(tensor) is Tensor or not is_sharded(tensor):
         return tensor
     sharded: Any = tensor
-    own: Tensor = sharded.detach().to_local()
+    own: Tensor = sharded.to_local()  # without a copy, since gradients are off
     return own
 
 
