@@ -34,6 +34,9 @@ class Pass:
     world: int = 1
     """The process, and the number of processes, for ``shard_by_rank``."""
 
+    rows: tuple[int, int] | None = None
+    """The first and the end of the samples of a batch that are read; None: all of them."""
+
 
 class Pipe:
     """One step of a chain: a source of items, or a change of those of the pipe before it.
@@ -94,6 +97,10 @@ class Pipe:
     def read(self, index: int, one_pass: Pass) -> Item:
         """The item at an index."""
         raise NotImplementedError(f"{type(self).__name__} is not read by index")
+
+    def rows_of(self, index: int, one_pass: Pass) -> range | None:
+        """The samples of a batch; None if it can only be read as a whole."""
+        return None
 
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         """The items from a position on, in order."""

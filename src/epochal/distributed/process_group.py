@@ -47,6 +47,9 @@ _numbers = count()
 _connections: list[int] = []
 """The files of the connections to other processes."""
 
+_timeouts: list[timedelta] = []
+"""After which collectives fail."""
+
 
 @final
 class ProcessGroup(World):
@@ -194,6 +197,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
         hint = "set MASTER_ADDR and MASTER_PORT, the same for all of them"
         raise ConfigError(Problem("MASTER_PORT", what, hint=hint))
     os.environ.setdefault("MASTER_PORT", str(place.master_port))
+    _timeouts.append(timeout)
     with noting_connections(_connections, int(os.environ["MASTER_PORT"])):
         distributed.init_process_group(
             backend, rank=place.rank, world_size=place.world_size, timeout=timeout
@@ -216,7 +220,7 @@ def _host_group() -> Any:  # noqa: ANN401 - torch names no type for its groups
     """The group for objects: gloo, since NCCL would copy them to the device and back."""
     if distributed.get_backend() == "gloo":
         return None
-    return distributed.new_group(backend="gloo")
+    return distributed.new_group(backend="gloo", timeout=_timeouts[-1] if _timeouts else None)
 
 
 def _abort_device_connections() -> None:
