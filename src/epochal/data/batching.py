@@ -103,7 +103,10 @@ _COLLATES: dict[str, Collate] = {
 
 def find_collate(collate: Collate | str | None) -> Collate:
     """The function that makes a batch of a list of samples."""
-    return _COLLATES[collate or "stack"] if collate is None or isinstance(collate, str) else collate
+    if collate is None or isinstance(collate, str):
+        return _COLLATES[collate or "stack"]
+    made: Collate = collate() if isinstance(collate, type) else collate
+    return made
 
 
 CollateName = Literal["stack", "pad", "list"]

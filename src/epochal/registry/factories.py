@@ -18,6 +18,8 @@ KINDS = (
     "task",
     "model",
     "data",
+    "sampler",
+    "collate",
     "loss",
     "metric",
     "optimizer",
@@ -92,6 +94,12 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "rmse": "epochal.components.metrics:Rmse",
         },
         "data": {"file": "epochal.data.file_rows:FileRows"},
+        "sampler": {
+            "RandomSampler": "torch.utils.data.sampler:RandomSampler",
+            "SequentialSampler": "torch.utils.data.sampler:SequentialSampler",
+            "SubsetRandomSampler": "torch.utils.data.sampler:SubsetRandomSampler",
+            "WeightedRandomSampler": "torch.utils.data.sampler:WeightedRandomSampler",
+        },
         "output": {
             "collect": "epochal.components.outputs:Collect",
             "save_images": "epochal.components.outputs:SaveImages",
