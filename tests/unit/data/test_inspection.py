@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 import epochal as ep
 from epochal.data.sample_page import build_page, find_picture, list_warnings, show_sample
-from epochal.data.split_report import find_batch_problems, inspect_split, split_samples, time_pipes
+from epochal.data.split_report import inspect_split, split_samples, time_pipes
 
 
 def double(sample: dict[str, Any]) -> dict[str, Any]:
@@ -49,26 +49,8 @@ def test_missing_repeated_and_shared_samples_are_warned_of() -> None:
         "2 samples both in train and in val",
         "train: 1 sample repeated",
         "train.x: 2 missing values",
-        "val: 'x' has the shape (2, 3), expected ('any', 4)",
+        "val: 'x' has the shape (2, 3), expected (any, 4)",
     ]
-
-
-def test_a_batch_is_compared_with_its_spec() -> None:
-    batch = {"image": torch.zeros(2, 3, 4, 4), "label": torch.tensor([0, 12])}
-    good = {"image": {"shape": (None, 3, None, 4), "dtype": "torch.float32", "range": (0, 1)}}
-    assert find_batch_problems(batch, good) == []
-    wrong = {
-        "image": {"dtype": "uint8"},
-        "label": {"range": (0, 9), "shape": (None, 1)},
-        "mask": {},
-    }
-    assert find_batch_problems(batch, wrong) == [
-        "'image' is float32, expected uint8",
-        "'label' has the shape (2,), expected ('any', 1)",
-        "'label' is from 0 to 12, expected (0, 9)",
-        "the batch has no 'mask', but image, label",
-    ]
-    assert find_batch_problems([torch.ones(2)], {0: {"range": (0, 2)}}) == []  # type: ignore[dict-item]
 
 
 def test_batches_of_every_form_become_samples() -> None:
