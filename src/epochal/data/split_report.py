@@ -36,7 +36,9 @@ _TIMED_ITEMS = 64
 class FieldReport:
     """One field of the samples."""
 
-    dtype: str
+    dtype: str = ""
+    """Of the first value that is there; ``text`` for texts, whose lengths are the numbers."""
+
     shapes: Counter[str] = field(default_factory=Counter)
     least: float = math.inf
     most: float = -math.inf
@@ -59,24 +61,37 @@ class FieldReport:
             self.num_missing += 1
             return
         array = np.asarray(value)
+        self.dtype = self.dtype or ("text" if array.dtype.kind in "US" else str(array.dtype))
+        if array.dtype.kind == "U" and not array.ndim:
+            self._add_numbers(np.asarray(len(str(value))))
         self.shapes["x".join(map(str, array.shape)) or "single"] += 1
         if array.dtype.kind in "biuf" and array.size:
             known = array[~np.isnan(array)] if array.dtype.kind == "f" else array
             self.num_missing += array.size - known.size
             if known.size:
-                self.least = min(self.least, float(known.min()))
-                self.most = max(self.most, float(known.max()))
-                self.total += float(known.sum(dtype=np.float64))
-                self.num_values += known.size
+                self._add_numbers(known)
         if not array.ndim and array.dtype.kind in "biuU" and len(self.values) <= _MAX_CLASSES:
             self.values[str(array.item())] += 1
+
+    def _add_numbers(self, known: np.ndarray[Any, Any]) -> None:
+        self.least = min(self.least, float(known.min()))
+        self.most = max(self.most, float(known.max()))
+        self.total += float(known.sum(dtype=np.float64))
+        self.num_values += known.size
+
+    @property
+    def unit(self) -> str:
+        """What its numbers count, if they are not the values themselves."""
+        return "characters" if self.dtype == "text" else ""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
         found: dict[str, Any] = {"dtype": self.dtype, "missing": self.num_missing}
         found["shapes"] = dict(self.shapes.most_common(_MAX_SHAPES))
         if self.num_values:
-            found |= {"min": self.least, "max": self.most, "mean": self.mean}
+            end = "_length" if self.unit else ""
+            numbers = {"min": self.least, "max": self.most, "mean": self.mean}
+            found |= {f"{name}{end}": number for name, number in numbers.items()}
         return found
 
 
@@ -165,8 +180,7 @@ def _add_sample(report: SplitReport, sample: Sample, examples: int) -> None:
     for name, value in sample.items():
         array = np.asarray(value)
         if name not in report.fields:
-            kind = "text" if array.dtype.kind in "US" else str(array.dtype)
-            report.fields[name] = FieldReport(kind)
+            report.fields[name] = FieldReport()
         report.fields[name].add(value)
         digest.update(name.encode())
         digest.update(repr(value).encode() if array.dtype.hasobject else array.tobytes())

@@ -107,6 +107,20 @@ def test_the_page_needs_no_network_and_shows_values_as_text() -> None:
     assert "<svg" in show_sample(pictures[0], lambda one: one["image"])
 
 
+def test_a_field_is_of_the_type_of_its_first_value_and_texts_have_lengths() -> None:
+    loader = ep.data.chain([{"city": None}, {"city": "Ulm"}, {"city": "Basel"}]).loader(
+        collate="list"
+    )
+    report = inspect_split("train", loader, limit=9, examples=9)
+    assert report.fields["city"].to_json() == {
+        "dtype": "text", "missing": 1, "shapes": {"single": 2},
+        "min_length": 3, "max_length": 5, "mean_length": 4,
+    }  # fmt: skip
+    page = build_page("towns", [report])
+    assert "<td>text<td>single<td>3 characters<td>5 characters<td>4 characters<td class=n>1" in page
+    assert "<tr><td>missing<tr><td>Ulm<tr><td>Basel" in page  # short values are rows of a table
+
+
 def test_the_time_of_each_pipe_is_measured() -> None:
     chain = ep.data.chain(SAMPLES, double, ep.data.Shuffle())
     assert list(time_pipes(chain)) == ["1 Items", "2 Map", "3 Shuffle"]
