@@ -144,7 +144,7 @@ class Batch(Pipe):
     def read(self, index: int, one_pass: Pass) -> Item:
         first, length = index * self.size, self.parent.count(one_pass)
         end = first + self.size if length is None else min(first + self.size, length)
-        return self.collate([self.parent.read(at, one_pass) for at in range(first, end)])
+        return self.collate(self.parent.read_many(range(first, end), one_pass))
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:

@@ -79,10 +79,10 @@ class DataSheet(Hook):
 
 
 def _record(run: Run, report: SplitReport) -> None:
-    run.save_media(f"data/{report.name}/fields", write_table(list_facts(report)), kind="table")
+    run.save_media(f"data/{report.name}/fields", write_table(list_facts(report)), suffix="csv")
     for name, counts in report.labels.items():
         rows = {"value": list(counts), "samples": list(counts.values())}
-        run.save_media(f"data/{report.name}/{name}", write_table(rows), kind="table")
+        run.save_media(f"data/{report.name}/{name}", write_table(rows), suffix="csv")
     sheet = draw_sheet(report.examples)
     if sheet is not None:
         run.save_media(f"data/{report.name}/samples", sheet)
@@ -91,4 +91,4 @@ def _record(run: Run, report: SplitReport) -> None:
             name: [str(sample.get(name, "")) for sample in report.examples]
             for name in report.fields
         }
-        run.save_media(f"data/{report.name}/samples", write_table(rows), kind="table")
+        run.save_media(f"data/{report.name}/samples", write_table(rows), suffix="csv")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, islice
@@ -94,6 +94,10 @@ class Pipe:
     def read(self, index: int, one_pass: Pass) -> Item:
         """The item at an index."""
         raise NotImplementedError(f"{type(self).__name__} is not read by index")
+
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        """The items at some indices; a pipe overrides it if that is faster than one by one."""
+        return [self.read(index, one_pass) for index in indices]
 
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         """The items from a position on, in order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from itertools import combinations
+from itertools import combinations, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +31,7 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72re
 table { border-collapse: collapse; margin: .6rem 0 1.2rem }
 td, th { text-align: left; padding: .15rem 1.1rem .15rem 0; vertical-align: top }
 th { font-weight: normal }
-th { opacity: .6 } td.n { text-align: right; font-variant-numeric: tabular-nums }
+th { opacity: .6 } .n { text-align: right; font-variant-numeric: tabular-nums }
 .sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: 1rem }
 .wide { grid-template-columns: repeat(auto-fill, minmax(22rem, 1fr)) }
 figure { margin: 0; padding: .5rem; border: 1px solid #8884; border-radius: 6px; overflow: hidden }
@@ -147,14 +147,18 @@ def _describe(name: str, field: FieldReport) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f"<th>{to_html(name)}" for name in head)
+    first = map(_cell_class, rows[0]) if rows else repeat("")
+    top = "".join(f"<th{kind}>{to_html(name)}" for name, kind in zip(head, first, strict=False))
     body = "".join("<tr>" + "".join(map(_cell, row)) for row in rows)
     return f"<table><tr>{top}{body}</table>"
 
 
 def _cell(text: str) -> str:
-    is_number = text.replace(".", "").removeprefix("-").isdigit()
-    return f"<td{' class=n' if is_number else ''}>{to_html(text)}"
+    return f"<td{_cell_class(text)}>{to_html(text)}"
+
+
+def _cell_class(text: str) -> str:
+    return " class=n" if text.replace(".", "").removeprefix("-").isdigit() else ""
 
 
 def _number(value: float) -> str:
