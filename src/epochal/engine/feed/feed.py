@@ -482,7 +482,8 @@ def explaining_worker_deaths(
         log = find_log(loader) if find_log is not None else None
         last = log.find_last(error) if log is not None else None
         reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
-        raise WorkerDiedError(label, reading) from error
+        fault, lines = log.find_crash(error) if log is not None else ("", "")
+        raise WorkerDiedError(label, reading, fault=fault, lines=lines) from error
 
 
 def _name_item(loader: Loader) -> str:
