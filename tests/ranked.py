@@ -59,12 +59,19 @@ class Batch:
 
 
 class Task(ep.Task):
-    def __init__(self, *, tokens: bool = False, unused: bool = False) -> None:
+    def __init__(
+        self, *, tokens: bool = False, unused: bool = False, chain: bool = False
+    ) -> None:
         collate = {"collate_fn": Batch}
         self.train_loader = DataLoader(Points(22), batch_size=5, shuffle=True, **collate)
         self.val_loader = DataLoader(Points(13), batch_size=3, **collate)
-        self.predict_loader = self.val_loader
+        self.test_loader = self.val_loader
+        self.predict_loader = DataLoader(Points(41), batch_size=1, **collate)
         self.tokens, self.unused = tokens, unused
+        if chain:
+            train, val = ep.data.chain(Points(22)), ep.data.chain(Points(13))
+            self.train_loader = train.loader(batch_size=5, shuffle=True, collate=Batch)
+            self.val_loader = val.loader(batch_size=3, collate=Batch)
 
     def batch_forward(self, model, batch):
         if ep.current_run().split == "train" and ep.current_run().world_size > 1:
@@ -72,6 +79,7 @@ class Task(ep.Task):
         return {"logits": model(batch), "index": batch.index}
 
     def postprocess(self, out, batch):
+        suffer(ep.current_run())
         return out["index"]
 
     def batch_loss(self, out, batch):
@@ -96,6 +104,9 @@ def suffer(run):
         return
     kind = path.read_text()
     path.unlink()
+    if kind == "break":
+        breakpoint()
+        return
     if kind == "raise":
         raise ValueError(f"broken on purpose in rank {run.rank}")
     if kind == "hang":
@@ -149,7 +160,9 @@ class Project:
         (folder / "parts.py").write_text(dedent(PARTS))
         (folder / "ranks.yaml").write_text(CONFIG)
 
-    def begin(self, *words: str, faults: dict[str, str] | None = None, **env: str) -> Child:
+    def begin(
+        self, *words: str, faults: dict[str, str] | None = None, input: str = "", **env: str
+    ) -> Child:
         """Start ``epochal`` with some words on the CPU."""
         (self.folder / "faults").mkdir(exist_ok=True)
         for name, kind in (faults or {}).items():
@@ -157,13 +170,13 @@ class Project:
         verb, *rest = words
         options = [verb, *rest, "--device", "cpu"]
         whole = {**os.environ, "OMP_NUM_THREADS": "1", **env}
-        return Child("-m", "epochal", *options, cwd=self.folder, env=whole)
+        return Child("-m", "epochal", *options, cwd=self.folder, env=whole, input=input)
 
     def run(
-        self, *words: str, faults: dict[str, str] | None = None, **env: str
+        self, *words: str, faults: dict[str, str] | None = None, input: str = "", **env: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``epochal`` to its end."""
-        return self.begin(*words, faults=faults, **env).end()
+        """Run ``epochal`` to its end; ``input`` is what a user types."""
+        return self.begin(*words, faults=faults, input=input, **env).end()
 
     def train(
         self, name: str, nproc: int, *words: str, faults: dict[str, str] | None = None

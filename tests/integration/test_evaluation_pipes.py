@@ -248,6 +248,8 @@ def test_checkpoints_that_exist_are_evaluated_once(shop: Path, epochal: Command)
     assert watched.result["metrics"]["test/acc"] == trained.result["metrics"]["val/acc"]
     assert "test/acc" not in trained.result["metrics"]
     shutil.rmtree(trained.path / "checkpoints")
+    done = epochal("evaluate", trained.path, "--device", "cpu,cpu")
+    assert "--device: checkpoints are evaluated in one process" in done.err
     done = epochal("evaluate", trained.path)
     assert done.code == 74
     assert "has no checkpoint to evaluate" in " ".join(done.err.replace("│", " ").split())

@@ -65,6 +65,34 @@ def test_accumulated_steps_of_two_processes_equal_those_of_one(project: Project)
     project.take_samples()
 
 
+METRICS = """
+  - {type: auroc, inputs: {logits: out.logits, target: batch.y}, on: [train, val]}
+  - {type: f1, inputs: {logits: out.logits, target: batch.y}}
+  - {type: torchmetrics.MatthewsCorrCoef, task: multiclass, num_classes: 2, name: phi,
+     inputs: {preds: out.logits, target: batch.y}}
+monitor"""
+
+
+def test_metrics_and_chains_of_three_processes_equal_those_of_one(project: Project) -> None:
+    config = (project.folder / "ranks.yaml").read_text().replace("\nmonitor", METRICS)
+    (project.folder / "metrics.yaml").write_text(config)
+    found = {}
+    for nproc in (1, 2, 3):
+        words = ("run", "metrics.yaml", f"record.log_dir=metrics{nproc}", "task.chain=true")
+        done = project.run(*words, "--nproc", str(nproc), "train.for=2ep")
+        assert done.returncode == 0, done.stdout + done.stderr
+        result = json.loads((project.find(f"metrics{nproc}") / "result.json").read_text())
+        found[nproc] = project.take_samples(), result["metrics"]
+        assert "every process computes all batches" not in done.stdout, nproc
+    samples, metrics = found[1]
+    assert {"val/auroc", "val/f1", "val/phi", "train/epoch/auroc"} <= {*metrics}
+    for nproc in (2, 3):
+        assert found[nproc][0] == samples, nproc
+        assert found[nproc][1] == pytest.approx(metrics, rel=1e-4), nproc
+    for step in range(4):
+        assert len(samples[step]) == 5, step
+
+
 def test_error_of_one_process_ends_all_with_one_message(project: Project) -> None:
     done = project.train("broken", 2, faults={"3-1": "raise"})
     assert done.returncode == 1
@@ -127,6 +155,68 @@ def test_signal_to_the_launcher_stops_every_process(project: Project) -> None:
     assert done.returncode == 75, done.stderr
     assert "resume: " in done.stderr
     assert (project.find("stopped") / "checkpoints").is_dir()
+    project.take_samples()
+
+
+def test_stop_ends_every_process_and_the_run_can_be_resumed(project: Project) -> None:
+    child = project.begin(
+        "run", "ranks.yaml", "record.log_dir=ended", "--nproc", "2", "train.for=100000st"
+    )
+    for line in child.stdout:
+        if "loss: " in line:
+            break
+    stopping = run("-m", "epochal", "stop", str(project.find("ended")), cwd=project.folder)
+    assert stopping.returncode == 0, stopping.stdout + stopping.stderr
+    done = child.end()
+    assert "stopped" in done.stdout + done.stderr
+    status = json.loads((project.find("ended") / "status.json").read_text())
+    assert status["status"] == "stopped", done.stderr
+    words = ("resume", str(project.find("ended")), f"train.for={status['step'] + 2}st")
+    done = project.run(*words, "--nproc", "2", "--trust")
+    assert done.returncode == 0, done.stdout + done.stderr
+    project.take_samples()
+
+
+def test_folds_and_the_test_afterwards_use_all_processes(project: Project) -> None:
+    done = project.train("folds", 2, "train.for=1ep", "train.folds=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    folds = [one.parent for one in (project.folder / "folds").glob("*/*/*/folds/*/result.json")]
+    assert sorted(one.name for one in folds) == ["1", "2"]
+    assert all((fold / "logs" / "run.rank1.log").is_file() for fold in folds)
+    done = project.train("tested", 2, "train.for=1ep", "--then-test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("processes: 2, which share each batch") == 2
+    assert "test/acc" in done.stdout
+    project.take_samples()
+
+
+def test_script_starts_processes_itself(project: Project) -> None:
+    script = """
+import epochal as ep
+
+if __name__ == "__main__":
+    words = ["record.log_dir=script", "train.for=2st"]
+    result = ep.run("ranks.yaml", overrides=words, nproc=2, device="cpu")
+    print(result.status, result.steps)
+    forked = {"nproc": 2, "device": "cpu", "can_fork": True}
+    try:
+        ep.run("ranks.yaml", overrides=["model.norm=3"], **forked)
+    except ep.EpochalError as error:
+        print("refused", str(error).splitlines()[0])
+    try:
+        ep.run("ranks.yaml", **forked)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+    (project.folder / "faults").mkdir(exist_ok=True)
+    (project.folder / "faults" / "4-1").write_text("int")
+    (project.folder / "script.py").write_text(script)
+    done = run(str(project.folder / "script.py"), cwd=project.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "finished 2\n" in done.stdout
+    assert "refused model.norm" in done.stdout, done.stdout + done.stderr
+    assert "interrupted\n" in done.stdout, done.stdout + done.stderr
+    assert (project.find("script") / "logs" / "run.rank1.log").is_file()
     project.take_samples()
 
 
@@ -231,7 +321,47 @@ def test_predictions_of_two_processes_come_once_and_in_order(
     done = run(str(script), str(project.find("whole")), cwd=project.folder)
     assert done.returncode == 0, done.stdout + done.stderr
     batches = json.loads(done.stdout.splitlines()[-1])
-    assert [index for batch in batches for index in batch] == list(range(13))
+    assert [index for batch in batches for index in batch] == list(range(41))
+
+
+def test_prediction_file_of_two_processes_is_whole_and_in_order(project, whole) -> None:
+    trained = str(project.find("whole"))
+    for name, words, faults in (
+        ("in the record", (), {}),
+        ("named", ("--output", "own.jsonl"), {"0-1": "kill"}),
+    ):
+        done = project.run("predict", trained, "--trust", "--nproc", "2", *words, faults=faults)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ("rank 1 was killed" in done.stderr) == bool(faults)
+        assert "wrote    41 predictions" in done.stdout, name
+        (path,) = [*project.folder.rglob("predictions.jsonl"), *project.folder.glob("own.jsonl")]
+        assert [json.loads(line) for line in path.read_text().splitlines()] == list(range(41)), name
+        path.unlink()
+    assert not any(project.folder.glob(".*.tmp"))
+
+
+def test_debugger_opens_in_one_rank_and_the_others_wait(project: Project) -> None:
+    words = ("run", "ranks.yaml", "--nproc", "2", "--debug-rank", "1", "train.for=3st")
+    for title, faults, typed, code, shown in (
+        (
+            "breakpoints",
+            {"1-0": "break", "1-1": "break"},
+            "p f'at {run.step}-{run.rank}'\nc\n",
+            0,
+            "at 1-1",
+        ),
+        ("error", {"1-1": "raise"}, "p f'at {kind} of {run.rank}'\n", 1, "at raise of 1"),
+        ("left", {"1-1": "break"}, "q\n", 130, "(Pdb)"),
+    ):
+        done = project.run(*words, f"record.log_dir={title}", faults=faults, input=typed)
+        assert done.returncode == code, (title, done.stdout + done.stderr)
+        assert done.stdout.count(shown) == 1, (title, done.stdout)
+        assert "BdbQuit" not in done.stdout + done.stderr, title
+        status = json.loads((project.find(title) / "status.json").read_text())["status"]
+        assert status == {0: "finished", 1: "failed", 130: "interrupted"}[code], title
+        for fault in (project.folder / "faults").iterdir():
+            fault.unlink()
+    project.take_samples()
 
 
 def _suffer_and_finish(project: Project, name: str, whole, num_faults: int, seed: int) -> None:

@@ -143,6 +143,8 @@ def refuse_gpus(choices: Choices) -> None:
         _refuse("--gpus", what, hint)
     if choices.get("nproc") is not None:
         _refuse("--nproc", what, hint)
+    if choices.get("debug_rank") is not None:
+        _refuse("--debug-rank", what, "run it alone, without a pool")
 
 
 def _refuse(key: str, what: str, hint: str) -> NoReturn:

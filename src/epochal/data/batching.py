@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast
 from epochal.data.pipe import Item, Pass, Pipe
+from epochal.engine.feed.host_generators import mix_seed
 from epochal.errors import DataError
 
 Collate = Callable[[list[Any]], Any]
@@ -141,10 +142,26 @@ class Batch(Pipe):
         return length // self.size if self.drop_last else -(-length // self.size)
 
     @override
+    def rows_of(self, index: int, one_pass: Pass) -> range:
+        length = self.parent.count(one_pass)
+        return range(self.size if length is None else min(self.size, length - index * self.size))
+
+    @override
     def read(self, index: int, one_pass: Pass) -> Item:
-        first, length = index * self.size, self.parent.count(one_pass)
-        end = first + self.size if length is None else min(first + self.size, length)
-        return self.collate(self.parent.read_many(range(first, end), one_pass))
+        rows = self.rows_of(index, one_pass)
+        if one_pass.rows is not None:
+            rows = rows[slice(*one_pass.rows)]
+        places = range(index * self.size + rows.start, index * self.size + rows.stop)
+        return self.collate(self.parent.read_group(places, one_pass))
+
+    @override
+    def seed(self, one_pass: Pass) -> int:
+        return self.vary_seed(super().seed(one_pass), one_pass)
+
+    @override
+    def vary_seed(self, seed: int, one_pass: Pass) -> int:
+        first = one_pass.rows[0] if one_pass.rows else 0
+        return mix_seed(seed, first) if first else seed
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:

@@ -79,6 +79,12 @@ class Chain:
         return parts[0] if parts and not self.is_indexed else 1
 
     @property
+    def shards(self) -> bool:
+        """Whether a pipe, or one of a mixed chain, gives each process its own items."""
+        mixed = [one for pipe in self.pipes for one in getattr(pipe, "chains", ())]
+        return any(pipe.shards for pipe in self.pipes) or any(one.shards for one in mixed)
+
+    @property
     def is_endless(self) -> bool:
         """Whether a pass never ends."""
         endless = False

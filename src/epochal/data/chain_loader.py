@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from itertools import chain as chain_iterators
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -129,6 +130,11 @@ class ChainLoader(DataLoader[Any]):
         """Whether a pass never ends."""
         return self.chain.is_endless
 
+    @property
+    def divides_by_rank(self) -> bool:
+        """Whether a pipe gives each process its own items."""
+        return self.chain.shards
+
     @override
     def __len__(self) -> int:
         return len(self.chain)
@@ -139,14 +145,24 @@ class ChainLoader(DataLoader[Any]):
         return self.open_pass(DataPass(epoch, epoch))
 
     def open_pass(self, one_pass: DataPass) -> Iterator[Batch]:
-        """The batches of a pass, from its start on."""
-        whole = Pass(one_pass.seed, **_find_rank())
-        start = one_pass.start
-        if self.chain.is_indexed:
-            length = self.chain.last.count(whole)
-            numbers = count(start) if length is None else range(start, length)
+        """The batches of a pass, from its start on, or the share of this process."""
+        rank, world = _find_rank()
+        whole = Pass(one_pass.seed, rank=rank, world=world)
+        start, share, last = one_pass.start, one_pass.share, self.chain.last
+        if not self.chain.is_indexed:
+            batches = self._take_turns(whole, start)
+            return batches if share is None else share.of_batches(batches)
+        length = last.count(whole)
+        numbers = count(start) if length is None else range(start, length)
+        if share is None:
             return self._read(_Slot(whole, number) for number in numbers)
-        return self._take_turns(whole, start)
+        if share.splits_batches and last.rows_of(0, whole) is None:
+            return share.of_batches(self._read(_Slot(whole, number) for number in numbers))
+        parts = (last.rows_of(number, whole) for number in numbers)
+        return self._read(
+            _Slot(replace(whole, rows=rows and (rows.start, rows.stop)), number)
+            for number, _, rows in share.of_indices(parts, start)
+        )
 
     def _take_turns(self, whole: Pass, start: int) -> Iterator[Batch]:
         """The batches of all lanes in turns, until every lane has ended."""
@@ -230,14 +246,8 @@ def find_slot(position: int, lanes: int, lengths: dict[int, int]) -> int:
     return slot
 
 
-def _find_rank() -> dict[str, int]:
+def _find_rank() -> tuple[int, int]:
     """The process and their number, of torch.distributed or of its launcher."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return {
-            "rank": torch.distributed.get_rank(),
-            "world": torch.distributed.get_world_size(),
-        }
-    return {
-        "rank": int(os.environ.get("RANK", "0")),
-        "world": int(os.environ.get("WORLD_SIZE", "1")),
-    }
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

@@ -73,8 +73,9 @@ class DataSheet(Hook):
             stack.enter_context(HostGenerators().seeded(0))
             if isinstance(loader, DataLoader):
                 stack.enter_context(fixed_order(loader, 0))
-                loader = copy.copy(loader)
-                loader.num_workers = 0  # workers of the training are not started yet
+                copied = copy.copy(loader)
+                copied.num_workers = 0  # workers of the training are not started yet
+                loader = copied
             return inspect_split(name, loader, limit=self.samples, examples=self.show)
 
 

@@ -177,6 +177,10 @@ class _Positions(Pipe, ABC):
         return self.parent.read_many(positions, one_pass)
 
     @override
+    def rows_of(self, index: int, one_pass: Pass) -> range | None:
+        return self.parent.rows_of(self.position(index, one_pass), one_pass)
+
+    @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         if self.is_indexed:
             return super().iterate(one_pass, start)
@@ -313,7 +317,11 @@ class SplitByWorker(_Positions):
 
 @final
 class ShardByRank(_Positions):
-    """Gives every process of a distributed run its own items."""
+    """Gives every process of torch.distributed its own items.
+
+    Only for runs with ``engine.strategy: none`` and loops of your own: other runs give each
+    process its samples already, and refuse this pipe.
+    """
 
     shards = True
 
@@ -356,6 +364,10 @@ class Repeat(Pipe):
     def read(self, index: int, one_pass: Pass) -> Item:
         time, at = divmod(index, require_length(self.parent, one_pass))
         return self.parent.read(at, self._pass(time, one_pass))
+
+    @override
+    def rows_of(self, index: int, one_pass: Pass) -> range | None:
+        return self.parent.rows_of(index % require_length(self.parent, one_pass), one_pass)
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:

@@ -34,6 +34,9 @@ class Pass:
     world: int = 1
     """The process, and the number of processes, for ``shard_by_rank``."""
 
+    rows: tuple[int, int] | None = None
+    """The first and the end of the samples of a batch that are read; None: all of them."""
+
 
 class Pipe:
     """One step of a chain: a source of items, or a change of those of the pipe before it.
@@ -99,6 +102,10 @@ class Pipe:
         """The items at some indices; a pipe overrides it if that is faster than one by one."""
         return [self.read(index, one_pass) for index in indices]
 
+    def rows_of(self, index: int, one_pass: Pass) -> range | None:
+        """The samples of a batch; None if it can only be read as a whole."""
+        return None
+
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         """The items from a position on, in order."""
         length = self.count(one_pass)
@@ -109,6 +116,18 @@ class Pipe:
         """The items at some indices, each read under its own seed."""
         calls = ((index, partial(self.read, index, one_pass)) for index in indices)
         return self.run_seeded(calls, one_pass)
+
+    def read_group(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        """The items of a batch, each as if read under its own seed; at once if none draws."""
+        states = None if self._is_random else self.generators.begin(self.seed(one_pass))
+        if states is not None:
+            try:
+                items = self.read_many(indices, one_pass)
+            except Exception:  # read again one by one, to say which item it was
+                items = None
+            if self.generators.end(states) and items is not None:
+                return items
+        return list(self.read_seeded(indices, one_pass))
 
     def run_seeded(
         self,

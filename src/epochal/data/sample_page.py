@@ -106,8 +106,8 @@ def _split(report: SplitReport, render: Render | None) -> Iterator[str]:
         times = [[name, _time(spent)] for name, spent in report.pipe_seconds.items()]
         yield "<h3>Time per item</h3>" + _table(["pipe", "about"], times)
     if render is None and (columns := _plain_columns(report.examples)):
-        rows = [[_shorten(sample[name]) for name in columns] for sample in report.examples]
-        yield "<h3>Samples</h3>" + _table(columns, rows)
+        cells = [[_shorten(sample[name]) for name in columns] for sample in report.examples]
+        yield "<h3>Samples</h3>" + _table(columns, cells)
         return
     figures = [show_sample(sample, render) for sample in report.examples]
     has_picture = any("<svg" in one or "<img" in one for one in figures)

@@ -43,6 +43,7 @@ def launch_ranks(
     nproc: int,
     start_method: StartMethod,
     environment: dict[str, str],
+    terminal_rank: int | None = None,
 ) -> GroupEnd:
     """Run a function in several processes, with the variables that torchrun sets.
 
@@ -54,6 +55,7 @@ def launch_ranks(
         nproc: The number of processes.
         start_method: ``fork`` is fast; with CUDA only ``spawn`` works.
         environment: Variables to add.
+        terminal_rank: A rank that can read from the terminal; Ctrl-C there reaches it directly.
     """
     config = LaunchConfig(
         min_nodes=1,
@@ -70,7 +72,7 @@ def launch_ranks(
     )
     with _quiet_loggers(), _added_to_environment(environment), _forwarding_signals() as ignored:
         try:
-            values = elastic_launch(config, _Worker(function, ignored))(*args)
+            values = elastic_launch(config, _Worker(function, ignored, terminal_rank))(*args)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             return GroupEnd(failed_rank=rank, code=failure.exitcode)
@@ -81,13 +83,18 @@ def launch_ranks(
 class _Worker:
     """What each process runs; the agent needs a name of it."""
 
-    def __init__(self, function: Callable[..., Any], ignored: list[int]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], ignored: list[int], terminal_rank: int | None
+    ) -> None:
         self._function = function
-        self._ignored = ignored
+        self._ignored, self._terminal_rank = ignored, terminal_rank
         self.__name__ = self.__qualname__ = getattr(function, "__qualname__", "run")
 
     def __call__(self, *args: object) -> Any:  # noqa: ANN401 - what the function returns
-        if hasattr(os, "setpgid"):  # Ctrl-C reaches the parent, which passes it on once
+        is_behind = int(os.environ["RANK"]) != self._terminal_rank
+        if (
+            hasattr(os, "setpgid") and is_behind
+        ):  # Ctrl-C reaches the parent, which passes it on once
             with suppress(OSError):
                 os.setpgid(0, 0)
         for number in _list_signals():

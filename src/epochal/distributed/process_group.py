@@ -45,6 +45,9 @@ _numbers = count()
 _connections: list[int] = []
 """The files of the connections to other processes."""
 
+_timeouts: list[timedelta] = []
+"""After which collectives fail."""
+
 
 @final
 class ProcessGroup(World):
@@ -181,7 +184,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
     # Objects travel between hosts, so both kinds of tensors need a backend.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)
     if place.world_size == 1:
         store = distributed.HashStore()  # type: ignore[attr-defined]  # torch does not declare it
         distributed.init_process_group(backend, store=store, rank=0, world_size=1)
@@ -192,6 +195,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
         hint = "set MASTER_ADDR and MASTER_PORT, the same for all of them"
         raise ConfigError(Problem("MASTER_PORT", what, hint=hint))
     os.environ.setdefault("MASTER_PORT", str(place.master_port))
+    _timeouts.append(timeout)
     with noting_connections(_connections, int(os.environ["MASTER_PORT"])):
         distributed.init_process_group(
             backend, rank=place.rank, world_size=place.world_size, timeout=timeout
@@ -209,7 +213,7 @@ def _host_group() -> Any:  # noqa: ANN401 - torch names no type for its groups
     """The group for objects: gloo, since NCCL would copy them to the device and back."""
     if distributed.get_backend() == "gloo":
         return None
-    return distributed.new_group(backend="gloo")
+    return distributed.new_group(backend="gloo", timeout=_timeouts[-1] if _timeouts else None)
 
 
 def _abort_device_connections() -> None:

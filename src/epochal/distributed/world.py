@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from typing_extensions import override
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from epochal.distributed.rank_failure import FailureReport
@@ -29,6 +31,9 @@ class World(ABC):
     world_size: int = 1
     listener: RankListener | None = None
     """Hears the other processes between collectives; None if there is no process group."""
+
+    look_at: Callable[[BaseException], object] | None = None
+    """Called once with an error of this process, before the others hear of it."""
 
     has_failed: bool = False
     """Whether a process failed, so that none can wait for another any more."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count, zip_longest
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import torch
 from torch import Tensor
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _NOTHING = object()
+_EXCHANGED_BATCHES = 16  # of each process; more wait in memory, fewer are sent more often
 
 
 def evaluate(run: EngineRun, split: str) -> dict[str, float]:
@@ -409,34 +410,76 @@ def gather_train_metrics(run: EngineRun) -> dict[str, Metric]:
 
 
 def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> list[Output]:
+    """The outputs of a loader in the main process; none if a file gets them."""
     outputs: list[Output] = []
-    pipe = run.part(OutputPipes).open(run)
-    start = 0 if file is None else file.count_batches(run.loader_name)
+    pipe, world = run.part(OutputPipes).open(run), run.world
+    start = world.broadcast(0 if file is None else file.count_batches(run.loader_name))
+
+    def keep(output: Output) -> None:
+        if file is not None:
+            file.add(run.loader_name, output)
+        elif world.is_main:
+            outputs.append(output)
+
+    # Stages get every batch, in order.
+    is_whole = world.is_single or pipe.is_needed
+    share = None if is_whole else WholeBatches(world.rank, world.world_size)
+    ordered = _OrderedOutputs(run, keep)
 
     def collect(outcome: Outcome) -> None:
-        kept = (
-            pipe.add(outcome)
-            if pipe.is_needed
-            else TO_HOST(run.part(TaskCalls).postprocess(outcome))
-        )
-        if file is None:
-            outputs.append(kept)
+        if pipe.is_needed:
+            keep(pipe.add(outcome))
+            return
+        output = TO_HOST(run.part(TaskCalls).postprocess(outcome))
+        if share is None:
+            keep(output)
         else:
-            file.add(run.loader_name, kept)
+            ordered.add(output)
 
-    world = run.world
-    # Stages and files get every batch, in order.
-    is_whole = world.is_single or pipe.is_needed or file is not None
-    share = None if is_whole else WholeBatches(world.rank, world.world_size)
     with _ending(pipe):
         limit = run.options.train.limit_batches
-        _run_pass(run, loader, collect, events=run.events, limit=limit, start=start, share=share)
+        ended = _run_pass(
+            run, loader, collect, events=run.events, limit=limit, start=start, share=share
+        )
+        if not world.is_single:
+            ordered.finish(ended)
         pipe.close(is_whole=True)
-    if share is None:
-        return outputs
-    parts = world.collect(outputs)  # the first part is the longest
-    rows = zip_longest(*parts, fillvalue=_NOTHING)
-    return [one for row in rows for one in row if one is not _NOTHING]
+    return outputs
+
+
+@final
+class _OrderedOutputs:
+    """Gives the main process the outputs of all of them, in the order of batches."""
+
+    def __init__(self, run: EngineRun, keep: Callable[[Output], None]) -> None:
+        self._run, self._keep = run, keep
+        self._waiting: list[Output] = []
+
+    def add(self, output: Output) -> None:
+        """Add the output of the next own batch."""
+        self._waiting.append(output)
+        if len(self._waiting) == _EXCHANGED_BATCHES:
+            self._exchange("", is_over=False)
+
+    def finish(self, ended: str) -> None:
+        """Wait for the others; ``ended`` is the request from outside that ended the pass."""
+        while not self._exchange(ended, is_over=True):
+            pass
+
+    def _exchange(self, ended: str, *, is_over: bool) -> bool:
+        """Send what is waiting; gives whether all processes are over."""
+        world, waiting, self._waiting = self._run.world, self._waiting, []
+        parts = world.collect((waiting, ended, is_over))  # of other processes: none
+        ends = next((end for _, end, _ in parts if end), "")
+        are_over, ends = world.broadcast((all(over for *_, over in parts), ends))
+        if ends:
+            end_run(self._run, ends)
+            raise KeyboardInterrupt
+        for row in zip_longest(*(outputs for outputs, *_ in parts), fillvalue=_NOTHING):
+            for output in row:
+                if output is not _NOTHING:
+                    self._keep(output)
+        return are_over
 
 
 @contextmanager

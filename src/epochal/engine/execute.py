@@ -136,6 +136,9 @@ def tell_ranks(world: World, error: BaseException) -> BaseException:
     """Tell the other processes of an error; the first error of any of them, if that is another."""
     first = world.explain(error)
     if first is error:
+        look_at, world.look_at = world.look_at, None
+        if look_at is not None:
+            look_at(error)
         status, reason = _get_status_of_error(error)
         code = _exit_code(status, error)
         world.abort(report_error(error, world.rank, exit_code=code, reason=reason))

@@ -33,6 +33,9 @@ def train(run: EngineRun) -> None:
         run.counts = run.meter.window("counts")
     run.plan.start(run)
     resume_if_requested(run)
+    if run.interval_means is None:  # a part measured in steps may have left some
+        for name in [name for name in run.latest if name.startswith(INTERVAL_MEAN_PREFIX)]:
+            del run.latest[name]
     while run.is_in_epoch or not run.stop_reason:
         if not run.is_in_epoch and not run.course.end_reason:
             start_epoch(run)

@@ -211,6 +211,9 @@ class Predict(Runner):
             return predict(run)
         config = {name: run.config.get(name) for name in ("init_from", "model", "data", "outputs")}
         facts = {**config, "seed": run.seed, "modified": _find_change_time(config["init_from"])}
+        if not run.is_main:  # it sends its predictions to the main process
+            predict(run)
+            return None
         file = PredictionFile((run.dir or Path.cwd()) / self._output, facts)
         is_whole = False
         try:

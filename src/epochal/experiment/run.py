@@ -15,6 +15,7 @@ from epochal.config.source_file import display_name
 from epochal.distributed.environment import is_main_process
 from epochal.engine.execute import RANK_LOST, result_of_error
 from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem, RecordError
+from epochal.experiment.build.device import count_ranks
 from epochal.experiment.config.check_file import (
     CheckedConfig,
     expand_variants,
@@ -353,6 +354,9 @@ def evaluate_checkpoints(
 ) -> RunResult:
     """Evaluate every checkpoint of a run, as a run of its own; see ``epochal evaluate``."""
     check_choices(choices, sections=SECTIONS)
+    if count_ranks(choices) > 1:
+        what, hint = "checkpoints are evaluated in one process", "name one device"
+        raise ConfigError(Problem("--device", what, hint=hint))
     record = read_run(run_name, runs_dir)
     chosen = RunWeights(record.path, "checkpoints")
     _require_configured(record, "evaluate", ("task", "model", "data"), chosen)
@@ -531,7 +535,8 @@ def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
     if wants_ranks(choices):
         result = run_ranks(run_rank, source, overrides, choices)
         if raise_errors and not result.ok:
-            raise to_raised(result, EpochalError(result.message))
+            is_error = result.status == "failed"
+            raise to_raised(result, EpochalError(result.message) if is_error else None)
         return result
     try:
         experiment = load_experiment(source, overrides=overrides, choices=choices)

@@ -31,6 +31,7 @@ from epochal.experiment.build.device import choose_device, describe_device, prep
 from epochal.experiment.build.world import joining_world
 from epochal.experiment.config.arguments import to_args
 from epochal.experiment.config.check_file import find_blocking_problems
+from epochal.experiment.config.choices import is_debugging
 from epochal.experiment.config.inputs import check_inputs
 from epochal.experiment.cross_validation import CrossValidation, count_folds
 from epochal.experiment.record.failure import redact_message, show_failure
@@ -105,7 +106,7 @@ def run_experiment(
             show_success(result)
         if is_main and not is_early:
             show_failure(result)
-            if inputs.choices.get("debug"):
+            if inputs.choices.get("debug") and inputs.choices.get("debug_rank") is None:
                 open_post_mortem(error)
     try:
         if is_raised:
@@ -340,7 +341,7 @@ def _build_assembly(
     checked: CheckedInputs, *, is_resumed: bool = False, world: World | None = None
 ) -> Assembly:
     inputs, report = checked.inputs, checked.report
-    is_debug = inputs.choices.get("debug", False)
+    is_debug = is_debugging(inputs.choices)
     if is_debug:
         prepare_debugging()
     args = to_args({**inputs.replaced, **report.expanded.to_plain()})

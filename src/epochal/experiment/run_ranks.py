@@ -15,9 +15,11 @@ from epochal.distributed.environment import LAUNCHED_VARIABLE, read_rank_environ
 from epochal.distributed.rank_failure import RANK_LOST_EXIT_CODE
 from epochal.engine.execute import RANK_LOST, result_of_error
 from epochal.errors import EpochalError, RecordError
-from epochal.experiment.build.device import choose_device, count_ranks
+from epochal.experiment.build.device import choose_device, count_ranks, refuse_debugging_all
 from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.record.failure import show_failure
+from epochal.experiment.record.post_mortem import describe_input
+from epochal.experiment.resume.resume_plan import is_evaluation
 from epochal.launch.restart_policy import STALLED, ProcessExit, RestartDecision, RestartPolicy
 from epochal.launch.supervisor import send_final_mail
 from epochal.records.find import find_record
@@ -42,7 +44,10 @@ _OWN_CHOICES = ("nproc", "restarts")
 
 def wants_ranks(choices: Choices) -> bool:
     """Whether to start several processes; not in one that is such a process itself."""
-    return count_ranks(choices) > 1 and read_rank_environment() is None
+    place = read_rank_environment()
+    count = count_ranks(choices) if place is None else place.world_size
+    refuse_debugging_all(choices, count)
+    return count > 1 and place is None
 
 
 def run_ranks(
@@ -62,7 +67,9 @@ def run_ranks(
     from epochal.distributed.elastic import launch_ranks  # imports torch's launcher
 
     nproc, method = count_ranks(choices), _choose_start_method(choices)
-    policy = RestartPolicy(choices.get("restarts", _RESTARTS))
+    debug_rank = choices.get("debug_rank")
+    variables = {} if debug_rank is None else describe_input()
+    policy = RestartPolicy(choices.get("restarts", _RESTARTS) if debug_rank is None else 0)
     rest: dict[str, Any] = {k: v for k, v in choices.items() if k not in _OWN_CHOICES}
     if isinstance(source, CheckedConfig) and method == "spawn":  # it would have to be pickled
         rest["variant"], source = source.config.variant, source.config.path
@@ -75,7 +82,8 @@ def run_ranks(
             cast("Choices", rest),
             nproc=nproc,
             start_method=method,
-            environment={RUN_FILE_VARIABLE: str(file), LAUNCHED_VARIABLE: "1"},
+            environment={RUN_FILE_VARIABLE: str(file), LAUNCHED_VARIABLE: "1", **variables},
+            terminal_rank=debug_rank,
         )
 
     with _run_file() as (file, is_supervised):
@@ -95,7 +103,9 @@ def run_ranks(
             print(what, file=sys.stderr, flush=True)  # noqa: T201 - for users
             _add_event(folder, end, died, decision.why)
             time.sleep(decision.delay_seconds)
-            rest |= {"resume": rest.get("resume") if folder is None else folder, "begun": None}
+            if folder is not None and not is_evaluation(folder):
+                rest["resume"] = folder
+            rest["begun"] = None
 
 
 def _send_mail(

@@ -101,6 +101,9 @@ def _print_ranks(configs: list[CheckedConfig], choices: Choices) -> int:
 def _choose_for_test(choices: Choices) -> Choices:
     return Choices(
         device=choices.get("device"),
+        gpus=choices.get("gpus"),
+        nproc=choices.get("nproc"),
+        can_fork=True,
         desc=choices.get("desc"),
         debug=choices.get("debug", False),
         fast=choices.get("fast", False),

@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--from", dest="weights", metavar="WEIGHTS", help=text)
     parser.add_argument("words", nargs="*", metavar="key=value", help="overrides of its config")
-    add_choices(parser, "--device", "--nproc", "--desc", "--debug", "--fast", "--no-file")
+    add_choices(
+        parser, "--device", "--nproc", "--desc", "--debug", "--debug-rank", "--fast", "--no-file"
+    )
     add_trust_options(parser)
 
 

@@ -27,7 +27,7 @@ from epochal.engine.feed.loaders import (
 )
 from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.prefetch import CudaPrefetcher
-from epochal.engine.feed.rank_shares import SampleSlices, refuse_distributed_sampler
+from epochal.engine.feed.rank_shares import SampleSlices, refuse_divided_data
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
 from epochal.engine.interfaces.splits import SPLITS
@@ -182,7 +182,6 @@ class Feed:
 
     def _shared_epoch(self, number: int, share: SampleSlices) -> Iterator[Microbatches]:
         """The own part of each step; positions and samples are those of all processes."""
-        refuse_distributed_sampler(self.loader)
         before = self.samples
         for microbatches in self._epoch(number, share):
             self.rows = tuple([share.sizes.popleft() for _ in microbatches])
@@ -261,6 +260,8 @@ class Feed:
         It ends at the position ``limit``; a stateful loader starts with ``state``. Of the loader,
         only the epoch of its samplers is changed.
         """
+        if self._ranks is not None:
+            refuse_divided_data(loader)
         set_sampler_epoch(loader, one_pass.epoch)
         gathered = (
             None
@@ -273,8 +274,6 @@ class Feed:
             batches, can_be_ahead = gathered.batches, can_be_ahead and not gathered.is_moved
         elif isinstance(loader, PositionedLoader):
             batches = loader.open_pass(one_pass)
-            if one_pass.share is not None:
-                batches = one_pass.share.of_batches(batches)
         elif (indexed := self._indexed_loaders.find(loader)) is not None:
             batches = indexed.open(one_pass)
         else:

@@ -19,5 +19,12 @@ class PositionedLoader(Protocol):
     read_log: ReadLog | None
     """What its workers read, if it has any and was opened."""
 
+    @property
+    def divides_by_rank(self) -> bool:
+        """Whether its data are divided between processes already."""
+
     def open_pass(self, one_pass: DataPass) -> Iterator[Batch]:
-        """The batches of a pass from its start on; global random generators do not change."""
+        """The batches of a pass from its start on, or the share of this process.
+
+        Global random generators do not change.
+        """

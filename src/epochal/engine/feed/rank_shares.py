@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from epochal.engine.device.move import batch_size
+from epochal.engine.feed.positioned_loader import PositionedLoader
 from epochal.engine.feed.split_batch import UnsplittableError, take_rows
 from epochal.errors import DataError
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 class RankShare(ABC):
     """The part of a pass that one process reads."""
+
+    splits_batches: ClassVar[bool]
+    """Whether it is a part of each batch."""
 
     @abstractmethod
     def of_indices(self, parts: Iterable[Any], start: int) -> Iterator[tuple[int, int, Any]]:
@@ -46,6 +50,8 @@ class SampleSlices(RankShare):
     A process that gets no sample of a small batch reads one anyway: its step has to take part in
     the reduction of gradients, with the weight 0.
     """
+
+    splits_batches = True
 
     def __init__(self, rank: int, world_size: int) -> None:
         self._rank, self._world_size = rank, world_size
@@ -98,6 +104,8 @@ class SampleSlices(RankShare):
 class WholeBatches(RankShare):
     """Every so-many-th batch, for evaluation: each batch is computed once, as one process would."""
 
+    splits_batches = False
+
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank, self.world_size = rank, world_size
 
@@ -116,8 +124,13 @@ class WholeBatches(RankShare):
         return -(-max(batches - self.rank, 0) // self.world_size)
 
 
-def refuse_distributed_sampler(loader: Loader) -> None:
+def refuse_divided_data(loader: Loader) -> None:
     """Refuse a loader that shares out its data itself: they would be divided twice."""
+    if isinstance(loader, PositionedLoader) and loader.divides_by_rank:
+        raise DataError(
+            "data: shard_by_rank divides the data, which is done here already\n"
+            "  remove it from the pipes: each process gets its samples of every batch"
+        )
     owners = (loader, getattr(loader, "batch_sampler", None))
     if any(isinstance(getattr(one, "sampler", None), DistributedSampler) for one in owners):
         raise DataError(

@@ -63,6 +63,20 @@ def count_ranks(choices: Choices) -> int:
     return nproc or devices
 
 
+def refuse_debugging_all(choices: Choices, count: int) -> None:
+    """Refuse a debugger for all of several processes, or for one that does not exist."""
+    rank = choices.get("debug_rank")
+    if rank is None and choices.get("debug") and count > 1:
+        what = f"debugs one process, and there are {count}"
+        raise _device_error("--debug", what, "debug one of them: --debug-rank 1")
+    if rank is not None and count == 1:
+        what = "names one of several processes, and there is only one"
+        raise _device_error("--debug-rank", what, "use --debug, or add --nproc 2")
+    if rank is not None and not 0 <= rank < count:
+        what = f"there is no rank {rank} of {count} processes"
+        raise _device_error("--debug-rank", what, f"name one from 0 to {count - 1}")
+
+
 def describe_ranks(choices: Choices) -> str:
     """The processes of a run, for users; empty if there is only one."""
     count, names = count_ranks(choices), list_devices(choices.get("device"))

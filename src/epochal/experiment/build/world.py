@@ -14,6 +14,8 @@ from epochal.distributed.world import SingleProcess
 from epochal.engine.execute import tell_ranks
 from epochal.engine.interfaces.every import Every
 from epochal.experiment.build.device import choose_device
+from epochal.experiment.config.choices import is_debugging
+from epochal.experiment.record.post_mortem import prepare_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
 
 _COLLECTIVE_SECONDS = 1800.0
+_DEBUGGING_SECONDS = 30 * 86400.0  # the others wait for the one in a debugger
 
 
 @contextmanager
@@ -41,9 +44,10 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
     world = join_process_group(
         place,
         choose_device(choices),
-        timeout=_find_timeout(config),
+        timeout=_DEBUGGING_SECONDS if is_debugging(choices) else _find_timeout(config),
         is_wanted=strategy == "ddp",
     )
+    prepare_rank(world, choices.get("debug_rank"))
     try:
         yield world
     except BaseException as error:

@@ -39,6 +39,7 @@ _OPTIONS = {
     "--desc TEXT": "description, written to the README of the record",
     "--epochs N": "train for N epochs, instead of train.for",
     "--debug": "one process, all log messages, every loss checked; pdb works",
+    "--debug-rank N": "with several processes: pdb works in this one, and the others wait for it",
     "--fast": "use only three batches of each split",
     "--no-file": "write no record",
     "--user-dir DIR": "folder with the project's code",
@@ -98,6 +99,9 @@ class Choices(TypedDict, total=False):
 
     debug: bool
     """One process, no loader workers, blocking kernels, all log lines; ``breakpoint()`` works."""
+
+    debug_rank: int | None
+    """The same for one of several processes; the others wait while it is in a debugger."""
 
     fast: bool
     """Three batches of everything, to try whether it runs."""
@@ -172,7 +176,7 @@ def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:
         wanted["tag"] = name
     if (desc := choices.get("desc")) is not None:
         wanted["desc"] = desc
-    if choices.get("debug"):
+    if is_debugging(choices):
         wanted["log.level"] = "debug"
     keys = [override.partition("=")[0].strip() for override in typed]
     last = {key: index for index, key in enumerate(keys)}
@@ -184,6 +188,11 @@ def to_overrides(choices: Choices, typed: Sequence[str]) -> list[str]:
     kept = {key: value for key, value in wanted.items() if key not in last}
     overrides = [to_override(key, value) for key, value in kept.items()]
     return overrides + [typed[index] for index in sorted(last.values())]
+
+
+def is_debugging(choices: Choices) -> bool:
+    """Whether a debugger may be opened, in one of the processes at least."""
+    return bool(choices.get("debug")) or choices.get("debug_rank") is not None
 
 
 def to_override(key: str, value: object) -> str:

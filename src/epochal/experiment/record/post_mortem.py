@@ -1,12 +1,19 @@
-"""The debugger that ``--debug`` opens where a run failed."""
+"""The debugger that ``--debug`` opens where a run failed, maybe in one of several processes."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from epochal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from epochal.distributed.world import World
+
+_INPUT_VARIABLE = "EPOCHAL_DEBUG_INPUT"
 
 
 def open_post_mortem(error: BaseException | None) -> None:
@@ -21,6 +28,38 @@ def open_post_mortem(error: BaseException | None) -> None:
     sys.stderr.write("the debugger is where the run failed: u goes up, q ends\n")
     sys.stderr.flush()
     pdb.post_mortem(error.__traceback__)
+
+
+def describe_input() -> dict[str, str]:
+    """Variables that tell a process started from this one where its user types."""
+    try:
+        descriptor = sys.stdin.fileno()
+        name = os.ttyname(descriptor) if os.isatty(descriptor) else ""
+    except (AttributeError, OSError, ValueError):
+        return {}
+    return {_INPUT_VARIABLE: name or f"/proc/{os.getpid()}/fd/{descriptor}"}
+
+
+def prepare_rank(world: World, debug_rank: int | None) -> None:
+    """Let breakpoints and errors open pdb in one of several processes, and in no other."""
+    if debug_rank is None:
+        return
+    if world.rank != debug_rank:
+        os.environ["PYTHONBREAKPOINT"] = "0"  # Python then skips breakpoint()
+        return
+    path = os.environ.get(_INPUT_VARIABLE)
+    if path is not None and Path(path).exists():  # else the null device is the input
+        source = os.open(path, os.O_RDONLY)
+        os.dup2(source, 0)
+        os.close(source)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - until this process ends
+
+    def look_at(error: BaseException) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ConfigError):
+            sys.stderr.write(f"rank {debug_rank}: {type(error).__name__}: {error}\n")
+            open_post_mortem(error)
+
+    world.look_at = look_at
 
 
 def _can_type() -> bool:

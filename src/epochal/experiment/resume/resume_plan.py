@@ -22,7 +22,7 @@ from epochal.experiment.resume.changes import (
     refuse_changes,
 )
 from epochal.records import RunRecord, find_runs, read_run
-from epochal.records.find import resolve_run
+from epochal.records.find import find_record, resolve_run
 from epochal.records.folder.checkpoint_manifests import (
     find_best_checkpoint,
     find_checkpoints,
@@ -236,6 +236,12 @@ def get_training_record(named: Path | str, root: Path) -> RunRecord:
             "  start it again with its config: epochal run FILE"
         )
     return record
+
+
+def is_evaluation(folder: Path) -> bool:
+    """Whether the run in a folder is no training, so that it starts again from the beginning."""
+    record = find_record(folder)
+    return record is not None and record.summary.runner in _EVALUATIONS
 
 
 def died_before_checkpoint(record: RunRecord) -> bool:

@@ -275,3 +275,9 @@ def test_dry_run_says_which_processes_would_start(shop: Path, epochal: Command) 
     done = epochal("run", "config.yaml", "--devices", "cpu", "--nproc", "2")
     assert done.code == 78
     assert "--nproc: the pool gives each run its device" in done.err
+    done = epochal("run", "config.yaml", "--devices", "cpu", "--debug-rank", "1")
+    assert "--debug-rank: the pool gives each run its device" in done.err
+    done = epochal("run", "config.yaml", "--debug", "--nproc", "2")
+    assert done.code == 78
+    assert "--debug: debugs one process, and there are 2" in done.err
+    assert run_folders(shop) == []

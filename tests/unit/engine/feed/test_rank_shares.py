@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from epochal import data
 from epochal.engine.feed.feed import Feed
 from epochal.engine.feed.rank_shares import SampleSlices, WholeBatches
+from epochal.engine.feed.sampling_order import DataPass
 from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from epochal.data.chain_loader import ChainLoader
 
 
 class Task:
@@ -35,11 +45,11 @@ def read(loader: object, rank: int, size: int) -> tuple[list[list[int]], list[in
 
 
 def test_slices_of_a_batch_are_the_whole_batch_in_order() -> None:
-    data = list(range(11))
+    items = list(range(11))
     for size in (1, 2, 3, 4):
         shares = [SampleSlices(rank, size) for rank in range(size)]
-        parts = [data[share.bounds(len(data))] for share in shares]
-        assert [one for part in parts for one in part] == data, size
+        parts = [items[share.bounds(len(items))] for share in shares]
+        assert [one for part in parts for one in part] == items, size
         assert max(map(len, parts)) - min(map(len, parts)) <= 1, size
 
 
@@ -50,10 +60,10 @@ def test_process_without_samples_reads_one_that_does_not_count() -> None:
 
 
 def test_processes_share_the_batches_of_every_kind_of_loader() -> None:
-    data = TensorDataset(torch.arange(10))
+    points = TensorDataset(torch.arange(10))
     for loader in (
-        DataLoader(data, batch_size=4, shuffle=True),
-        DataLoader(data, batch_size=4),
+        DataLoader(points, batch_size=4, shuffle=True),
+        DataLoader(points, batch_size=4),
         DataLoader(list(range(10)), batch_size=4, shuffle=True),
         Stream(),
     ):
@@ -63,6 +73,77 @@ def test_processes_share_the_batches_of_every_kind_of_loader() -> None:
         assert joined == whole, loader
         assert all(part[1:] == (rows, samples) for part in parts), loader
         assert sum(rows) == samples == sum(map(len, whole)), loader
+
+
+class Noisy:
+    """Adds random numbers, and notes what was asked of it."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def __call__(self, index: int) -> tuple[int, float]:
+        self.seen.append(index)
+        return index, random.random() + torch.rand(()).item()
+
+
+def as_batch(samples: list[tuple[int, float]]) -> torch.Tensor:
+    return torch.tensor(samples, dtype=torch.float64)
+
+
+def double(batch: torch.Tensor) -> torch.Tensor:
+    return batch * 2
+
+
+def chains(noise: Noisy) -> dict[str, tuple[ChainLoader, bool]]:
+    """Loaders of chains, and whether a process reads only its own samples."""
+    make, batch = partial(data.chain, list(range(22)), noise), data.Batch(5, collate=as_batch)
+    return {
+        "loader": (make().loader(batch_size=5, shuffle=True, collate=as_batch), True),
+        "order": (make(data.Shuffle(), batch, data.Repeat(2), data.Skip(1)).loader(), True),
+        "behind": (make(batch, double).loader(), False),
+        "stream": (make(data.ShuffleBuffer(4), batch).loader(), False),
+        "lanes": (make(data.SplitByWorker(3), data.Filter(bool), batch).loader(), False),
+    }
+
+
+def test_processes_share_the_batches_of_chains() -> None:
+    for name in chains(Noisy()):
+        noise = Noisy()
+        whole, rows, samples = read(chains(noise)[name][0], 0, 1)
+        needed = Counter(noise.seen)
+        for size in (2, 3):
+            noise = Noisy()
+            parts = [read(chains(noise)[name][0], rank, size) for rank in range(size)]
+            joined = [
+                [row for rank, one in enumerate(step) if rank < rows[at] for row in one]
+                for at, step in enumerate(zip(*(part[0] for part in parts), strict=True))
+            ]
+            assert joined == whole, (name, size)
+            assert all(part[1:] == (rows, samples) for part in parts), (name, size)
+            if chains(noise)[name][
+                1
+            ]:  # one more each: the empty share of a batch, and the first draw
+                assert len(noise.seen) <= needed.total() + 6 * size, (name, size)
+
+
+def test_evaluation_reads_each_sample_of_a_chain_once() -> None:
+    for name in chains(Noisy()):
+        noise = Noisy()
+        whole = [one.tolist() for one in chains(noise)[name][0].open_pass(DataPass(3))]
+        for size in (2, 3):
+            found: list[Any] = [None] * len(whole)
+            for rank in range(size):
+                one_pass = DataPass(3, share=WholeBatches(rank, size))
+                batches = list(chains(noise)[name][0].open_pass(one_pass))
+                found[rank::size] = [one.tolist() for one in batches]
+            assert found == whole, (name, size)
+
+
+def test_pipe_that_divides_the_data_again_is_refused() -> None:
+    sharded = data.chain(list(range(9)), data.ShardByRank())
+    for chain in (sharded, data.chain(data.Mix([sharded]))):
+        with pytest.raises(DataError, match="shard_by_rank divides the data"):
+            read(chain.loader(batch_size=2), 0, 2)
 
 
 def test_evaluations_share_whole_batches() -> None:
@@ -75,10 +156,10 @@ def test_evaluations_share_whole_batches() -> None:
 
 
 def test_distributed_sampler_is_refused() -> None:
-    data = TensorDataset(torch.arange(10))
-    sampler = DistributedSampler(data, num_replicas=2, rank=0)
+    points = TensorDataset(torch.arange(10))
+    sampler = DistributedSampler(points, num_replicas=2, rank=0)
     with pytest.raises(DataError, match="a DistributedSampler divides the data"):
-        read(DataLoader(data, batch_size=2, sampler=sampler), 0, 2)
+        read(DataLoader(points, batch_size=2, sampler=sampler), 0, 2)
 
 
 def test_batch_without_rows_cannot_be_shared() -> None:

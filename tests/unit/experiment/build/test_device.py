@@ -14,6 +14,7 @@ from epochal.experiment.build.device import (
     count_ranks,
     describe_device,
     prepare_debugging,
+    refuse_debugging_all,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,18 @@ def test_number_of_processes_follows_the_devices() -> None:
         count_ranks({"device": "0,1", "nproc": 3})
     with pytest.raises(ConfigError, match="--nproc: must be at least 1, got 0"):
         count_ranks({"nproc": 0})
+
+
+def test_debugger_is_for_one_process() -> None:
+    for choices, count, message in (
+        ({"debug": True}, 2, "--debug: debugs one process, and there are 2"),
+        ({"debug_rank": 0}, 1, "--debug-rank: names one of several processes"),
+        ({"debug_rank": 2}, 2, "--debug-rank: there is no rank 2 of 2 processes"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            refuse_debugging_all(choices, count)
+    for choices, count in (({"debug": True}, 1), ({"debug_rank": 1}, 2), ({}, 3)):
+        refuse_debugging_all(choices, count)
 
 
 def test_each_process_has_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
