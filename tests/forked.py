@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 200_000
 _IMPORTED = (
     "torch._dynamo",
+    "torch.distributed.fsdp",
     "sklearn.datasets",
     "tensorboard.plugins.audio.metadata",
     "tensorboard.summary.writer.event_file_writer",

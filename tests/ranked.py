@@ -33,6 +33,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 import epochal as ep
+from epochal.engine.state import shard_exchange
 
 
 class Points(Dataset):
@@ -75,7 +76,7 @@ class Task(ep.Task):
 
     def batch_forward(self, model, batch):
         if ep.current_run().split == "train" and ep.current_run().world_size > 1:
-            assert type(model).__name__ == "DistributedDataParallel"
+            assert type(model).__name__ in ("DistributedDataParallel", "FSDPNet")
         return {"logits": model(batch), "index": batch.index}
 
     def postprocess(self, out, batch):
@@ -109,6 +110,9 @@ def suffer(run):
         return
     if kind == "raise":
         raise ValueError(f"broken on purpose in rank {run.rank}")
+    if kind == "torn":  # die in the next save
+        shard_exchange.write_shard = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        return
     if kind == "hang":
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # else the launcher waits before it kills
         time.sleep(600)

@@ -148,6 +148,11 @@ def test_jobs_are_reordered_by_drag_and_by_key_and_removed(
         expect_order("three", "two", "one")
         page.keyboard.press("K")
         expect_order("three", "one", "two")
+        page.get_by_role("button", name="Move down 1").click()  # without a mouse or a keyboard
+        expect_order("three", "two", "one")
+        expect(page.get_by_role("button", name="Move down 1")).to_be_disabled()
+        page.get_by_role("button", name="Move up 1").click()
+        expect_order("three", "one", "two")
         page.get_by_role("button", name="Start next 2").click()
         expect_order("two", "three", "one")
         keep_screenshot(page, "jobs-light")

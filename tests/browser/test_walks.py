@@ -12,6 +12,7 @@ from browser.conftest import serving
 from browser.generated_runs import BASE, FAILED, SEEDS, WIDE
 from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import RunWriter
+from epochal.records.mail.mailbox import Mail, Mailbox
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -250,6 +251,10 @@ def test_a_comparison_shows_bands_differences_and_code(
     page.locator("article").first.scroll_into_view_if_needed()
     wait_for(page, "seeds, 3 seeds")
     assert "bands=1" in page.url
+    expect(page.get_by_role("row", name="val/acc best").get_by_role("cell")).to_have_count(3)
+    expect(page.get_by_role("row", name="val/acc best").get_by_role("cell").last).to_have_text(
+        re.compile(r"^\s*0\.\d+ ± 0\.\d+\s*$")
+    )
     cells = page.get_by_role("row", name="optim.lr").get_by_role("cell").all_inner_texts()
     assert cells == ["0.01", "0.003", "0.03", "0.03", "0.03"]
     page.get_by_role("button", name="Leave wide out").click()
@@ -341,6 +346,36 @@ def test_a_readme_is_edited_mail_is_read_and_a_run_deleted(
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         wait_for(page, "5 runs")
         assert not (own.root / "shop" / "wide" / WIDE).exists()
+
+
+FAKE_NOTIFICATIONS = """
+window.shown = [];
+window.Notification = class {
+  static permission = "default";
+  static requestPermission = async () => (Notification.permission = "granted");
+  constructor(title, { body }) { window.shown.push(body); }
+};
+Object.defineProperty(document, "hidden", { get: () => true });
+"""  # a browser without a screen denies the real ones
+
+
+def test_new_mail_is_counted_in_the_title_and_notified_on_request(
+    tmp_path: Path, open_page: Callable[..., Page]
+) -> None:
+    with serving(tmp_path / "runs") as served:
+        page = open_page(served)
+        page.add_init_script(FAKE_NOTIFICATIONS)
+        page.goto(f"{served.address}/#/mail")
+        page.reload()
+        page.get_by_role("button", name="Notify me").click()
+        page.get_by_role("button", name="Notify me").wait_for(state="detached")
+        page.get_by_text("live", exact=True).wait_for()
+        time = "2026-11-16T10:00:00+00:00"
+        mail = Mail(id="1", kind="finished", subject="done", text="0.9", time=time)
+        Mailbox(served.root).post(mail)
+        wait_for(page, "done")
+        expect(page).to_have_title(re.compile(r"^\(1\) "))
+        assert page.evaluate("window.shown") == ["1 unread"]
 
 
 def test_the_page_says_when_the_server_is_gone_and_comes_back(

@@ -27,6 +27,19 @@ const hooks: ListField = {
   choices: [{ name: "EarlyStopping", doc: "", fields: [number("hooks.patience", 5, { is_integer: true })] }],
 };
 
+test("a component that the config lacks is added, and one that it has is removed", () => {
+  const [absent, present] = [{ ...optim, value: null, is_nullable: true }, { ...optim, is_nullable: true }];
+  expect(overridesOf([absent], {}).overrides).toEqual({});
+  expect(overridesOf([absent], { optim: "SGD", "optim.lr": "0.5" }).overrides).toEqual({ optim: "SGD", "optim.lr": 0.5 });
+  expect(overridesOf([present], { optim: "" }).overrides).toEqual({ optim: null });
+});
+
+test("a number in a text field stays a number", () => {
+  const warmup: FormField = { ...facts, key: "schedule.warmup", type: "text", value: 0 };
+  expect(overridesOf([warmup], { "schedule.warmup": "0" }).overrides).toEqual({});
+  expect(overridesOf([warmup], { "schedule.warmup": "2ep" }).overrides).toEqual({ "schedule.warmup": "2ep" });
+});
+
 test("a launch sends only values that differ from the file", () => {
   const fields: FormField[] = [
     number("lr", 0.1),

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { ResultTable } from "../src/api/types";
 import { firstAxes, parallelNames } from "../src/compare/explore";
-import { trialRuns } from "../src/sweeps/trial_runs";
+import { sweepStatus, trialRuns } from "../src/sweeps/trial_runs";
 import { addColumn, addRow, isSame, pasteCells, removeColumn, removeRow, renameColumn, setCell, toBody } from "../src/tables/draft";
 
 const link = { run: "r1", metric: "val/acc", which: "best" as const, value: 0.9, problem: null };
@@ -35,6 +35,12 @@ test("plots of many runs begin with the result and the parameter that mattered m
   expect(firstAxes(found, "", "")).toEqual({ x: "width", y: "val/acc" });
   expect(firstAxes(found, "lr", "gone")).toEqual({ x: "lr", y: "val/acc" });
   expect(parallelNames(found, "val/acc")).toEqual(["width", "lr", "val/acc"]);
+});
+
+test("a sweep that ended early was stopped", () => {
+  expect(sweepStatus({ is_running: true, trials: 3, planned: 33 })).toBe("running");
+  expect(sweepStatus({ is_running: false, trials: 3, planned: 33 })).toBe("stopped");
+  expect(sweepStatus({ is_running: false, trials: 33, planned: 33 })).toBe("finished");
 });
 
 test("curves of a large sweep are those of the best and the newest trials", () => {

@@ -14,6 +14,7 @@ import torch
 from epochal import durable
 from epochal.checkpoint.retention import choose_deletions
 from epochal.checkpoint.serialize import SerializedState, deserialize_state, serialize_state
+from epochal.checkpoint.sharded import read_whole
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import (
@@ -21,6 +22,7 @@ from epochal.records.folder.checkpoint_manifests import (
     LINK_NAMES,
     MANIFEST_FIELDS,
     MANIFEST_FILE,
+    SHARD_PREFIX,
     STATE_FILE,
     TENSORS_FILE,
     CheckpointManifest,
@@ -43,6 +45,11 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[^/\\\0]{1,150}")
 
 
+def no_files(staged: Path) -> Mapping[str, StoredFile]:
+    """No files of other processes in the folder of a checkpoint."""
+    return {}
+
+
 def write_checkpoint(
     folder: Path,
     name: str,
@@ -50,6 +57,7 @@ def write_checkpoint(
     facts: Mapping[str, Any],
     *,
     confirm: Callable[[], None] = lambda: None,
+    add_files: Callable[[Path], Mapping[str, StoredFile]] = no_files,
 ) -> CheckpointManifest:
     """Write a checkpoint into ``folder``; when this returns, it survives a power failure.
 
@@ -59,6 +67,8 @@ def write_checkpoint(
         state: A tree per part, or the result of ``snapshot_to_host``.
         facts: Fields of the manifest, without ``files`` and ``format``.
         confirm: Called before the checkpoint gets its name; an error removes what was written.
+        add_files: Called with the folder before it gets its name; returns what other processes
+            have written there with ``write_shard``.
     """
     if (
         not _NAME.fullmatch(name)
@@ -74,7 +84,7 @@ def write_checkpoint(
     blobs = {key: _to_blob(tensor) for key, tensor in taken.tensors.items()}
     with raising_record_errors(CheckpointError):
         durable.make_dir(folder, exist_ok=True)
-        return _commit(_find_free_path(folder, name), text, blobs, facts, confirm)
+        return _commit(_find_free_path(folder, name), text, blobs, facts, confirm, add_files)
 
 
 def _commit(
@@ -83,6 +93,7 @@ def _commit(
     blobs: Mapping[str, durable.Blob],
     facts: Mapping[str, Any],
     confirm: Callable[[], None],
+    add_files: Callable[[Path], Mapping[str, StoredFile]],
 ) -> CheckpointManifest:
     with durable.staged_dir(target, get_process_identity()) as staged:
         digest = staged.write_safetensors(TENSORS_FILE, blobs)
@@ -91,6 +102,7 @@ def _commit(
             TENSORS_FILE: StoredFile(size, digest),
             STATE_FILE: StoredFile(len(text), staged.write_bytes(STATE_FILE, text)),
         }
+        files |= add_files(staged.path)
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         known = {"time": now, "torch": torch.__version__, **facts}
         manifest = CheckpointManifest(path=target, files=files, **known)
@@ -99,15 +111,35 @@ def _commit(
     return manifest
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Any], CheckpointManifest]:
-    """The tree of every part, and the manifest; verifies sizes and SHA-256 first."""
-    damage = verify_checkpoint(path) if path.is_dir() else None
+def write_shard(staged: Path, rank: int, shards: Mapping[str, Tensor]) -> dict[str, StoredFile]:
+    """Write the parts of one process into the folder of a checkpoint that has no name yet."""
+    name = f"{SHARD_PREFIX}{rank:05}.safetensors"
+    blobs = {key: _to_blob(tensor) for key, tensor in shards.items()}
+    with raising_record_errors(CheckpointError):
+        digest = durable.StagedDir(staged).write_safetensors(name, blobs)
+        return {name: StoredFile((staged / name).stat().st_size, digest)}
+
+
+def read_checkpoint(
+    path: Path, *, keeps_shards: bool = False, is_verified: bool = False
+) -> tuple[dict[str, Any], CheckpointManifest]:
+    """The tree of every part, and the manifest; verifies sizes and SHA-256 first.
+
+    Args:
+        path: The folder.
+        keeps_shards: Leave tensors that were saved in parts as ``ShardedValue``, which reads only
+            what is needed; the files must stay. Else they are put together.
+        is_verified: Another process has verified it.
+    """
+    damage = verify_checkpoint(path) if path.is_dir() and not is_verified else None
     if damage is not None or not path.is_dir():
         what = str(damage) if damage else f"{path}: no such checkpoint"
         raise CheckpointError(f"{what}\n  `ls {path.parent}` shows the other checkpoints")
     manifest = read_manifest(path)
     plain = json.loads(durable.read_bytes(path / STATE_FILE))
-    return deserialize_state(plain, _read_tensors(path / TENSORS_FILE)), manifest
+    shards = _open_shards(path, manifest)
+    state = deserialize_state(plain, _read_tensors(path / TENSORS_FILE), shards)
+    return state if keeps_shards or not shards else read_whole(state), manifest
 
 
 def read_caches(path: Path) -> dict[str, Any]:
@@ -194,6 +226,22 @@ def _to_blob(tensor: Tensor) -> durable.Blob:
     return durable.Blob(
         SAFETENSORS_DTYPES[tensor.dtype], tuple(tensor.shape), lambda: get_tensor_bytes(tensor)
     )
+
+
+def _open_shards(path: Path, manifest: CheckpointManifest) -> dict[str, Any]:
+    """The parts of tensors by name and place; each is read when it is needed."""
+    from safetensors import SafetensorError, safe_open
+
+    found: dict[str, Any] = {}
+    for name in (name for name in manifest.files if name.startswith(SHARD_PREFIX)):
+        try:
+            durable.require_regular(path / name)
+            opened: Any = safe_open(path / name, framework="pt")  # stays open while it is read
+            file = opened.__enter__()
+            found |= {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 - no mapping
+        except (SafetensorError, OSError, ValueError) as error:
+            raise CheckpointError(f"{path / name}: cannot be read: {str(error).lower()}") from error
+    return found
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

@@ -6,19 +6,24 @@ import base64
 import math
 import struct
 from collections import Counter, OrderedDict, defaultdict, deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from epochal.checkpoint.sharded import ShardedValue, find_parts, name_part, should_write
 from epochal.checkpoint.tensor_storage import (
+    SAFETENSORS_DTYPES,
     TensorCollector,
     TensorRestorer,
     copy_to_host,
+    dtype_name,
     get_dtype,
     unsupported_value_error,
 )
+from epochal.distributed.sharded_tensor import get_own_part, is_sharded
 from epochal.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -34,8 +39,14 @@ DEFAULT_FACTORIES: dict[str, Callable[[], object]] = {
 class Deserializer:
     """Rebuilds trees from tagged JSON and tensors."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, Tensor], shards: Mapping[str, Any]) -> None:
         self.restorer = TensorRestorer(tensors)
+        self._parts = find_parts(shards)
+
+    def sharded(self, plain: Mapping[str, Any]) -> ShardedValue:
+        """The tensor of a tag that is saved in parts."""
+        name, dtype = plain["$shards"], get_dtype(plain["dtype"])
+        return ShardedValue(name, tuple(plain["shape"]), dtype, self._parts.get(name, ()))
 
     def visit(self, plain: Any) -> Any:  # noqa: ANN401 - any tree
         """The value of ``plain``."""
@@ -98,8 +109,9 @@ _DECODERS: dict[str, Callable[[Deserializer, Any], object]] = {
     "$scalar": _scalar,
     "$tensor": lambda self, plain: self.restorer.get(plain),
     "$array": Deserializer.array,
+    "$shards": Deserializer.sharded,
 }
-_MULTI_FIELD_TAGS = ("$tensor", "$array")  # tags with more than one entry
+_MULTI_FIELD_TAGS = ("$tensor", "$array", "$shards")  # tags with more than one entry
 
 
 _SAFE_INTEGER = 2**53  # beyond it, other readers of JSON round
@@ -115,6 +127,9 @@ class SerializedState(NamedTuple):
     tensors: dict[str, Tensor]
     """The tensors that tags name, detached, on their devices, one per piece of memory."""
 
+    shards: Mapping[str, Tensor] = MappingProxyType({})
+    """The parts that this process has of tensors that several have together, by name and place."""
+
 
 def serialize_tree(tree: object, owner: str) -> SerializedState:
     """Split ``tree``; raises CheckpointError with ``owner`` and key for unsupported values.
@@ -123,26 +138,32 @@ def serialize_tree(tree: object, owner: str) -> SerializedState:
     ``deserialize_state``, with their strides.
     """
     split = serialize_state({owner: tree})
-    return SerializedState(split.plain[owner], split.tensors)
+    return SerializedState(split.plain[owner], split.tensors, split.shards)
 
 
 def serialize_state(state: Mapping[str, object]) -> SerializedState:
     """Split one tree per part; parts may share memory."""
     serializer = _Serializer()
     plain = {part: serializer.visit(tree, (part,)) for part, tree in state.items()}
-    return SerializedState(plain, serializer.collector.tensors())
+    return SerializedState(plain, serializer.collector.tensors(), serializer.shards)
 
 
 def snapshot_to_host(state: Mapping[str, object]) -> SerializedState:
     """Split one tree per part and copy its tensors to host memory."""
     split = serialize_state(state)
-    return SerializedState(split.plain, copy_to_host(split.tensors))
+    return SerializedState(split.plain, copy_to_host(split.tensors), copy_to_host(split.shards))
 
 
-def deserialize_state(plain: object, tensors: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - any tree
-    """The original tree; its tensors are those in ``tensors``, or views of them."""
+def deserialize_state(
+    plain: object, tensors: Mapping[str, Tensor], shards: Mapping[str, Any] | None = None
+) -> Any:  # noqa: ANN401 - any tree
+    """The original tree; its tensors are those in ``tensors``, or views of them.
+
+    Tensors that several processes saved in parts become ``ShardedValue``; ``shards`` are the parts
+    by name and place, as tensors or as slices of safetensors files.
+    """
     try:
-        return Deserializer(tensors).visit(plain)
+        return Deserializer(tensors, shards or {}).visit(plain)
     except CheckpointError:
         raise
     except Exception as error:  # a damaged file may hold anything
@@ -154,6 +175,8 @@ class _Serializer:
     def __init__(self) -> None:
         self.collector = TensorCollector()
         self._open: set[int] = set()
+        self.shards: dict[str, Tensor] = {}
+        self._sharded_tags: dict[object, dict[str, Any]] = {}
 
     def visit(self, value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - any tree
         """The JSON form of ``value`` at ``path``."""
@@ -162,6 +185,8 @@ class _Serializer:
             return value
         if kind in _SCALARS:
             return _SCALARS[kind](value)
+        if is_sharded(value):
+            return self._sharded(value, path)
         if isinstance(value, Tensor):
             return self.collector.add(value, path)
         if isinstance(value, np.generic | np.ndarray):
@@ -181,6 +206,21 @@ class _Serializer:
         plain = _CONTAINERS[kind](self, value, path)
         self._open.discard(id(value))
         return plain
+
+    def _sharded(self, value: Tensor, path: tuple[str, ...]) -> object:
+        """The tag of a tensor of which this process has a part; tied ones have the same."""
+        part = get_own_part(value)
+        if value.dtype not in SAFETENSORS_DTYPES:
+            raise unsupported_value_error(path, f"{value.dtype} in parts", "convert it first")
+        memory = part.data_ptr() if part.numel() else object()
+        key = (memory, tuple(value.shape), value.dtype)
+        if key not in self._sharded_tags:
+            name = "/".join(path)
+            tag = {"$shards": name, "shape": list(value.shape), "dtype": dtype_name(value.dtype)}
+            self._sharded_tags[key] = tag
+            if should_write(value):
+                self.shards[name_part(name, value)] = part
+        return self._sharded_tags[key]
 
     def items(self, values: Iterable[object], path: tuple[str, ...]) -> list[object]:
         """The JSON forms of a sequence."""

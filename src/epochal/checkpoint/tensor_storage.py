@@ -198,7 +198,7 @@ def _describe_views(group: list[_TensorLeaf]) -> Tensor:
         leaf.tag["stride"] = list(leaf.tensor.stride())
         leaf.tag["offset"] = offset // leaf.tensor.element_size()
         if dtypes:
-            leaf.tag["cast"] = _dtype_name(leaf.tensor.dtype)
+            leaf.tag["cast"] = dtype_name(leaf.tensor.dtype)
     return stored
 
 
@@ -206,11 +206,12 @@ def _to_supported_dtype(tensor: Tensor) -> tuple[Tensor, dict[str, Any]]:
     if tensor.dtype in SAFETENSORS_DTYPES:
         return tensor, {}
     if tensor.dtype in _REAL:
-        return torch.view_as_real(tensor), {"dtype": _dtype_name(tensor.dtype)}
-    return tensor.view(_SAME_WIDTH[tensor.element_size()]), {"dtype": _dtype_name(tensor.dtype)}
+        return torch.view_as_real(tensor), {"dtype": dtype_name(tensor.dtype)}
+    return tensor.view(_SAME_WIDTH[tensor.element_size()]), {"dtype": dtype_name(tensor.dtype)}
 
 
-def _dtype_name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a torch dtype, as ``get_dtype`` takes it."""
     return str(dtype).removeprefix("torch.")
 
 

@@ -17,6 +17,7 @@ from epochal.checkpoint.checkpoint_folder import read_caches, read_checkpoint
 from epochal.checkpoint.finite import are_finite
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.checkpoint.torch_file import is_torch_file, load_torch_file
+from epochal.distributed.sharded_tensor import gather_whole
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FILE, find_newest_checkpoint
 from epochal.records.layout.os_errors import raising_record_errors
@@ -44,13 +45,19 @@ class WeightMismatch:
     """How many names both have."""
 
 
-def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | None = None) -> str:
+def save_weights(
+    path: Path,
+    model: nn.Module | Mapping[str, Tensor],
+    *,
+    metadata: Mapping[str, str] | None = None,
+) -> str:
     """Write every parameter and persistent buffer to ``path``; returns the file's SHA-256.
 
     A tensor with several names is stored once; uninitialised ones are left out. Names are those
-    of the model without wrappers of ``torch.compile`` or data parallelism.
+    of the model without wrappers of ``torch.compile`` or data parallelism. ``model`` may also be
+    what ``gather_weights`` returned.
     """
-    tensors = _named_tensors(path, model)
+    tensors = _named_tensors(path, model) if isinstance(model, nn.Module) else dict(model)
     aliases = _find_aliases(tensors)
     notes = {**(metadata or {}), **({_ALIASES: json.dumps(aliases)} if aliases else {})}
     blobs = {
@@ -60,6 +67,29 @@ def save_weights(path: Path, model: nn.Module, *, metadata: Mapping[str, str] | 
     }
     with raising_record_errors(CheckpointError):
         return durable.write_safetensors(path, blobs, {"format": "pt", **notes})
+
+
+def gather_weights(model: nn.Module, *, is_main: bool) -> dict[str, Tensor]:
+    """Every parameter and persistent buffer of a model whose parameters are in parts, as a whole.
+
+    All processes must call it together; it is empty in all but the main one. The whole model has to
+    fit into the host memory of that one, and the largest parameter into the memory of each device.
+    """
+    tied: dict[int, Tensor] = {}
+    owners = {name: id(one) for name, one in model.named_parameters(remove_duplicate=False)}
+    found: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        owner = owners.get(name, id(value))
+        whole = tied.get(owner)
+        if whole is None:
+            whole = tied[owner] = _to_host(gather_whole(value), is_main=is_main)
+        if is_main:
+            found[_strip_compile_prefix(name)] = whole
+    return found
+
+
+def _to_host(tensor: Tensor, *, is_main: bool) -> Tensor:
+    return tensor.detach().cpu() if is_main else torch.empty(0)
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

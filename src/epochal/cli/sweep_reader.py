@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, final
 
 from typing_extensions import override
@@ -86,8 +87,14 @@ def _read(folder: SweepFolder) -> dict[str, Any]:
         for one in trials
         if one.state == "finished" and (found := one.get_objectives(settings))
     ]
+    summary = _summarise(folder)
+    states = Counter(one.state for one in trials)
     return {
-        **_summarise(folder),
+        **summary,
+        # The summary is written when a trial ends, and knows no trials that were added since.
+        "planned": summary["planned"] if settings.num_trials is None else settings.num_trials,
+        "trials": len(trials),
+        **{name: states[name] for name in ("finished", "pruned", "failed")},
         "method": settings.method,
         "repeats": settings.repeats,
         "parameters": keys,

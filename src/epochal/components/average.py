@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from epochal.config.bounds import AtLeast, Below
 from epochal.config.duration import Duration, parse_duration
+from epochal.distributed.sharded_tensor import get_own_part
 from epochal.engine.interfaces.average import UPDATES_KEY, Average
 from epochal.engine.interfaces.every import Every
 from epochal.errors import ConfigError, Problem
@@ -172,13 +173,13 @@ class Shadow:
 
     @property
     def weights(self) -> list[Tensor]:
-        """The weights of the model, in the order of the copies."""
-        return list(self._weights.values())
+        """The weights of the model, or the parts of this process, in the order of the copies."""
+        return [get_own_part(one) for one in self._weights.values()]
 
     @property
     def copies(self) -> list[Tensor]:
         """The copies, in the order of the weights."""
-        return list(self._copies.values())
+        return [get_own_part(one) for one in self._copies.values()]
 
     def admit(self, model: nn.Module) -> None:
         """Add copies of weights that are new in the model, and drop those that are gone."""
@@ -235,7 +236,7 @@ class Shadow:
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors share the same memory, shape and dtype."""
-    return one.is_set_to(other) and one.dtype == other.dtype
+    return get_own_part(one).is_set_to(get_own_part(other)) and one.dtype == other.dtype
 
 
 def _is_float(tensor: Tensor) -> bool:

@@ -30,6 +30,8 @@ from epochal.distributed.world import SingleProcess, World
 from epochal.errors import ConfigError, Preempted, Problem
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from torch import Tensor
 
 ValueT = TypeVar("ValueT")
@@ -200,6 +202,11 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
         distributed.init_process_group(
             backend, rank=place.rank, world_size=place.world_size, timeout=timeout
         )
+
+
+def noting_further_connections() -> AbstractContextManager[None]:
+    """In a block, further process groups are made, which a failed process leaves like the first."""
+    return noting_connections(_connections, int(os.environ.get("MASTER_PORT", "0")))
 
 
 def _disconnect() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
 from typing_extensions import override
 
 from epochal.distributed.flat_tensors import exchange_flat
@@ -28,6 +29,9 @@ class Strategy(ABC):
     In a step, ``carry`` takes each loss before its backward pass, and ``read_sums`` gives the
     numbers of all processes afterwards. Both see means over the processes, like gradients.
     """
+
+    is_sharded: bool = False
+    """Whether each process has only a part of every parameter."""
 
     @abstractmethod
     def share(self, model: nn.Module, others: Sequence[nn.Parameter], *, carries: bool) -> None:
@@ -64,6 +68,18 @@ class Strategy(ABC):
     @abstractmethod
     def share_another(self, model: nn.Module) -> nn.Module:
         """A further model, shared in the same way."""
+
+    @abstractmethod
+    def measure_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The norm of whole gradients, of which each process may have a part."""
+
+    @abstractmethod
+    def agree(self, flag: Tensor) -> None:
+        """Set a flag about gradients to 1 if it is 1 in any process."""
+
+    @abstractmethod
+    def end_evaluation(self, model: nn.Module) -> None:
+        """Free what forward passes of a model without a backward pass have left."""
 
 
 @final
@@ -139,6 +155,18 @@ class Ddp(Strategy):
     def share_another(self, model: nn.Module) -> nn.Module:
         return self._wrap(model) if any(p.requires_grad for p in model.parameters()) else model
 
+    @override
+    def measure_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        return get_total_norm(gradients)
+
+    @override
+    def agree(self, flag: Tensor) -> None:
+        pass  # each process has whole gradients
+
+    @override
+    def end_evaluation(self, model: nn.Module) -> None:
+        pass
+
     def _wrap(self, module: nn.Module) -> nn.Module:
         # Without device ids DDP leaves inputs alone, also those of the user's own classes.
         return DistributedDataParallel(
@@ -186,6 +214,18 @@ class NoStrategy(Strategy):
     @override
     def share_another(self, model: nn.Module) -> nn.Module:
         return model
+
+    @override
+    def measure_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        return get_total_norm(gradients)
+
+    @override
+    def agree(self, flag: Tensor) -> None:
+        pass
+
+    @override
+    def end_evaluation(self, model: nn.Module) -> None:
+        pass
 
 
 @final

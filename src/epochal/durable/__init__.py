@@ -10,6 +10,7 @@ from epochal.durable import system
 from epochal.durable.append import Appender, append_line, open_lines
 from epochal.durable.atomic import (
     Blob,
+    StagedDir,
     find_object,
     is_untouched,
     link_or_copy,
@@ -45,6 +46,7 @@ __all__ = [
     "HeldLock",
     "LockedFile",
     "Operations",
+    "StagedDir",
     "WriteError",
     "append_line",
     "decode_json",

@@ -20,7 +20,7 @@ from epochal.distributed.rank_listener import INTERRUPTED
 from epochal.distributed.world import join_numbers
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.events.events import Events
-from epochal.engine.feed.feed import iter_batches, named_loaders, require_loaders
+from epochal.engine.feed.feed import count_batches, iter_batches, named_loaders, require_loaders
 from epochal.engine.feed.rank_shares import WholeBatches
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
@@ -320,7 +320,7 @@ def _measure_loader(
         if pipe.is_needed:
             pipe.add(outcome)
 
-    share = _find_share(run, split, metrics, pipe)
+    share = _find_share(run, metrics, pipe, count_batches(loader, limit))
     with _ending(pipe):
         try:
             ended = _run_pass(run, loader, measure, events=events, limit=limit, share=share)
@@ -337,10 +337,10 @@ def _measure_loader(
 
 
 def _find_share(
-    run: EngineRun, split: str, metrics: Mapping[str, Metric], pipe: OutputPass
+    run: EngineRun, metrics: Mapping[str, Metric], pipe: OutputPass, num_batches: int | None
 ) -> WholeBatches | None:
     """The batches that this process evaluates; None for all of them."""
-    world = run.world
+    world, split = run.world, run.split
     if world.is_single:
         return None
     why = "" if not run.part(TaskCalls).has_epoch_metric else "epoch_metric may need every batch"
@@ -348,6 +348,8 @@ def _find_share(
         why = f"the metric {name!r} has no method merge"
     if pipe.is_needed:
         why = "output stages may need every batch"
+    if not _can_share(run, num_batches):
+        why = "each needs a batch to gather the parameters with"
     if why:
         key = f"evaluation of {split}"
         text = "%s: every process computes all batches, since %s"
@@ -355,7 +357,12 @@ def _find_share(
             run.choices[key] = why
             _logger.info(text, split, why)
         return None
-    return WholeBatches(world.rank, world.world_size)
+    return WholeBatches(run.data_rank, run.num_data_ranks)
+
+
+def _can_share(run: EngineRun, num_batches: int | None) -> bool:
+    """Whether each process can take another part of so many batches, if there are several."""
+    return not run.strategy.is_sharded or (num_batches or 0) >= run.num_data_ranks
 
 
 def _merge(
@@ -376,7 +383,7 @@ def _merge(
     if is_shared:
         parts["window"] = window.state_dict()
         parts["metrics"] = collect_metrics(metrics)
-    found = run.world.gather(parts)
+    found = run.gather_by_data(parts)
     for kind in filter(None, (part["ended"] for part in found)):
         end_run(run, kind)
         raise EvaluationInterrupted if run.plan.is_running_due else KeyboardInterrupt
@@ -405,7 +412,7 @@ def gather_train_metrics(run: EngineRun) -> dict[str, Metric]:
     if run.world.is_single or not run.train_metrics:
         return run.train_metrics
     merged = {name: copy.deepcopy(metric) for name, metric in run.train_metrics.items()}
-    merge_metrics(run, merged, run.world.gather(collect_metrics(merged)))
+    merge_metrics(run, merged, run.gather_by_data(collect_metrics(merged)))
     return merged
 
 
@@ -421,9 +428,11 @@ def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> lis
         elif world.is_main:
             outputs.append(output)
 
+    limit = run.options.train.limit_batches
+    num_batches = None if start else count_batches(loader, limit)
     # Stages get every batch, in order.
-    is_whole = world.is_single or pipe.is_needed
-    share = None if is_whole else WholeBatches(world.rank, world.world_size)
+    is_whole = world.is_single or pipe.is_needed or not _can_share(run, num_batches)
+    share = None if is_whole else WholeBatches(run.data_rank, run.num_data_ranks)
     ordered = _OrderedOutputs(run, keep)
 
     def collect(outcome: Outcome) -> None:
@@ -437,7 +446,6 @@ def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> lis
             ordered.add(output)
 
     with _ending(pipe):
-        limit = run.options.train.limit_batches
         ended = _run_pass(
             run, loader, collect, events=run.events, limit=limit, start=start, share=share
         )
@@ -475,6 +483,7 @@ class _OrderedOutputs:
         if ends:
             end_run(self._run, ends)
             raise KeyboardInterrupt
+        parts = parts[:: world.world_size // self._run.num_data_ranks]
         for row in zip_longest(*(outputs for outputs, *_ in parts), fillvalue=_NOTHING):
             for output in row:
                 if output is not _NOTHING:
@@ -530,6 +539,8 @@ def _run_pass(
             outcome = _as_outcome(step(run, batch), batch)
         process(outcome)
         events.fire("batch_end", run, split, index, outcome.batch, outcome.out)
+        if run.strategy.is_sharded and not run.world.is_single:
+            continue  # another process would wait for this one
         if run.listener is not None:
             kind = run.listener.find_end()
             if kind == INTERRUPTED or (kind and run.plan.is_running_due):
@@ -539,6 +550,11 @@ def _run_pass(
                 raise EvaluationInterrupted
             if run.stop_status == "interrupted":
                 raise KeyboardInterrupt
+    if run.strategy.is_sharded and share is not None:
+        whole = -(-(count_batches(loader, limit) or 0) // each)
+        for _ in range(whole - len(range(first, index + 1, each))):
+            with run.precision.context():  # only to gather parameters with the others
+                step(run, batch)
     events.fire("loop_end", run, split)
     return ""
 
@@ -566,6 +582,7 @@ def _evaluation_mode(run: EngineRun) -> Iterator[None]:
         if run.loss is not None:
             run.loss.eval()
         yield
+        run.strategy.end_evaluation(run.model)
 
 
 def _label(run: EngineRun) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import get_worker_info
 
+from epochal.distributed.fsdp import explain_mixed_tensors
 from epochal.distributed.rank_failure import RankFailedError, RankLostError, report_error
 from epochal.durable import WriteError
 from epochal.engine.device.memory import OUT_OF_MEMORY_EXIT_CODE as OUT_OF_MEMORY
@@ -120,6 +121,7 @@ def execute_and_catch(
                 explain_out_of_memory(run, caught)
                 explain_dtype_mismatch(run.model, caught)
                 explain_unused(caught)
+                explain_mixed_tensors(caught)
                 if isinstance(caught, ConfigError):
                     caught.locate(find_place)
                 error = tell_ranks(run.world, error)
@@ -352,7 +354,7 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         torch.set_grad_enabled(torch.is_grad_enabled()),
         applying_engine_options(run.options.engine),
         recording_forward_lines(run.is_debug),
-        seeded(derive_seed(run.seed, "run", *([run.rank] if run.rank else []))),
+        seeded(derive_seed(run.seed, "run", *([run.data_rank] if run.data_rank else []))),
         _listening(run),
         watching_for_hangs(
             run,

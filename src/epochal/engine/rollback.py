@@ -67,7 +67,7 @@ def _find_point(run: EngineRun, place: BadStep) -> ResumePoint | None:
         point, why = _search_point(run, place) if run.is_main else (None, "")
         path, why = run.world.broadcast((None if point is None else point.path, why))
         if path is not None and point is None:
-            state, manifest = read_checkpoint(path)
+            state, manifest = read_checkpoint(path, keeps_shards=True, is_verified=True)
             point = ResumePoint(state=state, manifest=manifest, path=path, has_ended=True)
     else:
         point, why = _search_point(run, place)
@@ -97,7 +97,7 @@ def _iter_resume_points(run: EngineRun, saver: Saver, place: BadStep) -> Iterato
     if saver.folder is None:
         for manifest, taken in reversed(saver.states_in_memory):
             copies = {name: tensor.clone() for name, tensor in taken.tensors.items()}
-            state = deserialize_state(taken.plain, copies)
+            state = deserialize_state(taken.plain, copies, taken.shards)
             yield ResumePoint(state=state, manifest=manifest, path=manifest.path, has_ended=True)
         return
     saver.finish(run)
@@ -108,7 +108,7 @@ def _iter_resume_points(run: EngineRun, saver: Saver, place: BadStep) -> Iterato
     ]
     for manifest in sorted(found, key=lambda one: not one.is_regular):
         try:
-            state, _ = read_checkpoint(manifest.path)
+            state, _ = read_checkpoint(manifest.path, keeps_shards=True)
         except CheckpointError as error:
             aside = mark_as_damaged(manifest.path).name
             logger.warning("%s; set aside as %s", str(error).splitlines()[0], aside)

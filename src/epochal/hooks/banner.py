@@ -13,6 +13,7 @@ import torch
 from typing_extensions import override
 
 from epochal.config import Node
+from epochal.distributed.fsdp import name_class
 from epochal.engine.feed.feed import count_batches, named_loaders
 from epochal.engine.interfaces.every import join_periods
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
@@ -170,7 +171,7 @@ def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:
 def describe_model(model: torch.nn.Module) -> str:
     """Class and number of parameters; tied parameters count once."""
     count = count_parameters(model)
-    text = f"{type(model).__name__}, {format_count(count.total, 'parameter')}"
+    text = f"{name_class(model)}, {format_count(count.total, 'parameter')}"
     if count.trained != count.total:
         text += f", {count.trained:,} of them trained"
     return text if count.is_complete else f"{text}; some sizes are set by the first batch"

@@ -11,7 +11,11 @@ from typing_extensions import override
 
 from epochal import durable
 from epochal.checkpoint import save_weights
-from epochal.checkpoint.weights import AVERAGED_WEIGHTS_FILE, FINAL_WEIGHTS_FILE
+from epochal.checkpoint.weights import (
+    AVERAGED_WEIGHTS_FILE,
+    FINAL_WEIGHTS_FILE,
+    gather_weights,
+)
 from epochal.config.checkpoint_name import check_template, fill_template
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.hook import Hook
@@ -25,6 +29,8 @@ from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from torch import Tensor, nn
 
     from epochal.engine.interfaces.run import Run
 
@@ -71,17 +77,22 @@ class SafetensorsExport(Hook):
 
     @override
     def step_end(self, run: Run) -> None:
-        if run.dir is None:
+        if run.dir is None and not _adds_parts(run):
             return
-        position = {"step": run.step, "epoch": run.epoch, "samples": run.samples}
-        values = {"tag": run.tag, **position, **run.latest, **fresh_metrics(engine_run(run))}
-        path = run.dir / "safetensors" / f"{fill_template(self._name, values)}.safetensors"
+        path = None if run.dir is None else self._find_path(run, run.dir)
         is_averaged = self._is_averaged and run.average is not None
-        if not path.parent.is_dir():
-            durable.make_dir(path.parent)
         with run.average.swapped() if is_averaged and run.average else nullcontext():
             _save(path, run)
-        self._delete_old(path)
+        if path is not None:
+            self._delete_old(path)
+
+    def _find_path(self, run: Run, folder: Path) -> Path:
+        position = {"step": run.step, "epoch": run.epoch, "samples": run.samples}
+        values = {"tag": run.tag, **position, **run.latest, **fresh_metrics(engine_run(run))}
+        path = folder / "safetensors" / f"{fill_template(self._name, values)}.safetensors"
+        if not path.parent.is_dir():
+            durable.make_dir(path.parent)
+        return path
 
     def _delete_old(self, path: Path) -> None:
         self._written = [one for one in self._written if one != path.name] + [path.name]
@@ -120,26 +131,42 @@ class FinalWeights(Hook):
 
     @override
     def error(self, run: Run, error: BaseException) -> None:
-        self._has_failed = not isinstance(error, KeyboardInterrupt)
+        # Processes that have parts of the weights cannot wait for each other any more.
+        is_sharded = engine_run(run).strategy.is_sharded
+        self._has_failed = is_sharded or not isinstance(error, KeyboardInterrupt)
 
     @override
     def run_end(self, run: Run) -> None:
-        if run.checkpoint_dir is None or not run.step or self._has_failed:
+        folder = run.checkpoint_dir
+        is_needed = run.is_main or _adds_parts(run)
+        if folder is None or not is_needed or not run.step or self._has_failed:
             return
         if run.stop_status == PREEMPTED:
             return
         if not has_finite_weights(run):
             logger.warning("%s is not written: the weights are not finite", FINAL_WEIGHTS_FILE)
             return
-        _save(run.checkpoint_dir / FINAL_WEIGHTS_FILE, run)
+        _save(folder / FINAL_WEIGHTS_FILE if run.is_main else None, run)
         if run.average is not None:
             with run.average.swapped():
-                _save(run.checkpoint_dir / AVERAGED_WEIGHTS_FILE, run)
+                _save(folder / AVERAGED_WEIGHTS_FILE if run.is_main else None, run)
 
 
-def _save(path: Path, run: Run) -> None:
+def _adds_parts(run: Run) -> bool:
+    """Whether this process has a part of the weights that the main one writes."""
+    is_sharded = engine_run(run).strategy.is_sharded
+    return is_sharded and not run.is_main and run.checkpoint_dir is not None
+
+
+def _save(path: Path | None, run: Run) -> None:
+    """Write the weights; a process without a path only adds its parts of them."""
+    weights: nn.Module | dict[str, Tensor] = run.model
+    if engine_run(run).strategy.is_sharded:
+        weights = gather_weights(run.model, is_main=run.is_main)
+    if path is None:
+        return
     # People publish weights: what a user put into the task must not take a password along.
     plain = redact_tree({"tag": run.tag, "meta": json.loads(json.dumps(run.meta, default=str))})
     facts = {"tag": plain["tag"], "step": str(run.step), "epoch": str(run.epoch)}
-    save_weights(path, run.model, metadata={**facts, "meta": json.dumps(plain["meta"])})
+    save_weights(path, weights, metadata={**facts, "meta": json.dumps(plain["meta"])})
     logger.debug("wrote %s", path)

@@ -95,6 +95,9 @@ def download_weights(site: Site, call: ApiCall) -> FileAnswer:
     known.setdefault(_FINAL, f"{_CHECKPOINTS}/{_FINAL}.safetensors")
     if name not in known:
         raise not_found()
+    if any(one.name == name and one.is_in_parts for one in found):
+        what = "the weights of this checkpoint are in parts, one for each process"
+        raise ApiError(409, what, "download the final weights, or load it with init_from")
     try:
         file = open_beneath(folder, known[name])
     except OSError:

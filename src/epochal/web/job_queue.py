@@ -18,6 +18,8 @@ from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_reque
 from epochal.web.api_error import ApiError, not_found
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from epochal.launch.queue.queue import Obstacle, QueuedJob
     from epochal.web.routes import ApiCall
     from epochal.web.site import Site
@@ -39,10 +41,17 @@ def get_queue(site: Site, call: ApiCall) -> dict[str, Any]:
 
 def find_run_id(job: QueuedJob, site: Site) -> str | None:
     """The id of a job's run, as soon as it has a folder that this server shows."""
+    folder = _find_folder(job)
+    return None if folder is None or _is_elsewhere(folder, site) else folder.name
+
+
+def _find_folder(job: QueuedJob) -> Path | None:
     folder = read_run_file(job.file.with_suffix(".run")) if job.ended is None else None
-    folder = folder or job.run_dir
-    is_shown = folder is not None and folder.is_relative_to(site.index.root.absolute())
-    return folder.name if folder is not None and is_shown else None
+    return folder or job.run_dir
+
+
+def _is_elsewhere(folder: Path, site: Site) -> bool:
+    return not folder.is_relative_to(site.index.root.absolute())
 
 
 def _to_json(job: QueuedJob, obstacle: Obstacle | None, site: Site) -> dict[str, Any]:
@@ -50,9 +59,11 @@ def _to_json(job: QueuedJob, obstacle: Obstacle | None, site: Site) -> dict[str,
         "id", "title", "state", "priority", "retries", "failures", "is_paused", "added", "started",
         "ended", "device", "error",
     )  # fmt: skip
+    folder = _find_folder(job)
     return {name: getattr(job, name) for name in names} | {
         "is_stopping": job.is_unwanted,
         "run": find_run_id(job, site),
+        "elsewhere": str(folder.parents[2]) if folder and _is_elsewhere(folder, site) else None,
         "seconds": None if job.started is None else (job.ended or time.time()) - job.started,
         "obstacle": None if obstacle is None else obstacle.text,
     }

@@ -25,7 +25,7 @@ from epochal.errors import CheckpointError
 
 
 def through_text(tree: Any) -> Any:
-    plain, tensors = serialize_tree(tree, "part")
+    plain, tensors, _ = serialize_tree(tree, "part")
     text = json.dumps(plain, allow_nan=False)
     return deserialize_state(json.loads(text), tensors)
 
@@ -177,7 +177,7 @@ def test_unsupported_parts_and_circular_structures_are_refused() -> None:
 
 def test_memory_is_shared_across_parts() -> None:
     weight = torch.arange(4.0)
-    plain, tensors = serialize_state({"model": {"w": weight}, "average": [weight]})
+    plain, tensors, _ = serialize_state({"model": {"w": weight}, "average": [weight]})
     assert list(tensors) == ["model/w"]
     again = deserialize_state(plain, {name: tensor.clone() for name, tensor in tensors.items()})
     again["model"]["w"][0] = 9

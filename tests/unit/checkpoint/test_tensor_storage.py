@@ -30,7 +30,7 @@ ALL_DTYPES = sorted(
 
 def again(tree: Any) -> Any:
     """The tree after its tensors were written to a file and read."""
-    plain, tensors = serialize_tree(tree, "x")
+    plain, tensors, _ = serialize_tree(tree, "x")
     copies = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     return deserialize_state(json.loads(json.dumps(plain)), copies)
 
@@ -43,7 +43,7 @@ def test_all_dtypes_keep_their_bits_in_a_supported_dtype() -> None:
     for dtype in ALL_DTYPES:
         data = torch.arange(64, dtype=torch.uint8) % (2 if dtype == torch.bool else 251)
         tensor = data.view(dtype)
-        _, tensors = serialize_tree(tensor, "x")
+        _, tensors, _ = serialize_tree(tensor, "x")
         assert all(stored.dtype in SAFETENSORS_DTYPES for stored in tensors.values()), dtype
         back = again(tensor)
         assert (back.dtype, back.shape) == (dtype, tensor.shape)
@@ -94,7 +94,7 @@ def test_only_the_used_memory_is_stored() -> None:
 
 def test_tied_tensors_are_stored_once_and_stay_tied() -> None:
     weight = nn.Parameter(torch.randn(3))
-    _, tensors = serialize_tree({"encoder": weight, "decoder": weight.detach()}, "model")
+    _, tensors, _ = serialize_tree({"encoder": weight, "decoder": weight.detach()}, "model")
     assert list(tensors) == ["model/encoder"]
     back = again({"encoder": weight, "decoder": weight})
     assert back["encoder"].data_ptr() == back["decoder"].data_ptr()
@@ -127,7 +127,7 @@ def test_views_of_other_dtypes_share_memory_again() -> None:
 
 def test_adjacent_tensors_are_stored_separately() -> None:
     memory = torch.arange(6.0)
-    _, tensors = serialize_tree({"a": memory[:3], "b": memory[3:]}, "rnn")
+    _, tensors, _ = serialize_tree({"a": memory[:3], "b": memory[3:]}, "rnn")
     assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
         "rnn/a": [0, 1, 2],
         "rnn/b": [3, 4, 5],

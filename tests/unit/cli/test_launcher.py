@@ -57,7 +57,8 @@ def test_a_form_is_made_without_executing_the_project(launcher, file: Path) -> N
     assert found.desc == "a small one"
     assert found.form is not None
     fields = {one.key: one for one in found.form.fields}
-    assert [*fields] == ["seed", "task.batch_size", "model", "optim", "train.for"]
+    names = ["seed", "task.batch_size", "model", "optim", "schedule", "train.for"]
+    assert [*fields] == names
     assert fields["task.batch_size"].doc == "Points in a batch."
     assert "shop.parts" not in sys.modules
 

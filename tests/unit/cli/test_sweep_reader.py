@@ -37,6 +37,8 @@ def test_a_sweep_is_shown_with_its_trials(tmp_path: Path) -> None:
     assert [one["state"] for one in sweep["items"]] == ["finished"] * 3
     assert sweep["items"][1]["objectives"] == [0.5]
     assert sweep["best_trials"][0] == 1
+    counts = {name: sweep[name] for name in ("planned", "trials", "finished", "pruned", "failed")}
+    assert counts == {"planned": 3, "trials": 3, "finished": 3, "pruned": 0, "failed": 0}
     assert sweep["parameters"] == ["optim.lr"]
     for odd in ("unknown", "..", folder.id[:5], "last", f"..%2f{folder.id}"):
         assert browser.send("GET", f"/api/sweeps/{odd}").status == 404, odd
@@ -72,7 +74,7 @@ def test_a_sweep_is_stopped_and_continued_with_more_trials(tmp_path: Path) -> No
     lock = folder.lock()
     assert browser.send("POST", f"{path}/stop", body={}).status == 200
     assert read_stop_request(folder.path).startswith("stop requested")
-    assert browser.send("POST", f"{path}/add", body={"trials": 4}).status == 200
+    assert browser.send("POST", f"{path}/add", body={"trials": 4}).json["planned"] == 7
     assert folder.read_settings().num_trials == 7
     assert worker.started == [], "the process that runs it takes the change over"
     lock.release()

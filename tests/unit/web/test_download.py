@@ -71,8 +71,15 @@ def test_weights_are_downloaded_by_the_name_of_their_checkpoint(
 
     class Known:
         name, path = "t-5", folder / "checkpoints" / "t-5"
+        is_in_parts = True
 
     monkeypatch.setattr(download, "find_checkpoints", lambda path: [Known()])
+    done = browser.send("GET", f"{path}/t-5/weights")
+    assert (done.status, done.json["error"]["hint"]) == (
+        409,
+        "download the final weights, or load it with init_from",
+    )
+    Known.is_in_parts = False
     done = browser.send("GET", f"{path}/t-5/weights")
     assert done.body == b"weights" * 300_000
     assert done.headers["content-disposition"].endswith(f'filename="{RUN}-t-5.safetensors"')

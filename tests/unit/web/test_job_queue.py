@@ -52,6 +52,16 @@ def test_jobs_are_listed_and_reordered(browser: Browser, queue: Queue) -> None:
     assert [job["is_paused"] for job in browser.get("/api/queue")["jobs"]][-1] is True
 
 
+def test_a_job_says_which_other_folder_has_its_record(
+    browser: Browser, runs: Path, tmp_path: Path
+) -> None:
+    queue = Queue(runs)
+    queue.add(waiting_jobs(tmp_path / "jobs", 1), run_dir=tmp_path / "other" / "shop" / "a" / NEW)
+    queue.add(waiting_jobs(tmp_path / "more", 1), run_dir=runs / "shop" / "a" / NEW)
+    found = [(job["run"], job["elsewhere"]) for job in browser.get("/api/queue")["jobs"]]
+    assert found == [(None, str(tmp_path / "other")), (NEW, None)]
+
+
 def test_a_job_is_moved_before_another_one_or_last(browser: Browser, queue: Queue) -> None:
     queue.add(waiting_jobs(queue.runs_dir / "more", 1), priority=5)
     for job, before, expected in [

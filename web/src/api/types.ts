@@ -270,6 +270,8 @@ export interface Job {
   error: string | null;
   obstacle: string | null;
   run: string | null;
+  /** The folder of runs that has its record, if this page does not show it. */
+  elsewhere: string | null;
 }
 
 export interface JobQueue {

@@ -82,6 +82,15 @@ export function t95(freedom: number): number {
 
 const MAX_GRID = 600;
 
+/** The mean of some numbers, and half of its 95% interval; null without any. */
+export function meanOf(values: number[]): { mean: number; half: number } | null {
+  const n = values.length;
+  if (!n) return null;
+  const mean = values.reduce((a, b) => a + b, 0) / n;
+  const squares = values.reduce((a, b) => a + (b - mean) ** 2, 0);
+  return { mean, half: n > 1 ? t95(n - 1) * Math.sqrt(squares / (n - 1) / n) : 0 };
+}
+
 /** Mean and 95% interval of several curves, where at least one has a value. */
 export function bandOf(curves: Pick<Curve, "x" | "mean">[]): Pick<Curve, "x" | "mean" | "min" | "max"> {
   const all = unionOf(curves.map((one) => one.x));
@@ -92,13 +101,10 @@ export function bandOf(curves: Pick<Curve, "x" | "mean">[]): Pick<Curve, "x" | "
   const max: Values = [];
   for (const at of x) {
     const values = curves.map((one) => interpolate(one.x, one.mean, at)).filter((one) => one !== null);
-    const n = values.length;
-    const middle = n ? values.reduce((a, b) => a + b, 0) / n : null;
-    const spreadSum = middle === null ? 0 : values.reduce((a, b) => a + (b - middle) ** 2, 0);
-    const half = n > 1 ? t95(n - 1) * Math.sqrt(spreadSum / (n - 1) / n) : 0;
-    mean.push(middle);
-    min.push(middle === null ? null : middle - half);
-    max.push(middle === null ? null : middle + half);
+    const found = meanOf(values);
+    mean.push(found && found.mean);
+    min.push(found && found.mean - found.half);
+    max.push(found && found.mean + found.half);
   }
   return { x, mean, min, max };
 }

@@ -53,7 +53,7 @@ export function overridesOf(fields: FormField[], drafts: Drafts): Overrides {
 function collect(field: FormField, drafts: Drafts, found: Overrides): void {
   if (field.type === "component") {
     const name = chosenName(field, drafts);
-    if (name !== (field.value ?? "")) found.overrides[field.key] = name;
+    if (name !== (field.value ?? "")) found.overrides[field.key] = name || null;
     for (const one of chosenFields(field, drafts)) collect(one, drafts, found);
     return;
   }
@@ -87,6 +87,7 @@ function checkItems(field: ListField, items: ListItem[], found: Overrides): void
 export function valueOf(field: FormField, draft: Draft): Cell | ListItem[] | undefined {
   if (Array.isArray(draft) || typeof draft === "boolean") return draft;
   if (field.type === "choice") return [...field.choices, ...(field.is_nullable ? [null] : [])].find((one) => String(one) === draft);
+  if (draft === String(field.value)) return field.value; // a text field may hold a number
   if (draft.trim() === "") return field.is_nullable ? null : undefined;
   return field.type === "number" ? Number(draft) : draft;
 }

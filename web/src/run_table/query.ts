@@ -6,6 +6,9 @@ const WORD = /^[A-Za-z0-9_./+@:%[\]][A-Za-z0-9_./+@:%[\]-]*$/;
 const KEYWORDS = ["and", "or", "not", "in", "is", "changed"];
 const MAX_CONFIG = 4;
 const MAX_METRICS = 3;
+const SPLITS = ["val/", "test/", "train/"];
+const SECTIONS = ["model.", "optim.", "schedule.", "data.", "task.", "loss.", "train."];
+const ASIDE = ["seed", "tag", "hooks", "record", "launch", "notify", "log"]; // shown elsewhere, or not about the result
 
 /** A name as the query language takes it, in quotes where needed. */
 export function quoteName(name: string): string {
@@ -41,11 +44,14 @@ export function nextSort(sort: Sort | null, name: string, isNumber: boolean): So
   return null;
 }
 
-/** Columns for somebody who chose none: results, what differs, and how long it took. */
+/** Columns for a user who chose none: results, the settings that differ, and how long it took. */
 export function defaultColumns(columns: Column[]): string[] {
   const has = (name: string) => columns.some((one) => one.name === name);
-  const config = columns.filter((one) => one.kind === "config" && one.differs && one.name !== "seed" && one.name !== "tag");
-  const metrics = columns.filter((one) => one.kind === "metric").sort((a, b) => rank(a.name) - rank(b.name));
+  const section = (one: Column) => one.name.split(".")[0] ?? "";
+  const config = columns
+    .filter((one) => one.kind === "config" && one.differs && !ASIDE.includes(section(one)))
+    .sort((a, b) => rank(a.name, SECTIONS) - rank(b.name, SECTIONS));
+  const metrics = columns.filter((one) => one.kind === "metric").sort((a, b) => rank(a.name, SPLITS) - rank(b.name, SPLITS));
   return [
     ...["best"].filter(has),
     ...metrics.slice(0, MAX_METRICS).map((one) => one.name),
@@ -54,8 +60,7 @@ export function defaultColumns(columns: Column[]): string[] {
   ];
 }
 
-function rank(name: string): number {
-  const order = ["val/", "test/", "train/"];
+function rank(name: string, order: string[]): number {
   const place = order.findIndex((one) => name.startsWith(one));
   return place < 0 ? order.length : place;
 }

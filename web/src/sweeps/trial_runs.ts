@@ -1,8 +1,13 @@
-/** Which runs of a sweep are drawn, and how. */
+/** The status of a sweep, and which of its runs are drawn, and how. */
 
-import type { Sweep, Trial } from "../api/types";
+import type { Sweep, SweepSummary, Trial } from "../api/types";
 
 const MAX_CURVES = 100;
+
+/** A sweep that ended before its last trial was stopped, and can be continued. */
+export function sweepStatus({ is_running, trials, planned }: Pick<SweepSummary, "is_running" | "trials" | "planned">): string {
+  return is_running ? "running" : (trials ?? 0) < (planned ?? 0) ? "stopped" : "finished";
+}
 
 /** The trial of each run: the best first, then the newest, so that a large sweep shows what matters. */
 export function trialRuns(sweep: Pick<Sweep, "items" | "best_trials">): Map<string, Trial> {

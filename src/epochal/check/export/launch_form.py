@@ -25,7 +25,7 @@ from epochal.config import dump
 from epochal.config.node import Node, from_plain
 from epochal.config.problems import Findings
 from epochal.config.read_yaml import read_yaml
-from epochal.config.scalar import DELETE
+from epochal.config.scalar import DELETE, resolve
 from epochal.config.source_file import SourceText
 from epochal.errors import Place, Problem, suggest
 
@@ -96,6 +96,8 @@ class LaunchForm:
                 _put(tree, one.key, one.node.value)
                 continue
             choice = self.current(one)
+            if one.is_nullable and one.node.value is None:
+                _put(tree, one.key, None)
             if choice is not None:
                 _put(tree, f"{one.key}.type", choice.name)
                 for inner in choice.fields:
@@ -138,7 +140,9 @@ def build_form(root: Node, registry: Registry) -> LaunchForm:
 def _list_choices(one: FormField, names: Sequence[str], registry: Registry) -> Iterator[FormChoice]:
     """The components of a field: those that the config has, and others that can be built."""
     present = [one.node] if one.type == "component" else [*one.node.elements]
-    nodes = {str(node.get("type").value): node for node in reversed(present)}
+    nodes = {
+        str(node.get("type").value): node for node in reversed(present) if node.value is not None
+    }
     shorts = [name.rpartition(".")[2] for name in dict.fromkeys([*nodes, *names])]
     is_any_case = {name.lower() for name in nodes}
     for target in dict.fromkeys([*nodes, *names]):
@@ -219,6 +223,7 @@ class _ChangeChecker:
         if one.type == "list":
             self._set_list(one, value)
         elif one.type != "component":
+            value = _read_typed(one, value)
             problem = find_problem(one, value)
             if problem is not None:
                 self._report(one.key, *problem)
@@ -231,6 +236,10 @@ class _ChangeChecker:
         if one.key not in self._changes:
             return current
         named = self._changes[one.key]
+        if named is None and one.is_nullable:
+            if one.node.value is not None:
+                self.values[one.key] = DELETE
+            return None
         choice = self._form.find_choice(one.key, named) if isinstance(named, str) else None
         if choice is None:
             names = [known.name for known in self._form.choices[one.key]]
@@ -276,15 +285,15 @@ class _ChangeChecker:
             one = fields.get(key)
             if key == "type":
                 continue
-            problem = (
-                ("the form has no such key", suggest(key, fields))
-                if one is None
-                else find_problem(one, value)
-            )
+            if one is None:
+                self._report(f"{here}.{key}", "the form has no such key", suggest(key, fields))
+                continue
+            typed = _read_typed(one, value)
+            problem = find_problem(one, typed)
             if problem is not None:
                 self._report(f"{here}.{key}", *problem)
             else:
-                values[key] = value
+                values[key] = typed
         return values
 
     def _take_hidden(
@@ -304,6 +313,18 @@ class _ChangeChecker:
     def _report(self, key: str, what: str, hint: str = "") -> None:
         place = find_written(self._written, f"{key}.type") or find_written(self._written, key)
         self.problems.append(Problem(key[:120], what, place, hint))
+
+
+def _read_typed(one: FormField, value: object) -> object:
+    """The number that was typed into a text field that takes numbers, too, such as ``500``."""
+    if one.type != "text" or one.is_free or not isinstance(value, str):
+        return value
+    number = resolve(value)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return value
+    is_number = find_type_problem(from_plain(number), one.annotation) is None
+    is_text = find_type_problem(from_plain(value), one.annotation) is None
+    return number if is_number and not is_text else value
 
 
 def find_problem(one: FormField, value: object) -> tuple[str, str] | None:

@@ -50,6 +50,9 @@ _NUMBERS = ("int", "float")
 _COMPONENTS = ("model", "optim", "schedule")
 """Components that a form shows if the config does not say what it exposes."""
 
+_OPTIONAL = ("schedule", "average")
+"""Components that a form adds to a config, and removes."""
+
 _ALWAYS = ("seed", "train.for", LOG_DIR)
 
 
@@ -103,6 +106,8 @@ def list_fields(root: Node, registry: Registry) -> dict[str, FormField]:
         node = root.mapping.get(name)
         if node is None and section.shape == "specs":
             node = from_plain([], place=Place("default"), layer="default")
+        if node is None and name in _OPTIONAL:
+            node = Node(None, Place("default"), layer="default")
         if node is not None and name not in _FIXED:
             for field in _section_fields(section, node, registry):
                 found[field.key] = field
@@ -213,7 +218,7 @@ def _section_fields(section: Section, node: Node, registry: Registry) -> Iterato
         yield from _each(name, section, node.without(*SHARED_KEYS), members, registry)
     elif shape == "splits" or is_mapping_of_specs(node):
         yield from _each(name, section, node, own, registry)
-    elif is_spec(node):
+    elif is_spec(node) or (name in _OPTIONAL and node.value is None):
         yield from _component(name, section, node, own, registry)
 
 
@@ -232,7 +237,13 @@ def _component(
     path: str, section: Section, node: Node, own: Signature, registry: Registry
 ) -> Iterator[FormField]:
     yield FormField(
-        key=path, type="component", node=node, doc=section.doc, kind=section.kind, own=own
+        key=path,
+        type="component",
+        node=node,
+        doc=section.doc,
+        is_nullable=path in _OPTIONAL,
+        kind=section.kind,
+        own=own,
     )
     found = find_signature(registry, section.kind, node.get("type").value) or Signature("")
     yield from _entries(path, node.without("type"), (own, found))

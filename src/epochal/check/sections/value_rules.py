@@ -28,6 +28,23 @@ _TIMES = {
 }
 _CLIPS = "epochal.engine.interfaces.options:CLIPS"
 _STAGE_SPLITS = {"outputs": ("val", "test", "predict"), "evaluation": ("val", "test")}
+_NOT_WITH_FSDP = {
+    "engine.step": (
+        ("auto", "eager"),
+        "steps can only run as they are written",
+        "write step: eager, or leave it out",
+    ),
+    "engine.microbatch": (
+        (),
+        "every process must take the same number of forward passes",
+        "write a smaller batch_size, and optim.accumulate",
+    ),
+    "engine.check_ranks": ((0, "0"), "there are no copies of weights to compare", "leave it out"),
+    "engine.find_unused": ((False,), "it is not needed", "leave it out"),
+    "optim.noise": ((), "noise would depend on the number of processes", "leave it out"),
+}
+"""Options of which only some values are possible, with the reason and a hint."""
+
 _FOR_PEOPLE = ("project", "tag", "desc")
 _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
@@ -41,6 +58,7 @@ def check_rules(checker: ConfigChecker, root: Node) -> None:
     _check_precision(checker, root)
     _check_average(checker, root)
     _check_compile_mode(checker, root)
+    _check_fsdp(checker, root)
     _check_names(checker, root)
     _check_clip(checker, root)
     _check_folds(checker, root)
@@ -92,6 +110,24 @@ def _check_compile_mode(checker: ConfigChecker, root: Node) -> None:
         return
     what = f"{mode.value!r} is a mode of the backend inductor, not of {backend.value!r}"
     checker.report("engine.compile_mode", what, mode.place, "leave out one of them")
+
+
+def _check_fsdp(checker: ConfigChecker, root: Node) -> None:
+    """Report options that do not go with parameters in parts, if the strategy is fsdp."""
+    engine = root.get("engine")
+    if engine.get("strategy").value != "fsdp":
+        return
+    for key, (used, what, hint) in _NOT_WITH_FSDP.items():
+        node = root.get(key)
+        if node.value is not None and node.value not in used and not checker.has_any(key):
+            checker.report(key, f"with strategy: fsdp {what}", node.place, hint)
+    plan, size = engine.get("tensor_plan"), engine.get("tensor_parallel")
+    if size.value == 1 and plan.mapping:
+        what = "with tensor_parallel: 1 no layer is divided"
+        checker.report("engine.tensor_plan", what, plan.place, "write tensor_parallel: 2")
+    elif isinstance(size.value, int) and size.value > 1 and not plan.mapping:
+        what, hint = "has no layers to divide", "add tensor_plan: {blocks.*.up: colwise, ...}"
+        checker.report("engine.tensor_parallel", what, size.place, hint)
 
 
 def _check_names(checker: ConfigChecker, root: Node) -> None:

@@ -193,6 +193,8 @@ def describe_type(wanted: Type) -> str:
     if wanted.name in ("list", "set", "tuples"):
         inner = wanted.args[0] if wanted.args else ANY
         return "a list" if inner == ANY else f"a list (each {describe_type(inner)})"
+    if wanted.name == "dict" and wanted.args and wanted.args[0] != ANY:
+        return f"a mapping (each {describe_type(wanted.args[0])})"
     bounds = ", ".join(f"{bound.words} {bound.limit}" for bound in wanted.bounds)
     words = _WORDS.get(wanted.name, "a value")
     return f"{words} ({bounds})" if bounds else words

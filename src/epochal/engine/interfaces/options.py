@@ -143,9 +143,35 @@ class EngineOptions:
     compile_options: dict[str, Any] = field(default_factory=dict)
     """Further options of the backend, such as ``{epilogue_fusion: true}``."""
 
-    strategy: Literal["auto", "ddp", "none"] = "auto"
+    strategy: Literal["auto", "ddp", "fsdp", "none"] = "auto"
     """How several processes share the model: each has all of it and gradients are averaged (ddp,
-    which auto chooses for several processes), or every process is a run of its own (none)."""
+    which auto chooses for several processes), each has a part of every parameter (fsdp), or every
+    process is a run of its own (none)."""
+
+    fsdp_wrap: list[str] = field(default_factory=list)
+    """Modules, such as ``blocks.*``, whose parameters are gathered when they are needed and freed
+    afterwards; all others are gathered at once."""
+
+    fsdp_precision: Literal["fp32", "bf16", "fp16"] | None = None
+    """Number format of gathered parameters; null is that of ``precision``. The parts that are
+    trained stay ``model.dtype``."""
+
+    fsdp_reduce: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Number format in which gradients are averaged over processes, if parameters are gathered in
+    a smaller one."""
+
+    fsdp_reshard: bool = True
+    """Free gathered parameters after the forward pass, too: less memory, one gathering more."""
+
+    fsdp_offload: bool = False
+    """Keep parameters, gradients and optimizer state in host memory; much slower."""
+
+    tensor_parallel: Annotated[int, AtLeast(1)] = 1
+    """How many neighbouring processes share the computation of each layer in ``tensor_plan``."""
+
+    tensor_plan: dict[str, Literal["colwise", "rowwise"]] = field(default_factory=dict)
+    """How linear layers and embeddings are divided, such as ``{blocks.*.up: colwise, blocks.*.down:
+    rowwise}``; a colwise layer is followed by a rowwise one."""
 
     find_unused: bool = False
     """Allow steps in which some parameters get no gradient, with several processes; slower."""

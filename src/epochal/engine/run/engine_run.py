@@ -12,10 +12,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from epochal.distributed.strategy import Ddp, NoStrategy, Strategy
+from epochal.distributed.strategy import NoStrategy, Strategy
 from epochal.distributed.world import SingleProcess
 from epochal.engine.device.move import choose_mover, move_module, parse_dtype
 from epochal.engine.device.precision import Precision
+from epochal.engine.device.sharding import choose_strategy
 from epochal.engine.events.events import Events
 from epochal.engine.feed.feed import Feed, read_task_attribute
 from epochal.engine.interfaces.hook import ALIASES, EVENTS, USER_PRIORITY
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     FinishBatch = Callable[[Outcome], None]
 
 PartT = TypeVar("PartT")
+ValueT = TypeVar("ValueT")
 
 
 def ignore_stall(message: str, step: int) -> None:
@@ -253,12 +255,17 @@ class EngineRun(Run):
         )
         self.dtype = self.precision.dtype
         self.world = environment.world
-        self.is_shared = not self.world.is_single or options.engine.strategy == "ddp"
+        self.strategy: Strategy = choose_strategy(options.engine, self.world, self.device)
+        self.is_shared = not isinstance(self.strategy, NoStrategy)
         """Whether several processes share the model, or one does as if."""
 
-        self.strategy: Strategy = NoStrategy()
-        if self.is_shared:
-            self.strategy = Ddp(self.world, find_unused=options.engine.find_unused)
+        together = options.engine.tensor_parallel if self.strategy.is_sharded else 1
+        self.data_rank = self.world.rank // together
+        """The place of this process among those with different samples: the others compute each
+        batch together with one of them."""
+
+        self.num_data_ranks = self.world.world_size // together
+
         self.listener = None if self.world.is_single else self.world.listener
         """Hears the other processes, if there are any."""
 
@@ -287,7 +294,7 @@ class EngineRun(Run):
             accumulate=options.optim.accumulate,
             limit=options.train.limit_batches,
             move=choose_mover(self.device, self.dtype, channels_last=options.engine.channels_last),
-            ranks=(self.world.rank, self.world.world_size) if self.is_shared else None,
+            ranks=(self.data_rank, self.num_data_ranks) if self.is_shared else None,
         )
         self.pass_means: Window | None = None
         """The means of the current epoch or evaluation, for ``averages``."""
@@ -346,6 +353,11 @@ class EngineRun(Run):
     @trained_model.setter
     def trained_model(self, model: nn.Module) -> None:
         self._trained_model = model
+
+    def gather_by_data(self, value: ValueT) -> list[ValueT]:
+        """The values of the processes with different samples, by their rank."""
+        values = self.world.gather(value)
+        return values[:: len(values) // self.num_data_ranks]
 
     @property
     def agreed_step(self) -> float:

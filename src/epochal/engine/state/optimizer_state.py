@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from epochal.checkpoint.sharded import fit_state
+from epochal.distributed.sharded_tensor import is_sharded
 from epochal.engine.optim.optim_groups import task_parameters
 from epochal.errors import CheckpointError
 
@@ -84,7 +86,7 @@ def restore_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor], st
         for part, value in saved.items():
             is_on_host = part in state["on_host"].get(name, ())
             device = torch.device("cpu") if is_on_host else parameter.device
-            own[part] = restore_in_place(own.get(part), value, device)
+            own[part] = restore_in_place(own.get(part), fit_state(value, parameter), device)
     current.update(state["others"])
 
 
@@ -96,7 +98,7 @@ def restore_in_place(existing: object, value: Any, device: torch.device) -> Any:
             and existing.shape == value.shape
             and existing.dtype == value.dtype
         )
-        if not fits:
+        if not fits or is_sharded(value) is not is_sharded(existing):
             return value.detach().to(device, copy=True)
         assert isinstance(existing, Tensor)
         with torch.no_grad():

@@ -41,8 +41,8 @@ def restore_rank_state(run: EngineRun, state: Mapping[str, Any]) -> None:
     With another number of processes, the main one gets the metrics of all.
     """
     saved: Sequence[State] = state.get("ranks") or ()
-    rank, metrics = run.world.rank, [one["metrics"] for one in saved]
-    if len(saved) == run.world.world_size:
+    rank, metrics = run.data_rank, [one["metrics"] for one in saved]
+    if len(saved) == run.num_data_ranks:
         for name, metric in run.train_metrics.items():
             restore_metric(metric, metrics[rank][name], run.device)
     elif rank > 0:

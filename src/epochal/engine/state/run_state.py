@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from epochal.checkpoint import serialize_tree
+from epochal.checkpoint.sharded import fit_to, read_whole
 from epochal.engine.device.seeding import generator_states, restore_generators
 from epochal.engine.loss.metric_adapter import MetricAdapter
 from epochal.engine.run.plan import list_due_times, restore_due_times
@@ -55,6 +56,9 @@ class SavedPart:
     is_in_all: bool = True
     """Whether checkpoints of earlier versions have it, too."""
 
+    takes_shards: bool = False
+    """Whether ``restore`` takes tensors that were saved in parts; else they are put together."""
+
     def is_in(self, run: EngineRun) -> bool:
         """Whether a run has this part."""
         return not self.owner or getattr(run, self.owner) is not None
@@ -76,7 +80,8 @@ def restore_state(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool =
     _compare_parts(run, state, is_strict=is_strict)
     for part in SAVED_PARTS:
         if part.restore is not None and part.is_in(run) and part.name in state:
-            part.restore(run, state[part.name])
+            saved = state[part.name]
+            part.restore(run, saved if part.takes_shards else read_whole(saved))
 
 
 def _compare_parts(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool) -> None:
@@ -118,7 +123,7 @@ def _restore_tensors(owner: str, here: Mapping[str, Tensor], saved: Mapping[str,
             if tensor.shape != saved[name].shape:
                 shapes = f"{tuple(saved[name].shape)} there, {tuple(tensor.shape)} here"
                 raise CheckpointError(f"{owner}.{name}: has another shape: {shapes}")
-            tensor.copy_(saved[name])
+            tensor.copy_(fit_to(saved[name], tensor))
 
 
 def _restore_loss(run: Any, state: State) -> None:  # noqa: ANN401 - a run that has a loss
@@ -284,12 +289,14 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
         "model",
         lambda run: collect_module(run.model),
         lambda run, state: restore_module(run.model, state, run.device, "model"),
+        takes_shards=True,
     ),
     SavedPart(
         "optim",
         lambda run: collect_optimizer(run.optimizer, name_all_parameters(run)),
         lambda run, state: restore_optimizer(run.optimizer, name_all_parameters(run), state),
         owner="optimizer",
+        takes_shards=True,
     ),
     _object_part("rate", "rate", owner="optimizer"),
     SavedPart(
@@ -297,6 +304,7 @@ SAVED_PARTS: tuple[SavedPart, ...] = (
         lambda run: run.average.state_tensors(),
         lambda run, state: _restore_tensors("average", run.average.state_tensors(), state),
         owner="average",
+        takes_shards=True,
     ),
     SavedPart(
         "loss",
@@ -397,7 +405,9 @@ def _restore_weights(module: nn.Module, saved: State, owner: str) -> None:
         listed = (f"\n  {what}: {', '.join(names[:10])}" for what, names in lines if names)
         what = f"{owner}: its weights are not those of the checkpoint"
         raise CheckpointError(what + "".join(listed))
-    weights: Any = OrderedDict(saved)
+    weights: Any = OrderedDict(
+        {name: fit_to(one, current[name], f"{owner}.{name}") for name, one in saved.items()}
+    )
     weights._metadata = getattr(current, "_metadata", None)  # torch's versions of layers
     try:
         module.load_state_dict(weights)

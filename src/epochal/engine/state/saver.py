@@ -6,6 +6,7 @@ import logging
 import shutil
 import threading
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -17,11 +18,13 @@ from epochal.checkpoint import (
     snapshot_to_host,
     write_checkpoint,
 )
+from epochal.checkpoint.checkpoint_folder import no_files
 from epochal.checkpoint.serialize import serialize_state
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.process.signals import is_interrupted_or_preempted
 from epochal.engine.state.rank_state import collect_rank_state
 from epochal.engine.state.run_state import collect_state, find_stateless_hooks
+from epochal.engine.state.shard_exchange import follow_write, leading_write
 from epochal.engine.step.finite_weights import has_finite_weights
 from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 from epochal.errors import EpochalError
@@ -142,7 +145,7 @@ class Saver:
         self._has_checked = True
         with run.clock.times.measuring(SAVING):
             self._wait(run)  # what is being written is not a leftover
-            size = _size_of(_serialize_run(run))
+            size = _size_of(_serialize_run(run), run.world.world_size)
             remove_leftovers(self.folder)
             self._report_disk_space(size)
         for name in find_stateless_hooks(run):
@@ -164,9 +167,10 @@ class Saver:
             if self._has_diverged(run):
                 return
             if not run.world.is_single:
-                run.rank_states = tuple(run.world.gather(collect_rank_state(run)))
+                run.rank_states = tuple(run.gather_by_data(collect_rank_state(run)))
             self.saved_at = _position(run)
-            if self.folder is not None and not self._is_writer:
+            is_sharded = run.strategy.is_sharded
+            if self.folder is not None and not self._is_writer and not is_sharded:
                 return
             self._wait(run)
             taken = _serialize_run(run, is_copied=True)
@@ -177,8 +181,16 @@ class Saver:
                 )
                 self.states_in_memory.append((manifest, taken))
                 return
+            if not self._is_writer:
+                follow_write(run.world, taken.shards)
+                return
             job = _WriteJob(run.step, reason)
             arguments = (job, taken, self._name(run), build_manifest_facts(run, reason), run)
+            if is_sharded:  # processes can only wait for each other in their main threads
+                self._job = job
+                self._write(*arguments)
+                self.report_finished_write(run)
+                return
             job.thread = threading.Thread(
                 target=self._write, args=arguments, name="checkpoint", daemon=True
             )
@@ -243,13 +255,23 @@ class Saver:
         facts: dict[str, Any],
         run: EngineRun,
     ) -> None:
-        """Write a snapshot; runs in a thread and changes nothing in the run."""
+        """Write a snapshot; changes nothing in the run.
+
+        Runs in a thread if no other process takes part.
+        """
         assert self.folder is not None
+        is_sharded = run.strategy.is_sharded
+        with_others = (
+            leading_write(run.world, taken.shards) if is_sharded else nullcontext(no_files)
+        )
+        confirm = run.writer.require_lease  # the folder may be lost while this is written
         try:
-            run.writer.sync()  # the checkpoint counts the points, so they must be on disk
-            confirm = run.writer.require_lease  # the folder may be lost while this is written
-            confirm()
-            job.path = write_checkpoint(self.folder, name, taken, facts, confirm=confirm).path
+            with with_others as add_files:
+                run.writer.sync()  # the checkpoint counts the points, so they must be on disk
+                confirm()
+                job.path = write_checkpoint(
+                    self.folder, name, taken, facts, confirm=confirm, add_files=add_files
+                ).path
         except BaseException as error:
             job.error = error
         else:
@@ -336,8 +358,10 @@ def _serialize_run(run: EngineRun, *, is_copied: bool = False) -> SerializedStat
     return snapshot_to_host(state) if is_copied else serialize_state(state)
 
 
-def _size_of(taken: SerializedState) -> int:
-    return sum(tensor.nbytes for tensor in taken.tensors.values())
+def _size_of(taken: SerializedState, world_size: int) -> int:
+    """The bytes of a checkpoint; processes have about equal parts."""
+    own = sum(tensor.nbytes for tensor in taken.shards.values())
+    return sum(tensor.nbytes for tensor in taken.tensors.values()) + own * world_size
 
 
 def _position(run: EngineRun) -> tuple[int, int, bool]:

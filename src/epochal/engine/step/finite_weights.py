@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epochal.checkpoint.finite import are_finite
+from epochal.distributed.sharded_tensor import get_own_part, is_sharded
 from epochal.engine.optim.parameters import is_uninitialized
 
 if TYPE_CHECKING:
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 def has_finite_weights(run: Run) -> bool:
     """Whether all trained weights, and their averages, are finite; waits for the device.
 
+    If each process has a part of them, all must call it together.
+
     Buffers and frozen parameters do not count: a mask may be infinite.
     """
-    return are_finite(_trained_weights(run))
+    weights = list(_trained_weights(run))
+    found = are_finite(map(get_own_part, weights))
+    return all(run.world.gather(found)) if any(map(is_sharded, weights)) else found
 
 
 def _trained_weights(run: Run) -> Iterator[Tensor]:

@@ -14,7 +14,7 @@ from epochal.engine.step.nonfinite_watch import NonfiniteWatch
 from epochal.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch.optim import Optimizer
 
@@ -39,6 +39,7 @@ class NonfiniteGuard:
         stops_on_nonfinite: Whether all updates after the first such gradient are skipped.
         keeps_history: Whether to record which of the latest steps had such gradients.
         buffers: Buffers of the model, restored when an update is skipped.
+        agree: Sets a flag to 1 if it is 1 in any process, if each has a part of the gradients.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class NonfiniteGuard:
         stops_on_nonfinite: bool = False,
         keeps_history: bool = False,
         buffers: Iterable[Tensor] = (),
+        agree: Callable[[Tensor], object] = lambda flag: None,
     ) -> None:
         self.is_scaled = is_scaled
         self.stops_on_nonfinite = stops_on_nonfinite
@@ -66,6 +68,7 @@ class NonfiniteGuard:
         self._scale = torch.full((), _FIRST_SCALE if is_scaled else 1.0, device=device)
         self._growth_tracker = torch.zeros((), dtype=torch.int32, device=device)
         self._buffers = BufferSnapshot(buffers, self.skipped.device)
+        self._agree = agree
         self.attach(optimizer)
 
     def attach(self, optimizer: Optimizer) -> None:
@@ -172,6 +175,7 @@ class NonfiniteGuard:
             by_dtype.setdefault(values.dtype, []).append(values)
         for group in by_dtype.values():
             torch._amp_foreach_non_finite_check_and_unscale_(group, self.skipped, inverse)
+        self._agree(self.skipped)
 
 
 def build_guard(run: EngineRun, optimizer: Optimizer) -> NonfiniteGuard | None:
@@ -187,6 +191,7 @@ def build_guard(run: EngineRun, optimizer: Optimizer) -> NonfiniteGuard | None:
         keeps_history=action != "warn",
         # With "warn" only the loss scale causes skips, and then the buffers are valid.
         buffers=() if action == "warn" else run.model.buffers(),
+        agree=run.strategy.agree,
     )
     if guard.keeps_history:
         run.set_part(NonfiniteWatch, NonfiniteWatch(run, guard.history))

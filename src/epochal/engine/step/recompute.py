@@ -15,7 +15,7 @@ from epochal.engine.optim.parameters import matches_pattern
 from epochal.errors import ConfigError, Problem, nearest_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from epochal.engine.run.engine_run import EngineRun
 
@@ -26,7 +26,7 @@ _KEY = "engine.recompute"
 
 def enable_recompute(run: EngineRun) -> None:
     """Recompute the modules of ``engine.recompute`` until the run is torn down."""
-    modules = find_modules_to_recompute(run.model, run.options.engine.recompute)
+    modules = find_modules(run.model, run.options.engine.recompute, _KEY)
     if not modules:
         return
     wrapped = [_RecomputedForward(module, run.device) for module in modules.values()]
@@ -35,8 +35,11 @@ def enable_recompute(run: EngineRun) -> None:
     logger.info("recompute: activations of %s are computed twice, not kept", ", ".join(names))
 
 
-def find_modules_to_recompute(model: nn.Module, patterns: Sequence[str]) -> dict[str, nn.Module]:
-    """The outermost modules whose names match the patterns, by name; each pattern must match."""
+def find_modules(model: nn.Module, patterns: Iterable[str], key: str) -> dict[str, nn.Module]:
+    """The outermost modules whose names match the patterns, by name; each pattern must match.
+
+    ``key`` is that of the patterns in the config.
+    """
     known = {name: module for name, module in model.named_modules() if name and _computes(module)}
     found: dict[str, nn.Module] = {}
     for pattern in patterns:
@@ -45,7 +48,7 @@ def find_modules_to_recompute(model: nn.Module, patterns: Sequence[str]) -> dict
             close = nearest_few(pattern.removesuffix(".*"), known, 3, cutoff=0.5)
             hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
             hint = hint or f"modules are, for example, {', '.join([*known][:5]) or 'none'}"
-            raise ConfigError(Problem(_KEY, f"no module is named {pattern!r}", hint=hint))
+            raise ConfigError(Problem(key, f"no module is named {pattern!r}", hint=hint))
         found |= {name: known[name] for name in matching}
     return {
         name: module

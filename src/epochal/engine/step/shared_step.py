@@ -65,6 +65,7 @@ class SharedStep:
     def __init__(self, run: EngineRun) -> None:
         self._strategy: Strategy = run.strategy
         self._world = run.world
+        self._num_data_ranks = run.num_data_ranks
         self._names: list[str] | None = None
 
     def take(self, run: EngineRun, updater: Updater, microbatches: Microbatches) -> None:
@@ -102,11 +103,11 @@ class SharedStep:
 
         It keeps shares close to 1, since large ones could overflow fp16.
         """
-        return sum(run.feed.rows) / self._world.world_size
+        return sum(run.feed.rows) / run.num_data_ranks
 
     def is_counted(self, run: EngineRun, place: int) -> bool:
         """Whether this process has samples of a batch of the step."""
-        return self._world.rank < run.feed.rows[place]
+        return run.data_rank < run.feed.rows[place]
 
     def find_share(self, run: EngineRun, count: Number, place: int, unit: float) -> Any:  # noqa: ANN401 - a number, on the host or on the device
         """The weight of a loss with a count in this step."""
@@ -161,7 +162,7 @@ class SharedStep:
 
         None if it is 1, as for equal slices.
         """
-        names, scale = self._names or [], unit * self._world.world_size
+        names, scale = self._names or [], unit * self._num_data_ranks
         if sums.device.type == "cpu":
             numbers: Sequence[Any] = sums.tolist()
             total: Number | None = None if numbers[0] == 1.0 else numbers[0]

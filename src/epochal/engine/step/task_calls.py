@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 import torch
 from torch import Tensor
 
+from epochal.distributed.fsdp import name_class
 from epochal.engine.device.move import PLAIN_BATCHES, batch_size, keep_batch
 from epochal.engine.interfaces.binding import bind_by_name, parameter_names
 from epochal.engine.interfaces.outcome import Outcome
@@ -238,7 +239,7 @@ class _CountNote:
 def _loss_owner(run: EngineRun) -> str:
     """The user's class that computes the loss."""
     is_model = isinstance(run.task, ModuleTask)
-    return type(run.model).__name__ if is_model else f"{type(run.task).__name__}.batch_loss"
+    return name_class(run.model) if is_model else f"{type(run.task).__name__}.batch_loss"
 
 
 def _missing(run: EngineRun, name: str) -> Callable[..., NoReturn]:

@@ -12,6 +12,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from epochal.distributed.sharded_tensor import get_own_part, is_sharded
+from epochal.distributed.strategy import NoStrategy
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.split_batch import get_batch_index
 from epochal.engine.optim.multi_optimizer import Optimizers
@@ -30,6 +32,7 @@ from epochal.errors import ConfigError, Problem, TaskError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    from epochal.distributed.strategy import Strategy
     from epochal.engine.feed.feed import Microbatches
     from epochal.engine.interfaces.average import Average
     from epochal.engine.interfaces.outcome import Outcome
@@ -69,6 +72,7 @@ class Updater:
     """Noise that is added to the gradients before each update, if any."""
 
     average: Average | None = None
+    _strategy: Strategy = NoStrategy()
     _shared: SharedStep | None = None
     _most_at_once = 1  # microbatches of a step that need no accumulation
 
@@ -83,6 +87,9 @@ class Updater:
         self.noise = build_gradient_noise(run, self.noise)
         if run.optimizer is None:
             return
+        self._strategy = run.strategy
+        if any(map(is_sharded, run.model.parameters())):
+            _require_usual_optimizer(self, run.optimizer)
         require_parameters(run.optimizer, run.model)
         self.optimizer = run.optimizer
         if self._shared is None and run.is_shared:
@@ -176,10 +183,13 @@ class Updater:
         if guard is not None:
             guard.unscale(self._gradients())
         largest = self._largest_norm
-        if largest is not None:
+        if largest is not None and not self._strategy.is_sharded:
             self.grad_norm = clip_grad_norm_(self.parameters, largest)
-        elif self._is_norm_logged:
-            self.grad_norm = get_total_norm(self._gradients())
+        elif largest is not None or self._is_norm_logged:
+            whole = [one.grad for one in self.parameters if one.grad is not None]
+            self.grad_norm = self._strategy.measure_norm(whole)
+            if largest is not None:
+                clip_by_norm(self._gradients(), self.grad_norm, largest)
         if guard is not None:
             # The norm of finite gradients may overflow, and logging must not change training.
             guard.check(self._gradients(), None if largest is None else self.grad_norm)
@@ -236,7 +246,9 @@ class Updater:
             self.guard.prepare()
 
     def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        """The gradients, or those parts of them that this process has."""
+        found = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        return [get_own_part(one) for one in found] if self._strategy.is_sharded else found
 
 
 @final
@@ -335,6 +347,40 @@ def divide_gradients(gradients: list[Tensor], total: Number) -> None:
             gradient.div_(total)
     elif gradients:
         torch._foreach_div_(gradients, float(total))
+
+
+def clip_by_norm(gradients: list[Tensor], norm: Tensor, largest: float) -> None:
+    """Scale gradients in place so that their norm is at most ``largest``, as torch does."""
+    factor = torch.clamp(largest / (norm + 1e-6), max=1.0)
+    groups: dict[torch.device, list[Tensor]] = {}
+    for gradient in gradients:
+        groups.setdefault(gradient.device, []).append(gradient)
+    for device, group in groups.items():
+        torch._foreach_mul_(group, factor.to(device))
+
+
+def _require_usual_optimizer(updater: Updater, optimizer: Optimizer) -> None:
+    """Refuse optimizers that cannot work with gradients of which each process has a part."""
+    kind, why = type(optimizer).__name__, ""
+    if isinstance(updater, ClosureUpdater):
+        why = f"{kind} evaluates the loss several times per step"
+    elif isinstance(updater, MultiOptimizerUpdater):
+        why = "there are several optimizers with losses of their own"
+    elif type(optimizer).state_dict is not Optimizer.state_dict:
+        why = f"{kind} has its own state_dict"
+    if why:
+        what = f"{why}, which fsdp does not support"
+        hint = "write strategy: ddp, or choose another optimizer"
+        raise ConfigError(Problem("engine.strategy", what, hint=hint))
+    if not any(is_sharded(one) for group in optimizer.param_groups for one in group["params"]):
+        what = f"{kind} was built before fsdp divided the parameters"
+        hint = "describe it in the config, or build it in build_optimizer of an Experiment"
+        raise ConfigError(Problem("optim", what, hint=hint))
+    for group in optimizer.param_groups:
+        if len({is_sharded(parameter) for parameter in group["params"]}) > 1:
+            what = "a group has parameters of the model, which fsdp divides, and others"
+            hint = "give parameters of loss and task a group of their own: {match: loss.*}"
+            raise ConfigError(Problem("optim.groups", what, hint=hint))
 
 
 def choose_updater(optimizer: Optimizer | None) -> Updater:

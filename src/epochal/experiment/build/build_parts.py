@@ -19,15 +19,17 @@ from epochal.data.chain import Chain
 from epochal.data.file_rows import FileRows
 from epochal.data.folds import split_loader
 from epochal.data.loader import LoaderOptions, build_loader
+from epochal.distributed.world import SingleProcess
 from epochal.engine.device.move import move_module, parse_dtype
 from epochal.engine.device.precision import sync_batchnorm
 from epochal.engine.device.seeding import derive_seed
 from epochal.engine.feed.feed import read_task_attribute
 from epochal.engine.interfaces.hook import Hook
-from epochal.engine.interfaces.options import HookOptions
+from epochal.engine.interfaces.options import EngineOptions, HookOptions
 from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.engine.loss.metric_adapter import MetricAdapter, adapt_metric
+from epochal.engine.step.shard_model import shard_by_patterns
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.inputs import check_given_part
 
@@ -132,12 +134,19 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
         init_weights(model, Path(options.pop("path")).expanduser(), **options)
     if assembly.args.engine.sync_batchnorm:
         model = sync_batchnorm(model)
-    return move_module(
+    is_whole = isinstance(assembly.world, SingleProcess)
+    is_sharded = assembly.args.engine.strategy == "fsdp" and not is_whole
+    model = move_module(
         model,
-        assembly.device,
+        # Parameters move to the device once they are divided: there may be no room for all.
+        torch.device("cpu") if is_sharded else assembly.device,
         parse_dtype(model_dtype(assembly)),
         channels_last=assembly.args.engine.channels_last,
     )
+    if is_sharded:
+        engine = EngineOptions(**assembly.options("engine"))
+        model = shard_by_patterns(model, engine, assembly.device, assembly.world)
+    return model
 
 
 def read_caches(assembly: Assembly) -> dict[str, Any]:

@@ -235,9 +235,10 @@ def _build_environment(assembly: Assembly, record: OpenRecord, task: object) -> 
 def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -> list[object]:
     """The hooks of every run, without those that the user replaces by one of the same kind."""
     log = options.log
-    if not assembly.world.is_main:  # it shows and writes nothing, but saves take part of all
-        is_replaced = any(isinstance(other, Checkpointing) for other in others)
-        return [] if is_replaced else [Checkpointing(options.checkpoint)]
+    if not assembly.world.is_main:  # it shows nothing, but saves take part of all
+        saving: list[object] = [Checkpointing(options.checkpoint)]
+        saving += [FinalWeights()] if options.engine.strategy == "fsdp" else []
+        return [one for one in saving if not any(isinstance(other, type(one)) for other in others)]
     own: list[object] = [
         Banner(
             machine=describe_device(assembly.device),

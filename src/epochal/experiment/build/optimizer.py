@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import Adam, AdamW, Optimizer
 
 from epochal.check import SECTIONS, convert_value, has_members, member_signature, read_spec
 from epochal.config import from_plain
+from epochal.distributed.sharded_tensor import is_sharded
 from epochal.engine import Schedule, TorchSchedule, Warmup
 from epochal.engine.interfaces.options import OptimOptions
 from epochal.engine.interfaces.schedule import OptimizerSchedules, check_unit
@@ -339,6 +340,7 @@ def use_lr_tensors(optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
         devices = {parameter.device for parameter in group["params"]}
         is_able = group.get("capturable") or group.get("fused")
+        is_able = is_able and not any(map(is_sharded, group["params"]))
         if len(devices) == 1 and is_able and not isinstance(group["lr"], Tensor):
             (device,) = devices
             if device.type == "cuda":
@@ -356,6 +358,8 @@ def _is_chosen(spec: Spec, name: str) -> bool:
 def _forms_for(
     kind: type[Optimizer], parameters: Sequence[Tensor], model: nn.Module
 ) -> tuple[str, ...]:
+    if any(map(is_sharded, parameters)):  # steps are not captured, and torch fuses only these
+        return ("fused",) if kind in (Adam, AdamW) else ()
     known = inspect.signature(kind).parameters
     can_fuse = all(type(one) in _PLAIN and one.is_floating_point() for one in parameters)
     on_cuda = all(one.device.type == "cuda" for one in parameters)

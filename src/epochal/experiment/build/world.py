@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
 
 _COLLECTIVE_SECONDS = 1800.0
+_WANTED = ("ddp", "fsdp")
+"""Strategies that a single process uses, too, if they are asked for."""
 _DEBUGGING_SECONDS = 30 * 86400.0  # the others wait for the one in a debugger
 
 
@@ -36,7 +38,7 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
     """
     strategy = config.get("engine.strategy").value
     place = None if strategy == "none" else read_rank_environment()
-    if strategy != "ddp" and (place is None or place.world_size == 1):
+    if strategy not in _WANTED and (place is None or place.world_size == 1):
         yield SingleProcess()
         return
     if place is not None:
@@ -45,7 +47,7 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
         place,
         choose_device(choices),
         timeout=_DEBUGGING_SECONDS if is_debugging(choices) else _find_timeout(config),
-        is_wanted=strategy == "ddp",
+        is_wanted=strategy in _WANTED,
     )
     prepare_rank(world, choices.get("debug_rank"))
     try:

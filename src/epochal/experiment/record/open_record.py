@@ -270,7 +270,7 @@ def follow_record(world: World) -> OpenRecord:
     told = world.broadcast(_RecordForRanks())
     log_path, point = told.log_path, None
     if told.checkpoint is not None:
-        state, manifest = read_checkpoint(told.checkpoint)
+        state, manifest = read_checkpoint(told.checkpoint, keeps_shards=True, is_verified=True)
         point = ResumePoint(
             state=state,
             manifest=manifest,

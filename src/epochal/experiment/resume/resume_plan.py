@@ -474,7 +474,7 @@ def load_resume_point(plan: ResumePlan) -> tuple[ResumePoint, list[str]]:
         )
         path = _require_found(folder, chosen, found, damaged).path
         notes = [f"{one}; set aside as {mark_as_damaged(one.path).name}" for one in damaged]
-    state, manifest = read_checkpoint(path)
+    state, manifest = read_checkpoint(path, keeps_shards=True)
     point = ResumePoint(
         state=state,
         manifest=manifest,

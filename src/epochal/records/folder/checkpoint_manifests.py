@@ -27,6 +27,9 @@ FORMAT = 1
 MANIFEST_FILE = "manifest.json"
 TENSORS_FILE = "tensors.safetensors"
 STATE_FILE = "state.json"
+SHARD_PREFIX = "shard-"
+"""Prefix of files with the parts of tensors that one of several processes had."""
+
 DAMAGED_SUFFIX = ".damaged"
 """Suffix of checkpoints that were found damaged and renamed."""
 
@@ -95,6 +98,11 @@ class CheckpointManifest:
     def order(self) -> tuple[int, int, str]:
         """Sort key from oldest to newest."""
         return (self.attempt, self.step, self.name)
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether each of several processes has saved a part of it."""
+        return any(name.startswith(SHARD_PREFIX) for name in self.files)
 
     @property
     def is_regular(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from epochal.check import check
 from epochal.check.export.launch_form import LaunchForm, build_form, check_changes, read_text
 from epochal.config import load
+from epochal.config.node import from_plain
+from epochal.config.scalar import DELETE
 
 MODELS = """
 from torch import nn
@@ -43,8 +46,8 @@ hooks:
   - {type: EarlyStopping, patience: 3}
   - {type: JsonLines, on: [val]}
 launch:
-  expose: [model, optim, train.for, train.until, extra.note, log.level, hooks, checkpoint.name,
-           train.eval_at_end, record.log_dir]
+  expose: [model, optim, schedule, average, train.for, train.until, extra.note, log.level, hooks,
+           checkpoint.name, train.eval_at_end, record.log_dir]
   roots: [runs, other]
 """
 
@@ -99,6 +102,20 @@ def test_a_component_that_changes_loses_arguments_that_it_does_not_have(form: La
     }  # fmt: skip
 
 
+def test_a_component_that_the_config_lacks_is_added_and_removed(form: LaunchForm) -> None:
+    assert "average: null" in form.to_text()
+    assert accept(form, {"average": None}) == {}
+    added = accept(form, {"average": "ema", "average.decay": 0.9})
+    assert added == {"average.type": "ema", "average.decay": 0.9}
+    (one,) = (one for one in form.fields if one.key == "average")
+    assert one.is_nullable
+    present = replace(one, node=from_plain({"type": "ema", "decay": 0.9}))
+    full = replace(form, fields=(present,))
+    assert accept(full, {"average": None}) == {"average": DELETE}
+    _, problems = check_changes(form, {"optim": None})
+    assert [one.key for one in problems] == ["optim"]
+
+
 def test_hooks_are_a_list_that_keeps_what_the_form_does_not_show(form: LaunchForm) -> None:
     assert accept(form, {"hooks": [{"type": "JsonLines"}, {"type": "Mixup", "alpha": 0.4}]}) == {
         "hooks": [{"type": "JsonLines", "on": ["val"]}, {"type": "Mixup", "alpha": 0.4}]
@@ -121,6 +138,16 @@ def test_values_of_all_types_are_accepted(form: LaunchForm) -> None:
     }.items():
         assert accept(form, {key: value}) == {key: value}
     assert accept(form, {"train.until": None}) == {"train.until": None}
+
+
+def test_a_number_typed_into_a_text_field_is_a_number(form: LaunchForm) -> None:
+    (warmup,) = (item for item in form.choices["schedule"][0].fields if item.key.endswith("warmup"))
+    assert warmup.type == "text"
+    name = form.choices["schedule"][0].name
+    for typed, value in {"500": 500, "2ep": "2ep"}.items():
+        found = accept(form, {"schedule": name, "schedule.warmup": typed})
+        assert found["schedule.warmup"] == value
+    assert accept(form, {"extra.note": "500"}) == {"extra.note": "500"}
 
 
 KEYS = (

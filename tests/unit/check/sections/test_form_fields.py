@@ -43,7 +43,8 @@ def fields_of(user_registry, tmp_path: Path) -> Callable[..., dict]:
 
 
 def test_without_a_choice_a_form_shows_what_the_file_sets(fields_of) -> None:
-    assert [*fields_of()] == ["seed", "extra.rounds", "model", "optim", "train.for", "hooks"]
+    shown = ["seed", "extra.rounds", "model", "optim", "schedule", "train.for", "hooks"]
+    assert [*fields_of()] == shown
 
 
 def test_exposed_keys_are_shown_in_their_order(fields_of) -> None:

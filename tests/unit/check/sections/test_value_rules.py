@@ -222,3 +222,35 @@ def test_aliases_of_splits_are_accepted(check_dict) -> None:
 def test_a_split_that_is_no_text_is_reported_once(check_dict) -> None:
     report = check_dict(hooks=[{"type": "Console", "on": [3]}])
     assert [problem.key for problem in report.problems] == ["hooks.0.on"]
+
+
+def test_options_that_fsdp_cannot_have_are_reported(check_dict) -> None:
+    wrong = {
+        ("engine", "step", "graph"): "steps can only run as they are written",
+        ("engine", "microbatch", 4): "every process must take the same number of forward passes",
+        ("engine", "check_ranks", "10st"): "there are no copies of weights to compare",
+        ("engine", "find_unused", True): "it is not needed",
+        ("optim", "noise", 0.1): "noise would depend on the number of processes",
+    }
+    for (section, name, value), what in wrong.items():
+        for strategy in ("fsdp", "auto"):
+            config = {"engine": {"strategy": strategy}, "optim": {"type": "SGD", "lr": 0.1}}
+            config[section][name] = value
+            found = [one[:2] for one in problems_of(check_dict(**config))]
+            expected = [(f"{section}.{name}", f"with strategy: fsdp {what}")]
+            assert found == (expected if strategy == "fsdp" else []), name
+
+
+def test_tensor_parallel_needs_both_a_size_and_a_plan(check_dict) -> None:
+    plan = {"up": "colwise", "down": "rowwise"}
+    wrong = {
+        "engine.tensor_plan": {"tensor_plan": plan},
+        "engine.tensor_parallel": {"tensor_parallel": 2},
+    }
+    for key, options in wrong.items():
+        report = check_dict(engine={"strategy": "fsdp", **options})
+        assert [one[0] for one in problems_of(report)] == [key]
+    assert check_dict(engine={"strategy": "fsdp", "tensor_plan": plan, "tensor_parallel": 2}).ok
+    (problem,) = problems_of(check_dict(engine={"tensor_plan": {"up": "columns"}}))
+    what = "expected a mapping (each 'colwise' or 'rowwise'), got {up: 'columns'}"
+    assert problem[:2] == ("engine.tensor_plan", what)

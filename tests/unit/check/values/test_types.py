@@ -67,7 +67,7 @@ WRONG = [
     ("list[int]", 3, "expected a list (each a whole number), got 3"),
     ("tuple[float, float]", [1], "expected a list of 2 values, got [1]"),
     ("tuple[float, float]", [1, "x"], "expected a list of 2 values, got [1, 'x']"),
-    ("dict[str, int]", [1], "expected a mapping, got [1]"),
+    ("dict[str, int]", [1], "expected a mapping (each a whole number), got [1]"),
     ("dict[str, int]", {"a": "x"}, "expected a mapping, got {a: 'x'}"),
     ("float | Tensor", "x", "expected a number, got 'x'"),
     ("tuple[str, ...] | None", "val", "expected a list (each text) or null, got 'val'"),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from engine.parts import Sums, fit, make_run, weights
 from epochal.engine.execute import describe_plan
 from epochal.engine.runner import Train
-from epochal.engine.step.recompute import find_modules_to_recompute
+from epochal.engine.step.recompute import find_modules
 from epochal.errors import ConfigError
 from resume import assert_resumes_everywhere
 
@@ -98,13 +98,13 @@ def test_a_resumed_run_is_bitwise_equal() -> None:
 
 def test_patterns_match_the_outermost_modules_but_no_module_lists() -> None:
     model = tower()
-    assert [*find_modules_to_recompute(model, ["layers.*"])] == ["layers.0", "layers.1"]
-    assert [*find_modules_to_recompute(model, ["layers"])] == ["layers.0", "layers.1"]
-    assert [*find_modules_to_recompute(model, ["*.linear", "layers.1"])] == [
+    assert [*find_modules(model, ["layers.*"], "key")] == ["layers.0", "layers.1"]
+    assert [*find_modules(model, ["layers"], "key")] == ["layers.0", "layers.1"]
+    assert [*find_modules(model, ["*.linear", "layers.1"], "key")] == [
         "layers.0.linear",
         "layers.1",
     ]
-    assert find_modules_to_recompute(model, []) == {}
+    assert find_modules(model, [], "key") == {}
 
 
 @pytest.mark.parametrize(
