@@ -39,6 +39,7 @@ RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice on
 
 
 EXTENSION_POINTS = {
+    "epochal.data.datasets.ListDataset",
     "epochal.data.pipe.Pipe",
     "epochal.adapters.lightning.LightningExperiment",
     "epochal.engine.interfaces.average.Average",
@@ -231,6 +232,7 @@ WRITE_DISPOSABLE_FILES = {
     "records/code/restore.py",  # a copy of what a record holds
     "records/code/framework.py",  # the same, of Epochal itself
     "engine/process/watchdog.py",  # stacks of a hang, when nothing else may work
+    "engine/process/read_log.py",  # the stack of a crash, written by the dying process
     "text/terminal.py",  # the null device
     "data/caching.py",  # a cache, which is written again if it is missing
     "launch/pool/local_executor.py",  # the output of a process, which writes there itself

@@ -147,11 +147,12 @@ class DataError(EpochalError):
 class WorkerDiedError(DataError):
     """A worker process of a loader died."""
 
-    def __init__(self, label: str, reading: str = "") -> None:
-        super().__init__(
-            f"{label}: a worker process of the loader died{reading}\n"
-            "  often it ran out of memory; try workers=0 to see an error of the dataset itself"
-        )
+    def __init__(self, label: str, reading: str = "", *, fault: str = "", lines: str = "") -> None:
+        hint = "often it ran out of memory; try workers=0 to see an error of the dataset itself"
+        if fault:
+            hint = f"in {lines}\n  native code that is called there crashed; try that sample alone"
+        what = f"{label}: a worker process of the loader died{reading}"
+        super().__init__(f"{what}{fault and f': {fault}'}\n  {hint}")
 
 
 class CheckpointError(EpochalError):

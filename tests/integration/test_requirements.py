@@ -213,6 +213,51 @@ def test_datasets_take_transforms_and_loaders_take_functions_by_name(shop: Path)
     assert set(tested.metrics) == {"test/acc"}
 
 
+def test_a_loader_takes_a_sampler_and_a_collate_by_their_registered_names(shop: Path) -> None:
+    write(
+        shop / "shop" / "rows.py",
+        """
+        import torch
+        import epochal as ep
+
+        class Rows(ep.data.ListDataset):
+            def list_samples(self): return list(range(9))
+            def load(self, number): return torch.full((4,), float(number))
+
+        @ep.register("sampler", "backwards")
+        class Backwards:
+            def __init__(self, dataset, keep: int = 3): self.dataset, self.keep = dataset, keep
+            def __iter__(self): return iter(range(len(self.dataset))[::-1][: self.keep])
+            def __len__(self): return self.keep
+
+        def double(x): return x * 2
+
+        @ep.register("collate", "stacked")
+        class Stacked:
+            def __call__(self, samples):
+                return {"x": torch.stack(samples), "label": torch.zeros(len(samples), dtype=int)}
+        """,
+    )
+    rows = "type: shop.rows.Rows, slice: [6], transforms: [shop.rows.double], batch_size: 2"
+    weights = "[0, 0, 0, 1, 0, 0]"
+    for sampler, expected in (
+        ("backwards", [10, 8, 6]),
+        ("{type: backwards, keep: 2}", [10, 8]),
+        ("{type: shop.rows.Backwards, keep: 2}", [10, 8]),
+        ("SequentialSampler", [0, 2, 4, 6, 8, 10]),
+        (f"{{type: WeightedRandomSampler, weights: {weights}, num_samples: 3}}", [6, 6, 6]),
+    ):
+        changes = [
+            "imports=[shop.rows]",
+            "task={type: shop.parts.Fed}",
+            "monitor=null",
+            f"data={{train: {{{rows}, collate: stacked, sampler: {sampler}}}}}",
+        ]
+        loader = look(lambda run: run.task.train_loader, *changes)
+        seen = torch.cat([batch["x"][:, 0] for batch in loader])
+        assert seen.tolist() == expected, sampler
+
+
 def test_lists_of_a_toml_file_become_the_tuples_of_the_optimizer(shop: Path) -> None:
     config = write(
         shop / "adam.toml",

@@ -11,6 +11,7 @@ from epochal.check.signatures.parameters import MISSING, Opaque, Signature
 from epochal.check.signatures.signature import read_signature
 from epochal.check.spec import Spec, build_arguments, convert_value, read_spec
 from epochal.check.values.checker import Default
+from epochal.check.values.types import nested_kind
 
 __all__ = [
     "MISSING",
@@ -28,6 +29,7 @@ __all__ = [
     "has_members",
     "json_schema",
     "member_signature",
+    "nested_kind",
     "read_signature",
     "read_spec",
     "section_signature",

@@ -3,7 +3,7 @@
 from epochal.data.batching import Batch, BucketByLength, Pack, Pad, PadCollate
 from epochal.data.caching import Cache, Materialise
 from epochal.data.chain import Chain, chain
-from epochal.data.datasets import Tensors
+from epochal.data.datasets import ListDataset, Tensors
 from epochal.data.ordering import (
     Mix,
     Repeat,
@@ -46,6 +46,7 @@ __all__ = [
     "ImageFolder",
     "Items",
     "Jsonl",
+    "ListDataset",
     "Map",
     "Materialise",
     "Mix",

@@ -104,7 +104,10 @@ _COLLATES: dict[str, Collate] = {
 
 def find_collate(collate: Collate | str | None) -> Collate:
     """The function that makes a batch of a list of samples."""
-    return _COLLATES[collate or "stack"] if collate is None or isinstance(collate, str) else collate
+    if collate is None or isinstance(collate, str):
+        return _COLLATES[collate or "stack"]
+    made: Collate = collate() if isinstance(collate, type) else collate
+    return made
 
 
 CollateName = Literal["stack", "pad", "list"]
@@ -149,7 +152,7 @@ class Batch(Pipe):
         if one_pass.rows is not None:
             rows = rows[slice(*one_pass.rows)]
         places = range(index * self.size + rows.start, index * self.size + rows.stop)
-        return self.collate(list(self.parent.read_seeded(places, one_pass)))
+        return self.collate(self.parent.read_group(places, one_pass))
 
     @override
     def seed(self, one_pass: Pass) -> int:

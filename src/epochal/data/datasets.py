@@ -1,7 +1,8 @@
-"""Datasets: arrays in memory, and samples that are repeated."""
+"""Datasets: arrays in memory, samples of a list, and samples that are repeated."""
 
 from __future__ import annotations
 
+import builtins
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -16,7 +17,7 @@ from epochal.engine.feed.seeded_dataset import may_draw
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from epochal.engine.interfaces.task import Batch
 
@@ -162,6 +163,59 @@ def _require_equal(labels: list[str], tensors: tuple[Tensor, ...]) -> None:
                 f"Tensors: {label} is on {tensor.device}, and {labels[0]} on {tensors[0].device}\n"
                 "  give all of them on one device; resident=True copies them to that of the run"
             )
+
+
+class ListDataset(Dataset[Any]):
+    """A dataset to subclass: a list of samples, how one is loaded, and its transforms.
+
+    A subclass overrides ``list_samples`` and ``load``, or one of them.
+
+    Args:
+        samples: The list; null: what ``list_samples`` returns.
+        transforms: Functions that change a loaded sample, one after the other.
+        slice: Which samples are used: start, stop and step, as in Python.
+
+    Raises:
+        DataError: There are no samples, or the slice has not 1 to 3 numbers.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Any] | None = None,
+        *,
+        transforms: Sequence[Callable[[Any], Any]] = (),
+        slice: Sequence[int | None] | None = None,
+    ) -> None:
+        listed = self.list_samples() if samples is None else samples
+        if slice is not None and not 1 <= len(slice) <= 3:
+            raise DataError(
+                f"{type(self).__name__}: slice has {len(slice)} numbers\n"
+                "  write [stop], [start, stop] or [start, stop, step]"
+            )
+        self.samples = listed if slice is None else listed[builtins.slice(*slice)]
+        """The samples of the list that are used."""
+
+        self.transforms = transforms
+
+    def list_samples(self) -> Sequence[Any]:
+        """All samples in their order, such as paths with labels; called once."""
+        raise DataError(
+            f"{type(self).__name__}: has no samples\n  give samples, or override list_samples"
+        )
+
+    def load(self, sample: Any) -> Any:  # noqa: ANN401 - the user chooses what a sample is
+        """What a batch gets of one sample of the list, before the transforms; it by default."""
+        return sample
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @override
+    def __getitem__(self, index: int) -> Any:
+        sample = self.load(self.samples[index])
+        for transform in self.transforms:
+            sample = transform(sample)
+        return sample
 
 
 @final

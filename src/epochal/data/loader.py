@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from dataclasses import dataclass, fields
@@ -20,7 +21,7 @@ from epochal.data.sources import Iterated
 from epochal.errors import ConfigError, DataError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _MAX_AUTO_WORKERS = 8
 _logger = logging.getLogger(__name__)
@@ -59,6 +60,10 @@ class LoaderOptions:
     collate: Literal["stack", "pad", "list"] | Callable[[list[Any]], Any] | None = None
     """Makes a batch from a list of samples; null: torch's default_collate."""
 
+    sampler: Callable[..., Iterable[int]] | None = None
+    """Chooses the indices of an epoch and their order: a class of torch such as
+    WeightedRandomSampler, or one of yours; its argument data_source or dataset is the dataset."""
+
 
 def build_loader(
     dataset: object, options: LoaderOptions, *, split: str, device: torch.device | str
@@ -80,6 +85,9 @@ def build_loader(
     is_train = split == "train"
     shuffle = is_train if options.shuffle is None else options.shuffle
     persists = is_train if options.persistent_workers is None else options.persistent_workers
+    if options.sampler is not None and options.shuffle:
+        what, hint = "cannot be True: the sampler chooses the order", "remove `shuffle`"
+        raise ConfigError(Problem(f"{key}.shuffle", what, hint=hint))
     if isinstance(source, IterableDataset):
         shuffle = _check_iterable(source, options, key)
     else:
@@ -87,10 +95,13 @@ def build_loader(
     on_cuda = torch.device(device).type == "cuda"
     takes_own = isinstance(source, Tensors) and options.collate is None
     workers = count_workers(options)
+    source = source if options.repeat == 1 else Repeated(source, options.repeat)
+    sampler = _build_sampler(options.sampler, source)
     return DataLoader(
-        source if options.repeat == 1 else Repeated(source, options.repeat),
+        source,
         batch_size=options.batch_size,
-        shuffle=shuffle,
+        shuffle=shuffle if sampler is None else None,
+        sampler=sampler,
         num_workers=workers,
         prefetch_factor=(options.prefetch or 2) if workers else None,
         drop_last=options.drop_last,
@@ -139,6 +150,10 @@ def _with_options(chain: Chain, options: LoaderOptions, key: str, *, is_train: b
         what = "cannot be True: the chain gives a stream, which has no index to shuffle"
         hint = "remove `shuffle`, and add the pipe shuffle_buffer"
         raise ConfigError(Problem(f"{key}.shuffle", what, hint=hint))
+    if options.sampler is not None:
+        what = "a chain chooses the order of its items by pipes"
+        hint = "remove `sampler`, and add the pipe shuffle or sample"
+        raise ConfigError(Problem(f"{key}.sampler", what, hint=hint))
     if is_batched and (options.shuffle or options.collate is not None or options.repeat > 1):
         name = "shuffle" if options.shuffle else "repeat" if options.repeat > 1 else "collate"
         what, hint = "the pipes make batches already", f"write {name} as part of the pipes"
@@ -190,6 +205,15 @@ def _read_collate(options: LoaderOptions) -> Callable[[list[Any]], Any] | None:
     return None if options.collate is None else find_collate(options.collate)
 
 
+def _build_sampler(make: Callable[..., Any] | None, dataset: object) -> Any:  # noqa: ANN401 - any iterable of indices
+    """The sampler; it gets the dataset if it has an argument for one."""
+    if make is None:
+        return None
+    names = inspect.signature(make).parameters
+    taken = next((name for name in ("data_source", "dataset") if name in names), None)
+    return make() if taken is None else make(**{taken: dataset})
+
+
 def _read_data_module(module: Any, options: LoaderOptions, split: str) -> Any:  # noqa: ANN401 - of Lightning
     """The loader of a split of a Lightning DataModule."""
     for name in ("prepare_data", "setup"):
@@ -231,6 +255,10 @@ def _check_iterable(dataset: Dataset[Any], options: LoaderOptions, key: str) -> 
         what = f"cannot be True: {name} is iterable, so its samples have no index to shuffle"
         hint = "remove `shuffle` and shuffle inside the dataset, for example in a buffer"
         raise ConfigError(Problem(f"{key}.shuffle", what, hint=hint))
+    if options.sampler is not None:
+        what = f"{name} is iterable, so a sampler has no index to choose from"
+        hint = "remove `sampler`, and choose samples inside the dataset"
+        raise ConfigError(Problem(f"{key}.sampler", what, hint=hint))
     if options.repeat > 1:
         what = f"cannot be {options.repeat}: {name} is iterable, so its samples have no index"
         hint = "remove `repeat`, and repeat samples inside the dataset"

@@ -39,6 +39,11 @@ class _Chosen(Pipe, ABC):
     def read(self, index: int, one_pass: Pass) -> Item:
         return self.parent.read(int(self._indices(one_pass)[index]), one_pass)
 
+    @override
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        chosen = self._indices(one_pass)[np.asarray(indices, dtype=np.int64)]
+        return self.parent.read_many(chosen.tolist(), one_pass)
+
     def _indices(self, one_pass: Pass) -> NDArray[np.int64]:
         drawn = self._drawn
         if drawn is None or (drawn[0] is not one_pass and drawn[0] != one_pass):
@@ -165,6 +170,11 @@ class _Positions(Pipe, ABC):
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
         return self.parent.read(self.position(index, one_pass), one_pass)
+
+    @override
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        positions = [self.position(index, one_pass) for index in indices]
+        return self.parent.read_many(positions, one_pass)
 
     @override
     def rows_of(self, index: int, one_pass: Pass) -> range | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, islice
@@ -98,6 +98,10 @@ class Pipe:
         """The item at an index."""
         raise NotImplementedError(f"{type(self).__name__} is not read by index")
 
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        """The items at some indices; a pipe overrides it if that is faster than one by one."""
+        return [self.read(index, one_pass) for index in indices]
+
     def rows_of(self, index: int, one_pass: Pass) -> range | None:
         """The samples of a batch; None if it can only be read as a whole."""
         return None
@@ -112,6 +116,18 @@ class Pipe:
         """The items at some indices, each read under its own seed."""
         calls = ((index, partial(self.read, index, one_pass)) for index in indices)
         return self.run_seeded(calls, one_pass)
+
+    def read_group(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        """The items of a batch, each as if read under its own seed; at once if none draws."""
+        states = None if self._is_random else self.generators.begin(self.seed(one_pass))
+        if states is not None:
+            try:
+                items = self.read_many(indices, one_pass)
+            except Exception:  # read again one by one, to say which item it was
+                items = None
+            if self.generators.end(states) and items is not None:
+                return items
+        return list(self.read_seeded(indices, one_pass))
 
     def run_seeded(
         self,

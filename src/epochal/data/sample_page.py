@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from itertools import combinations
+from itertools import combinations, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     Render = Callable[[Sample], object]
 
 _MIN_SIDE, _MIN_AUDIO = 8, 1000
-_MAX_TEXT, _MAX_TOKENS, _MAX_BARS = 400, 64, 30
+_MAX_TEXT, _MAX_TOKENS, _MAX_BARS, _MAX_CELL = 400, 64, 30, 40
+_FACTS = ("field", "type", "shapes", "min", "max", "mean", "missing")
 _WINDOW, _HOP = 256, 128
 _COLOURS = ("#e07b27", "#3b82c4", "#3a9d5d", "#a35bc2")
 _STYLE = """
@@ -30,7 +31,7 @@ body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72re
 table { border-collapse: collapse; margin: .6rem 0 1.2rem }
 td, th { text-align: left; padding: .15rem 1.1rem .15rem 0; vertical-align: top }
 th { font-weight: normal }
-th { opacity: .6 } td.n { text-align: right; font-variant-numeric: tabular-nums }
+th { opacity: .6 } .n { text-align: right; font-variant-numeric: tabular-nums }
 .sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: 1rem }
 .wide { grid-template-columns: repeat(auto-fill, minmax(22rem, 1fr)) }
 figure { margin: 0; padding: .5rem; border: 1px solid #8884; border-radius: 6px; overflow: hidden }
@@ -91,8 +92,7 @@ def _overview(reports: Sequence[SplitReport]) -> str:
 
 def _split(report: SplitReport, render: Render | None) -> Iterator[str]:
     yield f"<h2>{to_html(report.name)}</h2>"
-    head = ["field", "type", "shapes", "min", "max", "mean", "missing"]
-    yield _table(head, [_describe(name, one) for name, one in report.fields.items()])
+    yield _table(_FACTS, [list(row.values()) for row in list_facts(report)])
     for name, counts in report.labels.items():
         most = max(counts.values())
         rows = "".join(
@@ -105,10 +105,25 @@ def _split(report: SplitReport, render: Render | None) -> Iterator[str]:
     if report.pipe_seconds:
         times = [[name, _time(spent)] for name, spent in report.pipe_seconds.items()]
         yield "<h3>Time per item</h3>" + _table(["pipe", "about"], times)
+    if render is None and (columns := _plain_columns(report.examples)):
+        cells = [[_shorten(sample[name]) for name in columns] for sample in report.examples]
+        yield "<h3>Samples</h3>" + _table(columns, cells)
+        return
     figures = [show_sample(sample, render) for sample in report.examples]
     has_picture = any("<svg" in one or "<img" in one for one in figures)
     kind = "sheet" if has_picture else "sheet wide"
     yield f"<h3>Samples</h3><div class='{kind}'>{''.join(figures)}</div>"
+
+
+def _plain_columns(samples: Sequence[Sample]) -> list[str]:
+    """The fields of samples that fit into the rows of a table; empty if they do not."""
+    names = list(samples[0]) if samples else []
+    is_plain = all(
+        list(sample) == names
+        and all(not np.ndim(one) and len(_shorten(one)) <= _MAX_CELL for one in sample.values())
+        for sample in samples
+    )
+    return names if is_plain else []
 
 
 def _by_number(entry: tuple[str, int]) -> tuple[float, str]:
@@ -116,18 +131,38 @@ def _by_number(entry: tuple[str, int]) -> tuple[float, str]:
     return (float(text) if text.lstrip("-").isdigit() else 0.0), text
 
 
-def _describe(name: str, one: FieldReport) -> list[str]:
-    shapes = ", ".join(shape for shape, _ in one.shapes.most_common(4))
-    shapes += ", ..." if len(one.shapes) > 4 else ""
-    numbers = [one.least, one.most, one.mean] if one.num_values else []
-    shown = [format_value(number) for number in numbers] or ["", "", ""]
-    return [name, one.dtype, shapes, *shown, str(one.num_missing)]
+def list_facts(report: SplitReport) -> list[dict[str, str]]:
+    """What is known about each field, as rows of a table."""
+    return [
+        dict(zip(_FACTS, _describe(name, one), strict=True)) for name, one in report.fields.items()
+    ]
+
+
+def _describe(name: str, field: FieldReport) -> list[str]:
+    shapes = ", ".join(shape for shape, _ in field.shapes.most_common(4))
+    shapes += ", ..." if len(field.shapes) > 4 else ""
+    numbers = [field.least, field.most, field.mean] if field.num_values else []
+    shown = [f"{_number(one)} {field.unit}".rstrip() for one in numbers] or ["", "", ""]
+    return [name, field.dtype, shapes, *shown, str(field.num_missing)]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f"<th>{to_html(name)}" for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{to_html(cell)}" for cell in row) for row in rows)
+    first = map(_cell_class, rows[0]) if rows else repeat("")
+    top = "".join(f"<th{kind}>{to_html(name)}" for name, kind in zip(head, first, strict=False))
+    body = "".join("<tr>" + "".join(map(_cell, row)) for row in rows)
     return f"<table><tr>{top}{body}</table>"
+
+
+def _cell(text: str) -> str:
+    return f"<td{_cell_class(text)}>{to_html(text)}"
+
+
+def _cell_class(text: str) -> str:
+    return " class=n" if text.replace(".", "").removeprefix("-").isdigit() else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
 
 
 def _count(number: int | None) -> str:
@@ -135,6 +170,8 @@ def _count(number: int | None) -> str:
 
 
 def _time(seconds: float) -> str:
+    if seconds < 1e-6:
+        return "under 1 µs"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
@@ -161,7 +198,9 @@ def _shorten(value: Any) -> str:  # noqa: ANN401 - of any type
         return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]} ..."
     array = np.asarray(value)
     if array.dtype.kind == "f" and not array.ndim:
-        return format_value(float(array))
+        return _number(float(array))
+    if value is None:
+        return "missing"
     if array.dtype.hasobject or not array.ndim:
         return _shorten(str(value))
     shown = " ".join(format_value(one) for one in array.reshape(-1)[:_MAX_TOKENS].tolist())
@@ -188,6 +227,27 @@ def find_picture(value: object) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
     least, most = float(np.nanmin(array)), float(np.nanmax(array))
     scaled = (np.nan_to_num(array.astype(np.float64)) - least) / ((most - least) or 1.0)
     return np.ascontiguousarray((scaled * 255).astype(np.uint8))
+
+
+def draw_sheet(samples: Sequence[Sample]) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """The first picture of each sample in one image, in rows; None if there are none."""
+    found = (map(find_picture, sample.values()) for sample in samples)
+    pictures = [next((one for one in few if one is not None), None) for few in found]
+    shown = [
+        one[..., :3] if one.shape[2] > 1 else one.repeat(3, 2)
+        for one in pictures
+        if one is not None
+    ]
+    if not shown:
+        return None
+    height, width = (max(one.shape[axis] for one in shown) + 2 for axis in (0, 1))
+    columns = min(len(shown), 8)
+    rows = -(-len(shown) // columns)
+    sheet = np.full((rows * height, columns * width, 3), 255, np.uint8)
+    for number, one in enumerate(shown):
+        top, left = number // columns * height, number % columns * width
+        sheet[top : top + one.shape[0], left : left + one.shape[1]] = one
+    return sheet
 
 
 def _spectrogram(sound: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

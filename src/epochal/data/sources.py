@@ -8,7 +8,7 @@ import mmap
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, final
@@ -23,6 +23,7 @@ from epochal.data.transforms import seeded_stream
 from epochal.errors import DataError
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+_DECODER = json.JSONDecoder()
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 
@@ -171,6 +172,17 @@ class _Lines(_InFiles, ABC):
         first, end = self._starts[number][at : at + 2].tolist()
         return self.parse(self._map(number)[first:end], number)
 
+    @override
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        if len(self.files) != 1:
+            return super().read_many(indices, one_pass)
+        chosen = np.asarray(indices, dtype=np.int64)
+        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(self):
+            raise IndexError(f"{chosen.max()} is not below {len(self)}")
+        starts, data, parse = self._starts[0], self._map(0), self.parse
+        bounds = zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True)
+        return [parse(data[first:end], 0) for first, end in bounds]
+
     @abstractmethod
     def parse(self, line: bytes, number: int) -> Item:
         """The item of a line of a file."""
@@ -221,7 +233,12 @@ class Jsonl(_Lines):
     @override
     def parse(self, line: bytes, number: int) -> Item:
         try:
-            return json.loads(line.decode())  # detecting the encoding takes as long as parsing
+            text = line.decode()  # detecting the encoding takes as long as parsing
+            if line[:1] == b"{":  # without the two searches for spaces of json.loads
+                value, end = _DECODER.raw_decode(text)
+                if text[end:] in ("\n", ""):
+                    return value
+            return json.loads(text)
         except ValueError as error:
             raise DataError(
                 f"data: {self.files[number]}: a line is no JSON: {error}\n  it begins {line[:60]!r}"

@@ -15,11 +15,13 @@ import numpy as np
 
 from epochal.data.chain_loader import ChainLoader
 from epochal.data.pipe import Pass
+from epochal.engine.feed.batch_spec import find_batch_problems, to_plain
 from epochal.engine.feed.feed import count_batches, count_samples
 from epochal.engine.feed.sampling_order import DataPass
 
 if TYPE_CHECKING:
     from epochal.data.chain import Chain
+    from epochal.engine.feed.batch_spec import BatchSpec
     from epochal.engine.interfaces.task import Batch, Loader
 
 Sample = dict[str, Any]  # values by field
@@ -34,7 +36,9 @@ _TIMED_ITEMS = 64
 class FieldReport:
     """One field of the samples."""
 
-    dtype: str
+    dtype: str = ""
+    """Of the first value that is there; ``text`` for texts, whose lengths are the numbers."""
+
     shapes: Counter[str] = field(default_factory=Counter)
     least: float = math.inf
     most: float = -math.inf
@@ -57,24 +61,37 @@ class FieldReport:
             self.num_missing += 1
             return
         array = np.asarray(value)
+        self.dtype = self.dtype or ("text" if array.dtype.kind in "US" else str(array.dtype))
+        if array.dtype.kind == "U" and not array.ndim:
+            self._add_numbers(np.asarray(len(str(value))))
         self.shapes["x".join(map(str, array.shape)) or "single"] += 1
         if array.dtype.kind in "biuf" and array.size:
             known = array[~np.isnan(array)] if array.dtype.kind == "f" else array
             self.num_missing += array.size - known.size
             if known.size:
-                self.least = min(self.least, float(known.min()))
-                self.most = max(self.most, float(known.max()))
-                self.total += float(known.sum(dtype=np.float64))
-                self.num_values += known.size
+                self._add_numbers(known)
         if not array.ndim and array.dtype.kind in "biuU" and len(self.values) <= _MAX_CLASSES:
             self.values[str(array.item())] += 1
+
+    def _add_numbers(self, known: np.ndarray[Any, Any]) -> None:
+        self.least = min(self.least, float(known.min()))
+        self.most = max(self.most, float(known.max()))
+        self.total += float(known.sum(dtype=np.float64))
+        self.num_values += known.size
+
+    @property
+    def unit(self) -> str:
+        """What its numbers count, if they are not the values themselves."""
+        return "characters" if self.dtype == "text" else ""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
         found: dict[str, Any] = {"dtype": self.dtype, "missing": self.num_missing}
         found["shapes"] = dict(self.shapes.most_common(_MAX_SHAPES))
         if self.num_values:
-            found |= {"min": self.least, "max": self.most, "mean": self.mean}
+            end = "_length" if self.unit else ""
+            numbers = {"min": self.least, "max": self.most, "mean": self.mean}
+            found |= {f"{name}{end}": number for name, number in numbers.items()}
         return found
 
 
@@ -136,7 +153,7 @@ def inspect_split(
     *,
     limit: int,
     examples: int,
-    spec: Mapping[str, Mapping[str, Any]] | None = None,
+    spec: BatchSpec | None = None,
 ) -> SplitReport:
     """Read up to ``limit`` samples of a loader; ``spec`` is compared with the first batch."""
     report = SplitReport(name, count_samples(loader), count_batches(loader, None))
@@ -145,7 +162,8 @@ def inspect_split(
     for batch in batches:
         report.seconds += perf_counter() - begun
         if spec is not None and not report.num_read:
-            report.problems = find_batch_problems(batch, spec)
+            may_lack = name.startswith("predict")
+            report.problems = find_batch_problems(batch, spec, may_lack=may_lack)
         for sample in islice(split_samples(batch), limit - report.num_read):
             _add_sample(report, sample, examples)
         if report.num_read >= limit:
@@ -162,8 +180,7 @@ def _add_sample(report: SplitReport, sample: Sample, examples: int) -> None:
     for name, value in sample.items():
         array = np.asarray(value)
         if name not in report.fields:
-            kind = "text" if array.dtype.kind in "US" else str(array.dtype)
-            report.fields[name] = FieldReport(kind)
+            report.fields[name] = FieldReport()
         report.fields[name].add(value)
         digest.update(name.encode())
         digest.update(repr(value).encode() if array.dtype.hasobject else array.tobytes())
@@ -177,7 +194,7 @@ def split_samples(batch: Batch) -> Iterator[Sample]:
     if isinstance(batch, Mapping):
         columns = {str(name): _rows(value) for name, value in batch.items()}
     elif isinstance(batch, list) and batch and isinstance(batch[0], Mapping):
-        yield from ({str(k): _plain(v) for k, v in sample.items()} for sample in batch)
+        yield from ({str(k): to_plain(v) for k, v in sample.items()} for sample in batch)
         return
     else:
         parts = list(batch) if isinstance(batch, list | tuple) else [batch]
@@ -188,15 +205,8 @@ def split_samples(batch: Batch) -> Iterator[Sample]:
 
 
 def _rows(value: Any) -> Any:  # noqa: ANN401 - a column of any type, or None
-    value = _plain(value)
+    value = to_plain(value)
     return value if isinstance(value, list | tuple) or np.ndim(value) else None
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - same
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
-    return value
 
 
 def time_pipes(chain: Chain) -> dict[str, float]:
@@ -212,37 +222,6 @@ def time_pipes(chain: Chain) -> dict[str, float]:
         found[f"{number} {type(pipe).__name__}"] = max(spent - before, 0.0)
         before = max(spent, before)
     return found
-
-
-def find_batch_problems(batch: Batch, spec: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """How a batch differs from ``task.batch_spec``.
-
-    The spec has ``shape`` (None for any size), ``dtype`` and ``range`` of each entry, such as
-    ``{"image": {"shape": (None, 3, 32, 32), "dtype": "float32", "range": (0, 1)}}``.
-    """
-    entries: Mapping[Any, Any] = batch if isinstance(batch, Mapping) else dict(enumerate(batch))
-    found: list[str] = []
-    for name, wanted in spec.items():
-        if name not in entries:
-            has = ", ".join(map(str, entries))
-            found.append(f"the batch has no {name!r}, but {has}")
-            continue
-        array = np.asarray(_plain(entries[name]))
-        shape, dtype, span = (wanted.get(key) for key in ("shape", "dtype", "range"))
-        if shape is not None and not _fits(array.shape, shape):
-            shown = tuple("any" if size is None else size for size in shape)
-            found.append(f"{name!r} has the shape {array.shape}, expected {shown}")
-        if dtype is not None and str(array.dtype) != str(dtype).removeprefix("torch."):
-            found.append(f"{name!r} is {array.dtype}, expected {dtype}")
-        if span is not None and array.size and not span[0] <= array.min() <= array.max() <= span[1]:
-            found.append(f"{name!r} is from {array.min()} to {array.max()}, expected {span}")
-    return found
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        two is None or one == two for one, two in zip(shape, wanted, strict=True)
-    )
 
 
 def find_overlap(one: SplitReport, other: SplitReport) -> int:

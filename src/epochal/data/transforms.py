@@ -11,7 +11,7 @@ from typing_extensions import override
 from epochal.data.pipe import Call, Item, Pass, Pipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 @final
@@ -29,6 +29,11 @@ class Map(Pipe):
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
         return self.function(self.parent.read(index, one_pass))
+
+    @override
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        function = self.function
+        return [function(item) for item in self.parent.read_many(indices, one_pass)]
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:

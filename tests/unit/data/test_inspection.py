@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 import epochal as ep
 from epochal.data.sample_page import build_page, find_picture, list_warnings, show_sample
-from epochal.data.split_report import find_batch_problems, inspect_split, split_samples, time_pipes
+from epochal.data.split_report import inspect_split, split_samples, time_pipes
 
 
 def double(sample: dict[str, Any]) -> dict[str, Any]:
@@ -49,26 +49,8 @@ def test_missing_repeated_and_shared_samples_are_warned_of() -> None:
         "2 samples both in train and in val",
         "train: 1 sample repeated",
         "train.x: 2 missing values",
-        "val: 'x' has the shape (2, 3), expected ('any', 4)",
+        "val: 'x' has the shape (2, 3), expected (any, 4)",
     ]
-
-
-def test_a_batch_is_compared_with_its_spec() -> None:
-    batch = {"image": torch.zeros(2, 3, 4, 4), "label": torch.tensor([0, 12])}
-    good = {"image": {"shape": (None, 3, None, 4), "dtype": "torch.float32", "range": (0, 1)}}
-    assert find_batch_problems(batch, good) == []
-    wrong = {
-        "image": {"dtype": "uint8"},
-        "label": {"range": (0, 9), "shape": (None, 1)},
-        "mask": {},
-    }
-    assert find_batch_problems(batch, wrong) == [
-        "'image' is float32, expected uint8",
-        "'label' has the shape (2,), expected ('any', 1)",
-        "'label' is from 0 to 12, expected (0, 9)",
-        "the batch has no 'mask', but image, label",
-    ]
-    assert find_batch_problems([torch.ones(2)], {0: {"range": (0, 2)}}) == []  # type: ignore[dict-item]
 
 
 def test_batches_of_every_form_become_samples() -> None:
@@ -123,6 +105,20 @@ def test_the_page_needs_no_network_and_shows_values_as_text() -> None:
     assert "Balance of label" in page
     assert "<pre>1 thing</pre>" in show_sample(pictures[0], lambda one: f"{one['label']} thing")
     assert "<svg" in show_sample(pictures[0], lambda one: one["image"])
+
+
+def test_a_field_is_of_the_type_of_its_first_value_and_texts_have_lengths() -> None:
+    loader = ep.data.chain([{"city": None}, {"city": "Ulm"}, {"city": "Basel"}]).loader(
+        collate="list"
+    )
+    report = inspect_split("train", loader, limit=9, examples=9)
+    assert report.fields["city"].to_json() == {
+        "dtype": "text", "missing": 1, "shapes": {"single": 2},
+        "min_length": 3, "max_length": 5, "mean_length": 4,
+    }  # fmt: skip
+    page = build_page("towns", [report])
+    assert "<td>text<td>single<td>3 characters<td>5 characters<td>4 characters<td class=n>1" in page
+    assert "<tr><td>missing<tr><td>Ulm<tr><td>Basel" in page  # short values are rows of a table
 
 
 def test_the_time_of_each_pipe_is_measured() -> None:

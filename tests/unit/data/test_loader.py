@@ -121,6 +121,27 @@ def test_a_given_collate_builds_the_batches() -> None:
     assert list(loader) == [7, 5]
 
 
+def test_a_sampler_is_refused_where_it_has_nothing_to_choose() -> None:
+    for dataset, options, message in (
+        (SAMPLES, {"shuffle": True}, r"data\.train\.shuffle: cannot be True: the sampler"),
+        (Stream(), {}, r"data\.train\.sampler: Stream is iterable"),
+        (ep.data.chain(SAMPLES), {}, r"data\.train\.sampler: a chain chooses(.|\n)*the pipe"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            build(dataset, sampler=RandomSampler, **options)
+
+
+def test_a_list_dataset_has_samples_a_slice_and_transforms() -> None:
+    data = ep.data.ListDataset(list("abcdef"), slice=[1, None, 2], transforms=[str.upper, ord])
+    assert [data[index] for index in range(len(data))] == [66, 68, 70]
+    for arguments, message in (
+        ({}, "ListDataset: has no samples\n  give samples, or override list_samples"),
+        ({"samples": [1], "slice": [1, 2, 3, 4]}, r"slice has 4 numbers\n  write \[stop\]"),
+    ):
+        with pytest.raises(DataError, match=message):
+            ep.data.ListDataset(**arguments)
+
+
 def test_tensors_are_batched_by_gathering() -> None:
     for split in ("train", "val"):
         data = ep.data.Tensors(x=torch.zeros(10, 2), label=torch.arange(10))

@@ -21,7 +21,7 @@ data = ep.data
 
 
 def read_both_ways(source: Any) -> list[Any]:
-    """The items in order, checked against those of a copy read backwards by index."""
+    """The items in order, checked against those of a copy read by index, and of a batch."""
     chain = data.chain(source)
     items = list(chain)
     copy = pickle.loads(pickle.dumps(chain))
@@ -29,6 +29,8 @@ def read_both_ways(source: Any) -> list[Any]:
     assert len(backwards) == len(items)
     for one, other in zip(items, reversed(backwards), strict=True):
         np.testing.assert_equal(one, other)
+    (batch,) = data.chain(source, data.Skip(0), data.Batch(99, collate="list"))
+    np.testing.assert_equal(batch, items)
     return items
 
 
@@ -45,11 +47,12 @@ def test_lines_are_read_from_all_files(tmp_path: Path) -> None:
 
 def test_json_lines_are_values_and_a_broken_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    file.write_text('{"a": 1}\n[2]\n')
-    assert read_both_ways(data.Jsonl(str(file))) == [{"a": 1}, [2]]
-    file.write_text('{"a": 1}\n{"a":\n')
-    with pytest.raises(DataError, match=r"a\.jsonl: a line is no JSON.*\n.*begins b'{\"a\":"):
-        list(data.chain(data.Jsonl(str(file))))
+    file.write_text('{"a": 1}\n[2]\n {"b": 2} \r\n{"c": 3}')
+    assert read_both_ways(data.Jsonl(str(file))) == [{"a": 1}, [2], {"b": 2}, {"c": 3}]
+    for broken in ('{"a":', '{"a": 1}x', '{"a": 1} 2'):
+        file.write_text(f'{{"a": 1}}\n{broken}\n')
+        with pytest.raises(DataError, match=r"a\.jsonl: a line is no JSON.*\n.*begins b'{\"a\":"):
+            list(data.chain(data.Jsonl(str(file))))
 
 
 def test_csv_rows_are_dicts_also_with_quotes_and_line_ends(tmp_path: Path) -> None:

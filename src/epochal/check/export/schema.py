@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from epochal.check.export.own_classes import own_classes
 from epochal.check.sections.section_shapes import SHARED_KEYS
 from epochal.check.sections.sections import (
-    CHAIN_SECTIONS,
+    LOADER_SECTIONS,
     SECTIONS,
     Section,
     section_signature,
@@ -86,7 +86,7 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
     registry = registry_with_project(source)
     own = own_classes(registry)
     definitions = _DEFINITIONS | {"spec": _nested_spec(own, registry)}
-    for section in (*SECTIONS.values(), *CHAIN_SECTIONS):
+    for section in (*SECTIONS.values(), *LOADER_SECTIONS):
         if section.kind:
             definitions[section.kind] = _spec_schema(section, own, registry)
     head: Schema = {"$schema": "http://json-schema.org/draft-07/schema#"}

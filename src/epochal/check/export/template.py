@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from epochal.check.export.schema import find_component, registry_with_project
 from epochal.check.sections.sections import (
-    CHAIN_SECTIONS,
+    LOADER_SECTIONS,
     SECTIONS,
     Section,
     section_signature,
@@ -39,7 +39,7 @@ def yaml_template(name: str = "", registry: Registry | None = None) -> str:
     if name in SECTIONS:
         return _text(_section(SECTIONS[name], registry))
     if name in KINDS:
-        known = (*SECTIONS.values(), *CHAIN_SECTIONS)
+        known = (*SECTIONS.values(), *LOADER_SECTIONS)
         section = next(item for item in known if item.kind == name)
         return _text(_section(section, registry))
     return _text(_component(name, registry))

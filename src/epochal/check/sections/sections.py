@@ -282,11 +282,13 @@ _ALL = (
     ),
 )
 
-CHAIN_SECTIONS = (
+LOADER_SECTIONS = (
     Section("pipes", "specs", "What a chain starts with: data.<split>.pipes[0].", kind="source"),
     Section("pipes", "specs", "The steps of a chain, in data.<split>.pipes.", kind="pipe"),
+    Section("sampler", "spec", "The order of an epoch: data.<split>.sampler.", kind="sampler"),
+    Section("collate", "spec", "Batches of samples: data.<split>.collate.", kind="collate"),
 )
-"""The kinds of component in ``pipes``, a key of each split."""
+"""The kinds of component in a split, beside its dataset."""
 
 SECTIONS: Mapping[str, Section] = MappingProxyType({section.name: section for section in _ALL})
 """Every top-level key."""

@@ -41,7 +41,11 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition, FunctionNode, Module
 
 # Passed by the code that builds the component, so a config cannot set them.
-_SUPPLIED = {"optimizer": ("params",), "schedule": ("optimizer",)}
+_SUPPLIED = {
+    "optimizer": ("params",),
+    "schedule": ("optimizer",),
+    "sampler": ("data_source", "dataset", "generator"),
+}
 
 
 def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Signature:

@@ -16,6 +16,7 @@ from epochal.check.values.types import (
     hint_for,
     is_callable_path,
     is_spec,
+    nested_kind,
     parse_type,
 )
 from epochal.config.node import NOWHERE, Node, from_plain
@@ -293,7 +294,7 @@ class ConfigChecker:
     def nested(self, path: str, node: Node) -> Node:
         """A value with every spec inside it checked and expanded."""
         if is_spec(node):
-            return self.spec(path, node, ANY_KIND)
+            return self.spec(path, node, nested_kind(path))
         return node.map_children(lambda key, child: self.nested(f"{path}.{key}", child))
 
 

@@ -12,6 +12,7 @@ from epochal.config.condition import parse_condition
 from epochal.config.duration import parse_duration
 from epochal.config.scalar import show
 from epochal.errors import nearest
+from epochal.registry.factories import ANY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,6 +156,13 @@ def is_callable_path(node: Node, annotation: str) -> bool:
     parts = _flat(parse_type(annotation))
     names = {part.name for part in parts if fits(node, part)}
     return isinstance(node.value, str) and "callable" in names and not names & {"str", "choice"}
+
+
+def nested_kind(path: str) -> str:
+    """The kind of a spec inside another one: any, but that of a loader's sampler is known."""
+    parts = path.split(".")
+    is_sampler = parts[0] == "data" and parts[-1] == "sampler" and len(parts) in (3, 4)
+    return "sampler" if is_sampler else ANY_KIND
 
 
 def is_spec(node: Node) -> bool:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from epochal.engine.device.move import BatchMover, MoveBatch, batch_size, keep_batch
 from epochal.engine.device.seeding import derive_seed
+from epochal.engine.feed.batch_spec import checked_batches
 from epochal.engine.feed.in_memory import InMemoryLoaders
 from epochal.engine.feed.loaders import (
     IndexedLoaders,
@@ -29,6 +30,7 @@ from epochal.engine.feed.prefetch import CudaPrefetcher
 from epochal.engine.feed.rank_shares import SampleSlices, refuse_divided_data
 from epochal.engine.feed.sampling_order import DataPass, list_sample_indices, set_sampler_epoch
 from epochal.engine.feed.static_inputs import StaticInputs
+from epochal.engine.interfaces.splits import SPLITS
 from epochal.errors import DataError, WorkerDiedError
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ class Feed:
         self._in_memory_loaders = InMemoryLoaders(move, is_pinned=is_ahead)
         self._indexed_loaders = IndexedLoaders()
         self._iterable_loaders = IterableLoaders()
+        self._checked_loaders = set[int]()  # ids
         self._resume = _ResumePosition()
         self._stateful: StatefulBatches | None = None
         self.static_inputs = StaticInputs()
@@ -283,10 +286,25 @@ class Feed:
         if limit is not None:
             limit = max(limit - one_pass.start, 0)
             limit = limit if one_pass.share is None else one_pass.share.limit(limit)
-        batches = islice(batches, limit)
+        batches = self._check_first(loader, islice(batches, limit))
         return (
             self._prefetcher(batches) if can_be_ahead and self._prefetcher is not None else batches
         )
+
+    def _check_first(self, loader: Loader, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches; the first one that a run reads of a loader must fit ``task.batch_spec``."""
+        spec = getattr(self.task, "batch_spec", None)
+        if spec is None or id(loader) in self._checked_loaders:
+            return batches
+        names = (
+            (split, f"{split}_loader{name and f' {name!r}'}")
+            for split in SPLITS
+            for name, one in named_loaders(self.task, split).items()
+            if one is loader
+        )
+        split, label = next(names, ("", "loader"))
+        self._checked_loaders.add(id(loader))
+        return checked_batches(batches, spec, label, may_lack=split == "predict")
 
     def latest_steps(self, count: int) -> list[range]:
         """The batches of the latest steps, as ranges of positions, the last step first."""
@@ -463,7 +481,8 @@ def explaining_worker_deaths(
         log = find_log(loader) if find_log is not None else None
         last = log.find_last(error) if log is not None else None
         reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
-        raise WorkerDiedError(label, reading) from error
+        fault, lines = log.find_crash(error) if log is not None else ("", "")
+        raise WorkerDiedError(label, reading, fault=fault, lines=lines) from error
 
 
 def _name_item(loader: Loader) -> str:

@@ -69,6 +69,9 @@ class Task:
     test_loader: Loader | Mapping[str, Loader] | None = None
     predict_loader: Loader | Mapping[str, Loader] | None = None
 
+    batch_spec: Mapping[Any, Mapping[str, Any]] | None = None
+    """``shape``, ``dtype`` and ``range`` of entries of a batch; the first batch must fit."""
+
     eval_needs_grad: bool = False
     """Whether evaluation needs gradients, such as for forces that are derivatives."""
 

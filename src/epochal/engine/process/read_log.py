@@ -1,16 +1,27 @@
-"""What each loader worker is reading, in memory that outlives it."""
+"""What each loader worker is reading, and where it crashed, in memory and files that outlive it."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
+import shutil
+import tempfile
+import weakref
+from multiprocessing import active_children
+from multiprocessing.connection import wait
 from multiprocessing.sharedctypes import RawArray
+from pathlib import Path
 from typing import final
 
 from torch.utils.data import get_worker_info
 
 _NOTHING = -1
 _PIDS = re.compile(r"\(pid(?:\(s\))? ([\d, ]+)\)")
+_FAULT = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+_MAX_FRAMES = 3
+_END_SECONDS = 5.0
 
 
 @final
@@ -20,19 +31,70 @@ class ReadLog:
     def __init__(self, workers: int) -> None:
         self._samples = RawArray("q", [_NOTHING] * workers)
         self._pids = RawArray("q", workers)
+        self._folder = tempfile.mkdtemp(prefix="epochal-workers-")
+        weakref.finalize(self, _remove, self._folder, os.getpid())
 
     def note(self, sample: object) -> None:
         """Store what this worker reads now; nothing happens outside of workers."""
         info = get_worker_info()
         if info is not None and isinstance(sample, int):
-            self._pids[info.id] = os.getpid()
+            if self._pids[info.id] != os.getpid():
+                self._pids[info.id] = os.getpid()
+                self._watch(info.id)
             self._samples[info.id] = sample
 
+    def _watch(self, worker: int) -> None:
+        """Let a crash of this process, such as a segmentation fault, write its traceback."""
+        try:
+            file = (Path(self._folder) / str(worker)).open("wb")
+        except OSError:  # such as a full disk: a crash has no traceback then
+            return
+        faulthandler.enable(file, all_threads=False)  # it keeps the file open
+
     def find_last(self, error: BaseException) -> int | None:
-        """What the worker that an error of torch names was reading; None if it is unknown."""
-        found = _PIDS.search(str(error))
-        dead = {int(pid) for pid in found.group(1).split(",")} if found else set()
-        for pid, sample in zip(self._pids, self._samples, strict=True):
-            if pid in dead and sample != _NOTHING:
-                return int(sample)
+        """What the worker that died with an error was reading; None if it is unknown."""
+        for worker in self._find_dead(error):
+            if self._samples[worker] != _NOTHING:
+                return int(self._samples[worker])
         return None
+
+    def find_crash(self, error: BaseException) -> tuple[str, str]:
+        """The fault of the worker that died, and the lines it was in; empty if unknown.
+
+        A killed process, such as one that ran out of memory, leaves none.
+        """
+        for worker in self._find_dead(error):
+            try:
+                text = (Path(self._folder) / str(worker)).read_text(errors="replace")
+            except OSError:
+                continue
+            if fault := _FAULT.search(text):
+                frames = _FRAME.findall(text)[:_MAX_FRAMES]
+                shown = [f"{Path(file).name}:{line} {name}" for file, line, name in frames]
+                return fault.group(1), ", called from ".join(shown)
+        return "", ""
+
+    def _find_dead(self, error: BaseException) -> list[int]:
+        found = _PIDS.search(str(error))
+        if found:
+            dead = {int(pid) for pid in found.group(1).split(",")}
+            return [worker for worker, pid in enumerate(self._pids) if pid in dead]
+        # A broken connection names no process, and may be noticed just before its end.
+        try:
+            own = [one for one in active_children() if one.pid in set(self._pids)]
+            if own and len(own) == sum(map(bool, self._pids)):
+                ready = wait([one.sentinel for one in own], timeout=_END_SECONDS)
+                for one in own:
+                    if one.sentinel in ready:
+                        one.join(_END_SECONDS)  # its files are closed a moment before its end
+            alive = {one.pid for one in active_children()}
+        except RuntimeError as later:  # torch's signal handler raises it here, with the process
+            if not _PIDS.search(str(later)):
+                raise
+            return self._find_dead(later)
+        return [worker for worker, pid in enumerate(self._pids) if pid and pid not in alive]
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # a worker has a copy of the log
+        shutil.rmtree(folder, ignore_errors=True)

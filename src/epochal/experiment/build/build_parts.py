@@ -99,7 +99,8 @@ def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
 
 def _build_loader(assembly: Assembly, node: Node, split: str, path: str) -> DataLoader[Any]:
     if has_pipes(node):
-        options = LoaderOptions(**assembly.builder.read_options("data", node.without("pipes")))
+        read = assembly.builder.read_options("data", node.without("pipes"), path=path)
+        options = LoaderOptions(**read)
         dataset: Part = build_chain(assembly.builder, node.mapping["pipes"], f"{path}.pipes")
     else:
         spec = assembly.builder.read(node, "data", path)

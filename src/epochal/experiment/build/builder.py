@@ -8,7 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from epochal.check import SECTIONS, Spec, build_arguments, read_spec, section_signature
+from epochal.check import (
+    SECTIONS,
+    Spec,
+    build_arguments,
+    nested_kind,
+    read_spec,
+    section_signature,
+)
 from epochal.config import Node, from_plain
 from epochal.distributed.world import SingleProcess
 from epochal.engine.interfaces.every import Every
@@ -96,14 +103,29 @@ class Builder:
             spec.options,
             spec.section_signature,
             makers=self._makers,
-            build=lambda node, path: self.build(self.read(node, "", path)),
+            build=self._build_option,
             path=spec.path,
         ).keyword
 
-    def read_options(self, section: str, node: Node) -> dict[str, Any]:
+    def read_options(self, section: str, node: Node, *, path: str = "") -> dict[str, Any]:
         """The values of a section that has only options, by argument name."""
         signature = section_signature(SECTIONS[section], self.registry.finder)
-        return build_arguments(node.mapping, signature, makers=self._makers, path=section).keyword
+        return build_arguments(
+            node.mapping,
+            signature,
+            makers=self._makers,
+            build=self._build_option,
+            path=path or section,
+        ).keyword
+
+    def _build_option(self, node: Node, path: str) -> object:
+        """What a spec among the options of a section describes; a sampler waits for its data."""
+        kind = nested_kind(path)
+        spec = self.read(node, "", path, kind=kind)
+        if kind != "sampler":
+            return self.build(spec)
+        factory, first, named = self._prepare(spec, {}, is_partial=True)
+        return partial(factory, *first, **named)
 
     def _load_named(self, name: object) -> object:
         """The function or class itself, for parameters that expect a callable."""

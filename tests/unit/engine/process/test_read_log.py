@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import forked
 from epochal.engine.process.read_log import ReadLog
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 # In a process of its own: torch reports a dead worker at any line of the main thread.
 DEADLY = """
-import os, signal, sys
+import ctypes, os, signal, sys
 from torch.utils.data import DataLoader, Dataset
 import epochal as ep
 from epochal.engine.feed.feed import Feed
 
+def crash():
+    ctypes.string_at(0)
+
 def die_at_five(number):
-    if number == 5:
+    if number == 5 and sys.argv[2] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if number == 5:
+        crash()
     return number
 
 class Deadly(Dataset):
@@ -46,9 +49,31 @@ except Exception as error:
 def test_the_sample_that_killed_a_worker_is_named(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     for kind, last in (("dataset", "Deadly sample 5"), ("chain", "batch 2")):
-        done = forked.run("deadly.py", kind, cwd=tmp_path)
+        done = forked.run("deadly.py", kind, "kill", cwd=tmp_path)
         message = f"train_loader: a worker process of the loader died while it read {last}\n"
         assert done.stdout.startswith(message), (kind, done.stdout, done.stderr)
+
+
+def test_a_crash_of_a_worker_is_shown_with_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    for kind, last in (("dataset", "Deadly sample 5"), ("chain", "batch 2")):
+        done = forked.run("deadly.py", kind, "crash", cwd=tmp_path)
+        first, where, hint = done.stdout.splitlines()
+        assert first.endswith(f"died while it read {last}: Segmentation fault"), (kind, done)
+        frames = (
+            r"  in \S+:\d+ string_at, called from deadly\.py:8 crash, called from deadly\.py:14 "
+        )
+        assert re.fullmatch(frames + "die_at_five", where), (kind, where)
+        assert hint == "  native code that is called there crashed; try that sample alone"
+
+
+def test_the_files_of_crashes_are_removed_with_the_log() -> None:
+    log = ReadLog(1)
+    folder = Path(log._folder)
+    assert folder.is_dir()
+    assert log.find_crash(RuntimeError("DataLoader worker (pid 1)")) == ("", "")
+    del log
+    assert not folder.exists()
 
 
 def test_only_a_worker_leaves_a_note() -> None:

@@ -10,7 +10,7 @@ from epochal.cli.draw.table import format_table
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_options, read_choices
 from epochal.experiment.record.failure import show_error
-from epochal.text.formatting import format_count, format_value
+from epochal.text.formatting import format_count
 from epochal.text.interrupts import deferring_interrupts
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ def _describe(found: DataInspection, page: Path) -> Iterator[str]:
         size = "of unknown size"
         if report.num_samples is not None:
             size = format_count(report.num_samples, "sample")
-        yield f"{report.name}: {size}, {report.num_read} read"
+        yield f"{report.name}: {size}, {report.num_read:,} read"
         rows = [
             [
                 name,
                 one.dtype,
                 ", ".join(shape for shape, _ in one.shapes.most_common(3)),
-                f"{format_value(one.least)} to {format_value(one.most)}" if one.num_values else "",
+                f"{one.least:.6g} to {one.most:.6g} {one.unit}".rstrip() if one.num_values else "",
             ]
             for name, one in report.fields.items()
         ]
