@@ -69,7 +69,8 @@ def test_one_process_trains_alike_with_each_strategy(tmp_path: Path) -> None:
             torch.testing.assert_close(
                 weights[key], tensor, atol=1e-5, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
             )
-        assert others == pytest.approx(metrics, rel=1e-3, abs=1e-4), name
+        means = {key: others[key] for key in metrics}  # a guard counts skipped steps, too
+        assert means == pytest.approx(metrics, rel=1e-3, abs=1e-4), name
 
 
 def test_half_precision_trains_roughly_alike(tmp_path: Path) -> None:

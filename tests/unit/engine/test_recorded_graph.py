@@ -487,6 +487,7 @@ def test_memory_of_a_run_is_free_without_garbage_collection() -> None:
             gc.enable()
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns
 def test_probed_steps_are_taken_eagerly_between_captured_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

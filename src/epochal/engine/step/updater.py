@@ -342,9 +342,9 @@ def one_if_zero(total: Number) -> Number:
 def divide_gradients(gradients: list[Tensor], total: Number) -> None:
     """Divide gradients in place by the number of items, on the host or on the device."""
     if isinstance(total, Tensor):
-        total = one_if_zero(total)
+        divisor = total + (total == 0)
         for gradient in gradients:
-            gradient.div_(total)
+            gradient.div_(divisor.to(gradient.device))  # fsdp_offload keeps them on the host
     elif gradients:
         torch._foreach_div_(gradients, float(total))
 
