@@ -13,7 +13,10 @@ from epochal.testing import TinyModel, TinyTask
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 def train(folder: Path, strategy: str) -> tuple[dict[str, Any], dict[str, float]]:

@@ -106,7 +106,9 @@ def find_collate(collate: Collate | str | None) -> Collate:
     """The function that makes a batch of a list of samples."""
     if collate is None or isinstance(collate, str):
         return _COLLATES[collate or "stack"]
-    made: Collate = collate() if isinstance(collate, type) else collate
+    # A class is either called with the samples, or has instances that are.
+    has_call = isinstance(collate, type) and any("__call__" in vars(one) for one in collate.__mro__)
+    made: Collate = collate() if isinstance(collate, type) and has_call else collate
     return made
 
 

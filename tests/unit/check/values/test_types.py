@@ -68,7 +68,7 @@ WRONG = [
     ("tuple[float, float]", [1], "expected a list of 2 values, got [1]"),
     ("tuple[float, float]", [1, "x"], "expected a list of 2 values, got [1, 'x']"),
     ("dict[str, int]", [1], "expected a mapping (each a whole number), got [1]"),
-    ("dict[str, int]", {"a": "x"}, "expected a mapping, got {a: 'x'}"),
+    ("dict[str, int]", {"a": "x"}, "expected a mapping (each a whole number), got {a: 'x'}"),
     ("float | Tensor", "x", "expected a number, got 'x'"),
     ("tuple[str, ...] | None", "val", "expected a list (each text) or null, got 'val'"),
     ("tuple", 1, "expected a list, got 1"),
