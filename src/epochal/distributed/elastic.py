@@ -92,10 +92,8 @@ class _Worker:
 
     def __call__(self, *args: object) -> Any:  # noqa: ANN401 - what the function returns
         is_behind = int(os.environ["RANK"]) != self._terminal_rank
-        if (
-            hasattr(os, "setpgid") and is_behind
-        ):  # Ctrl-C reaches the parent, which passes it on once
-            with suppress(OSError):
+        if hasattr(os, "setpgid") and is_behind:
+            with suppress(OSError):  # Ctrl-C reaches the parent, which passes it on once
                 os.setpgid(0, 0)
         for number in _list_signals():
             usual: Any = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from epochal.distributed.world import World
+
 _flatten: Any = _flatten_dense_tensors  # torch has no types here
 _unflatten: Any = _unflatten_dense_tensors
 
@@ -26,3 +28,8 @@ def exchange_flat(tensors: Iterable[Tensor], exchange: Callable[[Tensor], Tensor
         changed = exchange(_flatten(group))
         for tensor, own in zip(group, _unflatten(changed, group), strict=True):
             tensor.copy_(own)
+
+
+def average_flat(tensors: Iterable[Tensor], world: World) -> None:
+    """Overwrite tensors with their means over all processes."""
+    exchange_flat(tensors, lambda flat: world.reduce(flat).div_(world.world_size))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
-from epochal.distributed.flat_tensors import exchange_flat
+from epochal.distributed.flat_tensors import average_flat
 from epochal.distributed.process_group import noting_further_connections
 from epochal.distributed.sharded_tensor import count_parts, get_own_part, is_sharded
 from epochal.distributed.strategy import Strategy
@@ -174,8 +174,7 @@ class Fsdp(Strategy):
 
     @override
     def reduce(self, gradients: Sequence[Tensor], numbers: Tensor) -> Tensor:
-        size = self._world.world_size
-        exchange_flat((numbers, *gradients), lambda flat: self._world.reduce(flat).div_(size))
+        average_flat((numbers, *gradients), self._world)
         return numbers
 
     @override

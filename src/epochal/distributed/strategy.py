@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 from typing_extensions import override
 
-from epochal.distributed.flat_tensors import exchange_flat
+from epochal.distributed.flat_tensors import average_flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,8 +147,7 @@ class Ddp(Strategy):
 
     @override
     def reduce(self, gradients: Sequence[Tensor], numbers: Tensor) -> Tensor:
-        size = self._world.world_size
-        exchange_flat((numbers, *gradients), lambda flat: self._world.reduce(flat).div_(size))
+        average_flat((numbers, *gradients), self._world)
         return numbers
 
     @override
