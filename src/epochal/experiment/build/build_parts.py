@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -14,7 +13,7 @@ from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
 from epochal.check.sections.pipes import has_pipes
-from epochal.checkpoint.weights import init_weights, load_caches_from
+from epochal.checkpoint.weights import init_weights, load_caches_from, locate_weights
 from epochal.data.chain import Chain
 from epochal.data.file_rows import FileRows
 from epochal.data.folds import split_loader
@@ -131,7 +130,7 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     """The model in its number format, with its first weights, on the run's device."""
     options = _init_options(assembly)
     if options and not assembly.is_resumed:
-        init_weights(model, Path(options.pop("path")).expanduser(), **options)
+        init_weights(model, locate_weights(options.pop("path")), **options)
     if assembly.args.engine.sync_batchnorm:
         model = sync_batchnorm(model)
     is_whole = isinstance(assembly.world, SingleProcess)
@@ -152,7 +151,7 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
 def read_caches(assembly: Assembly) -> dict[str, Any]:
     """The caches of the training whose weights ``init_from`` names; empty without one."""
     options = _init_options(assembly)
-    return load_caches_from(Path(options["path"]).expanduser()) if options else {}
+    return load_caches_from(locate_weights(options["path"])) if options else {}
 
 
 def _init_options(assembly: Assembly) -> dict[str, Any]:

@@ -90,6 +90,12 @@ def test_every_mistake_of_a_chain_is_reported(found) -> None:
         ([SOURCE, "shufle"], {}, "pipes.1.type", "unknown pipe 'shufle'"),
         ([{**SOURCE, "itms": 1}], {}, "pipes.0.itms", "unknown argument 'itms' of"),
         ([SOURCE, {"type": "batch"}], {}, "pipes.1.size", "missing; "),
+        (
+            [{"type": "jsonl", "path": ["a.jsonl", "s5://box/a.jsonl"]}],
+            {},
+            "pipes.0.path.1",
+            "'s5://box/a.jsonl': unknown protocol 's5'",
+        ),
         ([SOURCE, {"type": "parts.encode", "vocab": "x"}], {}, "pipes.1.vocab", "expected a whole"),
         ([SOURCE, {"type": "parts.encode", "words": 2}], {}, "pipes.1.words", "unknown argument"),
         ([{"type": "map", "function": "parts.encode"}], {}, "pipes.0.type", "'map' is no source"),
