@@ -238,7 +238,7 @@ def _get_trial_values(choices: Choices) -> Mapping[str, object]:
 def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenParts]:
     values: dict[str, Any] = {}
     parts: dict[str, Any] = {}
-    lists: dict[str, tuple[Any, ...]] = {}
+    lists: dict[str, Any] = {}
     for name, section in sections.items():
         if name in _LISTS:
             entries = list(section or ())
