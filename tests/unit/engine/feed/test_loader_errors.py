@@ -6,9 +6,8 @@ import errno
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from torch import Tensor
@@ -16,6 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from epochal.engine.feed.feed import iter_batches
 from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Killed(Dataset[Tensor]):
