@@ -65,8 +65,7 @@ class ChainBatches(Dataset[Any]):
         if self.log is not None:
             self.log.note(slot.number)
         if chain.is_indexed:
-            (batch,) = chain.last.read_seeded((slot.number,), one_pass)
-            return batch
+            return chain.last.read_at(slot.number, one_pass)
         lanes = chain.passes(one_pass)
         lane, number = slot.number % len(lanes), slot.number // len(lanes)
         expected, items = self._opened.get(lane, (None, iter(())))

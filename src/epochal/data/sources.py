@@ -173,7 +173,7 @@ class _Lines(_InFiles, ABC):
         return self.parse(self._map(number)[first:end], number)
 
     @override
-    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> Iterator[Item]:
         if len(self.files) != 1:
             return super().read_many(indices, one_pass)
         chosen = np.asarray(indices, dtype=np.int64)
@@ -181,7 +181,7 @@ class _Lines(_InFiles, ABC):
             raise IndexError(f"{chosen.max()} is not below {len(self)}")
         starts, data, parse = self._starts[0], self._map(0), self.parse
         bounds = zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True)
-        return [parse(data[first:end], 0) for first, end in bounds]
+        return (parse(data[first:end], 0) for first, end in bounds)
 
     @abstractmethod
     def parse(self, line: bytes, number: int) -> Item:

@@ -79,7 +79,7 @@ class HostGenerators:
     def __init__(self) -> None:
         self._find_marks()
         self._latest = HostGeneratorStates((), None, torch.empty(0), (None, None))
-        self._torch_begun = b""
+        self._torch_begun: tuple[int | None, bytes] = None, b""
 
     @override
     def __reduce__(self) -> tuple[type[HostGenerators], tuple[()]]:
@@ -117,12 +117,13 @@ class HostGenerators:
         if not self._can_watch:
             return None
         torch.default_generator.manual_seed(seed)
-        self._torch_begun = _torch_bytes()
+        if self._torch_begun[0] != seed:  # the same seed gives the same state
+            self._torch_begun = seed, _torch_bytes()
         return states
 
     def end(self, states: HostGeneratorStates) -> bool:
         """Restore the states that ``begin`` gave; whether there was no draw since."""
-        is_untouched = self._read_marks() == states.marks and _torch_bytes() == self._torch_begun
+        is_untouched = self._read_marks() == states.marks and _torch_bytes() == self._torch_begun[1]
         self.restore(states)
         return is_untouched
 
