@@ -95,7 +95,7 @@ class Pipe:
 
     def count(self, one_pass: Pass) -> int | None:
         """How many items a pass has; None if it is unknown or endless."""
-        return self.parent.count(one_pass)
+        return None if self.gives == "stream" else self.parent.count(one_pass)
 
     def read(self, index: int, one_pass: Pass) -> Item:
         """The item at an index."""

@@ -220,7 +220,7 @@ class Text(_Lines):
 
 @final
 class Jsonl(_Lines):
-    """The values of files with one JSON value in each line.
+    """The values of files with one JSON value in each line; empty lines are skipped.
 
     Args:
         path: A path, a pattern such as data/*.jsonl, a URL, or a list of them.
@@ -228,7 +228,12 @@ class Jsonl(_Lines):
 
     @override
     def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
-        return np.equal(data, ord("\n"))
+        # An empty line is part of the line before it; those at the start, of the first line.
+        is_break = np.equal(data, ord("\n"))
+        is_end = is_break.copy()
+        is_end[:-1] &= ~is_break[1:]
+        is_end[: np.argmin(is_break)] = False
+        return is_end
 
     @override
     def parse(self, line: bytes, number: int) -> Item:

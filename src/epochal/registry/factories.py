@@ -157,7 +157,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "Console": "epochal.hooks.console:Console",
             "CsvLog": "epochal.hooks.points_file:CsvLog",
             "CutMix": "epochal.hooks.mixing:CutMix",
-            "DataSheet": "epochal.data.data_sheet:DataSheet",
+            "DataSheet": "epochal.inspect.data_sheet:DataSheet",
             "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
             "JsonLines": "epochal.hooks.points_file:JsonLines",
             "MLflow": "epochal.hooks.mlflow:MLflow",
