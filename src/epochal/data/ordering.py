@@ -40,7 +40,7 @@ class _Chosen(Pipe, ABC):
         return self.parent.read(int(self._indices(one_pass)[index]), one_pass)
 
     @override
-    def read_many(self, indices: Sequence[int], one_pass: Pass) -> Iterator[Item]:
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
         chosen = self._indices(one_pass)[np.asarray(indices, dtype=np.int64)]
         return self.parent.read_many(chosen.tolist(), one_pass)
 
@@ -176,7 +176,7 @@ class _Positions(Pipe, ABC):
         return self.parent.read(self.position(index, one_pass), one_pass)
 
     @override
-    def read_many(self, indices: Sequence[int], one_pass: Pass) -> Iterator[Item]:
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
         positions = [self.position(index, one_pass) for index in indices]
         return self.parent.read_many(positions, one_pass)
 

@@ -101,9 +101,9 @@ class Pipe:
         """The item at an index."""
         raise NotImplementedError(f"{type(self).__name__} is not read by index")
 
-    def read_many(self, indices: Sequence[int], one_pass: Pass) -> Iterator[Item]:
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
         """The items at some indices; a pipe overrides it if that is faster than one by one."""
-        return (self.read(index, one_pass) for index in indices)
+        return [self.read(index, one_pass) for index in indices]
 
     def rows_of(self, index: int, one_pass: Pass) -> range | None:
         """The samples of a batch; None if it can only be read as a whole."""
@@ -144,13 +144,13 @@ class Pipe:
         """The items of a batch, each as if read under its own seed; at once if none draws."""
         if one_pass.is_watched:
             try:
-                return list(self.read_many(indices, one_pass))
+                return self.read_many(indices, one_pass)
             except Exception:  # read again one by one, to say which item it was
                 return list(self.read_seeded(indices, replace(one_pass, is_watched=False)))
         states = None if self._is_random else self.generators.begin(self.seed(one_pass))
         if states is not None:
             try:
-                items = list(self.read_many(indices, one_pass))
+                items = self.read_many(indices, one_pass)
             except Exception:  # read again one by one, to say which item it was
                 items = None
             if self.generators.end(states) and items is not None:

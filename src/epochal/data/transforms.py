@@ -41,9 +41,9 @@ class Map(_Calls):
         return self.function(self.parent.read(index, one_pass))
 
     @override
-    def read_many(self, indices: Sequence[int], one_pass: Pass) -> Iterator[Item]:
-        # Lazily: an item is changed while it is in the caches of the processor.
-        return map(self.function, self.parent.read_many(indices, one_pass))
+    def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
+        function = self.function
+        return [function(item) for item in self.parent.read_many(indices, one_pass)]
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
