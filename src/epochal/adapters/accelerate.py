@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
@@ -23,6 +22,7 @@ from epochal.experiment.config.choices import to_override
 from epochal.experiment.experiment import Experiment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -66,8 +66,10 @@ class AccelerateExperiment(Experiment):
         self._accelerator = accelerator
         self._is_given = accelerator is not None
         super().__init__(config, overrides=overrides, test=test, choices=choices, **sections)
+        settings = read_launched() if accelerator is None else read_settings(accelerator)
+        self.inputs = take_settings(self.inputs, settings)
         if accelerator is not None:
-            self.inputs = take_settings(self.inputs, accelerator)
+            self.inputs = _take_device(self.inputs, accelerator.device)
 
     @override
     def build_data(self, assembly: Assembly, task: Task) -> None:
@@ -91,32 +93,6 @@ class AccelerateExperiment(Experiment):
         return [connection, *super().build_hooks(assembly)]
 
 
-def take_settings(inputs: ExperimentInputs, accelerator: Accelerator) -> ExperimentInputs:
-    """The inputs with the settings of an Accelerator as options of the config.
-
-    Raises:
-        ConfigError: The config says something else, or the engine cannot do what is set.
-    """
-    root, settings = inputs.config.root, read_settings(accelerator)
-    for key, value in settings.items():
-        node = root.find(key)
-        if node is not None and node.value != value:
-            what = f"{node.value!r} contradicts the Accelerator, which says {value!r}"
-            raise ConfigError(Problem(key, what, node.place, "keep one of them"))
-    if "optim.accumulate" in settings and "optim" in inputs.given.parts:
-        what = "an optimizer that is given as an object has no options, such as accumulate"
-        hint = "describe it: optim={'type': 'AdamW', 'lr': 1e-3}"
-        raise ConfigError(Problem("optim", what, hint=hint))
-    if inputs.choices.get("device") is not None or inputs.choices.get("gpus") is not None:
-        chosen = choose_device(inputs.choices)
-        if not _is_same_device(chosen, accelerator.device):
-            what = f"{str(chosen)!r} contradicts the Accelerator, which is on {accelerator.device}"
-            raise ConfigError(Problem("--device", what, hint="leave it out"))
-    changes = [to_override(key, value) for key, value in settings.items()]
-    inputs = replace(inputs, overrides=(*inputs.overrides, *changes))
-    return inputs.with_choices({"device": str(accelerator.device)})
-
-
 def read_settings(accelerator: Accelerator) -> dict[str, object]:
     """Options of the config that do what an Accelerator was told; those that are not defaults.
 
@@ -127,13 +103,58 @@ def read_settings(accelerator: Accelerator) -> dict[str, object]:
     if problems:
         raise ConfigError(*problems)
     settings: dict[str, object] = {}
-    if accelerator.mixed_precision != "no":
+    if accelerator.native_amp:
         settings["engine.precision"] = accelerator.mixed_precision
     if accelerator.gradient_accumulation_steps > 1:
         settings["optim.accumulate"] = accelerator.gradient_accumulation_steps
     if _read_options(accelerator.ddp_handler).get("find_unused_parameters"):
         settings["engine.find_unused"] = True
     return settings
+
+
+def read_launched() -> dict[str, object]:
+    """Options of the config that do what ``accelerate launch`` was told."""
+    precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+    accumulate = int(os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1"))
+    settings: dict[str, object] = {} if precision == "no" else {"engine.precision": precision}
+    return settings | ({"optim.accumulate": accumulate} if accumulate > 1 else {})
+
+
+def take_settings(inputs: ExperimentInputs, settings: Mapping[str, object]) -> ExperimentInputs:
+    """The inputs with the settings of an Accelerator in their config.
+
+    Raises:
+        ConfigError: The config says something else.
+    """
+    root, changes = inputs.config.root, dict(settings)
+    for key, value in settings.items():
+        node = root.find(key)
+        if node is not None and node.value != value:
+            what = f"{node.value!r} contradicts the Accelerator, which says {value!r}"
+            raise ConfigError(Problem(key, what, node.place, "keep one of them"))
+    if "optim.accumulate" in changes and "optim" in inputs.given.parts:
+        what = "an optimizer that is given as an object has no options, such as accumulate"
+        hint = "describe it: optim={'type': 'AdamW', 'lr': 1e-3}"
+        raise ConfigError(Problem("optim", what, hint=hint))
+    name = root.get("optim").value
+    if "optim.accumulate" in changes and isinstance(name, str):
+        changes["optim"] = {"type": name, "accumulate": changes.pop("optim.accumulate")}
+    if not changes:
+        return inputs
+    written = [to_override(key, value) for key, value in changes.items()]
+    return replace(inputs, overrides=(*inputs.overrides, *written)).with_choices({})
+
+
+def _take_device(inputs: ExperimentInputs, device: torch.device) -> ExperimentInputs:
+    """The inputs with the device of an Accelerator as their choice."""
+    choices = inputs.choices
+    if choices.get("device") is not None or choices.get("gpus") is not None:
+        chosen = choose_device(choices)
+        if not _is_same_device(chosen, device):
+            what = f"{str(chosen)!r} contradicts the Accelerator, which is on {str(device)!r}"
+            raise ConfigError(Problem("--device", what, hint="leave it out"))
+        return inputs
+    return inputs.with_choices({"device": "cpu" if device.type == "cpu" else str(device)})
 
 
 def _iter_limits(accelerator: Accelerator) -> Iterator[tuple[str, str]]:
@@ -166,14 +187,15 @@ def _iter_limits(accelerator: Accelerator) -> Iterator[tuple[str, str]]:
 
 def _read_options(handler: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of an optional package
     """The options of a handler that are not defaults."""
-    return {} if handler is None else handler.to_kwargs()  # type: ignore[no-any-return]
+    return {} if handler is None else handler.to_kwargs()
 
 
 def build_accelerator(assembly: Assembly) -> Accelerator:
     """An Accelerator that says what the config says, in the processes of the run.
 
     Raises:
-        ConfigError: ``accelerate launch``, or an Accelerator of the user, says something else.
+        ConfigError: ``accelerate launch`` was told something that the engine does not do, or the
+            user has an Accelerator that says something else.
     """
     try:
         from accelerate import Accelerator, DataLoaderConfiguration
@@ -181,16 +203,12 @@ def build_accelerator(assembly: Assembly) -> Accelerator:
         hint = "pip install 'epochal[accelerate]'"
         what = "the package accelerate is not installed"
         raise ConfigError(Problem("experiment", what, hint=hint)) from error
-    precision = assembly.args.engine.precision
-    accumulate = read_optim_options(assembly, assembly.config.find("optim")).accumulate
-    _compare_with_launcher("engine.precision", precision, "MIXED_PRECISION", ("no",))
-    _compare_with_launcher("optim.accumulate", accumulate, "GRADIENT_ACCUMULATION_STEPS", ("1",))
     try:
         with _same_place(assembly):
             accelerator = Accelerator(
                 cpu=assembly.device.type == "cpu",
-                mixed_precision=_MIXED.get(precision, "no"),
-                gradient_accumulation_steps=accumulate,
+                mixed_precision=_MIXED.get(assembly.args.engine.precision, "no"),
+                gradient_accumulation_steps=_read_accumulation(assembly),
                 dataloader_config=DataLoaderConfiguration(split_batches=True),
             )
     except ValueError as error:
@@ -201,13 +219,8 @@ def build_accelerator(assembly: Assembly) -> Accelerator:
     return accelerator
 
 
-def _compare_with_launcher(key: str, value: object, name: str, defaults: Sequence[str]) -> None:
-    """Refuse an option of ``accelerate launch`` that the config contradicts."""
-    launched = os.environ.get(f"ACCELERATE_{name}", "")
-    if launched not in ("", str(value), *defaults):
-        what = f"is {value!r}, and `accelerate launch` says {launched!r}"
-        hint = f"write {key}: {launched}, or launch with --{name.lower()} {defaults[0]}"
-        raise ConfigError(Problem(key, what, hint=hint))
+def _read_accumulation(assembly: Assembly) -> int:
+    return read_optim_options(assembly, assembly.config.find("optim")).accumulate
 
 
 @contextmanager
@@ -216,7 +229,11 @@ def _same_place(assembly: Assembly) -> Iterator[None]:
     world, threads = assembly.world, torch.get_num_threads()
     places = {"ACCELERATE_TORCH_DEVICE": str(assembly.device)}
     if not world.is_single:  # Slurm and MPI have variables of their own
-        numbers = {"RANK": world.rank, "LOCAL_RANK": world.local_rank, "WORLD_SIZE": world.world_size}
+        numbers = {
+            "RANK": world.rank,
+            "LOCAL_RANK": world.local_rank,
+            "WORLD_SIZE": world.world_size,
+        }
         places |= {name: str(number) for name, number in numbers.items()}
     before = {name: os.environ.get(name) for name in places}
     os.environ.update(places)
@@ -276,7 +293,8 @@ class _Connection(Hook):
         self._steps = _StepEnds(self._accelerator, engine_run(run))
         self._accelerator.gradient_state._add_dataloader(self._steps)
         self._replaced = _replace_methods(self._accelerator, engine_run(run))
-        vars(self._accelerator).update(self._replaced)
+        for name, method in self._replaced.items():
+            setattr(self._accelerator, name, method)
 
     @override
     def epoch_start(self, run: Run, split: str) -> None:
@@ -287,21 +305,29 @@ class _Connection(Hook):
     @override
     def teardown(self, run: Run) -> None:
         for name in self._replaced:
-            del vars(self._accelerator)[name]
+            delattr(self._accelerator, name)
         if self._replaced:
             self._accelerator.gradient_state._remove_dataloader(self._steps)
         if self._is_built:
-            self._accelerator.free_memory()
+            _forget_state()
 
     def state_dict(self) -> dict[str, Any]:
         """The scale of losses, for steps of the user that call ``accelerator.backward``."""
         scaler = self._accelerator.scaler
-        return {} if scaler is None else scaler.state_dict()  # type: ignore[no-any-return]
+        return {} if scaler is None else scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with a saved scale."""
         if state and self._accelerator.scaler is not None:
             self._accelerator.scaler.load_state_dict(state)
+
+
+def _forget_state() -> None:
+    """Let the next Accelerator of this process have another device or precision."""
+    from accelerate.state import AcceleratorState, GradientState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
 
 
 @final
