@@ -52,9 +52,9 @@ class OwnSteps(Train):
             run.finish_batch(outcome)
 
 
-def load_points(num: int = 64) -> DataLoader[Any]:
-    x = torch.randn(num, 6, generator=torch.Generator().manual_seed(0))
-    return DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=8)
+def load_points(*, shuffle: bool = False) -> DataLoader[Any]:
+    x = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
+    return DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=8, shuffle=shuffle)
 
 
 def make_model() -> nn.Module:

@@ -159,13 +159,16 @@ def _take_device(inputs: ExperimentInputs, device: torch.device) -> ExperimentIn
 
 def _iter_limits(accelerator: Accelerator) -> Iterator[tuple[str, str]]:
     """What an Accelerator was told that the engine does not do, each with a hint."""
-    kind, state = accelerator.distributed_type.name, accelerator.state
+    kind = accelerator.distributed_type.name
     if kind not in _OWN_PROCESSES:
-        hint = "write engine.strategy: fsdp, which divides parameters, gradients and their averages"
-        yield f"{kind} is not supported, since it takes the steps itself", hint
+        hint = (
+            "write engine.strategy: fsdp, which divides parameters, gradients and optimizer state"
+        )
+        yield f"{kind} is not supported", hint
+        return
     if accelerator.mixed_precision not in ("no", *_MIXED):
         yield f"mixed_precision {accelerator.mixed_precision!r} is not supported", "use bf16"
-    if state.dynamo_plugin.backend.name != "NO":
+    if accelerator.state.dynamo_plugin.backend.name != "NO":
         yield "dynamo_backend would compile the model", "write engine.step: compile instead"
     if accelerator.parallelism_config is not None:
         yield "parallelism_config is not supported", "write engine.tensor_parallel instead"

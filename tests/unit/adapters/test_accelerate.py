@@ -16,18 +16,21 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader
 
 import epochal as ep
-from epochal.adapters.accelerate import AccelerateExperiment
-from accelerated import Classify, OwnSteps, compare, make_model, train_here
+from accelerated import Classify, OwnSteps, compare, load_points, make_model, train_here
+from epochal.engine.run.engine_run import engine_run
 from epochal.errors import ConfigError, TaskError
+from epochal.records import read_run
 from forked import Child
+from resume import results_of
 
 pytest.importorskip("accelerate")
-from accelerate import Accelerator, DataLoaderConfiguration  # noqa: E402
-from accelerate.state import AcceleratorState, GradientState  # noqa: E402
-from accelerate.test_utils import RegressionDataset, RegressionModel  # noqa: E402
-from accelerate.utils import (  # noqa: E402
+from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.test_utils import RegressionDataset, RegressionModel
+from accelerate.utils import (
     AutocastKwargs,
     DistributedDataParallelKwargs,
+    DistributedType,
     GradientAccumulationPlugin,
     GradScalerKwargs,
 )
@@ -105,14 +108,106 @@ def run_ranks(script: Path) -> list[Any]:
     return [child.end() for child in ranks]
 
 
-def refuse(make: Any, message: str, **sections: Any) -> None:
-    """Expect an error before the run, with an Accelerator that ``make`` makes."""
-    with pytest.raises((ConfigError, TaskError), match=message):
-        accelerator = make()
-        made = {k: v(accelerator) if k in ("model", "task") else v for k, v in sections.items()}
-        train_here(accelerator, made.pop("model", make_model()), **made)
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+class FailOnce(ep.Hook):
+    """Fails after a step of its first run."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def step_end(self, run: ep.Run) -> None:
+        if run.step == self._step and run.first_step == 0:
+            raise ValueError("on purpose")
+
+
+@pytest.mark.parametrize("runner", [{}, {"runner": OwnSteps}], ids=["usual", "own"])
+def test_a_failed_run_resumes_bit_for_bit(tmp_path: Path, runner: dict[str, Any]) -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, mixed_precision="bf16")
+
+    def train(name: str, fail_at: int, resume: Path | None = None) -> ep.RunResult:
+        task = Classify()
+        task.train_loader = load_points(shuffle=True)
+        sections = {part: make() for part, make in runner.items()}
+        return train_here(
+            accelerator,
+            nn.Sequential(make_model(), nn.Dropout(0.2)),
+            task=task,
+            hooks=[FailOnce(fail_at)],
+            record={"log_dir": str(tmp_path / name)},
+            choices={"resume": resume, "raise_errors": False},
+            **sections,
+        )
+
+    whole = train("whole", 0)
+    failed = train("failed", 4)  # the first step of the second epoch
+    assert failed.message == "on purpose"
+    resumed = train("failed", 4, failed.dir)
+    assert resumed.steps == whole.steps == 6
+    results = [results_of(read_run(one.dir)) for one in (whole, resumed)]
+    assert results[0] == results[1]
+
+
+def test_a_config_builds_an_accelerator_that_agrees_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "parts.py").write_text(
+        "from epochal.testing import TinyModel, TinyTask\n\n\n"
+        "class Task(TinyTask):\n"
+        "    def setup(self, run):\n"
+        "        found = self.accelerator\n"
+        "        assert found.device == run.device\n"
+        "        is_bf16 = found.mixed_precision == run.options.engine.precision == 'bf16'\n"
+        "        assert is_bf16 or found.mixed_precision == 'no'\n"
+        "        run.log({'bf16': is_bf16, 'accumulate': found.gradient_accumulation_steps})\n\n\n"
+        "class Model(TinyModel):\n"
+        "    pass\n"
+    )
+    (tmp_path / "config.yaml").write_text(
+        "experiment: epochal.adapters.accelerate.AccelerateExperiment\n"
+        "task: {type: parts.Task}\n"
+        "model: {type: parts.Model}\n"
+        "optim: SGD\n"
+        "train: {for: 2st}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    launched = {"MIXED_PRECISION": "bf16", "GRADIENT_ACCUMULATION_STEPS": "2"}
+    for changes, variables, bf16, accumulate in (
+        ([], {}, 0, 1),
+        (["engine.precision=bf16", "optim={type: SGD, accumulate: 3}"], {}, 1, 3),
+        ([], launched, 1, 2),  # as `accelerate launch --mixed_precision bf16` does
+        (["engine.precision=bf16"], launched, 1, 2),
+    ):
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(f"ACCELERATE_{name}", value)
+            metrics = ep.run("config.yaml", overrides=changes, device="cpu", no_file=True).metrics
+            assert (metrics["bf16"], metrics["accumulate"]) == (bf16, accumulate), changes
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with pytest.raises(ConfigError, match="'tf32' contradicts the Accelerator, which says 'bf16'"):
+        ep.run("config.yaml", overrides=["engine.precision=tf32"], device="cpu", no_file=True)
+
+
+def test_saving_is_left_to_the_run() -> None:
+    accelerator, saved = Accelerator(cpu=True), []
+
+    class Save(ep.Hook):
+        def run_start(self, run: ep.Run) -> None:
+            accelerator.save_state()
+            saved.append(engine_run(run).save_reasons)
+            with pytest.raises(TaskError, match=r"saves into its own folder\n.*leave out 'here'"):
+                accelerator.save_state("here")
+            with pytest.raises(TaskError, match=r"resumes as a whole\n.*`epochal resume`"):
+                accelerator.load_state("here")
+
+    train_here(accelerator, make_model(), hooks=[Save()], train={"for": "1st"})
+    assert saved == ["accelerator.save_state"]
+    assert "save_state" not in vars(accelerator)  # given back as it was
+
+
+def train_with(make: Any, sections: dict[str, Any]) -> None:
+    """Train with an Accelerator that ``make`` makes; functions get it."""
+    accelerator = make()
+    made = {name: one(accelerator) if callable(one) else one for name, one in sections.items()}
+    train_here(accelerator, made.pop("model", make_model()), **made)
 
 
 def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
@@ -130,6 +225,17 @@ def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
     by_two = partial(Accelerator, cpu=True, gradient_accumulation_steps=2)
     plain = partial(Accelerator, cpu=True)
     wrong_bf16 = {"engine": {"precision": "fp16"}}
+
+    def two() -> Any:
+        accelerator = plain()
+        accelerator.state._shared_state["num_processes"] = 2
+        return accelerator
+
+    def deepspeed() -> Any:
+        accelerator = plain()
+        accelerator.state._shared_state["distributed_type"] = DistributedType.DEEPSPEED
+        return accelerator
+
     for make, message, sections in (
         (partial(plain, dynamo_backend="eager"), "dynamo_backend.*\n.*engine.step: compile", {}),
         (partial(plain, dataloader_config=dispatch), "dispatch_batches.*\n.*leave it out", {}),
@@ -144,7 +250,8 @@ def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
         ),
         (by_two, "accumulate: 3 contradicts", {"optim": {"type": "SGD", "accumulate": 3}}),
         (by_two, "optim: an optimizer that is given.*\n.*describe it", {"optim": given}),
-        (plain, "'meta' contradicts|unknown device|is not here", {"choices": {"device": "xpu"}}),
+        (two, "split_batches is False.*\n.*multiply batch sizes", {}),
+        (deepspeed, "DEEPSPEED is not supported.*\n.*strategy: fsdp", {}),
         (
             plain,
             "model: the Accelerator has prepared it",
@@ -152,4 +259,7 @@ def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
         ),
         (plain, "val_loader: the Accelerator has prepared it", {"task": prepared_loader}),
     ):
-        refuse(make, message, **sections)
+        with pytest.raises(ConfigError, match=message):
+            train_with(make, sections)
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
