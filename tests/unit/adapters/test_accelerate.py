@@ -39,6 +39,11 @@ from accelerate.utils import (
 @pytest.fixture(autouse=True)
 def _new_accelerators() -> Any:
     yield
+    forget_accelerators()
+
+
+def forget_accelerators() -> None:
+    """Let the next Accelerator have other settings."""
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
 
@@ -119,22 +124,34 @@ class FailOnce(ep.Hook):
             raise ValueError("on purpose")
 
 
-@pytest.mark.parametrize("runner", [{}, {"runner": OwnSteps}], ids=["usual", "own"])
-def test_a_failed_run_resumes_bit_for_bit(tmp_path: Path, runner: dict[str, Any]) -> None:
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, mixed_precision="bf16")
+def make_scaling() -> Any:
+    """An Accelerator that scales losses as it does on a GPU, with a scale that soon changes."""
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3, mixed_precision="fp16")
+    accelerator.native_amp = True
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+    return accelerator
 
+
+def make_bf16() -> Any:
+    return Accelerator(cpu=True, gradient_accumulation_steps=3, mixed_precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("make", "runner"), [(make_bf16, None), (make_bf16, OwnSteps), (make_scaling, OwnSteps)]
+)
+def test_a_failed_run_resumes_bit_for_bit(tmp_path: Path, make: Any, runner: Any) -> None:
     def train(name: str, fail_at: int, resume: Path | None = None) -> ep.RunResult:
+        forget_accelerators()
         task = Classify()
         task.train_loader = load_points(shuffle=True)
-        sections = {part: make() for part, make in runner.items()}
         return train_here(
-            accelerator,
+            make(),
             nn.Sequential(make_model(), nn.Dropout(0.2)),
             task=task,
             hooks=[FailOnce(fail_at)],
             record={"log_dir": str(tmp_path / name)},
             choices={"resume": resume, "raise_errors": False},
-            **sections,
+            **({} if runner is None else {"runner": runner()}),
         )
 
     whole = train("whole", 0)
@@ -261,5 +278,4 @@ def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             train_with(make, sections)
-        AcceleratorState._reset_state(reset_partial_state=True)
-        GradientState._reset_state()
+        forget_accelerators()
