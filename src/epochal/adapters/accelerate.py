@@ -63,8 +63,8 @@ class AccelerateExperiment(Experiment):
         choices: Choices | None = None,
         **sections: Any,  # noqa: ANN401 - as for Experiment
     ) -> None:
-        self._accelerator = accelerator
-        self._is_given = accelerator is not None
+        self._accelerator = self._given = accelerator
+        self._is_only = False
         super().__init__(config, overrides=overrides, test=test, choices=choices, **sections)
         settings = read_launched() if accelerator is None else read_settings(accelerator)
         self.inputs = take_settings(self.inputs, settings)
@@ -74,9 +74,9 @@ class AccelerateExperiment(Experiment):
     @override
     def build_data(self, assembly: Assembly, task: Task) -> None:
         """Give the task its loaders, and the Accelerator."""
-        if not self._is_given:
-            self._accelerator = build_accelerator(assembly)
-        _check_place(self._accelerator, assembly)
+        if self._given is None:
+            self._accelerator, self._is_only = build_accelerator(assembly)
+        check_place(self._accelerator, assembly)
         task.accelerator = self._accelerator  # type: ignore[attr-defined]  # users read it there
         super().build_data(assembly, task)
 
@@ -89,7 +89,7 @@ class AccelerateExperiment(Experiment):
     @override
     def build_hooks(self, assembly: Assembly) -> list[object]:
         """The hooks of the config, after one that connects the Accelerator with the run."""
-        connection = _Connection(self._accelerator, is_built=not self._is_given)
+        connection = _Connection(self._accelerator, is_only=self._is_only)
         return [connection, *super().build_hooks(assembly)]
 
 
@@ -193,8 +193,10 @@ def _read_options(handler: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of an op
     return {} if handler is None else handler.to_kwargs()
 
 
-def build_accelerator(assembly: Assembly) -> Accelerator:
+def build_accelerator(assembly: Assembly) -> tuple[Accelerator, bool]:
     """An Accelerator that says what the config says, in the processes of the run.
+
+    Also whether it is the only one: all of a process share their state.
 
     Raises:
         ConfigError: ``accelerate launch`` was told something that the engine does not do, or the
@@ -202,10 +204,12 @@ def build_accelerator(assembly: Assembly) -> Accelerator:
     """
     try:
         from accelerate import Accelerator, DataLoaderConfiguration
+        from accelerate.state import is_initialized
     except ModuleNotFoundError as error:
         hint = "pip install 'epochal[accelerate]'"
         what = "the package accelerate is not installed"
         raise ConfigError(Problem("experiment", what, hint=hint)) from error
+    is_only = not is_initialized()
     try:
         with _same_place(assembly):
             accelerator = Accelerator(
@@ -219,7 +223,7 @@ def build_accelerator(assembly: Assembly) -> Accelerator:
         hint = "give your Accelerator: AccelerateExperiment(..., accelerator=accelerator)"
         raise ConfigError(Problem("accelerator", what, hint=hint)) from error
     read_settings(accelerator)  # refuses what variables of `accelerate launch` ask for
-    return accelerator
+    return accelerator, is_only
 
 
 def _read_accumulation(assembly: Assembly) -> int:
@@ -253,7 +257,7 @@ def _same_place(assembly: Assembly) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _check_place(accelerator: Accelerator, assembly: Assembly) -> None:
+def check_place(accelerator: Accelerator, assembly: Assembly) -> None:
     """Refuse an Accelerator of another device, or of other processes than those of the run."""
     world = assembly.world
     if (accelerator.num_processes, accelerator.process_index) != (world.world_size, world.rank):
@@ -269,7 +273,8 @@ def _check_place(accelerator: Accelerator, assembly: Assembly) -> None:
 
 
 def _is_same_device(one: torch.device, other: torch.device) -> bool:
-    return (one.type, one.index or 0) == (other.type, other.index or 0)
+    is_same_index = one.type == "cpu" or (one.index or 0) == (other.index or 0)
+    return one.type == other.type and is_same_index
 
 
 def _refuse_prepared(name: str, part: object) -> None:
@@ -283,8 +288,8 @@ def _refuse_prepared(name: str, part: object) -> None:
 class _Connection(Hook):
     """Lets methods of an Accelerator know the models, steps and evaluations of a run."""
 
-    def __init__(self, accelerator: Accelerator, *, is_built: bool) -> None:
-        self._accelerator, self._is_built = accelerator, is_built
+    def __init__(self, accelerator: Accelerator, *, is_only: bool) -> None:
+        self._accelerator, self._is_only = accelerator, is_only
         self._replaced: dict[str, Callable[..., Any]] = {}
 
     @override
@@ -293,11 +298,15 @@ class _Connection(Hook):
         for split in SPLITS:
             for loader in named_loaders(run.task, split).values():
                 _refuse_prepared(f"{split}_loader", loader)
-        self._steps = _StepEnds(self._accelerator, engine_run(run))
-        self._accelerator.gradient_state._add_dataloader(self._steps)
-        self._replaced = _replace_methods(self._accelerator, engine_run(run))
+        accelerator = self._accelerator
+        accelerator.step = 0  # an earlier loop may have ended inside a step
+        accelerator.gradient_state._set_sync_gradients(True)
+        self._steps = _StepEnds(accelerator, engine_run(run))
+        accelerator.gradient_state._add_dataloader(self._steps)
+        self._accumulate = accelerator.gradient_accumulation_steps
+        self._replaced = _replace_methods(accelerator, engine_run(run))
         for name, method in self._replaced.items():
-            setattr(self._accelerator, name, method)
+            setattr(accelerator, name, method)
 
     @override
     def epoch_start(self, run: Run, split: str) -> None:
@@ -311,7 +320,8 @@ class _Connection(Hook):
             delattr(self._accelerator, name)
         if self._replaced:
             self._accelerator.gradient_state._remove_dataloader(self._steps)
-        if self._is_built:
+            self._accelerator.gradient_accumulation_steps = self._accumulate
+        if self._is_only:
             _forget_state()
 
     def state_dict(self) -> dict[str, Any]:

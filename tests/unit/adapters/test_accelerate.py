@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from torch.utils.data import DataLoader
 
 import epochal as ep
 from accelerated import Classify, OwnSteps, compare, load_points, make_model, train_here
+from epochal.adapters.accelerate import check_place
+from epochal.distributed.world import SingleProcess
 from epochal.engine.run.engine_run import engine_run
 from epochal.errors import ConfigError, TaskError
 from epochal.records import read_run
@@ -139,7 +143,11 @@ def make_bf16() -> Any:
 @pytest.mark.parametrize(
     ("make", "runner"), [(make_bf16, None), (make_bf16, OwnSteps), (make_scaling, OwnSteps)]
 )
-def test_a_failed_run_resumes_bit_for_bit(tmp_path: Path, make: Any, runner: Any) -> None:
+def test_a_failed_run_resumes_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, runner: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a small project, whose code is quickly copied
+
     def train(name: str, fail_at: int, resume: Path | None = None) -> ep.RunResult:
         forget_accelerators()
         task = Classify()
@@ -149,8 +157,9 @@ def test_a_failed_run_resumes_bit_for_bit(tmp_path: Path, make: Any, runner: Any
             nn.Sequential(make_model(), nn.Dropout(0.2)),
             task=task,
             hooks=[FailOnce(fail_at)],
-            record={"log_dir": str(tmp_path / name)},
+            record={"log_dir": name},
             choices={"resume": resume, "raise_errors": False},
+            log={"console_every": 0, "tensorboard": False, "system_every": 0},
             **({} if runner is None else {"runner": runner()}),
         )
 
@@ -161,6 +170,13 @@ def test_a_failed_run_resumes_bit_for_bit(tmp_path: Path, make: Any, runner: Any
     assert resumed.steps == whole.steps == 6
     results = [results_of(read_run(one.dir)) for one in (whole, resumed)]
     assert results[0] == results[1]
+
+
+def make_elsewhere() -> Any:
+    """An Accelerator that says it is on a GPU."""
+    accelerator = Accelerator(cpu=True)
+    accelerator.state._shared_state["device"] = torch.device("cuda:0")
+    return accelerator
 
 
 def test_a_config_builds_an_accelerator_that_agrees_with_it(
@@ -198,6 +214,15 @@ def test_a_config_builds_an_accelerator_that_agrees_with_it(
                 patch.setenv(f"ACCELERATE_{name}", value)
             metrics = ep.run("config.yaml", overrides=changes, device="cpu", no_file=True).metrics
             assert (metrics["bf16"], metrics["accumulate"]) == (bf16, accumulate), changes
+
+    Accelerator(cpu=True, mixed_precision="bf16")  # in code of the user
+    with pytest.raises(ConfigError, match=r"already been initialized.*\n.*give your Accelerator"):
+        ep.run("config.yaml", device="cpu", no_file=True)
+    forget_accelerators()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "accelerate", None)
+        with pytest.raises(ConfigError, match=r"(?s)not installed.*pip install 'epochal\[accelerate"):
+            ep.run("config.yaml", device="cpu", no_file=True)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     with pytest.raises(ConfigError, match="'tf32' contradicts the Accelerator, which says 'bf16'"):
         ep.run("config.yaml", overrides=["engine.precision=tf32"], device="cpu", no_file=True)
@@ -237,14 +262,15 @@ def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
         return task
 
     plugin = GradientAccumulationPlugin(num_steps=2, sync_with_dataloader=False)
+    split, on_cpu = DataLoaderConfiguration(split_batches=True), {"choices": {"device": "cpu"}}
     dispatch = DataLoaderConfiguration(dispatch_batches=True)
     given = torch.optim.SGD(make_model().parameters(), lr=0.1)
     by_two = partial(Accelerator, cpu=True, gradient_accumulation_steps=2)
     plain = partial(Accelerator, cpu=True)
     wrong_bf16 = {"engine": {"precision": "fp16"}}
 
-    def two() -> Any:
-        accelerator = plain()
+    def two(**options: Any) -> Any:
+        accelerator = plain(**options)
         accelerator.state._shared_state["num_processes"] = 2
         return accelerator
 
@@ -267,6 +293,8 @@ def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
         ),
         (by_two, "accumulate: 3 contradicts", {"optim": {"type": "SGD", "accumulate": 3}}),
         (by_two, "optim: an optimizer that is given.*\n.*describe it", {"optim": given}),
+        (partial(two, dataloader_config=split), "it is process 1 of 2, and the run has 1 of 1", {}),
+        (make_elsewhere, "'cpu' contradicts the Accelerator, which is on 'cuda:0'", on_cpu),
         (two, "split_batches is False.*\n.*multiply batch sizes", {}),
         (deepspeed, "DEEPSPEED is not supported.*\n.*strategy: fsdp", {}),
         (
@@ -279,3 +307,10 @@ def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
         with pytest.raises(ConfigError, match=message):
             train_with(make, sections)
         forget_accelerators()
+
+
+def test_accelerator_of_another_device_is_refused() -> None:
+    accelerator = SimpleNamespace(num_processes=1, process_index=0, device=torch.device("cuda:1"))
+    assembly = SimpleNamespace(world=SingleProcess(), device=torch.device("cuda:0"))
+    with pytest.raises(ConfigError, match=r"on cuda:1, and the run is on cuda:0\n.*--device"):
+        check_place(accelerator, assembly)
