@@ -62,12 +62,12 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2))
 
 
-def train_there(accelerator: Any, model: nn.Module, epochs: int = 2) -> None:
-    """Train as an example of Accelerate does."""
+def train_there(accelerator: Any, model: nn.Module, epochs: int = 2) -> float:
+    """Train and evaluate as the examples of Accelerate do; gives the accuracy."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    model, optimizer, loader, scheduler = accelerator.prepare(
-        model, optimizer, load_points(), scheduler
+    model, optimizer, loader, val_loader, scheduler = accelerator.prepare(
+        model, optimizer, load_points(), load_points(), scheduler
     )
     for _ in range(epochs):
         for x, y in loader:
@@ -78,6 +78,14 @@ def train_there(accelerator: Any, model: nn.Module, epochs: int = 2) -> None:
                 optimizer.step()
                 scheduler.step()
                 optimizer.zero_grad()
+    model.eval()
+    correct: list[Tensor] = []
+    for x, y in val_loader:
+        with torch.no_grad():
+            logits = model(x)
+        logits, labels = accelerator.gather_for_metrics((logits, y))
+        correct.append(logits.argmax(1) == labels)
+    return torch.cat(correct).float().mean().item()
 
 
 def train_here(accelerator: Any, model: nn.Module, **sections: Any) -> ep.RunResult:
@@ -92,8 +100,9 @@ def compare(accelerator: Any) -> None:
     """Train in Accelerate and twice here: all weights are equal bit for bit."""
     theirs = make_model()
     ours, own_steps = copy.deepcopy(theirs), copy.deepcopy(theirs)
-    train_there(accelerator, theirs)
-    train_here(accelerator, own_steps, runner=OwnSteps())
+    accuracy = train_there(accelerator, theirs)
+    result = train_here(accelerator, own_steps, runner=OwnSteps())
+    assert result.metrics["val/acc"] == accuracy
     train_here(accelerator, ours)
     is_short = 8 % accelerator.gradient_accumulation_steps  # Accelerate shrinks a short last step
     for name, model in (("usual", ours), ("own", own_steps)):

@@ -221,7 +221,9 @@ def test_a_config_builds_an_accelerator_that_agrees_with_it(
     forget_accelerators()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "accelerate", None)
-        with pytest.raises(ConfigError, match=r"(?s)not installed.*pip install 'epochal\[accelerate"):
+        with pytest.raises(
+            ConfigError, match=r"(?s)not installed.*pip install 'epochal\[accelerate"
+        ):
             ep.run("config.yaml", device="cpu", no_file=True)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     with pytest.raises(ConfigError, match="'tf32' contradicts the Accelerator, which says 'bf16'"):
