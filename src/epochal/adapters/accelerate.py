@@ -136,9 +136,11 @@ def take_settings(inputs: ExperimentInputs, settings: Mapping[str, object]) -> E
         what = "an optimizer that is given as an object has no options, such as accumulate"
         hint = "describe it: optim={'type': 'AdamW', 'lr': 1e-3}"
         raise ConfigError(Problem("optim", what, hint=hint))
-    name = root.get("optim").value
-    if "optim.accumulate" in changes and isinstance(name, str):
-        changes["optim"] = {"type": name, "accumulate": changes.pop("optim.accumulate")}
+    optim = root.find("optim")
+    if optim is None or not optim.is_mapping:  # nothing is trained, or it is just a name
+        accumulate = changes.pop("optim.accumulate", None)
+        if optim is not None and accumulate is not None:
+            changes["optim"] = {"type": optim.value, "accumulate": accumulate}
     if not changes:
         return inputs
     written = [to_override(key, value) for key, value in changes.items()]

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 import epochal as ep
 from accelerated import Classify, OwnSteps, compare, load_points, make_model, train_here
-from epochal.adapters.accelerate import check_place
+from epochal.adapters.accelerate import AccelerateExperiment, check_place
 from epochal.distributed.world import SingleProcess
 from epochal.engine.run.engine_run import engine_run
 from epochal.errors import ConfigError, TaskError
@@ -228,6 +228,14 @@ def test_a_config_builds_an_accelerator_that_agrees_with_it(
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     with pytest.raises(ConfigError, match="'tf32' contradicts the Accelerator, which says 'bf16'"):
         ep.run("config.yaml", overrides=["engine.precision=tf32"], device="cpu", no_file=True)
+
+
+def test_an_evaluation_needs_no_optimizer() -> None:
+    accelerator, task = Accelerator(cpu=True, gradient_accumulation_steps=2), Classify()
+    task.test_loader = load_points()
+    parts = {"task": task, "model": make_model(), "choices": {"no_file": True}}
+    assert AccelerateExperiment(accelerator=accelerator, **parts).test().metrics["test/acc"] > 0
+    assert accelerator.gradient_accumulation_steps == 2
 
 
 def test_saving_is_left_to_the_run() -> None:
