@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,15 +102,12 @@ def test_two_processes_get_the_weights_of_accelerate(tmp_path: Path) -> None:
 
 
 def run_ranks(script: Path) -> list[Any]:
-    """Run a script in two processes that find each other."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    shared |= {"OMP_NUM_THREADS": "1"}
+    """Run a script in two processes with the variables of a launcher; the store is here."""
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    env = {**os.environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port)}
+    env |= {"WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
     ranks = [
-        Child(str(script), env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank})
-        for rank in ("0", "1")
+        Child(str(script), env={**env, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")
     ]
     return [child.end() for child in ranks]
 
