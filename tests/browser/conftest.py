@@ -12,7 +12,7 @@ import pytest
 
 from browser.chromium import find_chromium
 from browser.generated_runs import generate_runs
-from epochal.web.static_files import STATIC_DIR
+from epochal.web.site.static_files import STATIC_DIR
 from forked import Child
 from small_project import write_shop
 

@@ -31,7 +31,7 @@ from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
 from epochal.records.layout.coerce import as_mapping, as_text
 from epochal.records.secrets import REDACTED, redact_config
 from epochal.registry.project import find_project
-from epochal.web.launching import BuildFacts, LaunchCheck, Launcher
+from epochal.web.site.launches import BuildFacts, LaunchCheck, Launcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from epochal.experiment.config.check_file import FileCheck
     from epochal.experiment.config.choices import Choices
     from epochal.records.folder.reader import RunRecord
-    from epochal.web.launching import LaunchRequest
+    from epochal.web.site.launches import LaunchRequest
 
 COMMAND = "epochal serve"
 """The command that records of such runs show."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import EpochalError
-from epochal.web.api_error import ApiError, not_found, to_api_error
 from epochal.web.checks import (
     CSRF_HEADER,
     HEADERS,
@@ -28,7 +27,8 @@ from epochal.web.checks import (
     split_query,
 )
 from epochal.web.decision_table import ROUTES
-from epochal.web.routes import (
+from epochal.web.site.api_error import ApiError, not_found, to_api_error
+from epochal.web.site.routes import (
     ApiCall,
     ApiRoute,
     EventStream,
@@ -38,7 +38,7 @@ from epochal.web.routes import (
     read_body,
     read_query,
 )
-from epochal.web.sessions import is_forged
+from epochal.web.site.sessions import is_forged
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from epochal.web.sessions import WebSession
-    from epochal.web.site import Site
+    from epochal.web.site.sessions import WebSession
+    from epochal.web.site.site import Site
 
     Scope = MutableMapping[str, Any]
     Message = MutableMapping[str, Any]

@@ -12,19 +12,18 @@ from epochal.errors import ConfigError, Problem
 from epochal.records.query.ask import locate
 from epochal.web.app import WebApp
 from epochal.web.checks import LOOPBACK
-from epochal.web.run_index import RunIndex
-from epochal.web.sessions import WebSessions
-from epochal.web.site import Site
-from epochal.web.static_files import StaticFiles
+from epochal.web.site.run_index import RunIndex
+from epochal.web.site.sessions import WebSessions
+from epochal.web.site.site import Site
+from epochal.web.site.static_files import StaticFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from epochal.web.launching import Launches
-    from epochal.web.routes import Capability
-    from epochal.web.site import QueueWorker
-    from epochal.web.sweeps import SweepReader
+    from epochal.web.site.launches import Launches
+    from epochal.web.site.routes import Capability
+    from epochal.web.site.site import QueueWorker, SweepReader
 
 DEFAULT_PORT = 8765
 _MAX_TRIES = 20

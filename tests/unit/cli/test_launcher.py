@@ -18,7 +18,7 @@ from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.queue.queue import Queue
 from epochal.launch.queue.worker import QueueBacklog
 from epochal.records.folder.reader import read_folder
-from epochal.web.launching import LaunchRequest
+from epochal.web.site.launches import LaunchRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

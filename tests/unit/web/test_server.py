@@ -82,9 +82,10 @@ def test_the_server_sends_no_requests_of_its_own() -> None:
         r"websockets|ssl)\b|create_connection|open_connection|urlopen",
         re.MULTILINE,
     )
-    found = {path.name: forbidden.findall(path.read_text()) for path in sorted(folder.glob("*.py"))}
+    paths = sorted(folder.rglob("*.py"))
+    found = {path.name: forbidden.findall(path.read_text()) for path in paths}
     assert not {name: hits for name, hits in found.items() if hits}
-    sockets = [path.name for path in folder.glob("*.py") if "import socket" in path.read_text()]
+    sockets = [path.name for path in paths if "import socket" in path.read_text()]
     assert sockets == ["server.py"]
 
 

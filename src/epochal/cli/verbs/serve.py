@@ -28,7 +28,7 @@ from epochal.text.escape import escape_control
 if TYPE_CHECKING:
     import argparse
 
-    from epochal.web.launching import Launches
+    from epochal.web.site.launches import Launches
 
 _REDIRECT = (
     '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
@@ -159,7 +159,7 @@ def _read_runs(runs_dir: Path) -> None:
 
 def _find_launches(runs_dir: Path) -> Launches:
     from epochal.cli.launcher import QueueLauncher
-    from epochal.web.launching import Launches
+    from epochal.web.site.launches import Launches
 
     root, _ = locate(runs_dir)
     return Launches(Path.cwd(), root, QueueLauncher(root))

@@ -15,7 +15,7 @@ from epochal.errors import ConfigError, Place, Problem, RecordError
 from epochal.launch.queue.queue import Queue
 from epochal.records.metrics.points import read_json_lines
 from epochal.web.app import WebApp
-from epochal.web.launching import BuildFacts, LaunchCheck, Launches
+from epochal.web.site.launches import BuildFacts, LaunchCheck, Launches
 from pooled import waiting_jobs
 from unit.web.conftest import RUNS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from epochal.web.launching import LaunchRequest
+    from epochal.web.site.launches import LaunchRequest
 
 FORM = LaunchForm(
     from_plain({}),

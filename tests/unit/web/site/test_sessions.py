@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import COOKIE, Browser
-from epochal.web.api_error import ApiError
-from epochal.web.sessions import MAX_GUESSES, MAX_SESSIONS, WebSessions
+from epochal.web.site.api_error import ApiError
+from epochal.web.site.sessions import MAX_GUESSES, MAX_SESSIONS, WebSessions
 
 if TYPE_CHECKING:
     from pathlib import Path

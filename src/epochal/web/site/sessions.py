@@ -11,12 +11,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.web.api_error import ApiError
+from epochal.web.site.api_error import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.web.routes import Capability
+    from epochal.web.site.routes import Capability
 
 TOKEN_BYTES = 32
 MAX_SESSIONS = 100
