@@ -130,7 +130,6 @@ ROUTES: tuple[ApiRoute, ...] = (
         answer=open_session,
         summary="exchange the code of the printed link for a session",
         body=(ApiField(name="code", required=True, length=200),),
-        is_quick=True,
     ),
     ApiRoute(
         method="GET",

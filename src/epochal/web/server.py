@@ -13,6 +13,7 @@ from epochal.records.query.ask import locate
 from epochal.web.app import WebApp
 from epochal.web.checks import LOOPBACK
 from epochal.web.site.run_index import RunIndex
+from epochal.web.site.session_file import SessionFile
 from epochal.web.site.sessions import WebSessions
 from epochal.web.site.site import Site
 from epochal.web.site.static_files import StaticFiles
@@ -55,6 +56,8 @@ class ServeOptions:
 
     is_read_only: bool = False
     allows_launch: bool = False
+    signs_out: bool = False
+    """Whether the browsers that opened this address before must open the new link."""
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
@@ -106,10 +109,16 @@ class WebServer:
         self.address = f"http://{names[0]}:{port}"
         root, below = locate(runs_dir)
         self.index = RunIndex(root, below)
+        place = f"{host}:{port}" if self._unix_socket is None else self._unix_socket.absolute()
+        kept = SessionFile(runs_dir, str(place))
+        if options.signs_out:
+            kept.write({})
         self.site = Site(
             index=self.index,
             sessions=WebSessions(
-                options.capabilities, lambda code: on_link(f"{self.address}/open{start}#{code}")
+                options.capabilities,
+                lambda code: on_link(f"{self.address}/open{start}#{code}"),
+                file=kept,
             ),
             static=StaticFiles(),
             hosts=frozenset(f"{name}:{port}" for name in (*names, *LOOPBACK)),

@@ -347,7 +347,7 @@ export const en = {
   "launch.required": "required",
   "launch.none": "none",
   "launch.off.title": "Launching is off",
-  "launch.off.text": "This server shows runs and starts none. To launch from the page, start it with:",
+  "launch.off.text": "This server shows runs and starts none. To launch from the page, start it with this command, and open the link that it prints:",
   "nav.sweeps": "Sweeps",
   "nav.tables": "Tables",
   "status.pruned": "pruned",

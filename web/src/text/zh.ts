@@ -349,7 +349,7 @@ export const zh: Record<keyof typeof en, string> = {
   "launch.required": "必填",
   "launch.none": "无",
   "launch.off.title": "未启用启动功能",
-  "launch.off.text": "此服务器只显示运行，不会启动运行。如需从页面启动，请使用：",
+  "launch.off.text": "此服务器只显示运行，不会启动运行。如需从页面启动，请使用以下命令，并打开它打印的链接：",
   "nav.sweeps": "扫描",
   "nav.tables": "表格",
   "status.pruned": "已剪枝",

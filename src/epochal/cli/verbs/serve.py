@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-launch": "let the page start, stop and resume runs of this project",
         "--no-work": "with --allow-launch: leave the queue to `epochal queue work`",
         "--read-only": "show runs, but change and delete nothing",
+        "--sign-out": "sign out the browsers that opened this address before",
         "--run RUN": "open the page of this run",
         "--no-open": "do not open a browser",
     }
@@ -71,6 +72,7 @@ def execute(args: argparse.Namespace) -> int:
         unix_socket=args.unix_socket,
         is_read_only=args.read_only,
         allows_launch=args.allow_launch,
+        signs_out=args.sign_out,
     )
     launches = _find_launches(args.runs_dir) if args.allow_launch else None
     links: list[str] = []
