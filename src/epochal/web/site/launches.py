@@ -64,6 +64,8 @@ class LaunchCheck:
     problems: Sequence[Problem]
     form: LaunchForm | None = None
     desc: str = ""
+    changed_code: tuple[str, ...] = ()
+    """Files of the project that changed since the run that is run again."""
 
 
 @final
@@ -179,6 +181,7 @@ class Launches:
             "fields": [] if found.form is None else form_to_json(found.form),
             "text": "" if found.form is None else found.form.to_text(),
             "problems": _problems(found.problems, is_text=request.text is not None),
+            "changed_code": list(found.changed_code),
         }
         if not should_build or found.problems:
             return answer
