@@ -111,7 +111,7 @@ class QueueLauncher(Launcher):
             if problems or wrong:
                 return LaunchCheck([*problems, *wrong], form, _read_desc(found)), None
             overrides += tuple(to_override(key, value) for key, value in values.items())
-            found = check_file(source.path, overrides, choices)
+            found = check_file(source.path, overrides, choices, like=found.checked[0].registry)
             form = _build_form(found, source) if found.checked else form
         check = LaunchCheck(_relocate(found.problems, written), form, _read_desc(found))
         if found.problems:

@@ -10,6 +10,7 @@ import webbrowser
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from epochal import durable
@@ -103,6 +104,8 @@ def execute(args: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="epochal-serve-") as folder:
             if not args.no_open and _has_browser():
                 _open_browser(links[0], Path(folder))
+            if launches is not None:
+                Thread(target=launches.warm_up, name="epochal-warm-up", daemon=True).start()
             with suppress(KeyboardInterrupt):
                 server.run()
     finally:

@@ -7,16 +7,20 @@ its form.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from epochal import durable
 from epochal.check.export.form_json import form_to_json
 from epochal.check.export.launch_form import TEXT_NAME
+from epochal.errors import EpochalError
 from epochal.launch.queue.queue import Queue
 from epochal.records.layout.process import utc_now
 from epochal.records.layout.run_folders import make_epochal_dir
@@ -129,6 +133,14 @@ class Launches:
             if len(found) >= _MAX_FILES:
                 break
         return found
+
+    def warm_up(self) -> None:
+        """Parse the code that forms are made from: the first form would take a second longer."""
+        with suppress(EpochalError, OSError):
+            for path in islice(self.files().values(), 1):
+                self.launcher.check(path, LaunchRequest())
+        gc.collect()
+        gc.freeze()  # parsed code is many small objects, and each collection would visit them
 
     def get(self, file_id: str) -> Path:
         """One of them; ApiError if there is none."""

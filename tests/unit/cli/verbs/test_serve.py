@@ -27,6 +27,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("uvicorn.Server.run", run)
+    # Its thread would still run during other tests.
+    monkeypatch.setattr("epochal.web.site.launches.Launches.warm_up", lambda self: None)
 
 
 def test_server_prints_a_link_and_ends_with_ctrl_c(

@@ -284,3 +284,23 @@ def test_launching_is_off_by_default(runs: Path) -> None:
         assert (done.status, done.what) == (403, "this session may not launch")
         assert done.json["error"]["hint"] == "start the server with --allow-launch"
     plain.close()
+
+
+def test_warming_up_checks_one_experiment_and_never_fails(
+    runs: Path, launcher: RecordingLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen: list[bool] = []
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
+    checked: list[Path] = []
+
+    def check(source: Path, request: LaunchRequest) -> LaunchCheck:
+        checked.append(source)
+        raise RecordError("damaged")
+
+    monkeypatch.setattr(launcher, "check", check)
+    for name in ("one.yaml", "two.yaml"):
+        (runs.parent / name).write_text("task: x\n")
+    Launches(runs.parent, runs, launcher).warm_up()
+    Launches(runs.parent / "nowhere", runs, launcher).warm_up()
+    assert [one.name for one in checked] == ["one.yaml"]
+    assert frozen == [True, True]
