@@ -30,6 +30,7 @@ DEFAULT_PORT = 8765
 _MAX_TRIES = 20
 _BACKLOG = 128
 _ANY = "0.0.0.0"
+_OUTSIDE = "192.0.2.1"  # reserved for documentation: any address outside would do
 _MAX_HEADER_BYTES = 32 * 1024
 _MAX_CONNECTIONS = 256
 _SHUTDOWN_SECONDS = 1
@@ -240,6 +241,16 @@ def _is_dead(path: Path) -> bool:
     return False
 
 
+def _find_outside_address() -> str:
+    """The address of this machine in the network that leads outside; empty without one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+        try:
+            trial.connect((_OUTSIDE, 9))  # chooses a route, and sends nothing
+            return str(trial.getsockname()[0])
+        except OSError:
+            return ""
+
+
 def find_names(host: str) -> list[str]:
     """The names under which a server that listens on ``host`` may be called, best first."""
     if host in ("127.0.0.1", "::1"):
@@ -255,4 +266,6 @@ def find_names(host: str) -> list[str]:
         if one.family == socket.AF_INET and not one.address.startswith("127.")
     ]
     name = socket.gethostname().lower()
+    outside = _find_outside_address()
+    addresses.sort(key=lambda one: one != outside)  # before bridges of containers and such
     return [*addresses, name, f"{name.partition('.')[0]}.local"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import sys
@@ -25,6 +26,7 @@ from epochal.records.query.ask import is_root, locate
 from epochal.registry.project_file import read_project_file
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
+from epochal.text.terminal import can_encode
 
 if TYPE_CHECKING:
     import argparse
@@ -82,6 +84,8 @@ def execute(args: argparse.Namespace) -> int:
         links.append(link)
         if len(links) > 1:
             print(f"opened in a browser; for another one:  {link}", flush=True)
+            if args.lan:
+                _print_code(link)
 
     _read_runs(args.runs_dir)
     project = read_project_file(Path.cwd())
@@ -150,9 +154,15 @@ def _print_code(link: str) -> None:
     if find_spec("segno") is None:
         print("note   pip install 'epochal[web]' prints the link as a QR code, too")
         return
+    if not can_encode("\u2580\u2584\u2588"):
+        return
     import segno
 
-    segno.make_qr(link, error="l").terminal(compact=True, border=2)
+    drawn = io.StringIO()
+    segno.make_qr(link, error="l").terminal(drawn, compact=True, border=2)
+    for line in drawn.getvalue().splitlines():
+        # White on black, whatever the terminal has: most phones do not read inverted codes.
+        print(f"\x1b[97;40m{line}\x1b[0m" if sys.stdout.isatty() else line, flush=True)
 
 
 def _read_runs(runs_dir: Path) -> None:
