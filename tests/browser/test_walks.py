@@ -400,7 +400,7 @@ def test_the_page_says_when_the_server_is_gone_and_comes_back(
     with serving(tmp_path / "runs", port=port):
         page.get_by_text("live", exact=True).wait_for()
         page.get_by_role("button", name="Save").click()
-        page.get_by_role("heading", name="typed meanwhile").wait_for()
+        page.get_by_role("button", name="Edit", exact=True).wait_for()
         assert (run / "README.md").read_text().startswith("# typed meanwhile\n")
     page.get_by_text("reconnecting").wait_for()
     with serving(tmp_path / "runs", "--sign-out", port=port):
