@@ -44,6 +44,14 @@ class ServedRuns:
         self.child.end()
 
 
+@pytest.fixture(scope="package", autouse=True)
+def own_leases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Leases of these tests alone: other runs of this user may have leased the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EPOCHAL_LEASES_DIR", str(tmp_path_factory.mktemp("leases") / "here"))
+        yield
+
+
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     """The browser of these tests; its event loop would disturb those of other folders."""
