@@ -72,3 +72,6 @@ class Executor(ABC):
     @abstractmethod
     def submit(self, start: JobStart) -> JobHandle:
         """Start a job; OSError if that is impossible."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """End what it keeps for further jobs; called when the pool has ended."""

@@ -134,6 +134,7 @@ class Pool:
                     self._wait()
         finally:
             self._end_all()
+            self._executor.close()
             for end in self._pipe:
                 os.close(end)
             self._pipe = (-1, -1)

@@ -1,0 +1,291 @@
+"""A process that imports torch once, and forks the processes of jobs: quicker than new ones.
+
+A forked process has the state of a new one after the same imports. Its parent is the process that
+asked for it, not the server, so that it is waited for, and ends with it, like any other child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any, final
+
+from epochal.launch.child_process import bind_to_parent, start_child
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # PR_SET_CHILD_SUBREAPER of prctl(2)
+_MAX_FILES = 253  # SCM_MAX_FD of unix(7)
+_OPTIONS = ("-P", "-m")
+"""What follows the interpreter in commands that can be forked; the server has the same options."""
+
+
+def can_fork(command: Sequence[str]) -> bool:
+    """Whether a fork server can start a command: ``python -P -m MODULE ...``, on Linux."""
+    return sys.platform == "linux" and tuple(command[1:3]) == _OPTIONS
+
+
+@final
+class ForkServer:
+    """Starts commands in forked processes; ``start_child`` has the same arguments.
+
+    It must be used in the main thread, whose end ends the processes.
+
+    Args:
+        python: The interpreter.
+        imports: The modules to import before the first fork.
+        environment: All environment variables while it imports.
+        cwd: Its folder while it imports.
+    """
+
+    def __init__(
+        self, python: str, imports: Sequence[str], environment: Mapping[str, str], *, cwd: Path
+    ) -> None:
+        self._num_pending = 0
+        self._adopts_anyway = _is_subreaper()
+        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [python, *_OPTIONS, __name__, str(theirs.fileno()), *imports]
+        try:
+            with theirs, open(os.devnull, "wb") as output:
+                self._process = start_child(
+                    command, environment, cwd=cwd, output=output, keep_open=[theirs.fileno()]
+                )
+        except OSError:
+            self._orders.close()
+            raise
+
+    def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        cwd: Path,
+        output: IO[bytes],
+        keep_open: Sequence[int] = (),
+    ) -> PendingProcess:
+        """Ask for a process; OSError if the server has ended.
+
+        Args:
+            command: The complete command; see ``can_fork``.
+            environment: All its environment variables.
+            cwd: Its folder.
+            output: Where its output and its errors go.
+            keep_open: Descriptors that it inherits.
+        """
+        order = {
+            "command": list(command),
+            "environment": dict(environment),
+            "cwd": str(cwd),
+            "parent": os.getpid(),
+        }
+        reply, theirs = os.pipe()
+        pending = PendingProcess(self, reply)
+        try:
+            with os.fdopen(os.memfd_create("order"), "w", encoding="ascii") as file:
+                json.dump(order, file)  # it may be longer than a message can be
+                file.flush()
+                file.seek(0)
+                files = [file.fileno(), output.fileno(), theirs, *keep_open]
+                socket.send_fds(self._orders, [b"!"], files)
+        except OSError:
+            pending.forget()
+            raise
+        finally:
+            os.close(theirs)
+        return pending
+
+    def expect(self, change: int) -> None:
+        """Adopt processes that lose their parent, while a fork is pending."""
+        self._num_pending += change
+        adopts = self._adopts_anyway or self._num_pending > 0
+        ctypes.CDLL(None).prctl(_SET_SUBREAPER, int(adopts), 0, 0, 0)
+
+    def retire(self) -> None:
+        """Let it end after the forks that it was asked for."""
+        self._orders.close()
+
+    def close(self) -> None:
+        """End it now; the processes that it started go on."""
+        self._orders.close()
+        self._process.kill()
+        self._process.wait()
+
+
+@final
+class PendingProcess:
+    """A process that a fork server was asked for."""
+
+    def __init__(self, server: ForkServer, reply: int) -> None:
+        self.server = server
+        self._reply = reply
+        server.expect(1)
+
+    def find(self) -> ForkedProcess | None:
+        """The process, or None while the server imports.
+
+        Raises:
+            ChildProcessError: The server has ended without it.
+        """
+        if not select.select([self._reply], [], [], 0.0)[0]:
+            return None
+        text = os.read(self._reply, 32)
+        self.forget()
+        if not text:
+            raise ChildProcessError("the fork server has ended")
+        return ForkedProcess(int(text))
+
+    def forget(self) -> None:
+        """Expect no answer any more."""
+        os.close(self._reply)
+        self.server.expect(-1)
+
+
+@final
+class ForkedProcess:
+    """A child of this process that a fork server started; has a part of ``Popen``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the signal that killed it; None while it runs."""
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # other code waited for it; Popen says the same
+                self.returncode = 0
+            else:
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it has not ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def _is_subreaper() -> bool:
+    found = ctypes.c_int()
+    ctypes.CDLL(None).prctl(_GET_SUBREAPER, ctypes.byref(found), 0, 0, 0)
+    return bool(found.value)
+
+
+def _main() -> None:
+    """The server; in a forked process: its command."""
+    number, *imports = sys.argv[1:]
+    for name in imports:
+        import_module(name)
+    orders = socket.socket(fileno=int(number))
+    _refuse_threads()
+    gc.collect()
+    gc.freeze()  # garbage collection in a child would copy all shared memory
+    order = _serve(orders)
+    if order is not None:
+        _run(order)
+
+
+def _refuse_threads() -> None:
+    """End a server that cannot be forked safely; jobs get new processes then."""
+    child = os.fork()  # OpenBLAS ends its threads before a fork, and starts them when it needs them
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    torch = sys.modules.get("torch")
+    if len(os.listdir("/proc/self/task")) > 1 or (torch and torch.cuda.is_initialized()):
+        sys.exit("the imported modules have started threads or CUDA")
+
+
+def _serve(orders: socket.socket) -> dict[str, Any] | None:
+    """Fork a process for each order; gives the order in that process, None in the server."""
+    files = _describe_files()
+    while True:
+        select.select([orders], [], [])
+        if _describe_files() != files:  # a package was updated: import it again
+            os.execv(sys.executable, sys.orig_argv)
+        message, received, _, _ = socket.recv_fds(orders, 1, _MAX_FILES)
+        if not message:
+            return None
+        is_ready, may_go = os.pipe()
+        between = os.fork()
+        if between == 0:
+            # The process between ends at once: the next is adopted by the parent of the server.
+            if _fork_or_end() != 0:
+                os._exit(0)
+            orders.close()
+            os.close(may_go)
+            return _dress(received, is_ready)
+        os.close(is_ready)
+        os.waitpid(between, 0)
+        with suppress(BrokenPipeError):
+            os.write(may_go, b"!")
+        for file in (may_go, *received):
+            os.close(file)
+
+
+def _fork_or_end() -> int:
+    try:
+        return os.fork()
+    except OSError:  # too many processes
+        os._exit(1)
+
+
+def _describe_files() -> dict[str, tuple[int, int]]:
+    """Time and size of the file of every imported module."""
+    found = {}
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if isinstance(name, str):
+            with suppress(OSError):
+                facts = os.stat(name)
+                found[name] = (facts.st_mtime_ns, facts.st_size)
+    return found
+
+
+def _dress(received: Sequence[int], is_ready: int) -> dict[str, Any]:
+    """Make a forked process what ``start_child`` makes of a new one; gives its order."""
+    file, output, reply, *kept = received
+    if not os.read(is_ready, 1):  # the server was killed
+        os._exit(128 + signal.SIGTERM)
+    with os.fdopen(file, encoding="ascii") as text:
+        order: dict[str, Any] = json.load(text)
+    os.setpgid(0, 0)
+    bind_to_parent(order["parent"])
+    for standard in (1, 2):
+        os.dup2(output, standard)
+    for one in kept:
+        os.set_inheritable(one, True)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.write(reply, str(os.getpid()).encode())
+    for one in (is_ready, output, reply):
+        os.close(one)
+    return order
+
+
+def _run(order: Mapping[str, Any]) -> None:
+    """Do what the interpreter does with a command."""
+    sys.orig_argv[:] = order["command"]
+    _, _, _, name, *words = order["command"]
+    sys.argv[:] = ["-m", *words]  # the next line replaces the first
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()  # by the system, as in each new process; random does so itself
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    _main()
