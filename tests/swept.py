@@ -131,6 +131,9 @@ def work(backlog: SweepBacklog, count: int | None = None) -> list[dict[str, Any]
 class ForkedExecutor(Executor):
     """Trains each trial at once, in a forked process that needs no time for imports."""
 
+    def __init__(self, imports: Sequence[str] = ()) -> None:
+        pass
+
     def describe(self, start: JobStart) -> str:
         return " ".join(format_job_command(start))
 

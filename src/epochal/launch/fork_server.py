@@ -116,6 +116,10 @@ class ForkServer:
         """Let it end after the forks that it was asked for."""
         self._orders.close()
 
+    def has_ended(self) -> bool:
+        """Whether its process is gone."""
+        return self._process.poll() is not None
+
     def close(self) -> None:
         """End it now; the processes that it started go on."""
         self._orders.close()
@@ -187,9 +191,10 @@ def _main() -> None:
     """The server; in a forked process: its command."""
     number, *imports = sys.argv[1:]
     for name in imports:
-        import_module(name)
+        with suppress(ImportError):  # the processes report it, if they need it
+            import_module(name)
     orders = socket.socket(fileno=int(number))
-    _refuse_threads()
+    _refuse_unsafe_forks()
     gc.collect()
     gc.freeze()  # garbage collection in a child would copy all shared memory
     order = _serve(orders)
@@ -197,14 +202,14 @@ def _main() -> None:
         _run(order)
 
 
-def _refuse_threads() -> None:
-    """End a server that cannot be forked safely; jobs get new processes then."""
+def _refuse_unsafe_forks() -> None:
+    """End a server whose imports started threads or CUDA; jobs get new processes then."""
+    torch = sys.modules.get("torch")
     child = os.fork()  # OpenBLAS ends its threads before a fork, and starts them when it needs them
     if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    torch = sys.modules.get("torch")
-    if len(os.listdir("/proc/self/task")) > 1 or (torch and torch.cuda.is_initialized()):
+        os._exit(torch is not None and torch.cuda._is_in_bad_fork())
+    _, status = os.waitpid(child, 0)
+    if status != 0 or len(os.listdir("/proc/self/task")) > 1:
         sys.exit("the imported modules have started threads or CUDA")
 
 
@@ -246,7 +251,7 @@ def _describe_files() -> dict[str, tuple[int, int]]:
     """Time and size of the file of every imported module."""
     found = {}
     for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
+        name = getattr(module, "__dict__", {}).get("__file__")  # some import more when asked
         if isinstance(name, str):
             with suppress(OSError):
                 facts = os.stat(name)
@@ -281,9 +286,9 @@ def _run(order: Mapping[str, Any]) -> None:
     sys.orig_argv[:] = order["command"]
     _, _, _, name, *words = order["command"]
     sys.argv[:] = ["-m", *words]  # the next line replaces the first
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()  # by the system, as in each new process; random does so itself
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()  # by the system, as in each new process; random does so itself
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 

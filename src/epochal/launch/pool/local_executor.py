@@ -25,8 +25,17 @@ if TYPE_CHECKING:
 
     from epochal.launch.fork_server import ForkedProcess, PendingProcess
 
-JOB_IMPORTS = ("epochal.experiment.run",)
-"""Modules that every job imports before any code of its project."""
+JOB_IMPORTS = (
+    "epochal.experiment.run",
+    "epochal.config.read_yaml",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch.distributed.fsdp",
+)
+"""What every job imports before the code of its project, or with its first optimizer.
+
+A variable that a project sets when it is imported would come too late for ``torch._dynamo``, which
+the first optimizer imports, too; so this has only those of its parts that read no such variable.
+"""
 
 _READ_LATER = {"CUDA_VISIBLE_DEVICES", JOB_RUN_FILE_VARIABLE, PARENT_VARIABLE}
 """Variables that nothing reads at import, so that jobs of one server may differ in them."""
@@ -118,6 +127,7 @@ class LocalExecutor(Executor):
             return self._servers[-1][1]
         if self._servers:
             self._servers[-1][1].retire()
+            self._servers = [one for one in self._servers if not one[1].has_ended()]
         server = ForkServer(key.python, self._imports, dict(key.environment), cwd=key.cwd)
         self._servers.append((key, server))
         return server

@@ -73,6 +73,11 @@ def read_run_file(path: Path) -> Path | None:
     return Path(text) if text and Path(text).is_dir() else None
 
 
+def _report_failed_start(entry: PoolEntry, error: Exception) -> None:
+    with suppress(OSError), durable.Appender(entry.waiting.log) as log:
+        log.append(f"cannot be started: {error}\n".encode("utf-8", "replace"))
+
+
 @final
 class Pool:
     """Runs the jobs of a backlog at once, each on a leased device.
@@ -158,7 +163,11 @@ class Pool:
         return self._waits_for_more or not self.backlog.is_done()
 
     def _poll(self, entry: PoolEntry) -> None:
-        code = CANNOT_START if entry.handle is None else entry.handle.poll()
+        try:
+            code = CANNOT_START if entry.handle is None else entry.handle.poll()
+        except OSError as error:  # only now its process could have been started
+            _report_failed_start(entry, error)
+            code = CANNOT_START
         if code is None:
             return
         end = JobEnd(code=code, run_dir=entry.find_run_dir(), was_stopped=entry.was_stopped)
@@ -206,8 +215,7 @@ class Pool:
         try:
             entry.handle = self._executor.submit(start)
         except Exception as error:  # the next poll reports that it could not be started
-            with suppress(OSError), durable.Appender(waiting.log) as log:
-                log.append(f"cannot be started: {error}\n".encode("utf-8", "replace"))
+            _report_failed_start(entry, error)
 
     def _wait(self) -> None:
         """Wait for a signal, the end of a child, or the next tick."""
