@@ -96,7 +96,9 @@ def run_pool(
     leases = make_leases(args)
     jobs = freeze_configs(configs, overrides=overrides, choices=choices, command=typed_command())
     about = f", up to {leases.per_device} at once on each"
-    return run_frozen(jobs, LocalExecutor(imports=JOB_IMPORTS), leases, is_dry=args.dry_run, about=about)
+    return run_frozen(
+        jobs, LocalExecutor(imports=JOB_IMPORTS), leases, is_dry=args.dry_run, about=about
+    )
 
 
 def run_frozen(

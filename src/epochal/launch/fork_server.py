@@ -14,17 +14,16 @@ import runpy
 import select
 import signal
 import socket
-import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, final
 
 from epochal.launch.child_process import bind_to_parent, start_child
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _MAX_FILES = 253  # SCM_MAX_FD of unix(7)
@@ -58,7 +57,7 @@ class ForkServer:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [python, *_OPTIONS, __name__, str(theirs.fileno()), *imports]
         try:
-            with theirs, open(os.devnull, "wb") as output:
+            with theirs, Path(os.devnull).open("wb") as output:
                 self._process = start_child(
                     command, environment, cwd=cwd, output=output, keep_open=[theirs.fileno()]
                 )
@@ -93,7 +92,7 @@ class ForkServer:
         reply, theirs = os.pipe()
         pending = PendingProcess(self, reply)
         try:
-            with os.fdopen(os.memfd_create("order"), "w", encoding="ascii") as file:
+            with os.fdopen(os.memfd_create("order"), "w", encoding="utf-8") as file:
                 json.dump(order, file)  # it may be longer than a message can be
                 file.flush()
                 file.seek(0)
@@ -209,7 +208,7 @@ def _refuse_unsafe_forks() -> None:
     if child == 0:
         os._exit(torch is not None and torch.cuda._is_in_bad_fork())
     _, status = os.waitpid(child, 0)
-    if status != 0 or len(os.listdir("/proc/self/task")) > 1:
+    if status != 0 or len(list(Path("/proc/self/task").iterdir())) > 1:
         sys.exit("the imported modules have started threads or CUDA")
 
 
@@ -254,7 +253,7 @@ def _describe_files() -> dict[str, tuple[int, int]]:
         name = getattr(module, "__dict__", {}).get("__file__")  # some import more when asked
         if isinstance(name, str):
             with suppress(OSError):
-                facts = os.stat(name)
+                facts = Path(name).stat()
                 found[name] = (facts.st_mtime_ns, facts.st_size)
     return found
 
@@ -264,7 +263,7 @@ def _dress(received: Sequence[int], is_ready: int) -> dict[str, Any]:
     file, output, reply, *kept = received
     if not os.read(is_ready, 1):  # the server was killed
         os._exit(128 + signal.SIGTERM)
-    with os.fdopen(file, encoding="ascii") as text:
+    with os.fdopen(file, encoding="utf-8") as text:
         order: dict[str, Any] = json.load(text)
     os.setpgid(0, 0)
     bind_to_parent(order["parent"])

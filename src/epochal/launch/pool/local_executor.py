@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 JOB_IMPORTS = (
     "epochal.experiment.run",
-    "epochal.config.read_yaml",
     "torch.fx.experimental.symbolic_shapes",
     "torch.distributed.fsdp",
 )
