@@ -18,7 +18,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, final
+from typing import IO, TYPE_CHECKING, Any, ClassVar, final
 
 from epochal.launch.child_process import bind_to_parent, start_child
 
@@ -52,8 +52,6 @@ class ForkServer:
     def __init__(
         self, python: str, imports: Sequence[str], environment: Mapping[str, str], *, cwd: Path
     ) -> None:
-        self._num_pending = 0
-        self._adopts_anyway = _is_subreaper()
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [python, *_OPTIONS, __name__, str(theirs.fileno()), *imports]
         try:
@@ -105,12 +103,6 @@ class ForkServer:
             os.close(theirs)
         return pending
 
-    def expect(self, change: int) -> None:
-        """Adopt processes that lose their parent, while a fork is pending."""
-        self._num_pending += change
-        adopts = self._adopts_anyway or self._num_pending > 0
-        ctypes.CDLL(None).prctl(_SET_SUBREAPER, int(adopts), 0, 0, 0)
-
     def retire(self) -> None:
         """Let it end after the forks that it was asked for."""
         self._orders.close()
@@ -128,12 +120,21 @@ class ForkServer:
 
 @final
 class PendingProcess:
-    """A process that a fork server was asked for."""
+    """A process that a fork server was asked for.
+
+    While there is one, this process adopts what its server forks.
+    """
+
+    _num_pending: ClassVar[int] = 0  # of all servers: adopting is a property of the whole process
+    _adopts_anyway: ClassVar[bool] = False
 
     def __init__(self, server: ForkServer, reply: int) -> None:
         self.server = server
         self._reply = reply
-        server.expect(1)
+        os.set_blocking(reply, False)
+        if PendingProcess._num_pending == 0:
+            PendingProcess._adopts_anyway = _is_subreaper()
+        self._count(1)
 
     def find(self) -> ForkedProcess | None:
         """The process, or None while the server imports.
@@ -141,9 +142,10 @@ class PendingProcess:
         Raises:
             ChildProcessError: The server has ended without it.
         """
-        if not select.select([self._reply], [], [], 0.0)[0]:
+        try:
+            text = os.read(self._reply, 32)
+        except BlockingIOError:
             return None
-        text = os.read(self._reply, 32)
         self.forget()
         if not text:
             raise ChildProcessError("the fork server has ended")
@@ -152,7 +154,13 @@ class PendingProcess:
     def forget(self) -> None:
         """Expect no answer any more."""
         os.close(self._reply)
-        self.server.expect(-1)
+        self._count(-1)
+
+    @staticmethod
+    def _count(change: int) -> None:
+        PendingProcess._num_pending += change
+        adopts = PendingProcess._adopts_anyway or PendingProcess._num_pending > 0
+        ctypes.CDLL(None).prctl(_SET_SUBREAPER, int(adopts), 0, 0, 0)
 
 
 @final
@@ -214,10 +222,11 @@ def _refuse_unsafe_forks() -> None:
 
 def _serve(orders: socket.socket) -> dict[str, Any] | None:
     """Fork a process for each order; gives the order in that process, None in the server."""
-    files = _describe_files()
+    files = _list_module_files()
+    imported = _describe(files)
     while True:
         select.select([orders], [], [])
-        if _describe_files() != files:  # a package was updated: import it again
+        if _describe(files) != imported:  # a package was updated: import it again
             os.execv(sys.executable, sys.orig_argv)
         message, received, _, _ = socket.recv_fds(orders, 1, _MAX_FILES)
         if not message:
@@ -246,15 +255,21 @@ def _fork_or_end() -> int:
         os._exit(1)
 
 
-def _describe_files() -> dict[str, tuple[int, int]]:
-    """Time and size of the file of every imported module."""
-    found = {}
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__dict__", {}).get("__file__")  # some import more when asked
-        if isinstance(name, str):
-            with suppress(OSError):
-                facts = Path(name).stat()
-                found[name] = (facts.st_mtime_ns, facts.st_size)
+def _list_module_files() -> list[Path]:
+    # The attribute of some modules would import more when it is asked for.
+    names = (getattr(one, "__dict__", {}).get("__file__") for one in sys.modules.values())
+    return [Path(name) for name in names if isinstance(name, str)]
+
+
+def _describe(files: Sequence[Path]) -> list[tuple[int, int] | None]:
+    """Time and size of each file, None if it is gone."""
+    found: list[tuple[int, int] | None] = []
+    for file in files:
+        try:
+            facts = file.stat()
+            found.append((facts.st_mtime_ns, facts.st_size))
+        except OSError:
+            found.append(None)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.launch.child_process import start_child
-from epochal.launch.fork_server import ForkServer, can_fork
+from epochal.launch.fork_server import ForkServer, _is_subreaper, can_fork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,14 +80,16 @@ def fork(
         pending = server.start(
             command(*words), environment, cwd=folder, output=output, keep_open=keep
         )
-    while (found := pending.find()) is None:
-        os.sched_yield()
+    select.select([pending._reply], [], [])
+    found = pending.find()
+    assert found is not None
     return found
 
 
 def end(process: ForkedProcess) -> int:
-    while (code := process.poll()) is None:
-        os.sched_yield()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    code = process.poll()
+    assert code is not None
     return code
 
 
@@ -111,6 +114,7 @@ def test_a_forked_process_has_the_state_of_a_new_one(server: ForkServer, folder:
     for name in ("first", "second"):
         assert states[name] == states["new"], name
     assert len(numbers) == 6  # each has its own random numbers
+    assert not _is_subreaper()  # this process adopts nothing any more
 
 
 def test_exit_codes_and_signals_arrive_at_the_process_that_asked(
