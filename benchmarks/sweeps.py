@@ -70,6 +70,9 @@ class InstantExecutor(Executor):
         self.times.append(self._clock())
         return ScriptedHandle(0)
 
+    def close(self) -> None:
+        """Nothing is kept."""
+
 
 def sweep_in_process(
     method: str, count: int, clock: Callable[[], float] = time.perf_counter

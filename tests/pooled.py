@@ -104,3 +104,6 @@ class ScriptedExecutor(Executor):
         number = int(start.file.stem)
         self.handles[number] = ScriptedHandle(self.codes.get(number, 0))
         return self.handles[number]
+
+    def close(self) -> None:
+        pass

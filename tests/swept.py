@@ -149,3 +149,6 @@ class ForkedExecutor(Executor):
         done = forked.run(*words, cwd=start.job.cwd, env=environment)
         start.log.write_text(done.stdout + done.stderr)
         return ScriptedHandle(done.returncode)
+
+    def close(self) -> None:
+        pass

@@ -21,7 +21,7 @@ def start_child(
     environment: Mapping[str, str],
     *,
     cwd: Path | None = None,
-    output: IO[bytes] | None = None,
+    output: IO[bytes] | int | None = None,
     keep_open: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a command in its own process group, with variables added to those of this process.

@@ -14,6 +14,7 @@ import runpy
 import select
 import signal
 import socket
+import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -55,9 +56,13 @@ class ForkServer:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [python, *_OPTIONS, __name__, str(theirs.fileno()), *imports]
         try:
-            with theirs, Path(os.devnull).open("wb") as output:
+            with theirs:
                 self._process = start_child(
-                    command, environment, cwd=cwd, output=output, keep_open=[theirs.fileno()]
+                    command,
+                    environment,
+                    cwd=cwd,
+                    output=subprocess.DEVNULL,
+                    keep_open=[theirs.fileno()],
                 )
         except OSError:
             self._orders.close()

@@ -73,5 +73,6 @@ class Executor(ABC):
     def submit(self, start: JobStart) -> JobHandle:
         """Start a job; OSError if that is impossible."""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to end
-        """End what it keeps for further jobs; called when the pool has ended."""
+    @abstractmethod
+    def close(self) -> None:
+        """End what it keeps for further jobs; the pool has ended."""

@@ -17,6 +17,7 @@ from epochal.launch.pool.pool import CANNOT_START, Pool
 from epochal.launch.pool.run_jobs import keep_output, run_jobs
 from pooled import (
     ScriptedExecutor,
+    ScriptedHandle,
     device,
     forking_executor,
     make_leases,
@@ -92,6 +93,20 @@ def test_a_job_that_needs_more_devices_than_there_are_does_not_touch_the_others(
     make_pool(backlog, executor, make_leases(tmp_path, device("cuda:0"))).run()
     assert {key: end.code for key, end in backlog.ends.items()} == {1: CANNOT_START, 2: 0}
     assert first.log.read_text() == ("cannot be started: needs 2 GPUs, and the pool has 1\n")
+
+
+def test_a_start_that_fails_later_does_not_touch_the_others(tmp_path: Path) -> None:
+    class Failing(ScriptedHandle):
+        def poll(self) -> int | None:
+            raise OSError("too many processes")
+
+    jobs, executor = waiting_jobs(tmp_path / "jobs", 2), ScriptedExecutor()
+    submit = executor.submit
+    executor.submit = lambda start: Failing(0) if start.file.stem == "1" else submit(start)  # type: ignore[method-assign]
+    backlog = JobList(jobs)
+    make_pool(backlog, executor, make_leases(tmp_path)).run()
+    assert [backlog.ends[key].code for key in (1, 2)] == [CANNOT_START, 0]
+    assert jobs[0].log.read_text() == "cannot be started: too many processes\n"
 
 
 def test_ctrl_c_once_lets_running_jobs_end_and_starts_no_more(tmp_path: Path) -> None:
