@@ -33,8 +33,8 @@ _OPTIONS = ("-P", "-m")
 
 
 def can_fork(command: Sequence[str]) -> bool:
-    """Whether a fork server can start a command: ``python -P -m MODULE ...``, on Linux."""
-    return sys.platform == "linux" and tuple(command[1:3]) == _OPTIONS
+    """Whether a fork server can start a command: this ``python -P -m MODULE ...``, on Linux."""
+    return sys.platform == "linux" and tuple(command[:3]) == (sys.executable, *_OPTIONS)
 
 
 @final
@@ -44,17 +44,16 @@ class ForkServer:
     It must be used in the main thread, whose end ends the processes.
 
     Args:
-        python: The interpreter.
         imports: The modules to import before the first fork.
         environment: All environment variables while it imports.
         cwd: Its folder while it imports.
     """
 
     def __init__(
-        self, python: str, imports: Sequence[str], environment: Mapping[str, str], *, cwd: Path
+        self, imports: Sequence[str], environment: Mapping[str, str], *, cwd: Path
     ) -> None:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [python, *_OPTIONS, __name__, str(theirs.fileno()), *imports]
+        command = [sys.executable, *_OPTIONS, __name__, str(theirs.fileno()), *imports]
         try:
             with theirs:
                 self._process = start_child(
@@ -92,20 +91,18 @@ class ForkServer:
             "cwd": str(cwd),
             "parent": os.getpid(),
         }
-        reply, theirs = os.pipe()
-        pending = PendingProcess(self, reply)
+        reply, theirs = socket.socketpair()
+        pending = PendingProcess(reply)
         try:
-            with os.fdopen(os.memfd_create("order"), "w", encoding="utf-8") as file:
+            with theirs, os.fdopen(os.memfd_create("order"), "w", encoding="utf-8") as file:
                 json.dump(order, file)  # it may be longer than a message can be
                 file.flush()
                 file.seek(0)
-                files = [file.fileno(), output.fileno(), theirs, *keep_open]
+                files = [file.fileno(), output.fileno(), theirs.fileno(), *keep_open]
                 socket.send_fds(self._orders, [b"!"], files)
         except OSError:
-            pending.forget()
+            pending.withdraw()
             raise
-        finally:
-            os.close(theirs)
         return pending
 
     def retire(self) -> None:
@@ -119,7 +116,8 @@ class ForkServer:
     def close(self) -> None:
         """End it now; the processes that it started go on."""
         self._orders.close()
-        self._process.kill()
+        if not self.has_ended():
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what its imports started
         self._process.wait()
 
 
@@ -133,10 +131,9 @@ class PendingProcess:
     _num_pending: ClassVar[int] = 0  # of all servers: adopting is a property of the whole process
     _adopts_anyway: ClassVar[bool] = False
 
-    def __init__(self, server: ForkServer, reply: int) -> None:
-        self.server = server
+    def __init__(self, reply: socket.socket) -> None:
         self._reply = reply
-        os.set_blocking(reply, False)
+        reply.setblocking(False)
         if PendingProcess._num_pending == 0:
             PendingProcess._adopts_anyway = _is_subreaper()
         self._count(1)
@@ -148,18 +145,24 @@ class PendingProcess:
             ChildProcessError: The server has ended without it.
         """
         try:
-            text = os.read(self._reply, 32)
+            text = self._reply.recv(32)
         except BlockingIOError:
             return None
-        self.forget()
+        except ConnectionResetError:
+            text = b""
+        self._reply.close()
+        self._count(-1)
         if not text:
             raise ChildProcessError("the fork server has ended")
         return ForkedProcess(int(text))
 
-    def forget(self) -> None:
-        """Expect no answer any more."""
-        os.close(self._reply)
-        self._count(-1)
+    def withdraw(self) -> ForkedProcess | None:
+        """The process if it was started; otherwise None, and it will never be started."""
+        self._reply.shutdown(socket.SHUT_RD)  # from now on it cannot report itself, and ends
+        try:
+            return self.find()
+        except ChildProcessError:
+            return None
 
     @staticmethod
     def _count(change: int) -> None:
@@ -294,7 +297,10 @@ def _dress(received: Sequence[int], is_ready: int) -> dict[str, Any]:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    os.write(reply, str(os.getpid()).encode())
+    try:
+        os.write(reply, str(os.getpid()).encode())
+    except BrokenPipeError:  # it is not wanted any more
+        os._exit(128 + signal.SIGTERM)
     for one in (is_ready, output, reply):
         os.close(one)
     return order

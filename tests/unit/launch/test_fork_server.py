@@ -63,7 +63,7 @@ def variables(folder: Path, **more: str) -> dict[str, str]:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[ForkServer]:
-    made = ForkServer(sys.executable, ["random", "numpy.random"], variables(folder), cwd=folder)
+    made = ForkServer(["random", "numpy.random"], variables(folder), cwd=folder)
     yield made
     made.close()
 
@@ -160,11 +160,11 @@ def test_a_server_that_cannot_import_or_fork_says_so(folder: Path) -> None:
     (folder / "broken.py").write_text("raise RuntimeError")
     (folder / "fine.py").write_text("pass")
     for name in ("threads", "broken"):
-        server = ForkServer(sys.executable, [name], variables(folder), cwd=folder)
+        server = ForkServer([name], variables(folder), cwd=folder)
         with pytest.raises((ChildProcessError, BrokenPipeError)):
             end(fork(server, folder, "fine"))
         server.close()
-    server = ForkServer(sys.executable, ["no_such_module"], variables(folder), cwd=folder)
+    server = ForkServer(["no_such_module"], variables(folder), cwd=folder)
     assert end(fork(server, folder, "fine")) == 0
     server.close()
 
@@ -172,7 +172,7 @@ def test_a_server_that_cannot_import_or_fork_says_so(folder: Path) -> None:
 def test_a_changed_module_is_imported_again(folder: Path) -> None:
     (folder / "library.py").write_text("VERSION = 1")
     (folder / "reader.py").write_text("import library; raise SystemExit(library.VERSION)")
-    server = ForkServer(sys.executable, ["library"], variables(folder), cwd=folder)
+    server = ForkServer(["library"], variables(folder), cwd=folder)
     assert end(fork(server, folder, "reader")) == 1
     (folder / "library.py").write_text("VERSION = 1 + 1  # updated")
     assert [end(fork(server, folder, "reader")) for _ in range(2)] == [2, 2]
@@ -184,7 +184,7 @@ import os, signal, sys
 from pathlib import Path
 from epochal.launch.fork_server import ForkServer
 folder = Path(sys.argv[1])
-server = ForkServer(sys.executable, ["held"], os.environ, cwd=folder)
+server = ForkServer(["held"], os.environ, cwd=folder)
 with open(os.devnull, "wb") as output:
     words = [sys.executable, "-P", "-m", "saving", str(folder / "pipe")]
     pending = server.start(words, os.environ, cwd=folder, output=output)
@@ -216,4 +216,5 @@ def test_server_and_processes_end_with_the_process_that_asked(folder: Path) -> N
 def test_only_modules_of_an_isolated_python_can_be_forked() -> None:
     assert can_fork(command("epochal", "run-job", "file"))
     assert not can_fork([sys.executable, "-m", "epochal"])
+    assert not can_fork(["/another/python", "-P", "-m", "epochal"])
     assert not can_fork([sys.executable, "-S", "-c", "pass"])

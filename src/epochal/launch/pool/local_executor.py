@@ -16,6 +16,7 @@ from epochal.launch.child_process import start_child
 from epochal.launch.fork_server import ForkServer, can_fork
 from epochal.launch.jobs.freeze import find_framework
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
+from epochal.launch.restart_policy import PREEMPTED
 from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, PARENT_VARIABLE
 
 if TYPE_CHECKING:
@@ -102,7 +103,12 @@ class LocalExecutor(Executor):
         except OSError:
             self._unusable.add(key)
             return _ChildHandle(start_new())
-        return _ForkedHandle(pending, start_new, lambda: self._unusable.add(key))
+
+        def start_without_server() -> subprocess.Popen[bytes]:
+            self._unusable.add(key)
+            return start_new()
+
+        return _ForkedHandle(pending, start_without_server)
 
     @override
     def close(self) -> None:
@@ -118,7 +124,7 @@ class LocalExecutor(Executor):
             return None
         variables = {**os.environ, **environment}
         shared = ((name, variables[name]) for name in variables.keys() - _READ_LATER)
-        return _ServerKey(command[0], cwd, frozenset(shared))
+        return _ServerKey(cwd, frozenset(shared))
 
     def _get_server(self, key: _ServerKey) -> ForkServer:
         """The newest server, or a new one for a job that cannot share it."""
@@ -127,7 +133,7 @@ class LocalExecutor(Executor):
         if self._servers:
             self._servers[-1][1].retire()
             self._servers = [one for one in self._servers if not one[1].has_ended()]
-        server = ForkServer(key.python, self._imports, dict(key.environment), cwd=key.cwd)
+        server = ForkServer(self._imports, dict(key.environment), cwd=key.cwd)
         self._servers.append((key, server))
         return server
 
@@ -137,7 +143,6 @@ class LocalExecutor(Executor):
 class _ServerKey:
     """What decides the state of a process after its imports."""
 
-    python: str
     cwd: Path
     environment: frozenset[tuple[str, str]]
 
@@ -160,45 +165,46 @@ class _ForkedHandle(JobHandle):
     """A job that a fork server starts; it gets a new process if the server ends before."""
 
     def __init__(
-        self,
-        pending: PendingProcess,
-        start_new: Callable[[], subprocess.Popen[bytes]],
-        report_failure: Callable[[], None],
+        self, pending: PendingProcess, start_new: Callable[[], subprocess.Popen[bytes]]
     ) -> None:
         self._pending = pending
         self._start_new = start_new
-        self._report_failure = report_failure
         self._child: _ChildHandle | None = None
-        self._signal: Callable[[_ChildHandle], None] = lambda child: None
+        self._is_withdrawn = False
 
     @override
     def poll(self) -> int | None:
-        if self._child is None and (found := self._find()) is not None:
-            self._child = found
-            self._signal(found)
-        return None if self._child is None else self._child.poll()
+        if self._child is None and not self._is_withdrawn:
+            self._child = self._find()
+        if self._child is not None:
+            return self._child.poll()
+        return PREEMPTED if self._is_withdrawn else None
 
     @override
     def stop(self) -> None:
-        self._signal = _ChildHandle.stop
+        self._withdraw()
         if self._child is not None:
             self._child.stop()
 
     @override
     def kill(self) -> None:
-        self._signal = _ChildHandle.kill
-        if self._child is None:
-            self._pending.server.close()  # nothing waits for its imports any more
-        else:
+        self._withdraw()
+        if self._child is not None:
             self._child.kill()
 
     def _find(self) -> _ChildHandle | None:
         try:
             found = self._pending.find()
-            return None if found is None else _ChildHandle(found)
         except ChildProcessError:
-            self._report_failure()
             return _ChildHandle(self._start_new())
+        return None if found is None else _ChildHandle(found)
+
+    def _withdraw(self) -> None:
+        """Do not start it, unless that has happened already."""
+        if self._child is None and not self._is_withdrawn:
+            found = self._pending.withdraw()
+            self._is_withdrawn = found is None
+            self._child = None if found is None else _ChildHandle(found)
 
 
 @final

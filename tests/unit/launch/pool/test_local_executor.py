@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import threading
 from dataclasses import replace
@@ -148,14 +147,20 @@ def test_a_job_without_a_usable_server_is_a_new_process(own_modules: Path) -> No
 def test_a_job_can_be_stopped_and_killed_while_its_server_imports(own_modules: Path) -> None:
     gate = own_modules / "gate"
     os.mkfifo(gate)
-    script, blocked = "import signal\nwhile True: signal.pause()", f"open({str(gate)!r}).read()"
-    for verb, expected in (("stop", -signal.SIGTERM), ("kill", -signal.SIGKILL)):
-        executor = forking_executor(own_modules, script, preloaded=blocked)
-        (one,) = waiting_jobs(own_modules / verb, 1)
-        handle = executor.submit(start_of(own_modules / verb, one))
+    blocked = f"open({str(gate)!r}).read()"
+    for verb in ("stop", "kill"):
+        executor = forking_executor(
+            own_modules, "import sys; open(f'started{sys.argv[1]}', 'w')", preloaded=blocked
+        )
+        first, second = waiting_jobs(own_modules / verb, 2)
+        handle = executor.submit(start_of(own_modules / "1" / verb, first))
         assert handle.poll() is None, verb
         getattr(handle, verb)()
-        if verb == "stop":
-            gate.write_text("go")
-        assert end_of(handle) == expected, verb
+        assert handle.poll() == 75, verb
+        getattr(handle, verb)()  # it has ended, so nothing happens
+        other = executor.submit(start_of(own_modules / "2" / verb, second))
+        gate.write_text("go")
+        assert end_of(other) == 0, verb
         executor.close()
+        started = [one.name for one in (own_modules / verb).glob("started*")]
+        assert started == ["started2"], verb  # the server was asked for the first one before
