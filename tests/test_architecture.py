@@ -45,6 +45,7 @@ RUN_MODULES = [
 EXTENSION_POINTS = {
     "epochal.data.datasets.ListDataset",
     "epochal.data.pipe.Pipe",
+    "epochal.adapters.accelerate.AccelerateExperiment",
     "epochal.adapters.lightning.LightningExperiment",
     "epochal.engine.interfaces.average.Average",
     "epochal.engine.interfaces.hook.Hook",
