@@ -190,7 +190,7 @@ def test_inputs_that_cannot_be_read_are_refused(shop: Path, epochal: Command) ->
     for words, message in (
         (("--input", "gone.jsonl"), "--input: there is no file 'gone.jsonl'"),
         (("--input", "in.txt"), "cannot read this kind of file"),
-        (("--input", "bad.jsonl"), "bad.jsonl: cannot be read as jsonl"),
+        (("--input", "bad.jsonl"), "bad.jsonl: a line is no JSON"),
         (("--input", "list.jsonl"), "list.jsonl: has no rows with named columns"),
         (("--output", "out.txt"), "--output: cannot write this kind of file: 'out.txt'"),
         (("--batch-size", "4"), "batch_size: is the number of rows of an input"),

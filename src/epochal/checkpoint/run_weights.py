@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
 from epochal import durable
-from epochal.checkpoint.weights import FINAL_WEIGHTS_FILE, apply_tensors, load_weights_from
+from epochal.checkpoint.weights import (
+    FINAL_WEIGHTS_FILE,
+    apply_tensors,
+    load_weights_from,
+    locate_weights,
+)
 from epochal.errors import CheckpointError, suggest
 from epochal.records.folder.checkpoint_manifests import (
     find_best_checkpoint,
@@ -21,6 +25,8 @@ from epochal.records.layout.os_errors import describe_os_error
 from epochal.text.formatting import format_value
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import nn
 
     from epochal.records import RunRecord
@@ -143,7 +149,7 @@ def _find_named(folder: Path, name: str) -> RunWeights:
     for at in reversed(checkpoints):  # of a repeated step, that of the newest attempt
         if name in (str(at.step), at.name):
             return RunWeights(at.path, name, at)
-    path = Path(name).expanduser()
+    path = locate_weights(name)
     if path.exists():
         return RunWeights(path, name)
     known = [str(at.step) for at in checkpoints]

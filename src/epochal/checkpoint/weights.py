@@ -18,6 +18,7 @@ from epochal.checkpoint.finite import are_finite
 from epochal.checkpoint.tensor_storage import SAFETENSORS_DTYPES, get_tensor_bytes
 from epochal.checkpoint.torch_file import is_torch_file, load_torch_file
 from epochal.distributed.sharded_tensor import gather_whole
+from epochal.durable.remote import RemoteError, fetch, is_url, to_local
 from epochal.errors import CheckpointError
 from epochal.records.folder.checkpoint_manifests import MANIFEST_FILE, find_newest_checkpoint
 from epochal.records.layout.os_errors import raising_record_errors
@@ -327,6 +328,16 @@ AVERAGED_WEIGHTS_FILE = "final-ema.safetensors"
 """The averaged weights, if any."""
 
 Ema = bool | Literal["required"]
+
+
+def locate_weights(path: str) -> Path:
+    """The weights on this machine: a path, or the copy of a file or checkpoint at a URL."""
+    if not is_url(path):
+        return to_local(path)
+    try:
+        return fetch(path, marker=MANIFEST_FILE)
+    except RemoteError as error:
+        raise CheckpointError(f"init_from: {error}") from error
 
 
 def init_weights(

@@ -37,6 +37,8 @@ VERBS = {
     "table": "fill tables of results, typed or linked to runs; export them",
     "mail": "read messages about finished, failed and stalled runs",
     "restore": "restore the code and the config of a run into a new folder",
+    "pack": "write a run into one file, here or at a URL such as s3://bucket/run.tar",
+    "unpack": "add a packed run to the runs here",
     "describe": "show or change title, description and labels of runs; archive runs",
     "index": "update, rebuild or verify the index that lists of runs use",
     "doctor": "test that kills and full disks lose no checkpoint, and check the machine",
@@ -48,7 +50,10 @@ INTERNAL_VERBS = ("run-job",)
 """Verbs that other verbs call; the help does not list them."""
 
 
-_TOOLS = ("plan", "inspect", "profile", "find-batch", "find-lr", "doctor", "schema", "completion")
+_TOOLS = (
+    *("plan", "inspect", "profile", "find-batch", "find-lr"),
+    *("pack", "unpack", "doctor", "schema", "completion"),
+)
 """Verbs whose modules are in ``verbs.tools``."""
 
 

@@ -222,10 +222,6 @@ class BucketByLength(Pipe):
         self.drop_last, self.collate = drop_last, find_collate(collate)
 
     @override
-    def count(self, one_pass: Pass) -> None:
-        return None
-
-    @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         groups = self._groups(one_pass)
         return _collated(self, islice(groups, start, None), one_pass, start)
@@ -273,10 +269,6 @@ class Pack(Pipe):
         drop_last: bool = True,
     ) -> None:
         self.length, self.key, self.separator, self.drop_last = length, key, separator, drop_last
-
-    @override
-    def count(self, one_pass: Pass) -> None:
-        return None
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:

@@ -52,6 +52,7 @@ class ChainBatches(Dataset[Any]):
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
+        self._is_indexed = chain.is_indexed
         self.log: ReadLog | None = None
         """Where workers note what they read."""
 
@@ -64,9 +65,8 @@ class ChainBatches(Dataset[Any]):
         one_pass, chain = slot.one_pass, self.chain
         if self.log is not None:
             self.log.note(slot.number)
-        if chain.is_indexed:
-            (batch,) = chain.last.read_seeded((slot.number,), one_pass)
-            return batch
+        if self._is_indexed:
+            return chain.last.read_at(slot.number, one_pass)
         lanes = chain.passes(one_pass)
         lane, number = slot.number % len(lanes), slot.number // len(lanes)
         expected, items = self._opened.get(lane, (None, iter(())))
@@ -84,7 +84,7 @@ class ChainBatches(Dataset[Any]):
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        return {"chain": self.chain, "log": self.log, "_opened": {}}
+        return {**vars(self), "_opened": {}}
 
 
 @final

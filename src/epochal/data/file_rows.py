@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -14,12 +12,16 @@ from torch.utils.data import Dataset
 from typing_extensions import override
 
 from epochal.config.source_file import display_name
+from epochal.data.chain import Chain
+from epochal.data.files import find_files, local_path
+from epochal.data.sources import Csv, Jsonl, Parquet
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".npz")
+_SOURCES = {".jsonl": Jsonl, ".csv": Csv, ".parquet": Parquet}
+_SUFFIXES = (*_SOURCES, ".json", ".npz")
 
 
 @final
@@ -30,13 +32,13 @@ class FileRows(Dataset[Any]):
     sample of its own form.
 
     Args:
-        path: The file.
+        path: The file, or its URL.
     """
 
     draws_random = False
 
     def __init__(self, *, path: str) -> None:
-        self._rows = _read(Path(path).expanduser())
+        self._rows = _open(path)
         self.prepare: Callable[[dict[str, Any]], Any] = _to_tensors
         """Turns a row into a sample."""
 
@@ -48,52 +50,30 @@ class FileRows(Dataset[Any]):
         return self.prepare(self._rows[index])
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    shown = display_name(path)
-    if path.suffix not in _SUFFIXES:
+def _open(path: str) -> Any:  # noqa: ANN401 - a list, or a chain, which is read like one
+    suffix, shown = Path(path).suffix, display_name(Path(path))
+    if suffix not in _SUFFIXES:
         raise DataError(f"{shown}: cannot read this kind of file\n  use {', '.join(_SUFFIXES)}")
+    (file,) = find_files(path)
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{shown}: cannot be read: {error.strerror}\n  check --input") from error
-    try:
-        rows = _parse(path.suffix, data)
-    except ValueError as error:
-        raise DataError(f"{shown}: cannot be read as {path.suffix[1:]}: {error}") from error
-    if not rows or not all(isinstance(row, dict) for row in rows):
+        rows = Chain(_SOURCES[suffix](file)) if suffix in _SOURCES else _parse(local_path(file))
+        is_good = len(rows) > 0 and isinstance(rows[0], dict)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{shown}: cannot be read as {suffix[1:]}: {error}") from error
+    if not is_good:
         hint = 'write one object per line, such as {"text": "..."}'
         raise DataError(f"{shown}: has no rows with named columns\n  {hint}")
     return rows
 
 
-def _parse(suffix: str, data: bytes) -> list[dict[str, Any]]:
-    if suffix == ".jsonl":
-        return [json.loads(line) for line in data.decode().splitlines() if line.strip()]
-    if suffix == ".json":
-        found = json.loads(data)
+def _parse(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".json":
+        found = json.loads(path.read_bytes())
         return found if isinstance(found, list) else [found]
-    if suffix == ".csv":
-        lines = csv.DictReader(io.StringIO(data.decode(), newline=""))
-        return [{key: _number(text) for key, text in row.items()} for row in lines]
-    if suffix == ".npz":
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            columns = {name: arrays[name] for name in arrays.files}
-        count = min((len(one) for one in columns.values()), default=0)
-        return [{name: one[index] for name, one in columns.items()} for index in range(count)]
-    from epochal.engine.prediction_file import import_parquet
-
-    _, parquet, _ = import_parquet()
-    rows: list[dict[str, Any]] = parquet.read_table(io.BytesIO(data)).to_pylist()
-    return rows
-
-
-def _number(text: Any) -> Any:  # noqa: ANN401 - a cell
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except (TypeError, ValueError):
-            continue
-    return text
+    with np.load(path, allow_pickle=False) as arrays:
+        columns = {name: arrays[name] for name in arrays.files}
+    count = min((len(one) for one in columns.values()), default=0)
+    return [{name: one[index] for name, one in columns.items()} for index in range(count)]
 
 
 def _to_tensors(row: dict[str, Any]) -> dict[str, Any]:

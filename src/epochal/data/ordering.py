@@ -134,6 +134,10 @@ class ShuffleBuffer(Pipe):
         self.size = size
 
     @override
+    def count(self, one_pass: Pass) -> int | None:
+        return self.parent.count(one_pass)
+
+    @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         draw = random.Random(self.seed(one_pass))
         parent = self.parent
@@ -422,10 +426,6 @@ class Mix(Pipe):
     def prepare(self) -> None:
         for one in self.chains:
             one.prepare()
-
-    @override
-    def count(self, one_pass: Pass) -> None:
-        return None
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:

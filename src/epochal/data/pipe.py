@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from itertools import chain, count, islice
 from typing import Any, ClassVar, Literal, TypeVar, final
 
@@ -36,6 +36,9 @@ class Pass:
 
     rows: tuple[int, int] | None = None
     """The first and the end of the samples of a batch that are read; None: all of them."""
+
+    is_watched: bool = field(default=False, compare=False)
+    """Whether draws of random numbers are noticed already, so that pipes need not watch again."""
 
 
 class Pipe:
@@ -92,7 +95,7 @@ class Pipe:
 
     def count(self, one_pass: Pass) -> int | None:
         """How many items a pass has; None if it is unknown or endless."""
-        return self.parent.count(one_pass)
+        return None if self.gives == "stream" else self.parent.count(one_pass)
 
     def read(self, index: int, one_pass: Pass) -> Item:
         """The item at an index."""
@@ -112,6 +115,26 @@ class Pipe:
         positions = count(start) if length is None else range(start, length)
         return self.read_seeded(positions, one_pass)
 
+    def read_at(self, index: int, one_pass: Pass) -> Item:
+        """The item at an index, read under its own seed; nothing is seeded unless it draws."""
+        while not self._is_random:
+            states = self.generators.begin(self.seed(one_pass))
+            if states is None:
+                break
+            watched = one_pass if self._is_parent_random else _watch(one_pass)
+            item, error = None, None
+            try:
+                item = self.read(index, watched)
+            except Exception as caught:
+                error = caught
+            if self.generators.end(states):
+                if error is not None:
+                    raise self._noted(error, index) from error.__cause__
+                return item
+            vars(self)["_is_random" if self._is_parent_random else "_is_parent_random"] = True
+        (item,) = self.read_seeded((index,), one_pass)
+        return item
+
     def read_seeded(self, indices: Iterable[int], one_pass: Pass) -> Iterator[Item]:
         """The items at some indices, each read under its own seed."""
         calls = ((index, partial(self.read, index, one_pass)) for index in indices)
@@ -119,6 +142,11 @@ class Pipe:
 
     def read_group(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
         """The items of a batch, each as if read under its own seed; at once if none draws."""
+        if one_pass.is_watched:
+            try:
+                return self.read_many(indices, one_pass)
+            except Exception:  # read again one by one, to say which item it was
+                return list(self.read_seeded(indices, replace(one_pass, is_watched=False)))
         states = None if self._is_random else self.generators.begin(self.seed(one_pass))
         if states is not None:
             try:
@@ -191,18 +219,27 @@ class Pipe:
         return seed
 
     _is_random = False
-    """Whether reading an item was seen to draw random numbers."""
+    """Whether reading an item was seen to draw random numbers, besides those of pipes before."""
+
+    _is_parent_random = False
+    """Whether it or a pipe before it was."""
 
     @property
     def generators(self) -> HostGenerators:
         """The global random generators of this process."""
-        own: HostGenerators = vars(self).setdefault("_host_generators", None) or HostGenerators()
-        vars(self)["_host_generators"] = own
+        own: HostGenerators | None = vars(self).get("_host_generators")
+        if own is None:
+            own = vars(self)["_host_generators"] = HostGenerators()
         return own
 
     @override
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_host_generators"}
+
+
+@lru_cache(maxsize=8)
+def _watch(one_pass: Pass) -> Pass:
+    return replace(one_pass, is_watched=True)
 
 
 def _call_all(

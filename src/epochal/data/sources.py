@@ -151,7 +151,7 @@ class _Lines(_InFiles, ABC):
     def __init__(self, path: str | list[str]) -> None:
         self.path = path
         self._starts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-        self._maps: dict[int, bytes | mmap.mmap] = {}
+        self._maps: dict[int, memoryview] = {}
 
     @override
     def index_file(self, number: int, file: str) -> int:
@@ -170,7 +170,12 @@ class _Lines(_InFiles, ABC):
     @override
     def read_item(self, number: int, at: int) -> Item:
         first, end = self._starts[number][at : at + 2].tolist()
-        return self.parse(self._map(number)[first:end], number)
+        try:
+            return self.parse(str(self._map(number)[first:end], "utf-8"))
+        except ValueError as error:
+            begin = bytes(self._map(number)[first : min(end, first + 60)])
+            what = f"data: {self.files[number]}: a line {self.not_read}: {error}"
+            raise DataError(f"{what}\n  it begins {begin!r}") from error
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
@@ -181,18 +186,24 @@ class _Lines(_InFiles, ABC):
             raise IndexError(f"{chosen.max()} is not below {len(self)}")
         starts, data, parse = self._starts[0], self._map(0), self.parse
         bounds = zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True)
-        return [parse(data[first:end], 0) for first, end in bounds]
+        return [parse(str(data[first:end], "utf-8")) for first, end in bounds]
+
+    not_read = "is no UTF-8"
+    """What is wrong with a line that cannot be read."""
 
     @abstractmethod
-    def parse(self, line: bytes, number: int) -> Item:
-        """The item of a line of a file."""
+    def parse(self, line: str) -> Item:
+        """The item of a line."""
 
-    def _map(self, number: int) -> bytes | mmap.mmap:
+    def _map(self, number: int) -> memoryview:
         found = self._maps.get(number)
         if found is None:
             with Path(self.files[number]).open("rb") as file:
                 is_empty = not file.seek(0, 2)
-                found = b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                # A view is decoded without a copy.
+                found = memoryview(
+                    b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                )
             self._maps[number] = found
         return found
 
@@ -214,13 +225,13 @@ class Text(_Lines):
         return np.equal(data, ord("\n"))
 
     @override
-    def parse(self, line: bytes, number: int) -> str:
-        return line.decode().rstrip("\r\n")
+    def parse(self, line: str) -> str:
+        return line.rstrip("\r\n")
 
 
 @final
 class Jsonl(_Lines):
-    """The values of files with one JSON value in each line.
+    """The values of files with one JSON value in each line; empty lines are skipped.
 
     Args:
         path: A path, a pattern such as data/*.jsonl, a URL, or a list of them.
@@ -228,21 +239,22 @@ class Jsonl(_Lines):
 
     @override
     def is_end(self, data: Bytes) -> np.ndarray[Any, Any]:
-        return np.equal(data, ord("\n"))
+        # An empty line is part of the line before it; those at the start, of the first line.
+        is_break = np.equal(data, ord("\n"))
+        is_end = is_break.copy()
+        is_end[:-1] &= ~is_break[1:]
+        is_end[: np.argmin(is_break)] = False
+        return is_end
+
+    not_read = "is no JSON"
 
     @override
-    def parse(self, line: bytes, number: int) -> Item:
-        try:
-            text = line.decode()  # detecting the encoding takes as long as parsing
-            if line[:1] == b"{":  # without the two searches for spaces of json.loads
-                value, end = _DECODER.raw_decode(text)
-                if text[end:] in ("\n", ""):
-                    return value
-            return json.loads(text)
-        except ValueError as error:
-            raise DataError(
-                f"data: {self.files[number]}: a line is no JSON: {error}\n  it begins {line[:60]!r}"
-            ) from error
+    def parse(self, line: str) -> Item:
+        if line[:1] == "{":  # without the two searches for spaces of json.loads
+            value, end = _DECODER.raw_decode(line)
+            if line[end:] in ("\n", ""):
+                return value
+        return json.loads(line)
 
 
 @final
@@ -297,8 +309,8 @@ class _CsvLines(_Lines):
         return np.logical_and(ends, np.cumsum(quotes) % 2 == 0) if quotes.any() else ends
 
     @override
-    def parse(self, line: bytes, number: int) -> str:
-        return line.decode().rstrip("\r\n")
+    def parse(self, line: str) -> str:
+        return line.rstrip("\r\n")
 
 
 def _as_number(text: str) -> str | int | float | None:

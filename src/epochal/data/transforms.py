@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
@@ -11,20 +12,29 @@ from typing_extensions import override
 from epochal.data.pipe import Call, Item, Pass, Pipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+
+class _Calls(Pipe, ABC):
+    """Calls a function.
+
+    Args:
+        function: Gets an item, or an iterator of items.
+        options: More keyword arguments of the function.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any] | None = None) -> None:
+        self.function = partial(function, **options) if options else function
 
 
 @final
-class Map(Pipe):
+class Map(_Calls):
     """Each item, changed by a function.
 
     Args:
         function: Gets an item and returns another one.
         options: More keyword arguments of the function.
     """
-
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any] | None = None) -> None:
-        self.function = partial(function, **options) if options else function
 
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
@@ -55,7 +65,7 @@ def _apply(
 
 
 @final
-class Filter(Pipe):
+class Filter(_Calls):
     """The items for which a function returns True.
 
     Args:
@@ -64,13 +74,6 @@ class Filter(Pipe):
     """
 
     gives = "stream"
-
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any] | None = None) -> None:
-        self.function = partial(function, **options) if options else function
-
-    @override
-    def count(self, one_pass: Pass) -> None:
-        return None
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
@@ -82,7 +85,7 @@ class Filter(Pipe):
 
 
 @final
-class FlatMap(Pipe):
+class FlatMap(_Calls):
     """All items that a function makes of each item, one after the other.
 
     Args:
@@ -92,15 +95,6 @@ class FlatMap(Pipe):
 
     gives = "stream"
 
-    def __init__(
-        self, function: Callable[..., Iterable[Any]], options: dict[str, Any] | None = None
-    ) -> None:
-        self.function = partial(function, **options) if options else function
-
-    @override
-    def count(self, one_pass: Pass) -> None:
-        return None
-
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         parts = _apply(self, lambda item: list(self.function(item)), one_pass, 0)
@@ -108,7 +102,7 @@ class FlatMap(Pipe):
 
 
 @final
-class Stream(Pipe):
+class Stream(_Calls):
     """What a generator function yields while it reads the items.
 
     A run that resumes calls it with the first item again, and discards what it has seen.
@@ -119,15 +113,6 @@ class Stream(Pipe):
     """
 
     gives = "stream"
-
-    def __init__(
-        self, function: Callable[..., Iterable[Any]], options: dict[str, Any] | None = None
-    ) -> None:
-        self.function = partial(function, **options) if options else function
-
-    @override
-    def count(self, one_pass: Pass) -> None:
-        return None
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:

@@ -42,10 +42,6 @@ class WebDataset(Pipe):
         self.decode = decode
 
     @override
-    def count(self, one_pass: Pass) -> None:
-        return None
-
-    @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         number = 0
         for path in self.parent.iterate(one_pass):

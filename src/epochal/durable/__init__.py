@@ -26,6 +26,7 @@ from epochal.durable.atomic import (
     write_json,
     write_readonly,
     write_safetensors,
+    write_stream,
     write_text,
 )
 from epochal.durable.encoding import decode_json, decode_line, encode_json, encode_line
@@ -79,5 +80,6 @@ __all__ = [
     "write_json",
     "write_readonly",
     "write_safetensors",
+    "write_stream",
     "write_text",
 ]

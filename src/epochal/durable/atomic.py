@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import IO, TYPE_CHECKING, Any, Self, final
 
 from epochal.durable import system
 from epochal.durable.encoding import decode_json, encode_json
@@ -363,6 +363,17 @@ def is_untouched(path: Path, size: int) -> bool:
     except OSError:
         return False
     return status.st_size == size and int(status.st_mtime) == _MARKER_TIME
+
+
+def write_stream(path: Path, source: IO[bytes]) -> None:
+    """Write what an open file still has to a new file, which must be in a staged folder."""
+
+    def fill(descriptor: int) -> None:
+        while chunk := source.read(1 << 20):
+            system.write_all(descriptor, chunk)
+
+    with system.write_errors(path):
+        system.create(path, fill)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -530,6 +530,7 @@ def _run_pass(
             open_loader=opener,
             find_log=run.feed.find_read_log,
             may_be_empty=bool(first),
+            must_end=split != "predict",
         )
     )
     for index, batch in zip(count(start + first, each), batches, strict=False):

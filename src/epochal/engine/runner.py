@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
+from epochal.checkpoint.weights import locate_weights
 from epochal.engine.capture.captured_steps import choose_step
 from epochal.engine.check_ranks import check_ranks
 from epochal.engine.device import memory
@@ -227,7 +228,7 @@ class Predict(Runner):
 def _find_change_time(weights: object) -> int | None:
     """When the weights were written, if they are a file or folder."""
     path = weights.get("path") if isinstance(weights, Mapping) else weights
-    found = Path(path).expanduser() if isinstance(path, str) else None
+    found = locate_weights(path) if isinstance(path, str) else None
     return found.stat().st_mtime_ns if found is not None and found.exists() else None
 
 

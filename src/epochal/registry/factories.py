@@ -19,7 +19,6 @@ KINDS = (
     "model",
     "data",
     "sampler",
-    "collate",
     "loss",
     "metric",
     "optimizer",
@@ -32,6 +31,7 @@ KINDS = (
     "channel",
     "source",
     "pipe",
+    "collate",
     "runner",
 )
 ANY_KIND = "component"
@@ -94,6 +94,11 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "rmse": "epochal.components.metrics:Rmse",
         },
         "data": {"file": "epochal.data.file_rows:FileRows"},
+        "collate": {
+            "list": "epochal.data.batching:list_samples",
+            "pad": "epochal.data.batching:PadCollate",
+            "stack": "torch.utils.data._utils.collate:default_collate",
+        },
         "sampler": {
             "RandomSampler": "torch.utils.data.sampler:RandomSampler",
             "SequentialSampler": "torch.utils.data.sampler:SequentialSampler",
@@ -152,7 +157,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "Console": "epochal.hooks.console:Console",
             "CsvLog": "epochal.hooks.points_file:CsvLog",
             "CutMix": "epochal.hooks.mixing:CutMix",
-            "DataSheet": "epochal.data.data_sheet:DataSheet",
+            "DataSheet": "epochal.inspect.data_sheet:DataSheet",
             "EarlyStopping": "epochal.hooks.early_stopping:EarlyStopping",
             "JsonLines": "epochal.hooks.points_file:JsonLines",
             "MLflow": "epochal.hooks.mlflow:MLflow",

@@ -171,3 +171,12 @@ def test_urls_are_copied_once_and_again_when_they_change(
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with pytest.raises(DataError, match="nowhere://"):
         len(data.chain(data.Text("nowhere://x/y.txt")))
+
+
+def test_empty_lines_of_json_lines_are_skipped(tmp_path: Path) -> None:
+    for text in ("1\n2\n", "\n\n1\n\n\n2", "1\n2\n\n\n", "\n1\n2"):
+        (tmp_path / "a.jsonl").write_text(text)
+        chain = data.chain(data.Jsonl(str(tmp_path / "a.jsonl")))
+        assert list(chain) == [1, 2], text
+        assert [chain[1], chain[0]] == [2, 1], text
+        assert list(chain.then(data.Batch(2, collate="list"))) == [[1, 2]], text

@@ -261,6 +261,42 @@ def test_metrics_may_be_objects() -> None:
     assert "val/mean" in result.metrics
 
 
+def test_output_and_evaluation_stages_may_be_objects_functions_and_specs() -> None:
+    seen: list[list[str]] = []
+
+    class Seen(ep.EvaluationStage):
+        def evaluate(self, samples: dict[str, Any]) -> dict[str, float]:
+            seen.append(sorted(samples))
+            return {"seen": float(len(samples["half"]))}
+
+    def halve(samples: dict[str, Any]) -> dict[str, Any]:
+        return {**samples, "half": samples["logits"] / 2}
+
+    collect = {"type": "collect", "columns": {"logits": "out.logits"}}
+    result = fit(make(**parts(), outputs=[collect, halve], evaluation=[Seen()]))
+    assert result.metrics["val/seen"] == 24
+    assert {"half", "logits"} <= {*seen[0]}
+    with pytest.raises(
+        ConfigError, match=r"evaluation: is the class 'Seen'.*\n.*evaluation=\[Seen"
+    ):
+        make(**parts(), evaluation=[Seen])
+    with pytest.raises(ConfigError, match=r"outputs: a spec follows an object.*\n.*specs first"):
+        make(**parts(), outputs=[halve, collect])
+
+
+def test_chains_and_pipes_may_be_objects() -> None:
+    rows = [{"x": torch.randn(4), "label": torch.tensor(i % 3)} for i in range(6)]
+    task = type("Bare", (TinyTask,), {"__init__": lambda self: None})()
+    chain = ep.data.chain(rows, ep.data.Batch(3))
+    pipes = {"pipes": [rows, ep.data.Shuffle(), dict.copy], "batch_size": 2}
+    result = fit(make(task=task, model=TinyModel(), data={"train": pipes, "val": chain}))
+    assert result.steps == 6
+    assert "val/acc" in result.metrics
+    wrong = make(task=task, model=TinyModel(), data={"train": {"pipes": [rows], "batchsize": 2}})
+    with pytest.raises(ConfigError, match=r"data.train.batchsize: unknown key.*\n.*batch_size"):
+        wrong.fit()
+
+
 def test_loaders_may_be_objects() -> None:
     rows = [{"x": torch.randn(4), "label": torch.tensor(i % 3)} for i in range(6)]
     task = type("Bare", (TinyTask,), {"__init__": lambda self: None})()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 from epochal.check.sections.shape_problems import report_shape
 from epochal.check.signatures.classes import class_definitions, find_method_node
 from epochal.config.node import from_plain
+from epochal.durable.remote import find_url_problem, hide_credentials, is_url
 from epochal.errors import Place
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class _Chain:
             self.form = "unknown"
             return node
         made = checker.spec(path, node, kind)
+        if not number and name in checker.registry.names(kind):
+            _check_urls(checker, path, node)
         definition = checker.find_definition(path)
         if definition is None:
             self.form = "unknown"
@@ -132,6 +135,23 @@ class _Chain:
 
     def _report(self, key: str, what: str, node: Node, hint: str) -> None:
         self.checker.report(f"{self.path}.{key}", what, node.place, hint)
+
+
+def _check_urls(checker: ConfigChecker, path: str, node: Node) -> None:
+    """Report URLs below a source of Epochal's that cannot be read with what is installed."""
+    if isinstance(node.value, str) and is_url(node.value):
+        check_url(checker, path, node)
+    children = node.mapping or {str(at): one for at, one in enumerate(node.elements)}
+    for key, child in children.items():
+        _check_urls(checker, f"{path}.{key}", child)
+
+
+def check_url(checker: ConfigChecker, path: str, node: Node) -> None:
+    """Report a URL of an unknown kind, or one that needs a package which is not installed."""
+    problem = find_url_problem(str(node.value))
+    if problem is not None:
+        what, hint = problem
+        checker.report(path, f"{hide_credentials(str(node.value))!r}: {what}", node.place, hint)
 
 
 def read_traits(

@@ -77,7 +77,7 @@ _MONITOR = (
     ),
 )
 _INIT_FROM = (
-    _key("path", "str", MISSING, "A file, or the folder of a checkpoint or of a run."),
+    _key("path", "str", MISSING, "A file, or the folder of a checkpoint or of a run; or a URL."),
     _key("exclude", "list[str]", [], "Patterns of names that stay as built, such as head.*."),
     _key("strict", "bool", True, "Whether all other names must be in the file and in the model."),
     _key(
@@ -168,7 +168,7 @@ _ALL = (
     Section(
         "init_from",
         "value",
-        "Weights to start from: a file, a checkpoint's folder or a run's.",
+        "Weights to start from: a file, a checkpoint's folder or a run's; or a URL.",
         annotation="str | dict[str, Any] | None",
         default=None,
         keys=_INIT_FROM,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochal.check.sections.pipes import check_url
 from epochal.check.sections.schedule import check_schedules, read_length
 from epochal.check.sections.sections import read_table, split_names
 from epochal.config.bounds import Above, explain
 from epochal.config.checkpoint_name import check_template
 from epochal.config.scalar import REDACTED
+from epochal.durable.remote import is_url, to_local
 from epochal.errors import nearest
 
 if TYPE_CHECKING:
@@ -71,7 +73,10 @@ def _check_weights(checker: ConfigChecker, root: Node) -> None:
     if not isinstance(node.value, str) or checker.is_known_bad("init_from"):
         return
     key = "init_from" if node is section else "init_from.path"
-    path = Path(node.value).expanduser()
+    if is_url(node.value):
+        check_url(checker, key, node)
+        return
+    path = to_local(node.value)
     what, hint = "", ""
     if path.is_dir() and not any((path / name).exists() for name in _WITH_WEIGHTS):
         what = "is a folder, but neither a run nor a checkpoint"

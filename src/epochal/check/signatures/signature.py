@@ -66,8 +66,8 @@ def read_signature(factory: Factory, finder: ModuleFinder | None = None) -> Sign
         settable = tuple(item for item in settable if not _is_batch_input(item))
     if factory.kind == "hook" and is_middleware(factory, signature):
         settable = settable[1:]
-    if factory.kind == "pipe" and is_function(factory, signature):
-        settable = settable[1:]  # the item
+    if factory.kind in ("pipe", "collate") and is_function(factory, signature):
+        settable = settable[1:]  # the item, or the samples
     return replace(signature, parameters=settable)
 
 

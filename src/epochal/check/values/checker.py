@@ -23,7 +23,6 @@ from epochal.config.node import NOWHERE, Node, from_plain
 from epochal.config.scalar import show
 from epochal.config.source_file import display_name
 from epochal.errors import ConfigError, Place, Problem, nearest, suggest
-from epochal.registry.factories import ANY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -270,7 +269,7 @@ class ConfigChecker:
             return node
         wrong = find_type_problem(node, parameter.annotation)
         if wrong is None and is_callable_path(node, parameter.annotation):
-            self._find(ANY_KIND, str(node.value), node.place, path)
+            self._find(nested_kind(path), str(node.value), node.place, path)
         if wrong is None:
             self._check_instances(path, node, parameter, owner)
             return self.nested(path, node)

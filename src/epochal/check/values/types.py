@@ -159,10 +159,11 @@ def is_callable_path(node: Node, annotation: str) -> bool:
 
 
 def nested_kind(path: str) -> str:
-    """The kind of a spec inside another one: any, but that of a loader's sampler is known."""
+    """The kind of a spec inside another one: any, but sampler and collate of data are known."""
     parts = path.split(".")
-    is_sampler = parts[0] == "data" and parts[-1] == "sampler" and len(parts) in (3, 4)
-    return "sampler" if is_sampler else ANY_KIND
+    is_sampler = parts[-1] == "sampler" and len(parts) in (3, 4)
+    is_known = parts[0] == "data" and (is_sampler or parts[-1] == "collate")
+    return parts[-1] if is_known else ANY_KIND
 
 
 def is_spec(node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sized
@@ -408,6 +409,12 @@ def _require_iterable(loader: object, label: str) -> None:
     )
 
 
+logger = logging.getLogger(__name__)
+
+MAX_UNKNOWN_BATCHES = 100_000
+"""Batches of an evaluation after which data without a length count as endless."""
+
+
 def iter_batches(
     loader: Loader,
     label: str,
@@ -416,12 +423,15 @@ def iter_batches(
     open_loader: OpenLoader = islice,
     find_log: FindLog | None = None,
     may_be_empty: bool = False,
+    must_end: bool = False,
 ) -> Iterator[Batch]:
     """The batches of a loader, at least one unless it ``may_be_empty``.
 
-    Exceptions of a dataset itself pass untouched.
+    A loader that ``must_end`` and has neither a length nor a limit is refused after
+    ``MAX_UNKNOWN_BATCHES``. Exceptions of a dataset itself pass untouched.
     """
-    read = 0
+    read, is_unknown = 0, must_end and limit is None and count_batches(loader, None) is None
+    doubtful = MAX_UNKNOWN_BATCHES // 10 if is_unknown else -1
     if limit is None and getattr(loader, "is_endless", False):
         raise DataError(
             f"{label}: its data never end\n"
@@ -431,8 +441,20 @@ def iter_batches(
         for batch in open_loader(loader, limit):
             read += 1
             yield batch
+            if read == doubtful:
+                doubtful = _doubt_end(read, label)
     if not may_be_empty:
         _require_batches(read, loader, label)
+
+
+def _doubt_end(read: int, label: str) -> int:
+    """Warn of a loader without a length, then refuse it; returns when to look again."""
+    hint = "set train.limit_eval_batches, or give it a __len__"
+    if read >= MAX_UNKNOWN_BATCHES:
+        what = f"{label}: has no length, and its data have not ended after {read:,} batches"
+        raise DataError(f"{what}\n  {hint}")
+    logger.warning("%s: %s batches and no length; if it never ends, %s", label, f"{read:,}", hint)
+    return MAX_UNKNOWN_BATCHES
 
 
 def _require_batches(read: int, loader: Loader, label: str) -> None:

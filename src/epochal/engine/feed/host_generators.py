@@ -79,7 +79,7 @@ class HostGenerators:
     def __init__(self) -> None:
         self._find_marks()
         self._latest = HostGeneratorStates((), None, torch.empty(0), (None, None))
-        self._torch_begun = b""
+        self._torch_begun: tuple[int | None, Tensor] = None, torch.empty(0)
 
     @override
     def __reduce__(self) -> tuple[type[HostGenerators], tuple[()]]:
@@ -117,12 +117,15 @@ class HostGenerators:
         if not self._can_watch:
             return None
         torch.default_generator.manual_seed(seed)
-        self._torch_begun = _torch_bytes()
+        if self._torch_begun[0] != seed:  # the same seed gives the same state
+            self._torch_begun = seed, HOST_GENERATORS["torch"].read()
         return states
 
     def end(self, states: HostGeneratorStates) -> bool:
         """Restore the states that ``begin`` gave; whether there was no draw since."""
-        is_untouched = self._read_marks() == states.marks and _torch_bytes() == self._torch_begun
+        is_untouched = self._read_marks() == states.marks and torch.equal(
+            HOST_GENERATORS["torch"].read(), self._torch_begun[1]
+        )
         self.restore(states)
         return is_untouched
 
@@ -160,10 +163,6 @@ def _read_numpy() -> Any:  # noqa: ANN401 - as numpy gives it
 def _restore_numpy(state: Any) -> None:  # noqa: ANN401 - same
     if state is not None and _is_default_numpy():
         HOST_GENERATORS["numpy"].restore(state)
-
-
-def _torch_bytes() -> bytes:
-    return torch.default_generator.get_state().numpy().tobytes()
 
 
 def _find_python_mark() -> Mark:

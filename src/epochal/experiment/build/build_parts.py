@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from epochal.check.sections.losses import iter_loss_terms
 from epochal.check.sections.pipes import has_pipes
-from epochal.checkpoint.weights import init_weights, load_caches_from
+from epochal.checkpoint.weights import init_weights, load_caches_from, locate_weights
 from epochal.data.chain import Chain
 from epochal.data.file_rows import FileRows
 from epochal.data.folds import split_loader
@@ -30,7 +30,7 @@ from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.engine.loss.metric_adapter import MetricAdapter, adapt_metric
 from epochal.engine.step.shard_model import shard_by_patterns
-from epochal.errors import ConfigError, Problem
+from epochal.errors import ConfigError, Problem, suggest
 from epochal.experiment.config.inputs import check_given_part
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def build_part(assembly: Assembly, section: str, prepare: Prepare) -> Part:
 def build_data(assembly: Assembly, task: Task) -> None:
     """Give the task the loaders that the section ``data`` describes, or that were given."""
     given: Mapping[str, Any] = assembly.given.parts.get("data", {})
-    loaders = {split_name(split): loader for split, loader in given.items()}
+    loaders = {split_name(name): _load_given(assembly, one, name) for name, one in given.items()}
     section = assembly.config.mapping.get("data")
     for name, node in section.mapping.items() if section is not None else ():
         loaders[split_name(name)] = build_split(assembly, node, name, f"data.{name}")
@@ -85,6 +85,22 @@ def build_data(assembly: Assembly, task: Task) -> None:
     setattr(task, _PLACED, placed | loaders.keys())
     if assembly.is_debug:
         _use_no_workers(task)
+
+
+def _load_given(assembly: Assembly, given: Part, split: str) -> Part:
+    """The loader of a split that Python gives: a loader, a chain, or pipes with options."""
+    if isinstance(given, Chain):
+        given = {"pipes": [given]}
+    if not isinstance(given, Mapping) or "pipes" not in given:
+        return given
+    unknown = given.keys() - {"pipes", *(one.name for one in fields(LoaderOptions))}
+    if unknown:
+        name = min(unknown)
+        hint = suggest(name, [one.name for one in fields(LoaderOptions)])
+        raise ConfigError(Problem(f"data.{split}.{name}", f"unknown key {name!r}", hint=hint))
+    options = LoaderOptions(**{name: one for name, one in given.items() if name != "pipes"})
+    chain = Chain(*given["pipes"])
+    return build_loader(chain, options, split=split_name(split), device=assembly.device)
 
 
 def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
@@ -131,7 +147,7 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     """The model in its number format, with its first weights, on the run's device."""
     options = _init_options(assembly)
     if options and not assembly.is_resumed:
-        init_weights(model, Path(options.pop("path")).expanduser(), **options)
+        init_weights(model, locate_weights(options.pop("path")), **options)
     if assembly.args.engine.sync_batchnorm:
         model = sync_batchnorm(model)
     is_whole = isinstance(assembly.world, SingleProcess)
@@ -152,7 +168,7 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
 def read_caches(assembly: Assembly) -> dict[str, Any]:
     """The caches of the training whose weights ``init_from`` names; empty without one."""
     options = _init_options(assembly)
-    return load_caches_from(Path(options["path"]).expanduser()) if options else {}
+    return load_caches_from(locate_weights(options["path"])) if options else {}
 
 
 def _init_options(assembly: Assembly) -> dict[str, Any]:
@@ -217,7 +233,7 @@ def build_metrics(assembly: Assembly) -> dict[str, Metric]:
 
 
 def build_output_stages(assembly: Assembly, section: str) -> list[object]:
-    """The stages of the section ``outputs`` or ``evaluation``."""
+    """The stages of the section ``outputs`` or ``evaluation``, and those that were given."""
     stages: list[object] = []
     for spec in _specs(assembly, section):
         stage = assembly.builder.bind(spec)
@@ -225,7 +241,7 @@ def build_output_stages(assembly: Assembly, section: str) -> list[object]:
         if splits is not None:
             stage.on = tuple(split_name(split) for split in splits)
         stages.append(stage)
-    return stages
+    return [*stages, *assembly.given.lists[section]]
 
 
 def _add_metric(metrics: dict[str, Metric], name: str, metric: Metric) -> None:

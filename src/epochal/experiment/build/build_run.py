@@ -158,8 +158,7 @@ def _record_given(assembly: Assembly, parts: Parts) -> list[str]:
     own = {name: part for name, part in made.items() if part is not None and name not in described}
     own.pop("data", None)  # some of its splits may come from the config
     observed.update({name: to_recordable(part) for name, part in own.items()})
-    lists = {"hooks": assembly.given.hooks, "metrics": assembly.given.metrics}
-    for name, entries in lists.items():
+    for name, entries in assembly.given.lists.items():
         observed.update({f"{name}.given.{i}": to_recordable(e) for i, e in enumerate(entries)})
     built = find_built_sections(assembly.given.overridden) - assembly.given.parts.keys()
     return [name for name in own if name not in built]

@@ -82,7 +82,10 @@ class Builder:
         """The factory of a spec, and its positional and keyword arguments."""
 
         def build_nested(node: Node, path: str) -> object:
-            nested = self.read(node, "", path)
+            kind = nested_kind(path)
+            nested = self.read(node, "", path, kind=kind)
+            if kind == "collate":
+                return self.bind(nested)
             is_alike = nested.factory.kind == spec.factory.kind
             return self.build(nested, **(supplied if is_alike else {}))
 
@@ -123,7 +126,7 @@ class Builder:
         kind = nested_kind(path)
         spec = self.read(node, "", path, kind=kind)
         if kind != "sampler":
-            return self.build(spec)
+            return self.bind(spec) if kind == "collate" else self.build(spec)
         factory, first, named = self._prepare(spec, {}, is_partial=True)
         return partial(factory, *first, **named)
 

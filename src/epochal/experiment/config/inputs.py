@@ -38,11 +38,14 @@ OBJECT_SECTIONS = (
     "average",
     "loss",
     "metrics",
+    "outputs",
+    "evaluation",
     "hooks",
     "runner",
 )
 OPTIMIZER_HINT = "add optim: {type: AdamW, lr: 1e-3}"
-_LISTS = ("hooks", "metrics")
+_ORDERED = ("outputs", "evaluation")
+_LISTS = ("hooks", "metrics", *_ORDERED)
 
 
 @final
@@ -55,6 +58,8 @@ class GivenParts:
 
     hooks: tuple[Any, ...] = ()
     metrics: tuple[Any, ...] = ()
+    outputs: tuple[Any, ...] = ()
+    evaluation: tuple[Any, ...] = ()
     overridden: frozenset[str] = frozenset()
     """The ``build_*`` and ``prepare_*`` methods that the experiment's class overrides."""
 
@@ -64,8 +69,12 @@ class GivenParts:
     @property
     def sections(self) -> list[str]:
         """The sections that Python gives as objects."""
-        lists = {"hooks": self.hooks, "metrics": self.metrics}
-        return sorted({*self.parts, *(name for name in lists if lists[name])})
+        return sorted({*self.parts, *(name for name, objects in self.lists.items() if objects)})
+
+    @property
+    def lists(self) -> dict[str, tuple[Any, ...]]:
+        """The objects that are added to the lists of the config."""
+        return {name: getattr(self, name) for name in _LISTS}
 
 
 @final
@@ -88,7 +97,7 @@ class ExperimentInputs:
     """Values of sections that are left out, because their parts are given."""
 
     added: Mapping[str, list[Any]] = field(default_factory=dict)
-    """Specs of hooks and metrics that Python adds to those of the config."""
+    """Specs of hooks, metrics and stages that Python adds to those of the config."""
 
     checked: CheckedConfig | None = None
     """The config as ``check_file`` has checked it, if it did and Python gives nothing."""
@@ -117,7 +126,7 @@ class ExperimentInputs:
 
     def count_merged(self) -> Iterator[tuple[str, int, int]]:
         """Lists that both the config and Python give: their name, and how many of each."""
-        for name, objects in (("hooks", self.given.hooks), ("metrics", self.given.metrics)):
+        for name, objects in self.given.lists.items():
             specs = len(self.added.get(name, ()))
             of_config = len(self.config.root.get(name).elements) - specs
             if of_config > 0 and specs + len(objects) and self.source is not None:
@@ -229,7 +238,7 @@ def _get_trial_values(choices: Choices) -> Mapping[str, object]:
 def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenParts]:
     values: dict[str, Any] = {}
     parts: dict[str, Any] = {}
-    lists: dict[str, tuple[Any, ...]] = {}
+    lists: dict[str, Any] = {}
     for name, section in sections.items():
         if name in _LISTS:
             entries = list(section or ())
@@ -237,6 +246,10 @@ def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenP
             lists[name] = tuple(entry for entry in entries if not _is_plain(entry))
             for entry in lists[name]:
                 check_given_part(name, entry)
+            is_plain = [_is_plain(entry) for entry in entries]
+            if name in _ORDERED and is_plain != sorted(is_plain, reverse=True):
+                what = "a spec follows an object, and stages run in their order"
+                raise _refusal(name, what, "write specs first, or build all stages as objects")
         elif _is_plain(section):
             values[name] = _to_plain(section)
         else:
@@ -247,7 +260,7 @@ def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenP
                 raise _refusal(name, f"cannot be given as an object of type {kind!r}", hint)
             check_given_part(name, section)
             parts[name] = section
-    return values, GivenParts(parts, lists.get("hooks", ()), lists.get("metrics", ()))
+    return values, GivenParts(parts, **lists)
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -281,7 +294,7 @@ _EXAMPLES = {
     "schedule": "schedule={name}(optimizer, ...), or schedule={{'type': {name!r}, ...}}",
     "data": "data={{'train': DataLoader({name}(...), batch_size=32)}}",
     "hooks": "hooks=[{name}()]",
-    "metrics": "metrics=[{name}()]",
+    **{name: name + "=[{name}()]" for name in ("metrics", "outputs", "evaluation")},
 }
 Part = Any  # an object of any type
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import tarfile
 import tempfile
-from typing import IO, TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from epochal.durable.beneath import open_beneath
+from epochal.records.archive import write_archive
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
 from epochal.web.site.api_error import ApiError, not_found
 from epochal.web.site.routes import FileAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from epochal.web.site.routes import ApiCall
     from epochal.web.site.site import Site
 
@@ -33,7 +30,7 @@ def download_run(site: Site, call: ApiCall) -> FileAnswer:
     folder = site.folder(call.path["id"])
     output = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when it was sent
     try:
-        _pack(folder, output)
+        write_archive(folder, output, admit=_admit)
     except BaseException:
         output.close()
         raise
@@ -42,49 +39,10 @@ def download_run(site: Site, call: ApiCall) -> FileAnswer:
     return FileAnswer(output, size, f"{_to_name(folder.name)}.tar.gz")
 
 
-def _pack(folder: Path, output: IO[bytes]) -> None:
-    total = 0
-    with tarfile.open(fileobj=output, mode="w:gz", compresslevel=1) as archive:
-        for number, name in enumerate(_iter_names(folder)):
-            try:
-                file = open_beneath(folder, name)
-            except OSError:  # a link, or deleted since
-                continue
-            with file:
-                facts = os.fstat(file.fileno())
-                total += facts.st_size
-                if total > MAX_RECORD_BYTES or number >= _MAX_FILES:
-                    raise ApiError(
-                        413,
-                        f"the record is larger than {MAX_RECORD_BYTES >> 20} MB",
-                        "copy its folder instead",
-                    )
-                entry = tarfile.TarInfo(f"{folder.name}/{name}")
-                entry.size, entry.mtime, entry.mode = facts.st_size, int(facts.st_mtime), 0o600
-                archive.addfile(entry, _Exactly(file, facts.st_size))
-
-
-@final
-class _Exactly:
-    """A file that may grow or shrink while it is read, as one of a fixed size."""
-
-    def __init__(self, file: IO[bytes], size: int) -> None:
-        self._file, self._left = file, size
-
-    def read(self, count: int = -1, /) -> bytes:
-        """The next bytes; zeros for those that are gone."""
-        wanted = self._left if count < 0 else min(count, self._left)
-        data = self._file.read(wanted)
-        self._left -= wanted
-        return data.ljust(wanted, b"\0")
-
-
-def _iter_names(folder: Path) -> Iterator[str]:
-    for path, folders, names in os.walk(folder):
-        inner = os.path.relpath(path, folder)
-        folders[:] = sorted(one for one in folders if inner != "." or one != _CHECKPOINTS)
-        for name in sorted(names):
-            yield name if inner == "." else f"{inner}/{name}".replace(os.sep, "/")
+def _admit(count: int, size: int) -> None:
+    if size > MAX_RECORD_BYTES or count >= _MAX_FILES:
+        what = f"the record is larger than {MAX_RECORD_BYTES >> 20} MB"
+        raise ApiError(413, what, "copy its folder, or use `epochal pack`")
 
 
 def download_weights(site: Site, call: ApiCall) -> FileAnswer:

@@ -90,6 +90,12 @@ def test_every_mistake_of_a_chain_is_reported(found) -> None:
         ([SOURCE, "shufle"], {}, "pipes.1.type", "unknown pipe 'shufle'"),
         ([{**SOURCE, "itms": 1}], {}, "pipes.0.itms", "unknown argument 'itms' of"),
         ([SOURCE, {"type": "batch"}], {}, "pipes.1.size", "missing; "),
+        (
+            [{"type": "jsonl", "path": ["a.jsonl", "s5://box/a.jsonl"]}],
+            {},
+            "pipes.0.path.1",
+            "'s5://box/a.jsonl': unknown protocol 's5'",
+        ),
         ([SOURCE, {"type": "parts.encode", "vocab": "x"}], {}, "pipes.1.vocab", "expected a whole"),
         ([SOURCE, {"type": "parts.encode", "words": 2}], {}, "pipes.1.words", "unknown argument"),
         ([{"type": "map", "function": "parts.encode"}], {}, "pipes.0.type", "'map' is no source"),
@@ -162,3 +168,18 @@ def test_the_check_imports_neither_torch_nor_the_data(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_a_misspelt_sampler_or_collate_is_named_as_such(found) -> None:
+    batch = {"type": "batch", "size": 2, "collate": {"type": "padd"}}
+    for pipes, options, expected in [
+        ([SOURCE], {"sampler": "RandomSampelr"}, ("sampler", "unknown sampler 'RandomSampelr'")),
+        ([SOURCE], {"sampler": {"type": "Rndom"}}, ("sampler.type", "unknown sampler 'Rndom'")),
+        ([SOURCE], {"collate": "padd"}, ("collate", "unknown collate 'padd'")),
+        ([SOURCE], {"collate": {"type": "padd"}}, ("collate.type", "unknown collate 'padd'")),
+        ([SOURCE, batch], {}, ("pipes.1.collate.type", "unknown collate 'padd'")),
+    ]:
+        assert found(*pipes, **options) == [expected], (pipes, options)
+    pad = {"type": "pad", "value": -1}
+    assert found(SOURCE, collate=pad) == found(SOURCE, {**batch, "collate": pad}) == []
+    assert found(SOURCE, collate={"type": "pad", "valu": 1})[0][0] == "collate.valu"

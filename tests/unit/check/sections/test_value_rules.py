@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from tests.unit.check.problems import problems_of
@@ -27,6 +28,25 @@ def test_weights_that_do_not_exist_are_reported(check_dict, tmp_path: Path, monk
         "is a folder, but neither a run nor a checkpoint: 'home'",
         "write home/FILE for a file with weights in it",
     )
+
+
+def test_weights_at_a_url_need_a_known_protocol_and_its_package(check_dict, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    assert check_dict(init_from="memory://box/a.safetensors").ok
+    assert problems_of(check_dict(init_from={"path": "s5://me:word@box/a.pt"})) == [
+        (
+            "init_from.path",
+            "'s5://box/a.pt': unknown protocol 's5'",
+            "known are s3, gs, abfs, https, sftp and others",
+        )
+    ]
+    assert problems_of(check_dict(init_from="gs://box/a.pt")) == [
+        (
+            "init_from",
+            "'gs://box/a.pt': gs:// needs gcsfs, which is not installed",
+            "pip install gcsfs",
+        )
+    ]
 
 
 def test_weights_may_come_from_a_run_or_a_checkpoint(check_dict, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import errno
 import multiprocessing
 import os
 import signal
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from torch import Tensor
@@ -14,6 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from epochal.engine.feed.feed import iter_batches
 from epochal.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Killed(Dataset[Tensor]):
@@ -42,6 +46,25 @@ def test_an_error_of_the_dataset_itself_passes() -> None:
     for workers in [0, 1]:
         with pytest.raises(RuntimeError, match="a fault of the dataset"):
             list(iter_batches(DataLoader(Faulty(), num_workers=workers), "train_loader", None))
+
+
+class Endless:
+    """Batches without end, of which nobody knows."""
+
+    def __iter__(self) -> Iterator[int]:
+        return count()
+
+
+def test_a_loader_without_length_that_never_ends_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("epochal.engine.feed.feed.MAX_UNKNOWN_BATCHES", 50)
+    with pytest.raises(DataError, match=r"val_loader: has no length.* 50 batches\n  set train.lim"):
+        list(iter_batches(Endless(), "val_loader", None, must_end=True))
+    assert "val_loader: 5 batches and no length; if it never ends, set" in caplog.text
+    assert len(list(iter_batches(Endless(), "val_loader", 60, must_end=True))) == 60
+    known = iter_batches([0] * 60, "val_loader", None, must_end=True)
+    assert len(list(known)) == 60
 
 
 class Broken(DataLoader[Tensor]):

@@ -58,7 +58,10 @@ def test_large_records_are_refused(
 ) -> None:
     monkeypatch.setattr(download, "MAX_RECORD_BYTES", 1000)
     done = browser.send("GET", f"/api/runs/{RUN}/download")
-    assert (done.status, done.json["error"]["hint"]) == (413, "copy its folder instead")
+    assert (done.status, done.json["error"]["hint"]) == (
+        413,
+        "copy its folder, or use `epochal pack`",
+    )
 
 
 def test_weights_are_downloaded_by_the_name_of_their_checkpoint(

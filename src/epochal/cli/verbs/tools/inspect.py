@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from epochal.experiment.tools.inspect_data import DataInspection
+    from epochal.inspect.inspect_data import DataInspection
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
         raise ConfigError(Problem("command line", what, hint="write epochal inspect data FILE"))
     path, overrides = split_single_file(args.words[1:], "inspect data")
     with deferring_interrupts():
-        from epochal.experiment.tools.inspect_data import inspect_file
+        from epochal.inspect.inspect_data import inspect_file
     try:
         found = inspect_file(
             path,

@@ -11,19 +11,19 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from epochal.config.bounds import AtLeast
-from epochal.data.sample_page import build_page, draw_sheet, list_facts
-from epochal.data.split_report import inspect_split
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.feed.host_generators import HostGenerators
 from epochal.engine.feed.sampling_order import fixed_order
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.tracking.draw_probe import write_table
+from epochal.inspect.sample_page import build_page, draw_sheet, list_facts
+from epochal.inspect.split_report import inspect_split
 
 if TYPE_CHECKING:
-    from epochal.data.split_report import SplitReport
     from epochal.engine.interfaces.run import Run
     from epochal.engine.interfaces.task import Loader
+    from epochal.inspect.split_report import SplitReport
 
 
 @final

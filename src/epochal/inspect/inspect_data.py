@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from typing_extensions import Unpack
 
 from epochal import durable
-from epochal.data.sample_page import build_page, find_picture, list_warnings
-from epochal.data.split_report import SplitReport, inspect_split
 from epochal.engine.feed.feed import named_loaders
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.errors import DataError
 from epochal.experiment.experiment import load_experiment
 from epochal.experiment.run_experiment import build_unrecorded_run
+from epochal.inspect.sample_page import build_page, find_picture, list_warnings
+from epochal.inspect.split_report import SplitReport, inspect_split
 from epochal.records.folder.media import encode_png
 
 if TYPE_CHECKING:

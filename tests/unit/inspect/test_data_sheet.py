@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from epochal.data.data_sheet import DataSheet
-from epochal.data.sample_page import draw_sheet
+from epochal.inspect.data_sheet import DataSheet
+from epochal.inspect.sample_page import draw_sheet
 from epochal.testing import TinyModel, TinyTask, carry_out, tiny_run
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epochal.data.split_report import find_overlap
+from epochal.inspect.split_report import find_overlap
 from epochal.records.folder.media import encode_png
 from epochal.text.formatting import format_count, format_value
 from epochal.text.html_output import to_html
@@ -16,7 +16,7 @@ from epochal.text.html_output import to_html
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from epochal.data.split_report import FieldReport, Sample, SplitReport
+    from epochal.inspect.split_report import FieldReport, Sample, SplitReport
 
     Render = Callable[[Sample], object]
 

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import epochal as ep
-from epochal.data.sample_page import build_page, find_picture, list_warnings, show_sample
-from epochal.data.split_report import inspect_split, split_samples, time_pipes
+from epochal.inspect.sample_page import build_page, find_picture, list_warnings, show_sample
+from epochal.inspect.split_report import inspect_split, split_samples, time_pipes
 
 
 def double(sample: dict[str, Any]) -> dict[str, Any]:

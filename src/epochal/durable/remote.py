@@ -1,0 +1,232 @@
+"""Files and folders behind URLs such as ``s3://bucket/file``, read and written through fsspec."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from epochal.durable import system
+from epochal.durable.atomic import make_dir, staged_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CACHE_VARIABLE = "EPOCHAL_DATA_CACHE"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_INSTALL = "pip install 'epochal[fsspec]'"
+
+
+class RemoteError(OSError):
+    """What a URL names cannot be read or written; says which, why and what to do."""
+
+
+def is_url(path: object) -> bool:
+    """Whether a path is a URL of another store than the local file system."""
+    return bool(_URL.match(str(path))) and not str(path).startswith("file://")
+
+
+def to_local(path: str | Path) -> Path:
+    """A path of this machine; ``file:///data/x`` is one, too."""
+    text = str(path)
+    return Path(unquote(text[7:]) if text.startswith("file://") else text).expanduser()
+
+
+def hide_credentials(url: str) -> str:
+    """A URL as messages show it: without a user, a password and a query, which may be signed."""
+    if not is_url(url):
+        return url
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def find_url_problem(url: str) -> tuple[str, str] | None:
+    """Why URLs of this kind cannot be used here, and what to do; nothing is connected to."""
+    try:
+        from fsspec.registry import get_filesystem_class, known_implementations
+    except ImportError:
+        return "needs fsspec, which is not installed", _INSTALL
+    for part in url.split("::"):
+        protocol = part.partition("://")[0]
+        facts = known_implementations.get(protocol)
+        package = str(facts["class"]).partition(".")[0] if facts else ""
+        if package not in ("", "fsspec"):  # importing it can take seconds
+            if find_spec(package) is None:
+                return f"{protocol}:// needs {package}, which is not installed", _install(package)
+            continue
+        try:
+            get_filesystem_class(protocol)
+        except ValueError:
+            return (
+                f"unknown protocol {protocol!r}",
+                "known are s3, gs, abfs, https, sftp and others",
+            )
+        except ImportError as error:
+            missing = error.__cause__
+            name = missing.name if isinstance(missing, ImportError) else None
+            what = f"{protocol}:// needs {name or 'a package'}, which is not installed"
+            return what, _install(name) if name else str(error)
+    return None
+
+
+def _install(package: str) -> str:
+    return f"pip install {package}"
+
+
+def match_urls(pattern: str) -> list[str]:
+    """The URLs that a URL with a pattern such as ``s3://bucket/part-*.jsonl`` names, sorted."""
+    if not any(mark in pattern for mark in "*?["):
+        return [pattern]
+    with _explained(pattern):
+        store, inner = _open_store(pattern)
+        return sorted(store.unstrip_protocol(one) for one in store.glob(inner))
+
+
+def fetch(url: str, *, marker: str = "") -> Path:
+    """A local copy of the file at a URL, or of a folder that has a file named ``marker``.
+
+    Copies are kept in ``$EPOCHAL_DATA_CACHE``, else in ``~/.cache/epochal/data``. What has changed
+    at its source is copied again.
+
+    Raises:
+        RemoteError: It cannot be read.
+    """
+    folder = Path(os.environ.get(CACHE_VARIABLE) or "~/.cache/epochal/data").expanduser()
+    with _explained(url):
+        store, inner = _open_store(url)
+        inner = inner.rstrip("/")
+        is_folder = bool(marker) and store.isfile(f"{inner}/{marker}")
+        if is_folder:
+            version = str(sorted((name, str(facts)) for name, facts in _list(store, inner).items()))
+        else:
+            version = store.ukey(inner)
+        digest = hashlib.sha256(f"{url}\n{version}".encode()).hexdigest()[:24]
+        target = folder / f"{digest}-{inner.rpartition('/')[2]}"
+        if not target.exists():
+            # The processes of a run ask for it at once, and only the first one copies it.
+            with _locked(target):
+                if is_folder and not target.exists():
+                    _copy_folder(store, inner, target)
+                elif not target.exists():
+                    _copy(store, inner, target)
+    return target
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path = target.with_name(f".{target.name}.lock")
+    with system.locked(path, os.O_RDWR | os.O_CREAT):
+        yield
+        path.unlink(missing_ok=True)
+
+
+def _list(store: Any, inner: str) -> dict[str, Any]:  # noqa: ANN401 - of fsspec
+    found: dict[str, Any] = store.find(inner, detail=True)
+    return found
+
+
+def _copy(store: Any, inner: str, target: Path) -> None:  # noqa: ANN401 - of fsspec
+    with system.replacing(target) as partial:  # whole, or not there
+        store.get_file(inner, str(partial))
+
+
+def _copy_folder(store: Any, inner: str, target: Path) -> None:  # noqa: ANN401 - of fsspec
+    with staged_dir(target, uuid4().hex[:8]) as staging:
+        for name in _list(store, inner):
+            below = name[len(inner) :].lstrip("/")
+            if not below or ".." in below.split("/"):
+                raise ValueError(f"{below!r} is no name of a file")
+            file = staging.path / below
+            file.parent.mkdir(parents=True, exist_ok=True)
+            store.get_file(name, str(file))
+
+
+@contextmanager
+def open_input(source: str) -> Iterator[IO[bytes]]:
+    """A file or a URL, open for reading from its start to its end."""
+    if not is_url(source):
+        with to_local(source).open("rb") as local:
+            yield local
+        return
+    with _explained(source):
+        store, inner = _open_store(source)
+        file = store.open(inner, "rb")
+    with file:
+        yield file
+
+
+@contextmanager
+def open_output(target: str) -> Iterator[IO[bytes]]:
+    """A new file or URL, open for writing: it is there when the block has ended, and not before.
+
+    Object stores and file systems guarantee this; where a store has no such step, an interrupted
+    block may leave a part.
+    """
+    if is_url(target):
+        with _open_remote_output(target) as file:
+            yield file
+        return
+    path = to_local(target)
+    if path.exists():
+        raise RemoteError(f"{path}: exists already\n  choose another name")
+    make_dir(path.parent, exist_ok=True)
+    with system.replacing(path) as staged, staged.open("xb") as file:
+        yield file
+        file.flush()
+        system.operations.fsync(file.fileno())
+    system.sync_dir(path.parent)
+
+
+@contextmanager
+def _open_remote_output(url: str) -> Iterator[IO[bytes]]:
+    with _explained(url):
+        store, inner = _open_store(url)
+        if store.exists(inner):
+            raise RemoteError(f"{hide_credentials(url)}: exists already\n  choose another name")
+        store.start_transaction()
+        file = store.open(inner, "wb")
+    is_whole = False
+    try:
+        yield file
+        is_whole = True
+    finally:
+        with _explained(url):
+            if is_whole:
+                file.close()
+            store.transaction.complete(commit=is_whole)
+            with suppress(AttributeError):  # otherwise it is uploaded when it is collected
+                file.closed = True
+
+
+def _open_store(url: str) -> tuple[Any, str]:
+    problem = find_url_problem(url)
+    if problem is not None:
+        what, hint = problem
+        raise RemoteError(f"{hide_credentials(url)}: {what}\n  {hint}")
+    from fsspec.core import url_to_fs
+
+    store, inner = url_to_fs(url)
+    return store, inner
+
+
+@contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Turn what stores raise, each its own errors, into a RemoteError."""
+    try:
+        yield
+    except RemoteError:
+        raise
+    except Exception as error:
+        shown = hide_credentials(url)
+        if isinstance(error, FileNotFoundError):
+            raise RemoteError(f"{shown}: no such file or folder") from error
+        reason = str(error).replace(url, shown) or type(error).__name__
+        hint = "check the name, the network and the credentials of the store"
+        raise RemoteError(f"{shown}: {reason}\n  {hint}") from error
