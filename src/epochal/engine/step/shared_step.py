@@ -135,7 +135,7 @@ class SharedStep:
         values: dict[str, Weighted] = {**outcome.losses, **outcome.metrics}
         if self._names is None:
             self._names = self._agree_on_names(values)
-        device, dtype = outcome.loss.device, _choose_dtype(outcome.loss)
+        device, dtype = outcome.loss.device, choose_sum_dtype(outcome.loss)
         packed: list[Number] = [share]
         for name in self._names:
             value, count = values.get(name, (0.0, 0))
@@ -147,7 +147,7 @@ class SharedStep:
                 packed += [weight]
         if device.type == "cpu" or not any(isinstance(one, Tensor) for one in packed):
             return torch.tensor([float(one) for one in packed], dtype=dtype, device=device)
-        return torch.stack([_to_scalar(one, device, dtype) for one in packed])
+        return torch.stack([to_scalar(one, device, dtype) for one in packed])
 
     def _agree_on_names(self, values: dict[str, Weighted]) -> list[str]:
         """The names of all processes, asked for once."""
@@ -187,11 +187,13 @@ def discard_counts(outcome: Outcome) -> None:
     outcome.metrics = {}
 
 
-def _choose_dtype(loss: Tensor) -> torch.dtype:
+def choose_sum_dtype(loss: Tensor) -> torch.dtype:
+    """The number format in which losses and counts of several processes are added up."""
     return loss.dtype if loss.dtype in (torch.float32, torch.float64) else torch.float32
 
 
-def _to_scalar(number: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
+def to_scalar(number: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A number as a tensor without dimensions."""
     if isinstance(number, Tensor):
         return number.detach().reshape(()).to(device, dtype)
     return torch.full((), number, device=device, dtype=dtype)

@@ -133,7 +133,7 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     if options and not assembly.is_resumed:
         init_weights(model, Path(options.pop("path")).expanduser(), **options)
     if assembly.args.engine.sync_batchnorm:
-        model = sync_batchnorm(model)
+        model = sync_batchnorm(model, assembly.device)
     is_whole = isinstance(assembly.world, SingleProcess)
     is_sharded = assembly.args.engine.strategy == "fsdp" and not is_whole
     model = move_module(
