@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -95,7 +96,7 @@ class _SentValues:
             return self._filled[id(tensor)][1]
         real = tensor
         if tensor.is_meta:
-            real = torch.empty_like(tensor, device="cpu")
+            real = _make_empty(tensor)
             if isinstance(tensor, nn.Parameter):
                 real = nn.Parameter(real, requires_grad=tensor.requires_grad)
                 vars(real).update(vars(tensor))
@@ -103,6 +104,17 @@ class _SentValues:
         if id(tensor) in self._tied or not isinstance(tensor, nn.Parameter):
             self._filled |= {id(tensor): (tensor, real), id(real): (real, real)}
         return real
+
+
+def _make_empty(tensor: Tensor) -> Tensor:
+    """A tensor like one of the meta device, in memory that the system gets back when it is freed.
+
+    The C library would keep it, with smaller parts of other tensors in between.
+    """
+    if tensor.nbytes < mmap.PAGESIZE or not tensor.is_contiguous():
+        return torch.empty_like(tensor, device="cpu")
+    flat = torch.frombuffer(mmap.mmap(-1, tensor.nbytes), dtype=tensor.dtype)
+    return flat.view(tensor.shape)
 
 
 def _iterate_tensors(model: nn.Module) -> list[tuple[dict[str, Any], str, Tensor]]:
