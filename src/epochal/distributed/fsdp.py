@@ -220,9 +220,8 @@ class Fsdp(Strategy):
             self._model.set_requires_gradient_sync(True)
 
     @override
-    def carry(self, loss: Tensor, numbers: Tensor) -> Tensor:
+    def carry(self, numbers: Tensor) -> None:
         self._kept = numbers if self._kept is None else self._kept + numbers
-        return loss
 
     @override
     def read_sums(self) -> Tensor:

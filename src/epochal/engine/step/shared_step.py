@@ -83,7 +83,8 @@ class SharedStep:
                 numbers = self._pack(outcome, share, unit, is_counted=self.is_counted(run, place))
                 is_plain = type(share) is float and share == 1.0
                 loss = outcome.loss if is_plain else outcome.loss * share
-                updater.backward(self._strategy.carry(loss, numbers))
+                self._strategy.carry(numbers)
+                updater.backward(loss)
             if index == last:
                 total = self._unpack(outcome, unit, self._strategy.read_sums())
                 updater.apply(run, total)
@@ -137,15 +138,18 @@ class SharedStep:
             self._names = self._agree_on_names(values)
         device, dtype = outcome.loss.device, choose_sum_dtype(outcome.loss)
         packed: list[Number] = [share]
+        is_on_host = device.type == "cpu"
         for name in self._names:
             value, count = values.get(name, (0.0, 0))
+            if is_on_host:  # numbers of Python are faster than tensors
+                value, count = float(value), float(count)
             if not is_counted or (not isinstance(count, Tensor) and count <= 0):
                 packed += [0.0, 0.0]
             else:
                 weight = count / unit
                 packed += [value.detach() * weight if isinstance(value, Tensor) else value * weight]
                 packed += [weight]
-        if device.type == "cpu" or not any(isinstance(one, Tensor) for one in packed):
+        if is_on_host or not any(isinstance(one, Tensor) for one in packed):
             return torch.tensor([float(one) for one in packed], dtype=dtype, device=device)
         return torch.stack([to_scalar(one, device, dtype) for one in packed])
 
