@@ -142,7 +142,7 @@ class SharedStep:
         for name in self._names:
             value, count = values.get(name, (0.0, 0))
             if is_on_host:  # numbers of Python are faster than tensors
-                value, count = float(value), float(count)
+                value, count = _to_number(value), _to_number(count)
             if not is_counted or (not isinstance(count, Tensor) and count <= 0):
                 packed += [0.0, 0.0]
             else:
@@ -194,6 +194,10 @@ def discard_counts(outcome: Outcome) -> None:
 def choose_sum_dtype(loss: Tensor) -> torch.dtype:
     """The number format in which losses and counts of several processes are added up."""
     return loss.dtype if loss.dtype in (torch.float32, torch.float64) else torch.float32
+
+
+def _to_number(value: Number) -> float:
+    return value.item() if isinstance(value, Tensor) else value
 
 
 def to_scalar(number: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
