@@ -5,6 +5,7 @@ Ranks run several trainings in one process group. This file is also their progra
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import sys
 import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ import epochal as ep
 from epochal.checkpoint import read_checkpoint
 from epochal.checkpoint.sharded import fit_state, fit_to
 from epochal.checkpoint.weights import load_weights_from
-from epochal.distributed.sharded_tensor import get_own_part, is_sharded
+from epochal.distributed.sharded_tensor import gather_whole, get_own_part, is_sharded
 from epochal.errors import CheckpointError
 from epochal.hooks.safetensors_export import SafetensorsExport
 from epochal.testing import TinyTask
@@ -50,6 +51,52 @@ class Net(nn.Module):
             x = block(x)
         x = self.down(torch.relu(self.up(x)))
         return self.frozen(self.tied(torch.relu(self.head(x))))
+
+
+class Built(Net):
+    """Draws its weights, has buffers, and notes on which device it was built.
+
+    With ``kind`` it needs a value while it is built, or keeps a tensor of its own.
+    """
+
+    devices: ClassVar[list[str]] = []
+
+    def __init__(self, kind: str = "plain") -> None:
+        super().__init__()
+        Built.devices.append(torch.empty(0).device.type)
+        self.register_buffer("scale", torch.rand(3))
+        self.blocks[1].register_buffer("shift", torch.rand(2), persistent=False)
+        self.frozen.weight.note = "kept"
+        self.rate = torch.linspace(0, 1, 3)[1].item() if kind == "item" else 0.5
+        self.table = [torch.rand(2)] if kind == "stray" else []
+
+
+class NoteWeights(ep.Hook):
+    """Notes the bits of the whole model before the first step."""
+
+    def run_start(self, run):
+        model = run.raw_model
+        named = [*model.named_parameters(), *model.named_buffers()]
+        self.bits = {name: gather_whole(one).tolist() for name, one in named}
+        self.bits["table"] = [one.tolist() for one in model.table]
+        parts = model.tied.weight is model.head.weight, model.blocks[1].shift.device.type
+        self.facts = [*parts, model.frozen.weight.requires_grad, model.rate]
+
+
+def build(kind: str, engine: dict[str, Any]) -> dict[str, Any]:
+    """What a process knows of a model that the config describes, before its first step."""
+    note, named = NoteWeights(), importlib.import_module("test_sharded_training")
+    named.Built.devices.clear()
+    ep.Experiment(
+        task=TinyTask(),
+        model={"type": "test_sharded_training.Built", "kind": kind},
+        optim={"type": "SGD", "lr": 0.1},
+        engine=engine,
+        hooks=[note],
+        train={"for": "2st"},
+        choices={"device": "cpu", "raise_errors": True, "no_file": True},
+    ).fit()
+    return {"bits": note.bits, "facts": note.facts, "devices": [*named.Built.devices]}
 
 
 class ReadAgain(ep.Hook):
@@ -142,6 +189,9 @@ def work(rank: int, ranks: int, folder: Path) -> None:
         Path("refused").write_text(json.dumps({name: refuse(name) for name in REFUSED}))
     for name in list_scenarios(ranks):
         train(name, {**SHARDED, **(DIVIDED if name == "tensor" else {})} if ranks else {})
+    divided = {**SHARDED, **(DIVIDED if ranks == 4 else {})} if ranks else {}
+    found = {kind: build(kind, divided) for kind in ("plain", "item", "stray")}
+    Path(f"built.{rank}").write_text(json.dumps(found))
 
 
 class Plain(ep.Experiment):
@@ -273,6 +323,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dic
     for ranks in (0, 1, 2, 3, 4):
         own = folder / str(ranks)
         own.mkdir()
+        roots = '[tool.epochal]\nroots = ["test_sharded_training"]\n'
+        (own / "pyproject.toml").write_text(roots)
         words = [str(ranks), str(own)]
         children = [Child(__file__, str(rank), *words, cwd=own) for rank in range(ranks or 1)]
         for child in children:
@@ -280,6 +332,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dic
             assert done.returncode == 0, done.stdout + done.stderr
         if ranks == 1:
             found["refused"] = json.loads((own / "refused").read_text())
+        built = [json.loads((own / f"built.{rank}").read_text()) for rank in range(ranks or 1)]
+        found[f"built by {ranks}"] = built
         found[ranks] = {name: read(own / name) for name in list_scenarios(ranks)}
     return found
 
@@ -300,6 +354,20 @@ def test_sharded_processes_train_like_one(trained) -> None:
                 )
         wanted = pytest.approx(expected["metrics"], rel=10 * tolerance, abs=tolerance)
         assert found["metrics"] == wanted, (name, ranks)
+
+
+def test_model_has_the_same_first_bits_in_any_number_of_processes(trained) -> None:
+    (alone,) = trained["built by 0"]
+    for ranks in (1, 2, 3, 4):
+        for rank, found in enumerate(trained[f"built by {ranks}"]):
+            for kind, one in found.items():
+                case = (ranks, rank, kind)
+                assert one["bits"] == alone[kind]["bits"], case
+                assert one["facts"] == alone[kind]["facts"], case
+                # Only the main process has all of it; others do if they cannot do without.
+                first = ["cpu"] if rank == 0 else ["meta"]
+                again = [] if rank == 0 or kind == "plain" else ["cpu"]
+                assert one["devices"] == [*first, *again], case
 
 
 def test_weights_of_parts_load_like_those_of_one_process(trained) -> None:

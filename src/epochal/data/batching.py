@@ -169,16 +169,21 @@ class Batch(Pipe):
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         if self.is_indexed:
             return super().iterate(one_pass, start)
-        items = self.parent.iterate(one_pass, start * self.size)
-        groups = iter(lambda: list(islice(items, self.size)), [])
-        return _collated(self, groups, one_pass, start)
+        size = self.size // one_pass.world if one_pass.divides_batches else self.size
+        items = self.parent.iterate(one_pass, start * size)
+        groups = iter(lambda: list(islice(items, size)), [])
+        return _collated(self, groups, one_pass, start, size)
 
 
 def _collated(
-    pipe: Batch | BucketByLength, groups: Iterator[list[Item]], one_pass: Pass, start: int
+    pipe: Batch | BucketByLength,
+    groups: Iterator[list[Item]],
+    one_pass: Pass,
+    start: int,
+    size: int,
 ) -> Iterator[Item]:
     """A batch of each group of samples; a short one only if it is not dropped."""
-    full = (group for group in groups if not pipe.drop_last or len(group) == pipe.size)
+    full = (group for group in groups if not pipe.drop_last or len(group) == size)
     collate = pipe.collate
     for number, group in enumerate(full, start):
         if not getattr(collate, "draws_random", collate not in (default_collate, list_samples)):
@@ -224,7 +229,7 @@ class BucketByLength(Pipe):
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         groups = self._groups(one_pass)
-        return _collated(self, islice(groups, start, None), one_pass, start)
+        return _collated(self, islice(groups, start, None), one_pass, start, self.size)
 
     def _groups(self, one_pass: Pass) -> Iterator[list[Item]]:
         draw, items = random.Random(self.seed(one_pass)), self.parent.iterate(one_pass)

@@ -13,7 +13,9 @@ import torch.distributed
 from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
+from epochal.data.batching import Batch as BatchPipe
 from epochal.data.pipe import Pass
+from epochal.engine.feed.rank_shares import SampleSlices
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.feed.seeded_dataset import identity_collate
 from epochal.engine.feed.worker_data import refuse_captured_run
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from epochal.data.chain import Chain
+    from epochal.engine.feed.rank_shares import RankShare
     from epochal.engine.interfaces.task import Batch
 
 _WORKER_OPTIONS = ("timeout", "prefetch_factor", "persistent_workers", "multiprocessing_context")
@@ -130,10 +133,20 @@ class ChainLoader(DataLoader[Any]):
         """Whether a pass never ends."""
         return self.chain.is_endless
 
-    @property
-    def divides_by_rank(self) -> bool:
-        """Whether a pipe gives each process its own items."""
-        return self.chain.shards
+    def find_division_problem(self, share: RankShare | None) -> str:
+        """Why ``shard_by_rank`` cannot be used; empty if it can, or is not there."""
+        chain = self.chain
+        if not chain.shards:
+            return ""
+        if share is None or not share.splits_batches:
+            return "an evaluation gives each batch to one process"
+        if chain.is_indexed:
+            return "a chain with an index is divided already"
+        if not isinstance(chain.last, BatchPipe) or chain.last.size % share.world_size:
+            return f"its last pipe makes no batches that {share.world_size} processes can divide"
+        if not chain.is_endless:
+            return "the stream ends, in one process earlier than in another; `repeat` would do"
+        return ""
 
     @override
     def __len__(self) -> int:
@@ -149,6 +162,9 @@ class ChainLoader(DataLoader[Any]):
         rank, world = _find_rank()
         whole = Pass(one_pass.seed, rank=rank, world=world)
         start, share, last = one_pass.start, one_pass.share, self.chain.last
+        if isinstance(share, SampleSlices) and self.chain.shards:
+            own = Pass(one_pass.seed, rank=share.rank, world=share.world_size, divides_batches=True)
+            return share.of_own_batches(self._take_turns(own, start))
         if not self.chain.is_indexed:
             batches = self._take_turns(whole, start)
             return batches if share is None else share.of_batches(batches)

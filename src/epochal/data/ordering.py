@@ -323,8 +323,8 @@ class SplitByWorker(_Positions):
 class ShardByRank(_Positions):
     """Gives every process of torch.distributed its own items.
 
-    Only for runs with ``engine.strategy: none`` and loops of your own: other runs give each
-    process its samples already, and refuse this pipe.
+    For runs with ``engine.strategy: none``, loops of your own, and the training data of other runs
+    if they are a stream without end. These give each process its samples of anything else.
     """
 
     shards = True

@@ -37,6 +37,9 @@ class Pass:
     rows: tuple[int, int] | None = None
     """The first and the end of the samples of a batch that are read; None: all of them."""
 
+    divides_batches: bool = False
+    """Whether each process makes its own part of every batch, of its own items."""
+
     is_watched: bool = field(default=False, compare=False)
     """Whether draws of random numbers are noticed already, so that pipes need not watch again."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -49,21 +51,78 @@ def shard_model(
     """Divide the parameters of a model between processes, in place.
 
     The parameters are new objects afterwards: an optimizer has to be built later. A model in host
-    memory moves to the device one wrapped module at a time.
+    memory moves to the device one wrapped module at a time. If a process has it on the meta device,
+    the main one sends the values of each module before it is divided.
     """
     if any(is_lazy(one) for one in (*model.parameters(), *model.buffers())):
         what = "fsdp cannot divide parameters that have no size yet"
         raise ConfigError(Problem("engine.strategy", what, hint="give lazy modules their sizes"))
-    mesh = _make_mesh(sharding, device, world)
+    mesh, values = _make_mesh(sharding, device, world), _SentValues(model, world)
     if sharding.divided:
+        for name in sharding.divided:
+            values.fill(model.get_submodule(name))
         model = _divide_layers(model, sharding, mesh["tensor"])
     options = _make_options(sharding, mesh["data"])
-    for module in reversed(sharding.wrapped):
+    for module in (*reversed(sharding.wrapped), model):
+        values.fill(module)
         _shard(module, options)
-    _shard(model, options)
     for buffer in model.buffers():
         buffer.data = buffer.data.to(device)
     return model
+
+
+@final
+class _SentValues:
+    """Gives modules the values of the main process, if any process has none."""
+
+    def __init__(self, model: nn.Module, world: World) -> None:
+        self._world = world
+        tensors = [tensor for _, _, tensor in _iterate_tensors(model)]
+        self._is_needed = any(world.gather(any(one.is_meta for one in tensors)))
+        uses = Counter(map(id, tensors))
+        self._tied = {key for key, times in uses.items() if times > 1}
+        self._filled: dict[int, tuple[Tensor, Tensor]] = {}  # only what is met again
+
+    @torch.no_grad()
+    def fill(self, module: nn.Module) -> None:
+        """Fill what is not divided yet, one tensor after the other."""
+        if self._is_needed:
+            for table, name, tensor in _iterate_tensors(module):
+                if not is_sharded(tensor):
+                    table[name] = self._fill(tensor)
+
+    def _fill(self, tensor: Tensor) -> Tensor:
+        if id(tensor) in self._filled:
+            return self._filled[id(tensor)][1]
+        real = tensor
+        if tensor.is_meta:
+            real = _make_empty(tensor)
+            if isinstance(tensor, nn.Parameter):
+                real = nn.Parameter(real, requires_grad=tensor.requires_grad)
+                vars(real).update(vars(tensor))
+        self._world.broadcast_tensors([real])
+        if id(tensor) in self._tied or not isinstance(tensor, nn.Parameter):
+            self._filled |= {id(tensor): (tensor, real), id(real): (real, real)}
+        return real
+
+
+def _make_empty(tensor: Tensor) -> Tensor:
+    """A tensor like one of the meta device, in memory that the system gets back when it is freed.
+
+    The C library would keep it, with smaller parts of other tensors in between.
+    """
+    if tensor.nbytes < mmap.PAGESIZE or not tensor.is_contiguous():
+        return torch.empty_like(tensor, device="cpu")
+    flat = torch.frombuffer(mmap.mmap(-1, tensor.nbytes), dtype=tensor.dtype)
+    return flat.view(tensor.shape)
+
+
+def _iterate_tensors(model: nn.Module) -> list[tuple[dict[str, Any], str, Tensor]]:
+    """The parameters and buffers of all modules, each with its place; tied ones several times."""
+    tables: list[dict[str, Any]] = []
+    for module in model.modules():
+        tables += [module._parameters, module._buffers]
+    return [(table, *one) for table in tables for one in table.items() if one[1] is not None]
 
 
 def _make_mesh(sharding: Sharding, device: torch.device, world: World) -> Any:  # noqa: ANN401 - torch's mesh
@@ -161,9 +220,8 @@ class Fsdp(Strategy):
             self._model.set_requires_gradient_sync(True)
 
     @override
-    def carry(self, loss: Tensor, numbers: Tensor) -> Tensor:
+    def carry(self, numbers: Tensor) -> None:
         self._kept = numbers if self._kept is None else self._kept + numbers
-        return loss
 
     @override
     def read_sums(self) -> Tensor:

@@ -26,6 +26,7 @@ from epochal.distributed.rank_failure import (
     is_lost_connection,
 )
 from epochal.distributed.rank_listener import POLL_SECONDS, RankListener
+from epochal.distributed.rank_processes import RankProcesses
 from epochal.distributed.world import SingleProcess, World
 from epochal.errors import ConfigError, Preempted, Problem
 
@@ -71,6 +72,8 @@ class ProcessGroup(World):
         )
         self._listener.abort_connections = _abort_device_connections
         self.listener = self._listener
+        self._processes = RankProcesses(self._store, self.world_size)
+        self._processes.publish(self.rank)
         self.has_failed = self._has_lost_rank = False
 
     @override
@@ -117,6 +120,11 @@ class ProcessGroup(World):
 
     @override
     def explain(self, error: BaseException) -> BaseException:
+        if isinstance(error, Preempted):
+            error = self._find_killed() or error
+        if isinstance(error, RankLostError):
+            self.has_failed = self._has_lost_rank = True
+            return error
         if not is_lost_connection(error) and not isinstance(error, RankFailedError):
             return error
         self.has_failed = True
@@ -137,11 +145,19 @@ class ProcessGroup(World):
         another.__cause__ = error
         return another
 
+    def _find_killed(self) -> RankLostError | None:
+        """Why a launcher ends this process; None if it was not another process of this machine."""
+        try:
+            rank = self._processes.find_killed()
+        except Exception as error:  # the process with the store is gone
+            return RankLostError(str(error))
+        return None if rank is None else RankLostError.of_rank(rank)
+
     @override
     def leave(self) -> None:
         self._listener.stop()
         with suppress(Exception):
-            self._store.set(f"left/{self.rank}", "1")
+            self._processes.leave(self.rank)
         if not self.has_failed:
             return
         # Closed connections end the collectives in which other processes wait.
@@ -152,13 +168,13 @@ class ProcessGroup(World):
         if not has_connected:  # the user's code did: the others notice when this process ends
             return
         if not self.is_main and not self._has_lost_rank:  # else it may be the main process
-            self._wait_for("left/0")
+            self._wait_for_main()
 
-    def _wait_for(self, key: str) -> None:
-        """Wait for a key: a launcher may end all processes once the first one has ended."""
+    def _wait_for_main(self) -> None:
+        """Wait for the main process: a launcher may end all once the first one has ended."""
         end = time.monotonic() + _END_SECONDS
         with suppress(Exception):
-            while not self._store.check([key]) and time.monotonic() < end:
+            while not self._processes.has_left(0) and time.monotonic() < end:
                 time.sleep(POLL_SECONDS)
 
 

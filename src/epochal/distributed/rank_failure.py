@@ -69,6 +69,11 @@ class RankLostError(EpochalError):
             f"is gone\n  {cause}"
         )
 
+    @classmethod
+    def of_rank(cls, rank: int) -> RankLostError:
+        """The error about a process of this machine."""
+        return cls(f"rank {rank} does not exist any more")
+
 
 def is_lost_connection(error: BaseException) -> bool:
     """Whether an error may only say that another process is gone."""

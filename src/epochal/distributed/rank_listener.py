@@ -8,7 +8,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
-from epochal.distributed.rank_failure import FailureReport, RankFailedError
+from epochal.distributed.rank_failure import FailureReport, RankFailedError, RankLostError
+from epochal.distributed.rank_processes import RankProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,7 @@ class RankListener:
     def __init__(self, store: Store, rank: int, world_size: int) -> None:
         self._store = store
         self._rank, self._world_size = rank, world_size
+        self._processes = RankProcesses(store, world_size)
         self._pending: set[str] = set()
         self._number = self._round = 0
         self._news = 0
@@ -80,6 +82,9 @@ class RankListener:
 
         self.failure: FailureReport | None = None
         """The first failure of any process."""
+
+        self.killed_rank: int | None = None
+        """A process that was killed while this one waited for its answer."""
 
         self.abort_connections: Callable[[], object] = lambda: None
         """Ends collectives that cannot notice a failure themselves."""
@@ -114,6 +119,7 @@ class RankListener:
 
         Raises:
             RankFailedError: Another process failed.
+            RankLostError: Another process was killed.
         """
         while self._is_open and not self._has_answer.wait(POLL_SECONDS):
             self._raise_failure()
@@ -222,6 +228,9 @@ class RankListener:
             if self._store.check(["failure"]):
                 self.find_failure(0)
                 return None
+            self.killed_rank = self._processes.find_killed()
+            if self.killed_rank is not None:
+                return None
         return self._store.get(key).decode()
 
     def _hear_failure(self) -> None:
@@ -243,3 +252,5 @@ class RankListener:
     def _raise_failure(self) -> None:
         if self.failure is not None and self.failure.rank != self._rank:
             raise RankFailedError(self.failure)
+        if self.killed_rank is not None:
+            raise RankLostError.of_rank(self.killed_rank)

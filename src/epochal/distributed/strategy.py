@@ -26,8 +26,8 @@ MAX_SUMS = 64
 class Strategy(ABC):
     """Shares a model between processes; steps know no more of it than this.
 
-    In a step, ``carry`` takes each loss before its backward pass, and ``read_sums`` gives the
-    numbers of all processes afterwards. Both see means over the processes, like gradients.
+    In a step, ``carry`` comes before the backward pass of each loss, and ``read_sums`` gives the
+    numbers of all processes afterwards. They are means over the processes, like gradients.
     """
 
     is_sharded: bool = False
@@ -54,8 +54,8 @@ class Strategy(ABC):
         """In a block, forward and backward passes keep their gradients to themselves."""
 
     @abstractmethod
-    def carry(self, loss: Tensor, numbers: Tensor) -> Tensor:
-        """The loss, whose backward pass also takes these numbers to the other processes."""
+    def carry(self, numbers: Tensor) -> None:
+        """Take numbers to the other processes, with the gradients of the next backward pass."""
 
     @abstractmethod
     def read_sums(self) -> Tensor:
@@ -112,6 +112,8 @@ class Ddp(Strategy):
         self._others = [] if not self._find_unused else list(others)
         carrier = _Carrier(model, inside, _make_numbers(model) if carries else None)
         self._numbers = carrier.numbers
+        if self._numbers is not None:
+            self._gradient = torch.zeros_like(self._numbers, requires_grad=False)
         self._shared = self._wrap(carrier)
 
     @property
@@ -126,12 +128,13 @@ class Ddp(Strategy):
         return shared.no_sync()  # type: ignore[no-any-return]  # torch has no types here
 
     @override
-    def carry(self, loss: Tensor, numbers: Tensor) -> Tensor:
+    def carry(self, numbers: Tensor) -> None:
         if self._numbers is None:
             self._kept = numbers if self._kept is None else self._kept + numbers
-            return loss
-        carried: Tensor = _Carry.apply(loss, self._numbers, numbers)  # type: ignore[no-untyped-call]  # torch's
-        return carried
+            return
+        # A backward pass of its own: a function in that of the loss would cost three times as much.
+        self._gradient[: len(numbers)].copy_(numbers)
+        torch.autograd.backward(self._numbers, self._gradient)
 
     @override
     def read_sums(self) -> Tensor:
@@ -196,9 +199,8 @@ class NoStrategy(Strategy):
         return nullcontext()
 
     @override
-    def carry(self, loss: Tensor, numbers: Tensor) -> Tensor:
+    def carry(self, numbers: Tensor) -> None:
         self._kept = numbers if self._kept is None else self._kept + numbers
-        return loss
 
     @override
     def read_sums(self) -> Tensor:
@@ -253,21 +255,3 @@ def _make_numbers(model: nn.Module) -> nn.Parameter:
     dtype = exact[0].dtype if exact else torch.float32
     device = None if like is None else like.device
     return nn.Parameter(torch.zeros(MAX_SUMS, dtype=dtype, device=device))
-
-
-@final
-class _Carry(torch.autograd.Function):
-    """The loss unchanged; its backward pass gives a parameter some numbers as its gradient."""
-
-    @staticmethod
-    @override
-    def forward(ctx: Any, loss: Tensor, parameter: Tensor, numbers: Tensor) -> Tensor:
-        ctx.numbers, ctx.dtype, ctx.size = numbers, parameter.dtype, len(parameter)
-        return loss.view_as(loss)
-
-    @staticmethod
-    @override
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        numbers = ctx.numbers.to(ctx.dtype)
-        padded = nn.functional.pad(numbers, (0, ctx.size - len(numbers)))
-        return gradients[0], padded, None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from epochal.check import build_registry
 from epochal.errors import ConfigError, EpochalError, Problem, misspelling_of
 from epochal.experiment.build import build_parts, optimizer
+from epochal.experiment.build.meta_model import build_without_values
 from epochal.experiment.config.experiment_class import describe_class
 from epochal.experiment.config.inputs import (
     ExperimentInputs,
@@ -92,8 +93,15 @@ class Experiment:
 
     def build_model(self, assembly: Assembly) -> nn.Module:
         """The model: given, prepared, or what the section ``model`` describes."""
-        model: nn.Module = build_parts.build_part(assembly, "model", self._find_prepare("model"))
-        return model
+
+        def build() -> nn.Module:
+            model: nn.Module = build_parts.build_part(
+                assembly, "model", self._find_prepare("model")
+            )
+            return model
+
+        has_own_placement = type(self).place_model is not Experiment.place_model
+        return build() if has_own_placement else build_without_values(build, assembly)
 
     def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
         """The model in its number format, with its first weights, on the run's device."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import threading
 from typing import Any
 
 import pytest
 import torch
 
-from epochal.distributed.rank_failure import FailureReport, RankFailedError
+from epochal.distributed.rank_failure import FailureReport, RankFailedError, RankLostError
 from epochal.distributed.rank_listener import PREEMPTED, TIME, Agreement, RankListener
+from epochal.distributed.rank_processes import RankProcesses
+from epochal.records.layout.process import describe_process
 
 
 class Rank:
@@ -91,3 +96,31 @@ def test_positions_of_all_processes_can_be_asked_for() -> None:
     assert ranks[0].listener.collect_positions() == {0: {"step": 0}, 1: {"step": 4}}
     for rank in ranks:
         rank.listener.stop()
+
+
+def test_killed_process_ends_the_wait_for_its_answer() -> None:
+    store, child = torch.distributed.HashStore(), os.fork()
+    if child == 0:
+        signal.pause()
+    killed = describe_process(child)
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # a zombie is gone, too
+    for who, has_left, found in (
+        (describe_process(os.getpid()), False, None),
+        (killed | {"namespace": 1}, False, None),  # of another container
+        (killed, True, None),
+        (killed, False, 1),
+    ):
+        processes = RankProcesses(store, 3)
+        processes.publish(0)
+        store.set("process/1", json.dumps(who))
+        if has_left:
+            processes.leave(1)
+        assert processes.find_killed() == found, who
+        store.delete_key("left/1")
+    os.waitpid(child, 0)
+    rank = Rank(store, 0, 2, threading.Barrier(1))
+    rank.listener.request(PREEMPTED)
+    with pytest.raises(RankLostError, match="rank 1 does not exist any more"):
+        rank.train()
+    rank.listener.stop()

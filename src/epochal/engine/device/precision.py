@@ -88,7 +88,7 @@ def _refuse(name: str, dtype: torch.dtype | None, hint: str) -> None:
     raise ConfigError(Problem("engine.precision", what, hint=hint))
 
 
-def sync_batchnorm(model: nn.Module) -> nn.Module:
+def sync_batchnorm(model: nn.Module, device: torch.device) -> nn.Module:
     """The model with synchronised batch norm; unchanged if there is one process."""
     is_running = distributed.is_available() and distributed.is_initialized()
     if not is_running or distributed.get_world_size() == 1:
@@ -96,4 +96,9 @@ def sync_batchnorm(model: nn.Module) -> nn.Module:
         return model
     convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm  # torch has no types here
     synced: nn.Module = convert(model)
+    has_synced = any(isinstance(one, nn.SyncBatchNorm) for one in synced.modules())
+    if device.type == "cpu" and has_synced:
+        what = "torch synchronises batch norm on GPUs only, and the device is cpu"
+        hint = "remove it, or use GroupNorm or LayerNorm, which need no other samples"
+        raise ConfigError(Problem("engine.sync_batchnorm", what, hint=hint))
     return synced

@@ -262,7 +262,7 @@ class Feed:
         only the epoch of its samplers is changed.
         """
         if self._ranks is not None:
-            refuse_divided_data(loader)
+            refuse_divided_data(loader, one_pass.share)
         set_sampler_epoch(loader, one_pass.epoch)
         gathered = (
             None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from epochal.engine.feed.rank_shares import RankShare
     from epochal.engine.feed.sampling_order import DataPass
     from epochal.engine.interfaces.task import Batch
     from epochal.engine.process.read_log import ReadLog
@@ -19,9 +20,8 @@ class PositionedLoader(Protocol):
     read_log: ReadLog | None
     """What its workers read, if it has any and was opened."""
 
-    @property
-    def divides_by_rank(self) -> bool:
-        """Whether its data are divided between processes already."""
+    def find_division_problem(self, share: RankShare | None) -> str:
+        """Why it cannot divide its data between processes itself; empty if it can or does not."""
 
     def open_pass(self, one_pass: DataPass) -> Iterator[Batch]:
         """The batches of a pass from its start on, or the share of this process.

@@ -27,6 +27,9 @@ class RankShare(ABC):
     splits_batches: ClassVar[bool]
     """Whether it is a part of each batch."""
 
+    rank: int
+    world_size: int
+
     @abstractmethod
     def of_indices(self, parts: Iterable[Any], start: int) -> Iterator[tuple[int, int, Any]]:
         """The own indices, each batch with its number and the place of its first sample.
@@ -54,20 +57,20 @@ class SampleSlices(RankShare):
     splits_batches = True
 
     def __init__(self, rank: int, world_size: int) -> None:
-        self._rank, self._world_size = rank, world_size
+        self.rank, self.world_size = rank, world_size
         self.sizes: deque[int] = deque()
         """The samples of each whole batch that was read and not used yet."""
 
     def bounds(self, size: int) -> slice:
         """The own samples of a batch of some size; the first processes may have one more."""
-        each, more = divmod(size, self._world_size)
-        first = self._rank * each + min(self._rank, more)
-        end = first + each + (self._rank < more)
+        each, more = divmod(size, self.world_size)
+        first = self.rank * each + min(self.rank, more)
+        end = first + each + (self.rank < more)
         return slice(first, end) if end > first else slice(0, 1)
 
     def is_empty(self, size: int) -> bool:
         """Whether no sample of a batch of some size is an own one."""
-        return self._rank >= size
+        return self.rank >= size
 
     @override
     def of_indices(self, parts: Iterable[Any], start: int) -> Iterator[tuple[int, int, Any]]:
@@ -94,6 +97,12 @@ class SampleSlices(RankShare):
                     f"train_loader: a batch cannot be split between processes: {error}\n"
                     "  give tensors with one row for each sample"
                 ) from error
+
+    def of_own_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Batches of equal sizes, of which every process has read its own part only."""
+        for batch in batches:
+            self.sizes.append((batch_size(batch) or 1) * self.world_size)
+            yield batch
 
     @override
     def limit(self, batches: int) -> int:
@@ -124,13 +133,15 @@ class WholeBatches(RankShare):
         return -(-max(batches - self.rank, 0) // self.world_size)
 
 
-def refuse_divided_data(loader: Loader) -> None:
-    """Refuse a loader that shares out its data itself: they would be divided twice."""
-    if isinstance(loader, PositionedLoader) and loader.divides_by_rank:
-        raise DataError(
-            "data: shard_by_rank divides the data, which is done here already\n"
-            "  remove it from the pipes: each process gets its samples of every batch"
-        )
+def refuse_divided_data(loader: Loader, share: RankShare | None) -> None:
+    """Refuse a loader that shares out its data itself, unless it can do so in training."""
+    if isinstance(loader, PositionedLoader):
+        why = loader.find_division_problem(share)
+        if why:
+            raise DataError(
+                f"data: shard_by_rank divides the data, but {why}\n"
+                "  remove it from the pipes: each process gets its samples of every batch"
+            )
     owners = (loader, getattr(loader, "batch_sampler", None))
     if any(isinstance(getattr(one, "sampler", None), DistributedSampler) for one in owners):
         raise DataError(

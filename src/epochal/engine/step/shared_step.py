@@ -83,7 +83,8 @@ class SharedStep:
                 numbers = self._pack(outcome, share, unit, is_counted=self.is_counted(run, place))
                 is_plain = type(share) is float and share == 1.0
                 loss = outcome.loss if is_plain else outcome.loss * share
-                updater.backward(self._strategy.carry(loss, numbers))
+                self._strategy.carry(numbers)
+                updater.backward(loss)
             if index == last:
                 total = self._unpack(outcome, unit, self._strategy.read_sums())
                 updater.apply(run, total)
@@ -135,19 +136,22 @@ class SharedStep:
         values: dict[str, Weighted] = {**outcome.losses, **outcome.metrics}
         if self._names is None:
             self._names = self._agree_on_names(values)
-        device, dtype = outcome.loss.device, _choose_dtype(outcome.loss)
+        device, dtype = outcome.loss.device, choose_sum_dtype(outcome.loss)
         packed: list[Number] = [share]
+        is_on_host = device.type == "cpu"
         for name in self._names:
             value, count = values.get(name, (0.0, 0))
+            if is_on_host:  # numbers of Python are faster than tensors
+                value, count = _to_number(value), _to_number(count)
             if not is_counted or (not isinstance(count, Tensor) and count <= 0):
                 packed += [0.0, 0.0]
             else:
                 weight = count / unit
                 packed += [value.detach() * weight if isinstance(value, Tensor) else value * weight]
                 packed += [weight]
-        if device.type == "cpu" or not any(isinstance(one, Tensor) for one in packed):
+        if is_on_host or not any(isinstance(one, Tensor) for one in packed):
             return torch.tensor([float(one) for one in packed], dtype=dtype, device=device)
-        return torch.stack([_to_scalar(one, device, dtype) for one in packed])
+        return torch.stack([to_scalar(one, device, dtype) for one in packed])
 
     def _agree_on_names(self, values: dict[str, Weighted]) -> list[str]:
         """The names of all processes, asked for once."""
@@ -187,11 +191,17 @@ def discard_counts(outcome: Outcome) -> None:
     outcome.metrics = {}
 
 
-def _choose_dtype(loss: Tensor) -> torch.dtype:
+def choose_sum_dtype(loss: Tensor) -> torch.dtype:
+    """The number format in which losses and counts of several processes are added up."""
     return loss.dtype if loss.dtype in (torch.float32, torch.float64) else torch.float32
 
 
-def _to_scalar(number: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
+def _to_number(value: Number) -> float:
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def to_scalar(number: Number, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A number as a tensor without dimensions."""
     if isinstance(number, Tensor):
         return number.detach().reshape(()).to(device, dtype)
     return torch.full((), number, device=device, dtype=dtype)

@@ -25,7 +25,7 @@ from epochal.engine.step.nonfinite_guard import (
     describe_guard_cost,
     refuse_guard,
 )
-from epochal.engine.step.shared_step import SharedStep
+from epochal.engine.step.shared_step import SharedStep, choose_sum_dtype, to_scalar
 from epochal.engine.step.task_calls import TaskCalls
 from epochal.errors import ConfigError, Problem, TaskError
 
@@ -321,14 +321,17 @@ class ClosureUpdater(Updater):
     ) -> Tensor:
         """The mean loss over all processes; sets its gradient."""
         self.zero_grad()
-        sums, unit = torch.zeros(2, device=run.device), shared.find_unit(run)
+        unit, dtype = shared.find_unit(run), torch.float32
+        losses: Number = 0.0
+        shares: Number = 0.0
         with run.strategy.accumulating():
             for index, place in enumerate(places):
                 outcome = forward(index)
                 share = shared.find_share(run, outcome.count, place, unit)
                 self.backward(outcome.loss * share)
-                sums[0] += outcome.loss.detach() * share
-                sums[1] += share
+                losses, shares = losses + outcome.loss.detach() * share, shares + share
+                dtype = choose_sum_dtype(outcome.loss)
+        sums = torch.stack([to_scalar(one, run.device, dtype) for one in (losses, shares)])
         loss, total = run.strategy.reduce(self._gradients(), sums).unbind()
         self.finish_gradients(total)
         return loss / one_if_zero(total)
@@ -535,8 +538,8 @@ class MultiOptimizerUpdater(Updater):
                 if not shared.is_counted(run, places[index]):
                     shared.leave_out(outcomes[-1])
                 self._backward_losses(run, outcomes[-1], is_only=False)
-        totals = [torch.as_tensor(self._totals.get(name, 0.0)).reshape(()) for name in names]
-        sums = torch.stack([one.to(run.device, torch.float32) for one in totals])
+        dtype, totals = choose_sum_dtype(outcomes[-1].loss), self._totals
+        sums = torch.stack([to_scalar(totals.get(one, 0.0), run.device, dtype) for one in names])
         sums = run.strategy.reduce(self._gradients(), sums)
         self._totals = dict(zip(names, sums.unbind(), strict=True))
         self.apply(run)

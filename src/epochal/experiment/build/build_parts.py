@@ -146,16 +146,17 @@ def _use_no_workers(task: Task) -> None:
 def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     """The model in its number format, with its first weights, on the run's device."""
     options = _init_options(assembly)
-    if options and not assembly.is_resumed:
+    is_meta = any(one.is_meta for one in model.parameters())  # the main process sends its values
+    if options and not assembly.is_resumed and not is_meta:
         init_weights(model, locate_weights(options.pop("path")), **options)
     if assembly.args.engine.sync_batchnorm:
-        model = sync_batchnorm(model)
+        model = sync_batchnorm(model, assembly.device)
     is_whole = isinstance(assembly.world, SingleProcess)
     is_sharded = assembly.args.engine.strategy == "fsdp" and not is_whole
     model = move_module(
         model,
         # Parameters move to the device once they are divided: there may be no room for all.
-        torch.device("cpu") if is_sharded else assembly.device,
+        torch.device("meta" if is_meta else "cpu") if is_sharded else assembly.device,
         parse_dtype(model_dtype(assembly)),
         channels_last=assembly.args.engine.channels_last,
     )

@@ -35,7 +35,7 @@ _DEBUGGING_SECONDS = 30 * 86400.0  # the others wait for the one in a debugger
 def joining_world(config: Node, choices: Choices) -> Iterator[World]:
     """The processes that share a run, as its launcher and ``engine.strategy`` say.
 
-    An error in the block is told to the others.
+    An error in the block is told to the others; the first error of any of them is raised.
 
     Raises:
         ConfigError: The choices ask for processes that nothing has started.
@@ -62,8 +62,10 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
     try:
         yield world
     except BaseException as error:
-        tell_ranks(world, error)
-        raise
+        first = tell_ranks(world, error)
+        if first is error:
+            raise
+        raise first from error
     finally:
         world.leave()
 

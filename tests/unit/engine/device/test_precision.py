@@ -145,7 +145,7 @@ def test_the_setting_for_convolutions_comes_back(monkeypatch: pytest.MonkeyPatch
 def test_one_process_needs_nothing_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     with caplog.at_level(logging.INFO):
-        assert sync_batchnorm(model) is model
+        assert sync_batchnorm(model, torch.device("cpu")) is model
     assert type(model[1]) is nn.BatchNorm1d
     assert "engine.sync_batchnorm: does nothing" in caplog.text
 
@@ -155,7 +155,11 @@ def test_several_processes_share_statistics(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     weight = model[1].weight
-    synced = sync_batchnorm(model)
+    synced = sync_batchnorm(model, torch.device("cuda"))
     assert isinstance(synced, nn.Sequential)
     assert type(synced[1]) is nn.SyncBatchNorm
     assert torch.equal(synced[1].weight, weight)
+    with pytest.raises(ConfigError, match="torch synchronises batch norm on GPUs only"):
+        sync_batchnorm(model, torch.device("cpu"))
+    linear = nn.Linear(2, 2)
+    assert sync_batchnorm(linear, torch.device("cpu")) is linear

@@ -85,6 +85,10 @@ class Noisy:
         self.seen.append(index)
         return index, random.random() + torch.rand(()).item()
 
+    def twice(self, index: int) -> list[int]:
+        self.seen.append(index)
+        return [index, index]
+
 
 def as_batch(samples: list[tuple[int, float]]) -> torch.Tensor:
     return torch.tensor(samples, dtype=torch.float64)
@@ -139,11 +143,47 @@ def test_evaluation_reads_each_sample_of_a_chain_once() -> None:
             assert found == whole, (name, size)
 
 
+def endless(noise: Noisy) -> data.Chain:
+    """A stream of which each process reads its own items."""
+    pipes = (data.Repeat(), data.ShardByRank(), data.SplitByWorker(2), data.FlatMap(noise.twice))
+    return data.chain(list(range(8)), data.Shuffle(), *pipes)
+
+
+def test_each_process_reads_its_own_part_of_an_endless_stream() -> None:
+    for size in (2, 4):
+        seen = []
+        for rank in range(size):
+            noise, steps = Noisy(), 8 // size
+            loader = endless(noise).loader(batch_size=2 * size, drop_last=True)
+            feed = Feed(Task(loader), seed=1, accumulate=1, limit=steps, ranks=(rank, size))
+            batches = [batch.tolist() for (batch,) in feed.epoch(0)]
+            assert feed.rows == (2 * size,)
+            assert feed.samples == steps * 2 * size
+            assert [len(batch) for batch in batches] == [2] * steps
+            seen.append({item for batch in batches for item in batch})
+            feed.start_at(0, 1, 2 * size)
+            assert [batch.tolist() for (batch,) in feed.epoch(0)] == batches[1:], (size, rank)
+        assert sorted(item for own in seen for item in own) == list(range(8)), size
+
+
 def test_pipe_that_divides_the_data_again_is_refused() -> None:
     sharded = data.chain(list(range(9)), data.ShardByRank())
-    for chain in (sharded, data.chain(data.Mix([sharded]))):
-        with pytest.raises(DataError, match="shard_by_rank divides the data"):
-            read(chain.loader(batch_size=2), 0, 2)
+    stream = sharded.then(data.Filter(bool))
+    forever = endless(Noisy())
+    evaluated = DataPass(0, share=WholeBatches(0, 2))
+    for chain, size, why in (
+        (sharded, 2, "with an index is divided already"),
+        (stream, 2, "the stream ends, in one process earlier than in another"),
+        (data.chain(data.Mix([stream])), 2, "the stream ends"),
+        (forever, 3, "makes no batches that 2 processes can divide"),
+        (forever.then(data.Batch(4), double), None, "makes no batches that 2 processes can divide"),
+    ):
+        with pytest.raises(DataError, match=f"shard_by_rank divides the data, but .*{why}"):
+            read(chain.loader(batch_size=size), 0, 2)
+    feed = Feed(Task(None), seed=1, accumulate=1, limit=None, ranks=(0, 2))
+    for one_pass in (evaluated, DataPass(0)):
+        with pytest.raises(DataError, match="an evaluation gives each batch to one process"):
+            feed.open(forever.loader(batch_size=2), None, one_pass)
 
 
 def test_evaluations_share_whole_batches() -> None:
