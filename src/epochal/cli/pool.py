@@ -137,12 +137,14 @@ def _refuse_unsupported(args: argparse.Namespace, choices: Choices) -> None:
 
 
 def refuse_gpus(choices: Choices) -> None:
-    """Refuse ``--gpus`` and ``--nproc``, since the pool decides where a job runs."""
+    """Refuse ``--gpus``, ``--nproc`` and the like, since the pool decides where a job runs."""
     what, hint = "the pool gives each run its device", "--device 1 names the preferred one"
     if choices.get("gpus") is not None:
         _refuse("--gpus", what, hint)
     if choices.get("nproc") is not None:
         _refuse("--nproc", what, hint)
+    if choices.get("nnodes") is not None:
+        _refuse("--nnodes", what, "write launch: {on: ray, nodes: 2}, and use `epochal launch`")
     if choices.get("debug_rank") is not None:
         _refuse("--debug-rank", what, "run it alone, without a pool")
 

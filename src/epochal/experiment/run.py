@@ -12,7 +12,7 @@ from epochal.check import SECTIONS
 from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.config import load
 from epochal.config.source_file import display_name
-from epochal.distributed.environment import is_main_process
+from epochal.distributed.environment import read_rank_environment
 from epochal.engine.execute import RANK_LOST, result_of_error
 from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem, RecordError
 from epochal.experiment.build.device import count_ranks
@@ -515,7 +515,7 @@ def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, ob
 
 
 def run_rank(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult | None:
-    """Run as one of several processes; the main one returns the result.
+    """Run as one of several processes; the first one of each machine returns the result.
 
     Raises:
         SystemExit: Another process is lost, which its launcher has to know.
@@ -526,7 +526,8 @@ def run_rank(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
         result = result_of_error(interrupt)
     if result.reason == RANK_LOST:
         raise SystemExit(result.exit_code)
-    return result if is_main_process() else None
+    place = read_rank_environment()
+    return result if place is None or place.local_rank == 0 else None
 
 
 def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult:
