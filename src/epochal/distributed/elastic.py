@@ -7,12 +7,18 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from torch.distributed import DistError
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.api import (
+    RunResult,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+)
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousError
@@ -140,7 +146,7 @@ class _Agent(LocalElasticAgent):
         ends_run: Callable[[Any], bool],
         signals: _Signals,
     ) -> None:
-        super().__init__(spec, DefaultLogsSpecs(), start_method, shutdown_timeout=_SAVE_SECONDS)
+        super().__init__(spec, DefaultLogsSpecs(), start_method)
         self._nodes, self._ends_run = nodes, ends_run
         self._signals = signals
         self._is_over = True
@@ -161,6 +167,14 @@ class _Agent(LocalElasticAgent):
 
     @override
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        """Let the processes save and end, since another machine waits."""
+        _send_to_children(signal.SIGTERM)
+        end = time.monotonic() + _SAVE_SECONDS
+        # They end when their results were read, which monitoring does.
+        while super()._monitor_workers(worker_group).state == WorkerState.HEALTHY:
+            if time.monotonic() > end:
+                break
+            time.sleep(worker_group.spec.monitor_interval)
         raise _NodesChangedError
 
     @override
@@ -192,6 +206,13 @@ class _Worker:
         return self._function(*args)
 
 
+def _send_to_children(number: int) -> None:
+    for process in multiprocessing.active_children():
+        if process.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+
 def _list_signals() -> list[int]:
     return [getattr(signal, name) for name in _FORWARDED if hasattr(signal, name)]
 
@@ -219,10 +240,7 @@ def _forwarding_signals() -> Iterator[_Signals]:
         signals.has_come = True
         # A closed terminal becomes SIGTERM, so that the run saves.
         number = signal.SIGTERM if number == getattr(signal, "SIGHUP", None) else number
-        for process in multiprocessing.active_children():
-            if process.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, number)
+        _send_to_children(number)
         if signals.is_waiting:
             raise KeyboardInterrupt if number == signal.SIGINT else Preempted
 

@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.agent.server.api import WorkerGroup
 
 WAIT_VARIABLE = "EPOCHAL_NODES_WAIT"
-"""How many seconds a start waits for more machines than the least number; 10 by default."""
+"""How many seconds the first start waits for more machines than the least number; 10 by default."""
 
 _WAIT_SECONDS = 10.0
+_NEXT_WAIT_SECONDS = 5.0
+"""The same for later starts: all machines notice that the last one ended, or wait to join."""
+
 _JOIN_SECONDS = 600
 _REACH_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0
@@ -161,7 +164,7 @@ class NodeGroup:
         if not self.is_single:
             self.tell(f"meeting the other machines at {self.endpoint} ...")
         name = f"round-{self._round}"
-        wait = float(os.environ.get(WAIT_VARIABLE, "") or _WAIT_SECONDS)
+        wait = _read_wait() if self._round == 0 else _NEXT_WAIT_SECONDS
         times = RendezvousTimeout(
             join=timedelta(seconds=_JOIN_SECONDS), last_call=timedelta(seconds=wait)
         )
@@ -268,6 +271,15 @@ def parse_endpoint(text: str) -> tuple[str, int]:
         hint = "write a free port of one of the machines, such as node1:29400"
         raise ConfigError(Problem(_OPTION, f"must be HOST:PORT, got {text!r}", hint=hint))
     return host.strip("[]"), int(port)
+
+
+def _read_wait() -> float:
+    text = os.environ.get(WAIT_VARIABLE) or str(_WAIT_SECONDS)
+    try:
+        return max(float(text), 0.01)
+    except ValueError:
+        what, hint = f"must be a number of seconds, got {text!r}", "write for example 30"
+        raise ConfigError(Problem(WAIT_VARIABLE, what, hint=hint)) from None
 
 
 def _resolve(endpoint: str, host: str, port: int) -> tuple[int, tuple[object, ...]]:

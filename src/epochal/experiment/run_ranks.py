@@ -128,7 +128,8 @@ def run_ranks(
                 nodes.end_round()
                 continue
             if result is not None:
-                nodes.leave()
+                if ends_run(result):
+                    nodes.leave()
                 return _report(result, folder, end, is_supervised=is_supervised)
             if end.failed_rank is None:
                 raise Preempted
