@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.experiment.config.choices import add_options
+from epochal.experiment.config.choices import Choices, add_options, read_choices
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", type=Path, metavar="FILE", help="file of a frozen job")
     texts = {
         "--device D": "device",
+        "--nproc N": "number of processes on this machine",
+        "--nnodes N|MIN:MAX": "number of machines",
+        "--rdzv-endpoint HOST:PORT": "where the machines meet",
         "--resume DIR": "folder of the run to continue",
         "--plan": "only build it, and print what it needs as JSON",
     }
@@ -31,7 +34,9 @@ def execute(args: argparse.Namespace) -> int:
         with deferring_interrupts():
             from epochal.experiment.run import run_job
 
-        return run_job(args.job, device=args.device, resume=args.resume, begun=args.begun).exit_code
+        placed: Choices = {**read_choices(args), "can_fork": True}
+        del placed["resume"]  # the job may name another one
+        return run_job(args.job, placed, resume=args.resume).exit_code
 
 
 def _print_needs(args: argparse.Namespace) -> int:

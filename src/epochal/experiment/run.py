@@ -146,34 +146,31 @@ def run_series(
             ended = result if result.status in _ENDS_SERIES else None
 
 
-def run_job(
-    file: Path,
-    *,
-    device: str | None = None,
-    resume: Path | None = None,
-    begun: float | None = None,
-) -> RunResult:
-    """Run a frozen job on a device, or continue its run; its config and code are those it has.
+def run_job(file: Path, placed: Choices, *, resume: Path | None = None) -> RunResult:
+    """Run a frozen job, or continue its run; its config and code are those it has.
+
+    Args:
+        file: The file of the job.
+        placed: Where it runs: the device, and how many processes and machines share it.
+        resume: The run to continue.
 
     Raises:
         RecordError: The file is damaged.
     """
     job = read_job(file)
     if job.is_resume:
-        return _resume_job(job, device=device, run_dir=resume, begun=begun)
-    choices: Choices = {**job.choices, "device": device, "frozen": job.code, "begun": begun}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
+        return _resume_job(job, resume, placed)
+    choices: Choices = {**job.choices, **placed, "frozen": job.code}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
     if resume is not None:
         choices |= {"resume": resume, "resume_from": None}
     return _run_one(job.source, job.overrides, choices)
 
 
-def _resume_job(
-    job: FrozenJob, *, device: str | None, run_dir: Path | None, begun: float | None
-) -> RunResult:
+def _resume_job(job: FrozenJob, run_dir: Path | None, placed: Choices) -> RunResult:
     """Resume the run of a job with its own config, if its code is part of this project."""
     if run_dir is None:
         raise RecordError(f"{job.name} cannot be resumed any more\n  it has finished, or is gone")
-    choices: Choices = {"device": device, "begun": begun, "raise_errors": False}
+    choices: Choices = {**placed, "raise_errors": False}
     return resume(run_dir, runs_dir=job.log_dir, **choices)
 
 
