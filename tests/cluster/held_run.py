@@ -33,7 +33,8 @@ class Hold(ep.Hook):
             flag.with_suffix(".pids").write_text(f"{os.getppid()} {os.getpid()}")
             flag.with_suffix(".new").write_text(os.environ.get("SHOP_NODE", str(os.getppid())))
             flag.with_suffix(".new").rename(flag)
-            while not run.stop_reason:
+            listener = run.world.listener  # None in a run of one process
+            while not (run.stop_reason or (listener is not None and listener.stop_kind)):
                 select.select([], [], [], 0.05)
 '''
 WORDS = (

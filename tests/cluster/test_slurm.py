@@ -56,6 +56,33 @@ def test_a_preempted_run_is_requeued_by_submitit_and_resumes_bit_for_bit(shop: P
     assert weights(first) == weights(second)
 
 
+def test_two_nodes_are_requeued_together_and_resume_bit_for_bit(shop: Path) -> None:
+    from epochal.launch.cluster.slurm_executor import SlurmExecutor
+
+    add_hook(shop)
+    overrides = [*WORDS[1:], "launch.gpus_per_node=0", "launch.nodes=2"]
+    (config,) = check_file(Path(WORDS[0]), overrides, {}).checked
+    jobs = freeze_configs([config], overrides=overrides, command="test")
+    warned = list[int]()
+
+    def preempt(pool: Pool) -> None:
+        if not warned and (shop / "held").exists():
+            launcher = int((shop / "held").read_text())  # of the main process
+            text = Path(f"/proc/{launcher}/stat").read_text()
+            warned.append(int(text.rpartition(")")[2].split()[1]))  # the task of Slurm
+            os.kill(warned[0], signal.SIGUSR2)
+
+    executor = SlurmExecutor(cluster="local")
+    slots = ClusterSlots("slurm")
+    result = run_jobs(jobs, executor, slots, show=preempt, restart=restart_preempted)
+    assert (result.exit_code, len(warned)) == (0, 1)
+    (folder,) = run_folders(shop)
+    assert attempts(folder) == [0, 1]
+    run(shop, "run", *WORDS, "--nproc", "2", "--device", "cpu", OMP_NUM_THREADS="1")
+    first, second = run_folders(shop)
+    assert weights(first) == weights(second)
+
+
 @pytest.mark.skipif(not HAS_SLURM, reason="needs a running Slurm")
 def test_slurm_requeues_a_run_that_outlives_its_worker(shop: Path) -> None:
     add_hook(shop)
