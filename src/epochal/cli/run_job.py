@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from epochal.experiment.config.choices import Choices, add_options, read_choices
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
@@ -34,8 +34,9 @@ def execute(args: argparse.Namespace) -> int:
         with deferring_interrupts():
             from epochal.experiment.run import run_job
 
-        placed: Choices = {**read_choices(args), "can_fork": True}
-        del placed["resume"]  # the job may name another one
+        given = {name: value for name, value in read_choices(args).items() if value is not None}
+        given.pop("resume", None)  # the job may name another one
+        placed = cast("Choices", {**given, "can_fork": True})
         return run_job(args.job, placed, resume=args.resume).exit_code
 
 

@@ -74,6 +74,7 @@ def launch_ranks(
     nodes: NodeGroup,
     ends_run: Callable[[Any], bool] = lambda value: True,
     terminal_rank: int | None = None,
+    has_own_groups: bool = True,
 ) -> GroupEnd:
     """Run a function in several processes, with the variables that torchrun sets.
 
@@ -88,6 +89,7 @@ def launch_ranks(
         nodes: The machines that take part.
         ends_run: Whether a value that the function returned ends the run on all machines.
         terminal_rank: A rank that can read from the terminal; Ctrl-C there reaches it directly.
+        has_own_groups: Whether each is in a process group of its own, which Ctrl-C does not reach.
 
     Raises:
         NodesLostError: The machines did not meet, or their meeting point is gone.
@@ -101,7 +103,7 @@ def launch_ranks(
         spec = WorkerSpec(
             role="default",
             local_world_size=nproc,
-            entrypoint=_Worker(function, signals.ignored, terminal_rank),
+            entrypoint=_Worker(function, signals.ignored, terminal_rank, has_own_groups),
             args=args,
             rdzv_handler=rendezvous,
             max_restarts=0,  # whether a run is started again is not decided here
@@ -189,15 +191,19 @@ class _Worker:
     """What each process runs; the agent needs a name of it."""
 
     def __init__(
-        self, function: Callable[..., Any], ignored: list[int], terminal_rank: int | None
+        self,
+        function: Callable[..., Any],
+        ignored: list[int],
+        terminal_rank: int | None,
+        has_own_groups: bool,
     ) -> None:
-        self._function = function
+        self._function, self._has_own_groups = function, has_own_groups
         self._ignored, self._terminal_rank = ignored, terminal_rank
         self.__name__ = self.__qualname__ = getattr(function, "__qualname__", "run")
 
     def __call__(self, *args: object) -> Any:  # noqa: ANN401 - what the function returns
         is_behind = int(os.environ["RANK"]) != self._terminal_rank
-        if hasattr(os, "setpgid") and is_behind:
+        if hasattr(os, "setpgid") and is_behind and self._has_own_groups:
             with suppress(OSError):  # Ctrl-C reaches the parent, which passes it on once
                 os.setpgid(0, 0)
         for number in _list_signals():

@@ -31,7 +31,7 @@ from epochal.launch.supervisor import send_final_mail
 from epochal.records.find import find_record
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
-from epochal.records.folder.folder import RUN_FILE_VARIABLE
+from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, RUN_FILE_VARIABLE
 from epochal.records.folder.reader import step_of
 from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import utc_now
@@ -105,8 +105,10 @@ def run_ranks(
             nodes=nodes,
             ends_run=ends_run,
             terminal_rank=debug_rank,
+            has_own_groups=not is_job,
         )
 
+    is_job = JOB_RUN_FILE_VARIABLE in os.environ  # a pool kills its process group
     with _run_file() as (file, is_supervised):
         nodes.read_run = lambda: str(_read_run(file) or "")
         while True:
@@ -178,7 +180,7 @@ def _report(
     if end.has_main:
         return _send_mail(result, folder, is_supervised=is_supervised)
     _tell(f"the run has ended: {result.status} ({result.reason}); its record is {folder}")
-    return replace(result, dir=folder)
+    return replace(result, dir=None)
 
 
 def _send_mail(

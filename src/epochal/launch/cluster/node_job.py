@@ -68,7 +68,8 @@ def plan_node_start(start: JobStart, options: LaunchOptions, num_gpus: int | Non
         device = "cpu" if not num_gpus else "cuda:0" if options.num_ranks == 1 else "cuda"
     environment = dict(start.device.environment)
     if not start.job.environment.get(_THREADS):  # the same on every node: it changes sums
-        threads = max(1, options.num_cpus // options.num_ranks)
+        num_ranks = max(options.num_ranks, start.job.num_processes)
+        threads = max(1, options.num_cpus // num_ranks)
         environment.setdefault(_THREADS, str(threads))
     return NodeStart(
         file=start.file,
