@@ -288,9 +288,9 @@ def test_dry_run_says_which_processes_would_start(shop: Path, epochal: Command) 
         assert (done.code, expected in done.err) == (78, True), (words, done.err)
     done = epochal("plan", "config.yaml", "--nproc", "3", "--device", "cpu")
     assert "Train on 3 processes on cpu, connected by gloo" in " ".join(done.out.split())
-    done = epochal("run", "config.yaml", "--devices", "cpu", "--nproc", "2")
+    done = epochal("run", "config.yaml", "--devices", "cpu", "--gpus", "2")
     assert done.code == 78
-    assert "--nproc: the pool gives each run its device" in done.err
+    assert "--gpus: the pool gives each run its device" in done.err
     done = epochal("run", "config.yaml", "--devices", "cpu", "--debug-rank", "1")
     assert "--debug-rank: the pool gives each run its device" in done.err
     done = epochal("run", "config.yaml", "--debug", "--nproc", "2")
