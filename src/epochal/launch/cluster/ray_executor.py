@@ -118,6 +118,10 @@ class RayExecutor(Executor):
             return _RayGroup(request, options, resources)
         return _RayHandle(_start_actor(request, resources), start.log)
 
+    @override
+    def close(self) -> None:
+        pass
+
 
 def _start_actor(request: NodeStart, resources: dict[str, float], place: object = None) -> Any:  # noqa: ANN401 - Ray has no type for it
     import ray
