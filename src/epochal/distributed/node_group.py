@@ -187,7 +187,8 @@ class NodeGroup:
             total = group.workers[0].world_size
             here = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
             where = f"{self._num_nodes} of {self.max_nodes} machines"
-            self.tell(f"{total} processes on {where}; this one has {here}")
+            processes = "process" if total == 1 else "processes"
+            self.tell(f"{total} {processes} on {where}; this one has {here}")
 
     def explain(self, error: Exception) -> NodesLostError:
         """The error of a user whose machines did not meet."""
