@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cluster.held_run import WORDS, add_hook, attempts, run, start, wait_until_held, weights
+from cluster.held_run import (
+    WORDS,
+    add_hook,
+    attempts,
+    lose,
+    run,
+    start,
+    wait_until_held,
+    weights,
+)
 from epochal.launch.queue.queue import Queue
 from epochal.records.find import read_run
 from small_project import run_folders, write
@@ -73,6 +82,45 @@ def test_a_run_continues_bit_for_bit_on_another_node_when_its_node_is_lost(
     run(shop, "run", *HELD)
     first, second = run_folders(shop)
     assert weights(first) == weights(second)
+
+
+def test_a_run_on_two_nodes_resumes_with_the_same_bits_when_a_node_is_lost(
+    nodes: RayNodes, shop: Path
+) -> None:
+    run(shop, "queue", "add", *HELD, "launch.nodes=2")
+    worker = start(shop, *WORK)
+    name = wait_until_held(shop, worker)
+    nodes.remove(name)
+    lose(shop)
+    nodes.add(name)
+    out, _ = worker.communicate()
+    assert worker.returncode == 0, out
+    (job,) = Queue(shop / "runs").list_jobs()
+    assert (job.state, job.starts, job.failures) == ("finished", 2, 0), out
+    (folder,) = run_folders(shop)
+    assert attempts(folder) == [0, 1]
+    output = "".join(one.read_text() for one in (folder / "logs").glob("output*.log"))
+    assert "2 processes on 2 of 2 machines" in output
+    run(shop, "run", *HELD, "--nproc", "2", OMP_NUM_THREADS="1")
+    first, second = run_folders(shop)
+    assert weights(first) == weights(second)
+
+
+def test_a_run_on_a_range_of_nodes_ends_on_those_that_are_left(nodes: RayNodes, shop: Path) -> None:
+    words = ("launch", *HELD, "launch.on=ray", "launch.nodes=1:2")
+    dry = run(shop, *words, "--dry-run")
+    assert "ray 1:2 nodes (STRICT_SPREAD), on each: num_gpus=1 num_cpus=1: " in dry
+    assert "--nnodes 1:2 --rdzv-endpoint FIRST_NODE:PORT" in dry
+    launcher = start(shop, *words)
+    name = wait_until_held(shop, launcher)
+    nodes.remove(name)
+    lose(shop)
+    out, _ = launcher.communicate()
+    nodes.add(name)
+    assert launcher.returncode == 0, out
+    (folder,) = run_folders(shop)
+    assert read_run(folder).summary.status == "finished"
+    assert len(attempts(folder)) > 1
 
 
 SWEEP = """

@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 pytest.importorskip("submitit")
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-HAS_SLURM = shutil.which("sinfo") is not None and not subprocess.call(
-    ["sinfo"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-)
+
+def count_nodes() -> int:
+    """How many nodes the Slurm of this machine has; 0 without one."""
+    if shutil.which("sinfo") is None:
+        return 0
+    found = subprocess.run(
+        ["sinfo", "--noheader", "--format=%D"], capture_output=True, text=True, check=False
+    )
+    return sum(map(int, found.stdout.split())) if found.returncode == 0 else 0
 
 
 def test_a_preempted_run_is_requeued_by_submitit_and_resumes_bit_for_bit(shop: Path) -> None:
@@ -56,7 +62,34 @@ def test_a_preempted_run_is_requeued_by_submitit_and_resumes_bit_for_bit(shop: P
     assert weights(first) == weights(second)
 
 
-@pytest.mark.skipif(not HAS_SLURM, reason="needs a running Slurm")
+def test_two_nodes_are_requeued_together_and_resume_bit_for_bit(shop: Path) -> None:
+    from epochal.launch.cluster.slurm_executor import SlurmExecutor
+
+    add_hook(shop)
+    overrides = [*WORDS[1:], "launch.gpus_per_node=0", "launch.nodes=2"]
+    (config,) = check_file(Path(WORDS[0]), overrides, {}).checked
+    jobs = freeze_configs([config], overrides=overrides, command="test")
+    warned = list[int]()
+
+    def preempt(pool: Pool) -> None:
+        if not warned and (shop / "held").exists():
+            launcher = int((shop / "held").read_text())  # of the main process
+            text = Path(f"/proc/{launcher}/stat").read_text()
+            warned.append(int(text.rpartition(")")[2].split()[1]))  # the task of Slurm
+            os.kill(warned[0], signal.SIGUSR2)
+
+    executor = SlurmExecutor(cluster="local")
+    slots = ClusterSlots("slurm")
+    result = run_jobs(jobs, executor, slots, show=preempt, restart=restart_preempted)
+    assert (result.exit_code, len(warned)) == (0, 1)
+    (folder,) = run_folders(shop)
+    assert attempts(folder) == [0, 1]
+    run(shop, "run", *WORDS, "--nproc", "2", "--device", "cpu", OMP_NUM_THREADS="1")
+    first, second = run_folders(shop)
+    assert weights(first) == weights(second)
+
+
+@pytest.mark.skipif(count_nodes() == 0, reason="needs a running Slurm")
 def test_slurm_requeues_a_run_that_outlives_its_worker(shop: Path) -> None:
     add_hook(shop)
     run(shop, "queue", "add", *WORDS, "launch.gpus_per_node=0")
@@ -81,5 +114,22 @@ def test_slurm_requeues_a_run_that_outlives_its_worker(shop: Path) -> None:
     (folder,) = run_folders(shop)
     assert attempts(folder) == [0, 1]
     run(shop, "run", *WORDS, "--device", "cpu", OMP_NUM_THREADS="1")
+    first, second = run_folders(shop)
+    assert weights(first) == weights(second)
+
+
+@pytest.mark.skipif(count_nodes() < 2, reason="needs a running Slurm with two nodes")
+def test_slurm_requeues_a_run_on_two_nodes(shop: Path) -> None:
+    add_hook(shop)
+    run(shop, "queue", "add", *WORDS, "launch.gpus_per_node=0", "launch.nodes=2")
+    worker = start(shop, "queue", "work", "--on", "slurm")
+    wait_until_held(shop, worker)
+    (number,) = subprocess.check_output(["squeue", "--noheader", "--format=%i"], text=True).split()
+    subprocess.check_call(["scancel", "--signal=USR2", number])
+    out, _ = worker.communicate()
+    assert worker.returncode == 0, out
+    (folder,) = run_folders(shop)
+    assert attempts(folder) == [0, 1]
+    run(shop, "run", *WORDS, "--nproc", "2", "--device", "cpu", OMP_NUM_THREADS="1")
     first, second = run_folders(shop)
     assert weights(first) == weights(second)

@@ -98,7 +98,7 @@ def _find_mail_settings(args: argparse.Namespace, file: Path) -> MailSettings | 
 def require_keep_alive(args: argparse.Namespace) -> None:
     """Refuse options that need ``--keep-alive`` without it."""
     is_pool = args.devices is not None or args.per_device is not None
-    has_ranks = (args.nproc or args.gpus or 0) > 1 or "," in str(args.device)
+    has_ranks = (args.nproc or args.gpus or 0) > 1 or "," in str(args.device) or args.nnodes
     for name in ("install", *(() if is_pool or has_ranks else ("dry_run",)), "again"):
         if getattr(args, name) and not args.keep_alive:
             option = f"--{name.replace('_', '-')}"

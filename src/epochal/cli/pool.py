@@ -164,6 +164,8 @@ def refuse_gpus(choices: Choices) -> None:
     num_processes = choices.get("nproc")
     if num_processes is not None and num_processes < 1:
         _refuse("--nproc", f"must be at least 1, got {num_processes}", "use for example 2")
+    if choices.get("nnodes") is not None:
+        _refuse("--nnodes", what, "write launch: {on: ray, nodes: 2}, and use `epochal launch`")
     if choices.get("debug_rank") is not None:
         _refuse("--debug-rank", what, "run it alone, without a pool")
 

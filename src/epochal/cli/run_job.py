@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from epochal.experiment.config.choices import add_options
+from epochal.experiment.config.choices import Choices, add_options, read_choices
 from epochal.text.interrupts import deferring_interrupts, raising_on_preemption
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", type=Path, metavar="FILE", help="file of a frozen job")
     texts = {
         "--device D": "device",
+        "--nproc N": "number of processes on this machine",
+        "--nnodes N|MIN:MAX": "number of machines",
+        "--rdzv-endpoint HOST:PORT": "where the machines meet",
         "--resume DIR": "folder of the run to continue",
         "--plan": "only build it, and print what it needs as JSON",
     }
@@ -31,7 +34,10 @@ def execute(args: argparse.Namespace) -> int:
         with deferring_interrupts():
             from epochal.experiment.run import run_job
 
-        return run_job(args.job, device=args.device, resume=args.resume, begun=args.begun).exit_code
+        given = {name: value for name, value in read_choices(args).items() if value is not None}
+        given.pop("resume", None)  # the job may name another one
+        placed = cast("Choices", {**given, "can_fork": True})
+        return run_job(args.job, placed, resume=args.resume).exit_code
 
 
 def _print_needs(args: argparse.Namespace) -> int:

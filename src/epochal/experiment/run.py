@@ -13,7 +13,7 @@ from epochal.check import SECTIONS
 from epochal.checkpoint.run_weights import RunWeights, choose_run_weights
 from epochal.config import load
 from epochal.config.source_file import display_name
-from epochal.distributed.environment import is_main_process
+from epochal.distributed.environment import read_rank_environment
 from epochal.engine.execute import RANK_LOST, result_of_error
 from epochal.errors import CheckpointError, ConfigError, EpochalError, Problem, RecordError
 from epochal.experiment.build.device import count_ranks
@@ -148,32 +148,32 @@ def run_series(
             ended = result if result.status in _ENDS_SERIES else None
 
 
-def run_job(
-    file: Path,
-    *,
-    device: str | None = None,
-    resume: Path | None = None,
-    begun: float | None = None,
-) -> RunResult:
-    """Run a frozen job on a device, or continue its run; its config and code are those it has.
+def run_job(file: Path, placed: Choices, *, resume: Path | None = None) -> RunResult:
+    """Run a frozen job, or continue its run; its config and code are those it has.
+
+    Args:
+        file: The file of the job.
+        placed: Where it runs: the device, and how many processes and machines share it.
+        resume: The run to continue.
 
     Raises:
         RecordError: The file is damaged.
     """
     job = read_job(file)
     if job.is_resume:
-        return _resume_job(job, device=device, run_dir=resume, begun=begun)
-    here: Choices = {"device": device, "frozen": job.code, "can_fork": True}
-    choices: Choices = {**job.choices, **here, "begun": begun}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
+        return _resume_job(job, resume, placed)
+    here: Choices = {**placed, "frozen": job.code}
+    choices: Choices = {**job.choices, **here}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
     if resume is not None:
         choices |= {"resume": resume, "resume_from": None}
     result = _run_one(job.source, job.overrides, choices)
-    if not job.has_test or not result.ok:
+    if not job.has_test or not result.ok or result.dir is None:  # another machine has the record
         return result
     os.environ.pop(JOB_RUN_FILE_VARIABLE, None)  # the run of the job is the training
     for name in ("nproc", "fast", "debug"):
         if name in choices:
             here[name] = choices[name]
+    here |= {"nnodes": None, "rdzv_endpoint": None, "begun": None}
     return ([one for one in test_trained(result, **here) if not one.ok] or [result])[0]
 
 
@@ -185,16 +185,14 @@ def test_trained(trained: RunResult, **choices: Unpack[Choices]) -> list[RunResu
     return [test(one, trust=True, **choices) for one in folders]
 
 
-def _resume_job(
-    job: FrozenJob, *, device: str | None, run_dir: Path | None, begun: float | None
-) -> RunResult:
+def _resume_job(job: FrozenJob, run_dir: Path | None, placed: Choices) -> RunResult:
     """Resume the run of a job with its own config, if its code is part of this project.
 
     The job may have a copy of the code that the run had, where the project has changed since.
     """
     if run_dir is None:
         raise RecordError(f"{job.name} cannot be resumed any more\n  it has finished, or is gone")
-    choices: Choices = {"device": device, "begun": begun, "raise_errors": False}
+    choices: Choices = {**placed, "raise_errors": False}
     if job.code.project.copy is not None:
         choices["frozen"] = job.code
     return resume(run_dir, runs_dir=job.log_dir, **choices)
@@ -538,7 +536,7 @@ def _changes(record: RunRecord, runner: str, chosen: RunWeights) -> dict[str, ob
 
 
 def run_rank(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult | None:
-    """Run as one of several processes; the main one returns the result.
+    """Run as one of several processes; the first one of each machine returns the result.
 
     Raises:
         SystemExit: Another process is lost, which its launcher has to know.
@@ -549,7 +547,8 @@ def run_rank(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
         result = result_of_error(interrupt)
     if result.reason == RANK_LOST:
         raise SystemExit(result.exit_code)
-    return result if is_main_process() else None
+    place = read_rank_environment()
+    return result if place is None or place.local_rank == 0 else None
 
 
 def _run_one(source: ConfigSource, overrides: Sequence[str], choices: Choices) -> RunResult:

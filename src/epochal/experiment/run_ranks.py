@@ -11,11 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from epochal import durable
 from epochal.distributed.environment import LAUNCHED_VARIABLE, read_rank_environment
 from epochal.distributed.rank_failure import RANK_LOST_EXIT_CODE
 from epochal.engine.execute import RANK_LOST, result_of_error
-from epochal.errors import EpochalError, RecordError
-from epochal.experiment.build.device import choose_device, count_ranks, refuse_debugging_all
+from epochal.errors import EpochalError, Preempted, RecordError
+from epochal.experiment.build.device import (
+    choose_device,
+    count_nodes,
+    count_ranks,
+    refuse_debugging_all,
+)
 from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.record.failure import show_failure
 from epochal.experiment.record.post_mortem import describe_input
@@ -27,6 +33,7 @@ from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, RUN_FILE_VARIABLE
 from epochal.records.folder.reader import step_of
+from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import utc_now
 
 if TYPE_CHECKING:
@@ -39,21 +46,23 @@ if TYPE_CHECKING:
     RunRank = Callable[[Any, Sequence[str], Choices], Any]
 
 _RESTARTS = 10
-_OWN_CHOICES = ("nproc", "restarts")
+_OWN_CHOICES = ("nproc", "nnodes", "rdzv_endpoint", "restarts")
+_POLL_SECONDS = 0.2
 
 
 def wants_ranks(choices: Choices) -> bool:
     """Whether to start several processes; not in one that is such a process itself."""
     place = read_rank_environment()
     count = count_ranks(choices) if place is None else place.world_size
-    refuse_debugging_all(choices, count)
-    return count > 1 and place is None
+    num_nodes = count_nodes(choices)[1]
+    refuse_debugging_all(choices, count * num_nodes)
+    return (count > 1 or num_nodes > 1) and place is None
 
 
 def run_ranks(
     run_rank: RunRank, source: object, overrides: Sequence[str], choices: Choices
 ) -> RunResult:
-    """The result of a run in several processes.
+    """The result of a run in several processes, maybe on several machines.
 
     If one of them is killed or hangs, all are started again from the newest checkpoint. An error
     ends them all, and is shown once.
@@ -63,16 +72,26 @@ def run_ranks(
         source: The config.
         overrides: Changes to it.
         choices: For this run; ``nproc`` or several devices say how many processes there are.
+
+    Raises:
+        ConfigError: Other machines cannot be reached, or have other code.
+        NodesLostError: They are gone.
     """
     from epochal.distributed.elastic import launch_ranks  # imports torch's launcher
+    from epochal.experiment.build.nodes import join_chosen_nodes
 
     nproc, method = count_ranks(choices), _choose_start_method(choices)
     debug_rank = choices.get("debug_rank")
     variables = {} if debug_rank is None else describe_input()
     policy = RestartPolicy(choices.get("restarts", _RESTARTS) if debug_rank is None else 0)
     rest: dict[str, Any] = {k: v for k, v in choices.items() if k not in _OWN_CHOICES}
+    nodes = join_chosen_nodes(source, overrides, choices, _tell)
     if isinstance(source, CheckedConfig) and method == "spawn":  # it would have to be pickled
         rest["variant"], source = source.config.variant, source.config.path
+
+    def ends_run(result: RunResult | None) -> bool:
+        """Not if another machine is preempted, and this one can go on."""
+        return result is None or result.status != "preempted" or not nodes.is_elastic
 
     def launch(file: Path) -> GroupEnd:
         return launch_ranks(
@@ -83,31 +102,85 @@ def run_ranks(
             nproc=nproc,
             start_method=method,
             environment={RUN_FILE_VARIABLE: str(file), LAUNCHED_VARIABLE: "1", **variables},
+            nodes=nodes,
+            ends_run=ends_run,
             terminal_rank=debug_rank,
             has_own_groups=not is_job,
         )
 
     is_job = JOB_RUN_FILE_VARIABLE in os.environ  # a pool kills its process group
     with _run_file() as (file, is_supervised):
+        nodes.read_run = lambda: str(_read_run(file) or "")
         while True:
-            before = _saved_step(_read_run(file))
+            agreed = nodes.begin_round()
+            if agreed and not is_evaluation(Path(agreed)):
+                rest["resume"] = _wait_until_free(Path(agreed))
+            before = _saved_step(Path(agreed) if agreed else _read_run(file))
             end = launch(file)
-            folder = _read_run(file)
+            rest["begun"] = None
+            nodes.publish_run()
+            folder = _read_run(file) or nodes.find_run()
+            if end.is_closed and not end.was_signalled:
+                if not nodes.wait_for_round():
+                    return _not_needed()
+                continue
+            result = next((one for one in end.values.values() if one is not None), None)
+            if not end.was_signalled and (end.has_new_nodes or not ends_run(result)):
+                _tell("machines have joined or left; starting again from the newest checkpoint")
+                nodes.end_round()
+                continue
+            if result is not None:
+                if ends_run(result):
+                    nodes.leave()
+                return _report(result, folder, end, is_supervised=is_supervised)
             if end.failed_rank is None:
-                return _send_mail(end.values[0], folder, is_supervised=is_supervised)
+                raise Preempted
             died = _describe_exit(end, folder, before)
             decision = _decide(policy, died)
             if not decision.should_restart:
+                nodes.leave()
                 result = _lost_result(end, died, decision, folder)
                 show_failure(result)
                 return _send_mail(result, folder, decision, is_supervised=is_supervised)
-            what = f"rank {end.failed_rank} {died}; {decision.why}"
-            print(what, file=sys.stderr, flush=True)  # noqa: T201 - for users
-            _add_event(folder, end, died, decision.why)
+            _tell(f"rank {end.failed_rank} {died}; {decision.why}")
+            if end.has_main:
+                _add_event(folder, end, died, decision.why)
             time.sleep(decision.delay_seconds)
-            if folder is not None and not is_evaluation(folder):
-                rest["resume"] = folder
-            rest["begun"] = None
+            nodes.end_round()
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - for users
+
+
+def _wait_until_free(folder: Path) -> Path:
+    """Wait until a process on a lost machine, which cannot be asked, gives no sign of life."""
+    has_told = False
+    while is_owner_alive(folder, owner := durable.find_object(folder / LEASE_FILE)):
+        if not has_told:
+            has_told = True
+            _tell(f"waiting until process {owner.get('pid')} on {owner.get('host')} has ended")
+        time.sleep(_POLL_SECONDS)
+    return folder
+
+
+def _not_needed() -> RunResult:
+    """The result on a machine that waited, when the run ended without it."""
+    from epochal.engine import RunResult
+
+    what = "the run has ended on the other machines; this one was not needed"
+    _tell(what)
+    return RunResult(status="stopped", reason="not_needed", message=what)
+
+
+def _report(
+    result: RunResult, folder: Path | None, end: GroupEnd, *, is_supervised: bool
+) -> RunResult:
+    """The result for the user of this machine; the one with the main process has shown it."""
+    if end.has_main:
+        return _send_mail(result, folder, is_supervised=is_supervised)
+    _tell(f"the run has ended: {result.status} ({result.reason}); its record is {folder}")
+    return replace(result, dir=None)
 
 
 def _send_mail(

@@ -20,17 +20,21 @@ class LaunchOptions:
     on: Literal["local", "ray", "slurm"] = "local"
     """``local`` is this machine, ``ray`` a Ray cluster, ``slurm`` a Slurm cluster."""
 
-    nodes: Annotated[int, AtLeast(1)] = 1
-    """Machines for one run; only 1 for now."""
+    nodes: Annotated[int, AtLeast(1)] | str = 1
+    """Machines for one run; ``1:3`` on Ray is 1 to 3, which may come and go while it runs."""
 
     gpus_per_node: Annotated[int, AtLeast(0)] | None = None
-    """GPUs for one run, 0 or 1 for now; null asks Ray for one if it has any, and Slurm for none."""
+    """GPUs on each machine; null asks Ray for one if it has any, and Slurm for none."""
+
+    nproc_per_node: Annotated[int, AtLeast(1)] | None = None
+    """Processes on each machine, which share each batch; null is one for each GPU, else one."""
 
     cpus_per_node: Annotated[int, AtLeast(1)] | None = None
-    """Cores for one run, also its ``OMP_NUM_THREADS``; null is one core."""
+    """Cores on each machine; its processes share them (``OMP_NUM_THREADS``). null is one core for
+    each process."""
 
     memory_gb: Annotated[int, AtLeast(1)] | None = None
-    """Main memory for one run; null leaves it to the cluster."""
+    """Main memory on each machine; null leaves it to the cluster."""
 
     time: Duration = "24h"  # type: ignore[assignment]  # the schema shows what users type
     """Slurm: the longest time of one job; a run that needs more is saved, requeued and resumed."""
@@ -68,6 +72,33 @@ class LaunchOptions:
         guard(self, "launch")
 
     @property
+    def num_ranks(self) -> int:
+        """Processes on each machine."""
+        return self.nproc_per_node or self.gpus_per_node or 1
+
+    @property
     def num_cpus(self) -> int:
-        """Cores of one run."""
-        return self.cpus_per_node or 1
+        """Cores on each machine."""
+        return self.cpus_per_node or self.num_ranks
+
+    @property
+    def node_range(self) -> tuple[int, int]:
+        """The least and the largest number of machines."""
+        return parse_nodes(self.nodes)
+
+
+def parse_nodes(value: int | str) -> tuple[int, int]:
+    """The least and the largest number of machines: ``2``, or ``1:3``.
+
+    Raises:
+        ValueError: It is something else; the text says what.
+    """
+    words = str(value).split(":")
+    if len(words) > 2 or not all(word.isascii() and word.isdecimal() for word in words):
+        raise ValueError(f"must be a number of machines, or a range such as 1:3, got {value!r}")
+    first, last = int(words[0]), int(words[-1])
+    if first < 1:
+        raise ValueError(f"must be at least 1, got {value!r}")
+    if last < first:
+        raise ValueError(f"the largest number comes last, got {value!r}")
+    return first, last

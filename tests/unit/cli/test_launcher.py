@@ -250,10 +250,10 @@ def test_a_run_that_was_asked_to_stop_is_resumed_by_its_job(
     assert (waiting.key, waiting.resume) == (number, run)
     backlog.end(waiting, JobEnd(code=75, run_dir=run, was_stopped=True))
     assert queue.get(number).state == "waiting", "it was stopped before it began"
-    done = run_job(waiting.file, device="cpu", resume=waiting.resume)
+    done = run_job(waiting.file, {"device": "cpu"}, resume=waiting.resume)
     assert done.status == "finished"
     assert read_folder(run).summary.attempt == 1
     with pytest.raises(RecordError, match="cannot be resumed any more"):
-        run_job(waiting.file, device="cpu")
+        run_job(waiting.file, {"device": "cpu"})
     assert waiting.lock is not None
     waiting.lock.release()

@@ -10,7 +10,7 @@ from epochal.cli.check_configs import check_configs
 from epochal.cli.pool import MAX_JOBS_HELP, connect, refuse_gpus, run_frozen, typed_command
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
-from epochal.launch.cluster.connect import CLUSTERS, refuse_several_devices
+from epochal.launch.cluster.connect import CLUSTERS, check_nodes
 from epochal.launch.cluster.export import System, export_task
 from epochal.launch.options import LaunchOptions
 
@@ -50,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     if code:
         return code
     for one in configs:
-        refuse_several_devices(_launch_section(one))
+        check_nodes(_launch_section(one), is_exported=args.export is not None)
     if args.export is not None:
         _export(args, configs, _format_command(files, overrides, choices))
         return 0

@@ -46,6 +46,7 @@ def execute(args: argparse.Namespace) -> int:
     _refuse_one_run_for_all(files, choices)
     require_keep_alive(args)
     _refuse_then_test(args)
+    _refuse_with_nodes(args, files)
     outcome = "nothing was started" if len(files) > 1 else ""
     configs, code = check_configs(files, overrides, choices, outcome=outcome)
     if code:
@@ -114,6 +115,23 @@ def _refuse_then_test(args: argparse.Namespace) -> None:
         if args.then_test and getattr(args, option, None):
             what = f"cannot be combined with --{option.replace('_', '-')}"
             raise ConfigError(Problem("--then-test", what, hint="run `epochal test` afterwards"))
+
+
+def _refuse_with_nodes(args: argparse.Namespace, files: list[Path]) -> None:
+    """Refuse what several machines cannot agree on."""
+    if args.nnodes is None:
+        return
+    if len(files) > 1 or names_several(args.variant):
+        what, hint = "several machines share one run", "name one config and one variant"
+        raise ConfigError(Problem("--nnodes", what, hint=hint))
+    for option, hint in (
+        ("keep_alive", "leave it out: the machines start again by themselves"),
+        ("then_test", "run `epochal test` afterwards"),
+        ("no_file", "leave it out: the machines share the record"),
+    ):
+        if getattr(args, option):
+            what = f"cannot be combined with --{option.replace('_', '-')}"
+            raise ConfigError(Problem("--nnodes", what, hint=hint))
 
 
 def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from epochal.distributed.environment import read_rank_environment
 from epochal.errors import ConfigError, Problem
+from epochal.launch.options import parse_nodes
 
 if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices
@@ -63,6 +64,26 @@ def count_ranks(choices: Choices) -> int:
     return nproc or devices
 
 
+def count_nodes(choices: Choices) -> tuple[int, int]:
+    """The least and the largest number of machines of a run, by what was chosen.
+
+    Raises:
+        ConfigError: The choices contradict each other.
+    """
+    nodes, endpoint = choices.get("nnodes"), choices.get("rdzv_endpoint")
+    try:
+        least, largest = parse_nodes(1 if nodes is None else nodes)
+    except ValueError as error:
+        raise _device_error("--nnodes", str(error), "use for example 2, or 1:3") from None
+    if largest > 1 and endpoint is None:
+        what = "missing; several machines need a place to meet"
+        raise _device_error("--rdzv-endpoint", what, "name a free port of one: node1:29400")
+    if largest == 1 and endpoint is not None:
+        what = f"{endpoint!r} is for several machines, and there is one"
+        raise _device_error("--rdzv-endpoint", what, "add --nnodes 2, or leave it out")
+    return least, largest
+
+
 def refuse_debugging_all(choices: Choices, count: int) -> None:
     """Refuse a debugger for all of several processes, or for one that does not exist."""
     rank = choices.get("debug_rank")
@@ -80,14 +101,20 @@ def refuse_debugging_all(choices: Choices, count: int) -> None:
 def describe_ranks(choices: Choices) -> str:
     """The processes of a run, for users; empty if there is only one."""
     count, names = count_ranks(choices), list_devices(choices.get("device"))
-    if count == 1:
+    least, largest = count_nodes(choices)
+    if count == largest == 1:
         return ""
     device = choose_device(choices)
     where = str(device) if device.type == "cpu" else device.type
     if len(names) > 1:
         where = ", ".join(str(_from_name(name)) for name in names)
     how = "gloo" if device.type == "cpu" else "NCCL"
-    return f"{count} processes on {where}, connected by {how}, that share each batch"
+    ranks = "1 process" if count == 1 else f"{count} processes"
+    if largest > 1:
+        number = str(least) if least == largest else f"{least} to {largest}"
+        met = choices.get("rdzv_endpoint")
+        ranks = f"{ranks} on each of {number} machines, which meet at {met};"
+    return f"{ranks} on {where}, connected by {how}, that share each batch"
 
 
 def describe_device(device: torch.device) -> dict[str, Any]:

@@ -35,6 +35,9 @@ _OPTIONS = {
     "--device D": "cpu, cuda, cuda:1 or just 1, ... (default: the best one); several as 0,1,2,3",
     "--gpus N": "number of accelerators, each with its own process; 0 is the CPU",
     "--nproc N": "number of processes that share each batch (default: one for each device)",
+    "--nnodes N|MIN:MAX": "number of machines that share each batch; run the same command on each "
+    "of them. With 1:3, machines may leave and join",
+    "--rdzv-endpoint HOST:PORT": "with --nnodes: where machines meet, a free port of one of them",
     "--name TAG": "tag of the run, instead of that in the config",
     "--desc TEXT": "description, written to the README of the record",
     "--epochs N": "train for N epochs, instead of train.for",
@@ -80,6 +83,13 @@ class Choices(TypedDict, total=False):
 
     nproc: int | None
     """How many processes share each batch; by default one for each device."""
+
+    nnodes: int | str | None
+    """How many machines share each batch, each with ``nproc`` processes; ``1:3`` is 1 to 3, which
+    may leave and join."""
+
+    rdzv_endpoint: str | None
+    """Where several machines meet, as ``host:port``: a free port of one of them."""
 
     restarts: int
     """How often a run of several processes is started again in a row without progress, after one

@@ -1,4 +1,4 @@
-"""Connects to the cluster that ``launch.on`` names, and refuses what it cannot do yet."""
+"""Connects to the cluster that ``launch.on`` names, and refuses what it cannot do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from epochal.errors import ConfigError, Problem
 from epochal.launch.cluster.slots import ClusterSlots
+from epochal.launch.options import parse_nodes
 
 if TYPE_CHECKING:
     from epochal.config.node import Node
@@ -47,14 +48,27 @@ def connect_cluster(
         raise ConfigError(Problem("launch.on", what, hint=hint)) from error
 
 
-def refuse_several_devices(section: Node) -> None:
-    """Refuse a section ``launch`` that asks for more than one device.
+def check_nodes(section: Node, *, is_exported: bool = False) -> None:
+    """Refuse a section ``launch`` whose machines or devices cannot be had.
 
     Raises:
-        ConfigError: It does; says where it was written.
+        ConfigError: Says where it was written.
     """
-    for key, hint in (("nodes", "write nodes: 1"), ("gpus_per_node", "write gpus_per_node: 1")):
-        node = section.get(key)
-        if isinstance(node.value, int) and node.value > 1:
-            what = f"one run trains on one device for now, got {node.value}"
-            raise ConfigError(Problem(f"launch.{key}", what, place=node.place, hint=hint))
+    node, where = section.get("nodes"), section.get("on").value
+    try:
+        least, largest = parse_nodes(node.to_plain())
+    except ValueError as error:
+        raise ConfigError(Problem("launch.nodes", str(error), node.place)) from None
+    if where == "slurm" and least < largest:
+        what = f"a Slurm job has a fixed number of machines, got {node.value!r}"
+        raise ConfigError(Problem("launch.nodes", what, node.place, f"write nodes: {largest}"))
+    if where != "local" and not is_exported:
+        return
+    system = "an exported task" if is_exported else "on: local"
+    for key in ("nodes", "gpus_per_node", "nproc_per_node"):
+        found = section.get(key)
+        count = largest if key == "nodes" else found.value
+        if isinstance(count, int) and count > 1:
+            what = f"{system} trains on one device, got {found.value}"
+            hint = "write on: ray or on: slurm, or use `epochal run --nproc` or `--nnodes`"
+            raise ConfigError(Problem(f"launch.{key}", what, found.place, hint))

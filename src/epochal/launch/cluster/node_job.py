@@ -44,6 +44,9 @@ class NodeStart:
     log: Path
     run_file: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    """More options of the process."""
+
     resume: Path | None = None
     parent: Parent | None = None
 
@@ -52,21 +55,29 @@ class NodeStart:
         resume, parent = plan_restart(run_dir)
         return replace(self, resume=resume, parent=parent or self.parent)
 
+    def meeting(self, nodes: int | str, endpoint: str) -> NodeStart:
+        """The same start as one of several machines that meet at an endpoint."""
+        words = ("--nnodes", str(nodes), "--rdzv-endpoint", endpoint)
+        return replace(self, options=(*self.options, *words))
+
 
 def plan_node_start(start: JobStart, options: LaunchOptions, num_gpus: int | None) -> NodeStart:
     """What travels to the node; ``num_gpus`` are those that the cluster gives, None: unknown."""
     device = start.device.choice
     if not device and num_gpus is not None:
-        device = "cuda:0" if num_gpus else "cpu"
+        device = "cpu" if not num_gpus else "cuda:0" if options.num_ranks == 1 else "cuda"
     environment = dict(start.device.environment)
     if not start.job.environment.get(_THREADS):  # the same on every node: it changes sums
-        environment.setdefault(_THREADS, str(options.num_cpus))
+        num_ranks = max(options.num_ranks, start.job.num_processes)
+        threads = max(1, options.num_cpus // num_ranks)
+        environment.setdefault(_THREADS, str(threads))
     return NodeStart(
         file=start.file,
         device=device,
         log=start.log,
         run_file=start.run_file,
         environment=environment,
+        options=("--nproc", str(options.num_ranks)) if options.num_ranks > 1 else (),
         resume=start.resume,
         parent=start.parent,
     )
@@ -75,7 +86,7 @@ def plan_node_start(start: JobStart, options: LaunchOptions, num_gpus: int | Non
 def describe_node_start(start: JobStart, request: NodeStart) -> str:
     """The command that a node will run, with its variables."""
     device = replace(start.device, choice=request.device, environment=request.environment)
-    return LocalExecutor().describe(replace(start, device=device))
+    return LocalExecutor().describe(replace(start, device=device, options=request.options))
 
 
 def plan_restart(run_dir: Path | None) -> tuple[Path | None, Parent | None]:
@@ -182,6 +193,7 @@ class NodeJob(JobHandle):
             ),
             log=start.log,
             run_file=start.run_file,
+            options=start.options,
             resume=start.resume,
             parent=start.parent,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import TYPE_CHECKING, Any, final
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _KILLED = -9
+_STRATEGY = "STRICT_SPREAD"
+_STOP_SECONDS = 120.0
+"""How long the nodes of a run may take to save and end."""
+
+_GROW_SECONDS = 5.0
 _NODE_SECONDS = 15.0
 """How long a node may still look alive after its actor was lost."""
 
@@ -55,7 +61,20 @@ class RayNode:
     """The actor: starts the process of a job on its node and reports its end."""
 
     def __init__(self, start: NodeStart) -> None:
+        self._start = start
         self._job = NodeJob(start)
+
+    def find_endpoint(self) -> str:
+        """A free port of this node, at which the nodes of a run can meet."""
+        import ray
+
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return f"{ray.util.get_node_ip_address()}:{probe.getsockname()[1]}"
+
+    def meet(self, nodes: int | str, endpoint: str) -> None:
+        """Take part in a run of several nodes; call it before the first ``poll``."""
+        self._job = NodeJob(self._start.meeting(nodes, endpoint))
 
     def poll(self) -> tuple[str, int | None]:
         """The id of the node, and the exit code of the job, if it has ended."""
@@ -85,22 +104,32 @@ class RayExecutor(Executor):
         resources = _resources(options)
         words = [f"{name}={value:g}" for name, value in resources.items()]
         request = plan_node_start(start, options, int(resources["num_gpus"]))
+        if options.node_range[1] > 1:
+            words = [f"{options.nodes} nodes ({_STRATEGY}), on each:", *words]
+            request = request.meeting(options.nodes, "FIRST_NODE:PORT")
         return f"ray {' '.join(words)}: {describe_node_start(start, request)}"
 
     @override
     def submit(self, start: JobStart) -> JobHandle:
-        import ray
-
         options = LaunchOptions(**start.job.launch)
         resources = _resources(options)
         request = plan_node_start(start, options, int(resources["num_gpus"]))
-        # One thread: Linux ends a child together with the thread that started it.
-        actor = ray.remote(RayNode).options(max_restarts=0, max_concurrency=1, **resources)
-        return _RayHandle(actor.remote(request), start.log)
+        if options.node_range[1] > 1:
+            return _RayGroup(request, options, resources)
+        return _RayHandle(_start_actor(request, resources), start.log)
 
     @override
     def close(self) -> None:
         pass
+
+
+def _start_actor(request: NodeStart, resources: dict[str, float], place: object = None) -> Any:  # noqa: ANN401 - Ray has no type for it
+    import ray
+
+    more = {} if place is None else {"scheduling_strategy": place}
+    # One thread: Linux ends a child together with the thread that started it.
+    actor = ray.remote(RayNode).options(max_restarts=0, max_concurrency=1, **resources, **more)
+    return actor.remote(request)
 
 
 def _resources(options: LaunchOptions) -> dict[str, float]:
@@ -117,9 +146,14 @@ def _resources(options: LaunchOptions) -> dict[str, float]:
 class _RayHandle(JobHandle):
     def __init__(self, actor: Any, log: Path) -> None:  # noqa: ANN401 - Ray has no type for it
         self._actor = actor
+        self.is_lost = False
+        """Whether its actor is gone."""
+
         self._log = log
         self._answer = actor.poll.remote()
-        self._node = ""
+        self.node = ""
+        """The id of its node, as soon as Ray has placed it."""
+
         self.waits_for = "waits for a node of the Ray cluster"
         self._lost_since: float | None = None
         self._code: int | None = None
@@ -138,9 +172,10 @@ class _RayHandle(JobHandle):
         import ray
 
         try:
-            self._node, code = ray.get(self._answer)
+            self.node, code = ray.get(self._answer)
         except ray.exceptions.RayActorError as error:
             self._lost_since = time.monotonic()
+            self.is_lost = True
             self._note(f"lost its actor: {str(error).partition(chr(10))[0]}")
             self._judge_loss()
         except ray.exceptions.RayTaskError as error:
@@ -157,7 +192,7 @@ class _RayHandle(JobHandle):
         """A lost node is no fault of the job; a killed actor, as for too much memory, is one."""
         import ray
 
-        is_alive = any(node["NodeID"] == self._node and node["Alive"] for node in ray.nodes())
+        is_alive = any(node["NodeID"] == self.node and node["Alive"] for node in ray.nodes())
         assert self._lost_since is not None
         if not is_alive:
             self._note("its node is gone")
@@ -175,7 +210,7 @@ class _RayHandle(JobHandle):
     def stop(self) -> None:
         if self._code is not None:
             return
-        if self._node:
+        if self.node:
             self._actor.stop.remote()
         else:  # Ray has not placed it yet
             self._end(PREEMPTED)
@@ -184,7 +219,7 @@ class _RayHandle(JobHandle):
     def kill(self) -> None:
         if self._code is not None:
             return
-        if self._node:
+        if self.node:
             self._actor.kill.remote()
         else:
             self._end(_KILLED)
@@ -192,3 +227,137 @@ class _RayHandle(JobHandle):
     def _note(self, text: str) -> None:
         with durable.Appender(self._log) as log:
             log.append(f"{text}\n".encode("utf-8", "replace"))
+
+
+@final
+class _RayGroup(JobHandle):
+    """The nodes of one run: an actor on each of them, which starts the processes there.
+
+    The least number of nodes is a placement group, so that they start together or not at all. If a
+    range is allowed, more nodes join as soon as the cluster has them, and others may be lost.
+    """
+
+    def __init__(
+        self, request: NodeStart, options: LaunchOptions, resources: dict[str, float]
+    ) -> None:
+        from ray.util.placement_group import placement_group
+
+        self._request = request
+        self._nodes, self._range = options.nodes, options.node_range
+        self._resources = resources
+        names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+        self._needs = {names[name]: value for name, value in resources.items() if value}
+        self._group = placement_group([self._needs] * self._range[0], strategy=_STRATEGY)
+        self._answer = self._group.ready()
+        self._actors: list[Any] = []
+        self._endpoint = ""
+        self._members: list[_RayHandle] = []
+        self._ends: list[int] = []
+        self._asked: set[str] = set()
+        self._stopped_at: float | None = None
+        self._grown = 0.0
+        self._code: int | None = None
+        self.waits_for = f"waits for {self._range[0]} nodes of the Ray cluster"
+
+    @override
+    def poll(self) -> int | None:
+        if self._code is None:
+            self._advance()
+        return self._code
+
+    def _advance(self) -> None:
+        import ray
+
+        if self._members:
+            self._watch()
+        elif ray.wait([self._answer], timeout=0)[0] and not self._actors:
+            self._start()
+        elif self._actors and ray.wait([self._answer], timeout=0)[0]:
+            try:
+                self._endpoint = ray.get(self._answer)
+            except ray.exceptions.RayActorError:
+                self._end(PREEMPTED)
+                return
+            self._members = [self._let_meet(actor) for actor in self._actors]
+
+    def _start(self) -> None:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        for index in range(self._range[0]):
+            place = PlacementGroupSchedulingStrategy(
+                placement_group=self._group, placement_group_bundle_index=index
+            )
+            self._actors.append(_start_actor(self._request, self._resources, place))
+        self._answer = self._actors[0].find_endpoint.remote()
+
+    def _let_meet(self, actor: Any) -> _RayHandle:  # noqa: ANN401
+        actor.meet.remote(self._nodes, self._endpoint)
+        return _RayHandle(actor, self._request.log)
+
+    def _watch(self) -> None:
+        """Look how the nodes are; the first one has the meeting point and cannot be replaced."""
+        first = self._members[0]
+        for one in list(self._members):
+            code = one.poll()
+            self.waits_for = "" if one.node else self.waits_for
+            if code is None:
+                continue
+            can_go_on = one is not first and self._range[0] < self._range[1]
+            if (one.is_lost or code < 0) and not can_go_on:
+                self.stop()
+            if not one.is_lost or not can_go_on:
+                self._ends.append(code)
+            self._members.remove(one)
+        if not any(one.node for one in self._members):  # others only wait for a place
+            code = next((end for end in self._ends if end), PREEMPTED if not self._ends else 0)
+            self._end(PREEMPTED if PREEMPTED in self._ends else code)
+        elif self._stopped_at is not None and time.monotonic() - self._stopped_at > _STOP_SECONDS:
+            self.kill()
+        elif self._stopped_at is None and not self._ends:
+            self._grow()
+
+    def _grow(self) -> None:
+        """Let more nodes of the cluster join, up to the largest number."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        if len(self._members) >= self._range[1] or time.monotonic() - self._grown < _GROW_SECONDS:
+            return
+        self._grown = time.monotonic()
+        used = {one.node for one in self._members} | self._asked
+        for node in ray.nodes():
+            has_room = all(node["Resources"].get(name, 0) >= n for name, n in self._needs.items())
+            if not node["Alive"] or node["NodeID"] in used or not has_room:
+                continue
+            if len(self._members) < self._range[1]:
+                self._asked.add(node["NodeID"])
+                place = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                actor = _start_actor(self._request, self._resources, place)
+                self._members.append(self._let_meet(actor))
+
+    def _end(self, code: int) -> None:
+        import ray
+        from ray.util.placement_group import remove_placement_group
+
+        self._code = code
+        for one in self._members:
+            one.kill()
+        for actor in self._actors:
+            ray.kill(actor)
+        remove_placement_group(self._group)
+
+    @override
+    def stop(self) -> None:
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+            if not self._members and self._code is None:
+                self._end(PREEMPTED)
+            for one in self._members:
+                one.stop()
+
+    @override
+    def kill(self) -> None:
+        if not self._members and self._code is None:
+            self._end(_KILLED)
+        for one in self._members:
+            one.kill()

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
+from zlib import crc32
 
 from typing_extensions import override
 
@@ -40,12 +42,14 @@ _KILLED = -9
 _INTERRUPTED = 130
 _LOST = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "REQUEUED")
 _SBATCH_NAMES = {
+    "nodes": "nodes",
     "slurm_partition": "partition",
     "timeout_min": "time",
     "gpus_per_node": "gpus-per-node",
     "cpus_per_task": "cpus-per-task",
     "mem_gb": "mem",
 }
+_FIRST_PORT, _PORTS = 20_000, 10_000
 _ID_SUFFIX, _STOP_SUFFIX = ".slurm", ".stop"
 
 
@@ -67,13 +71,16 @@ class SlurmExecutor(Executor):
     def describe(self, start: JobStart) -> str:
         options = LaunchOptions(**start.job.launch)
         parameters = _parameters(options, self._max_jobs)
-        shown = {new: parameters[old] for old, new in _SBATCH_NAMES.items() if old in parameters}
+        parameters |= {"nodes": None} if options.node_range[1] == 1 else {}
+        shown = {new: parameters[old] for old, new in _SBATCH_NAMES.items() if parameters.get(old)}
         shown |= {"mem": f"{shown['mem']}GB"} if "mem" in shown else {}
         shown |= parameters["slurm_additional_parameters"]
         words = [
             f"--{name}" if value is True else f"--{name}={value}" for name, value in shown.items()
         ]
         request = plan_node_start(start, options, options.gpus_per_node)
+        if options.node_range[1] > 1:
+            request = request.meeting(options.nodes, "FIRST_NODE:PORT")
         return f"sbatch {shlex.join(words)}: {describe_node_start(start, request)}"
 
     @override
@@ -112,12 +119,15 @@ class SlurmExecutor(Executor):
         folder = first.file.parent / "slurm"
         name = f"{self._cluster}_max_num_timeout"
         executor = submitit.AutoExecutor(folder, self._cluster, **{name: _MAX_TIMEOUTS})
-        executor.update_parameters(**_parameters(options, self._max_jobs))
+        parameters = _parameters(options, self._max_jobs)
+        if self._cluster == "local":  # which has one node: a task stands for each
+            parameters |= {"nodes": 1, "tasks_per_node": parameters["nodes"]}
+        executor.update_parameters(**parameters)
         calls = [
             SlurmCall(plan_node_start(start, options, options.gpus_per_node)) for start, _ in array
         ]
         for job, (_, handle) in zip(executor.submit_array(calls), array, strict=True):
-            handle.set_submitted(job, folder)
+            handle.set_submitted(job.task(0), folder)
 
 
 def require_slurm(*, has_commands: bool) -> None:
@@ -139,8 +149,8 @@ def _parameters(options: LaunchOptions, max_jobs: int | None) -> dict[str, Any]:
     parameters = {
         "name": "epochal",
         "timeout_min": max(1, int(options.time.seconds // 60)),
-        "nodes": 1,
-        "tasks_per_node": 1,
+        "nodes": options.node_range[1],
+        "tasks_per_node": 1,  # a launcher, which starts the processes of its node
         "cpus_per_task": options.num_cpus,
         "gpus_per_node": options.gpus_per_node or None,
         "mem_gb": options.memory_gb,
@@ -155,7 +165,7 @@ def _parameters(options: LaunchOptions, max_jobs: int | None) -> dict[str, Any]:
 
 @final
 class SlurmCall:
-    """What a Slurm job calls: runs the process of a job, and has it requeued when preempted.
+    """What a Slurm job calls on each of its nodes: runs a job, and has it requeued when preempted.
 
     Slurm's signal before the end of the time, and a process that ends with 75 by itself, lead to
     the same: the run is saved, the Slurm job is requeued, and its next start resumes the run. A
@@ -181,6 +191,12 @@ class SlurmCall:
         if run_dir is not None and is_complete(run_dir):
             return SUCCESS
         start = self._start if run_dir is None else self._start.again(run_dir)
+        place = JobEnvironment()
+        if place.num_tasks > 1:
+            port = _FIRST_PORT + crc32(place.job_id.encode()) % _PORTS  # the same on all nodes
+            start = start.meeting(place.num_tasks, f"{place.hostnames[0]}:{port}")
+        # The process of the run starts others; it is none of the ranks that Slurm has started.
+        start = replace(start, environment={**start.environment, "SLURM_PROCID": ""})
         number = signal.Signals[f"SIG{JobEnvironment.USR_SIG}"]
         before = signal.getsignal(number)
         code, is_stopped = self._run(NodeJob(start), number)
@@ -216,7 +232,7 @@ class SlurmCall:
 
 
 def _requeue(number: int) -> None:
-    """Let submitit requeue this Slurm job and end this process."""
+    """Let submitit requeue this Slurm job and end this process; it returns on further nodes."""
     try:
         signal.raise_signal(number)
     except subprocess.SubprocessError:  # Slurm cancels or requeues it already

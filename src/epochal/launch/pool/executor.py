@@ -36,6 +36,9 @@ class JobStart:
     parent: Parent | None = None
     """The run that a new run belongs to."""
 
+    options: tuple[str, ...] = ()
+    """More options of its command: how many processes it starts, and where machines meet."""
+
     keep_open: tuple[int, ...] = ()
     """Locks that the process holds until it ends, as descriptors of this process."""
 

@@ -45,6 +45,7 @@ def format_job_command(start: JobStart) -> list[str]:
     """The command of a job: its file has all values, the command line has none of them."""
     words = [start.job.python, "-P", "-m", "epochal", "run-job", str(start.file)]
     words += ["--device", start.device.choice] if start.device.choice else []
+    words += start.options
     return words + (["--resume", str(start.resume)] if start.resume is not None else [])
 
 

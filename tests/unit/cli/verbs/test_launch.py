@@ -53,13 +53,26 @@ def test_mistakes_are_refused_with_their_place(
     write(shop / "ray.yaml", f"{text}launch: {{on: ray}}\n")
     write(shop / "wrong.yaml", f"{text}launch: {{on: rey, nodes: 0, time: 3ep, partitio: gpu}}\n")
     for words, expected in (
-        (("two.yaml",), "launch.nodes: one run trains on one device for now, got 2\n  set in two"),
-        (("config.yaml", "launch.gpus_per_node=8"), "launch.gpus_per_node: one run trains on one"),
+        (("two.yaml",), "launch.nodes: on: local trains on one device, got 2\n  set in two"),
+        (("config.yaml", "launch.gpus_per_node=8"), "launch.gpus_per_node: on: local trains on o"),
+        (("config.yaml", "launch.nproc_per_node=2"), "launch.nproc_per_node: on: local trains on"),
+        (
+            ("ray.yaml", "launch.nodes=3:1"),
+            "launch.nodes: the largest number comes last, got '3:1'",
+        ),
+        (
+            ("ray.yaml", "launch.nodes=two"),
+            "launch.nodes: must be a number of machines, or a range",
+        ),
+        (("ray.yaml", "launch.nodes=0:2"), "launch.nodes: must be at least 1, got '0:2'"),
+        (("config.yaml", "launch.on=slurm", "launch.nodes=1:2"), "a Slurm job has a fixed number"),
+        (("ray.yaml", "launch.nodes=2", "--export", "skypilot"), "an exported task trains on one"),
         (("ray.yaml",), "'ray' needs a package that is not installed: ray\n  pip install 'epoch"),
         (("config.yaml", "launch.on=slurm"), "'slurm' needs a package that is not installed"),
         (("config.yaml", "ray.yaml"), "another config says 'local', this one 'ray'"),
         (("ray.yaml", "--max-jobs", "0"), "--max-jobs: must be at least 1, got 0"),
         (("config.yaml", "--gpus", "1"), "--gpus: the pool gives each run its device"),
+        (("config.yaml", "--nnodes", "2"), "--nnodes: the pool gives each run its device"),
         (("wrong.yaml",), "launch.on: expected 'local' or 'ray' or 'slurm', got 'rey'"),
         (("wrong.yaml",), "launch.nodes: must be at least 1, got 0"),
         (("wrong.yaml",), "launch.time: must be a time, got '3ep'"),

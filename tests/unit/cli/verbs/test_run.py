@@ -270,11 +270,27 @@ def test_dry_run_says_which_processes_would_start(shop: Path, epochal: Command) 
     text = "config.yaml: 3 processes on cpu, connected by gloo, that share each batch"
     assert done.out.strip() == text
     assert run_folders(shop) == []
+    several = ("--nnodes", "1:3", "--rdzv-endpoint", "node1:29400", "--device", "cpu", "--dry-run")
+    done = epochal("run", "config.yaml", *several)
+    text = "1 process on each of 1 to 3 machines, which meet at node1:29400; on cpu, connected by"
+    assert text in done.out
+    for words, expected in (
+        (("--nnodes", "2"), "--rdzv-endpoint: missing; several machines need a place to meet"),
+        (("--rdzv-endpoint", "a:1"), "--rdzv-endpoint: 'a:1' is for several machines"),
+        (("--nnodes", "3:1", "--rdzv-endpoint", "a:1"), "--nnodes: the largest number comes last"),
+        (("--nnodes", "two", "--rdzv-endpoint", "a:1"), "--nnodes: must be a number of machines"),
+        (("--nnodes", "2", "--keep-alive"), "--nnodes: cannot be combined with --keep-alive"),
+        (("--nnodes", "2", "--then-test"), "--nnodes: cannot be combined with --then-test"),
+        (("--nnodes", "2", "--no-file"), "--nnodes: cannot be combined with --no-file"),
+        (("--nnodes", "2", "--variant", "all"), "--nnodes: several machines share one run"),
+    ):
+        done = epochal("run", "config.yaml", "--device", "cpu", *words)
+        assert (done.code, expected in done.err) == (78, True), (words, done.err)
     done = epochal("plan", "config.yaml", "--nproc", "3", "--device", "cpu")
     assert "Train on 3 processes on cpu, connected by gloo" in " ".join(done.out.split())
-    done = epochal("run", "config.yaml", "--devices", "cpu", "--nproc", "2")
+    done = epochal("run", "config.yaml", "--devices", "cpu", "--gpus", "2")
     assert done.code == 78
-    assert "--nproc: the pool gives each run its device" in done.err
+    assert "--gpus: the pool gives each run its device" in done.err
     done = epochal("run", "config.yaml", "--devices", "cpu", "--debug-rank", "1")
     assert "--debug-rank: the pool gives each run its device" in done.err
     done = epochal("run", "config.yaml", "--debug", "--nproc", "2")

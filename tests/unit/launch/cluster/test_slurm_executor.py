@@ -95,6 +95,16 @@ def test_a_stopped_job_saves_and_is_not_requeued(tmp_path: Path) -> None:
     assert len((start.file.parent / "starts").read_text().splitlines()) == 1
 
 
+class FakeJob(SimpleNamespace):
+    """A running job of one task."""
+
+    def task(self, number: int) -> FakeJob:
+        return self
+
+    def done(self) -> bool:
+        return False
+
+
 class FakeAutoExecutor:
     """Remembers what was submitted together."""
 
@@ -110,10 +120,7 @@ class FakeAutoExecutor:
         if self.parameters.get("slurm_partition") == "closed":
             raise RuntimeError("sbatch: error: invalid partition specified: closed")
         self.arrays.append((self.parameters.get("gpus_per_node"), len(calls)))
-        return [
-            SimpleNamespace(job_id=f"7_{i}", done=lambda: False, state="RUNNING")
-            for i in range(len(calls))
-        ]
+        return [FakeJob(job_id=f"7_{i}", state="RUNNING") for i in range(len(calls))]
 
 
 def test_jobs_that_start_together_and_need_the_same_are_one_array(
