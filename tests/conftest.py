@@ -5,27 +5,54 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 # Before Epochal is imported: a file survives the death of a process without it, and
 # tests/faults/power.py plays power losses.
 os.fsync = os.fstat  # type: ignore[assignment]
 
+from epochal.records.folder import machine  # noqa: E402
 from odd_files import OddFiles  # noqa: E402
 from small_project import Command, command, forgetting, write_shop  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_leaves_no_bytecode = sys.dont_write_bytecode
+sys.dont_write_bytecode = False  # until all test files are read, which takes a third of the time then
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("FORCE_COLOR", None)
 # A busy machine is no failure.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+_parse = YAML.parse
+
+
+@lru_cache(maxsize=2000)
+def _parse_short(text: str) -> tuple[Any, ...]:
+    return tuple(_parse(YAML(typ="safe", pure=True), text))
+
+
+def _parse_once(self: YAML, stream: Any) -> Any:
+    """Remember the events of short texts: tests read the same configs thousands of times."""
+    is_short = isinstance(stream, str) and len(stream) < 20_000
+    with suppress(YAMLError):  # of which the parser reports the events before the mistake, too
+        if is_short and self.typ == ["safe"] and self.pure:
+            return iter(_parse_short(stream))
+    return _parse(self, stream)
+
+
+YAML.parse = _parse_once
+machine.package_versions = cache(machine.package_versions)
 
 _TOGETHER = {
     "tests/browser/": "browser",
@@ -41,6 +68,7 @@ _TOGETHER = {
 
 def pytest_collection_finish() -> None:
     """Keep the modules of all tests out of every later garbage collection."""
+    sys.dont_write_bytecode = _leaves_no_bytecode
     gc.collect()
     gc.freeze()
 
@@ -59,13 +87,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the texts that tests recorded with ``record_property("counted", text)``."""
+    """Print the texts that tests recorded as ``counted``, and what ``pyproject.toml`` leaves out."""
     reports = terminalreporter.getreports("passed")
     lines = [text for one in reports for name, text in one.user_properties if name == "counted"]
     if lines:
         terminalreporter.section("counted")
         for line in dict.fromkeys(lines):
             terminalreporter.write_line(str(line))
+    if "not long" in terminalreporter.config.option.markexpr:
+        terminalreporter.write_line(
+            "left out: make test-long (processes that are killed and started again), "
+            "make torture, make cluster-test"
+        )
 
 
 @pytest.fixture(autouse=True)

@@ -346,6 +346,7 @@ def rotten_shop(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_kill_during_a_rollback_loses_nothing(tmp_path: Path, record_property: Count) -> None:
     project = rotten_shop(tmp_path / "project")
     words = ("run", "config.yaml", "--device", "cpu", "--resume", "auto")

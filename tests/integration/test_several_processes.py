@@ -383,6 +383,7 @@ def _suffer_and_finish(project: Project, name: str, whole, num_faults: int, seed
     project.take_samples()
 
 
+@pytest.mark.long
 def test_twenty_faults_change_no_bit(project: Project, whole) -> None:
     _suffer_and_finish(project, "chaos", whole, num_faults=20, seed=0)
 

@@ -329,6 +329,7 @@ def test_lost_part_makes_a_checkpoint_damaged(trained, tmp_path: Path) -> None:
 FSDP = ("engine.strategy=fsdp", "engine.fsdp_wrap=[body]", "engine.check_ranks=0")
 
 
+@pytest.mark.long
 def test_processes_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
     from ranked import Project
 
