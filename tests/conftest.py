@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _leaves_no_bytecode = sys.dont_write_bytecode
-sys.dont_write_bytecode = False  # until all test files are read, which takes a third of the time then
+sys.dont_write_bytecode = (
+    False  # until all test files are read, which takes a third of the time then
+)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("FORCE_COLOR", None)
 # A busy machine is no failure.
@@ -87,7 +89,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the texts that tests recorded as ``counted``, and what ``pyproject.toml`` leaves out."""
+    """Print the texts that tests recorded as ``counted``, and what was left out."""
     reports = terminalreporter.getreports("passed")
     lines = [text for one in reports for name, text in one.user_properties if name == "counted"]
     if lines:

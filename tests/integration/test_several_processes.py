@@ -105,6 +105,7 @@ def test_error_of_one_process_ends_all_with_one_message(project: Project) -> Non
     assert (result["rank"], result["exception_type"]) == (1, "ValueError")
 
 
+@pytest.mark.long
 def test_killed_processes_are_started_again_and_give_the_same_bits(project, whole) -> None:
     faults = {"5-1": "kill", "9-0": "kill", "7-1": "pause"}
     done = project.train("killed", 2, "model.dropout=0.3", faults=faults)
@@ -190,6 +191,7 @@ def test_folds_and_the_test_afterwards_use_all_processes(project: Project) -> No
     project.take_samples()
 
 
+@pytest.mark.long
 def test_script_starts_processes_itself(project: Project) -> None:
     script = """
 import epochal as ep
@@ -288,6 +290,7 @@ def test_mistake_in_the_config_is_shown_by_the_main_process_only(project: Projec
     assert second.stderr == ""
 
 
+@pytest.mark.long
 def test_hang_names_the_rank_that_holds_up_the_others(project: Project) -> None:
     words = ("engine.hang_after=2s", "--restarts", "1")
     done = project.train("stuck", 2, *words, faults={"4-1": "hang"})
