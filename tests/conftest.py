@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -47,7 +48,7 @@ def _parse_short(text: str) -> tuple[Any, ...]:
 def _parse_once(self: YAML, stream: Any) -> Any:
     """Remember the events of short texts: tests read the same configs thousands of times."""
     is_short = isinstance(stream, str) and len(stream) < 20_000
-    with suppress(YAMLError):  # of which the parser reports the events before the mistake, too
+    with suppress(YAMLError, ValueError, OverflowError):  # reported after the events before it
         if is_short and self.typ == ["safe"] and self.pure:
             return iter(_parse_short(stream))
     return _parse(self, stream)
@@ -66,6 +67,21 @@ _TOGETHER = {
     "tests/unit/hooks/test_wandb.py": "trackers",
 }
 """Tests that share something which takes seconds to start or import, by path."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Let the second worker rewrite new test files from the last one, beside the first worker."""
+    if getattr(session.config, "workerinput", {}).get("workerid") != "gw1":
+        return
+    state = session.config.stash[rewrite.assertstate_key]
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"), reverse=True):
+        cached = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        if cached.exists():  # the workers have met
+            return
+        source, code = rewrite._rewrite_test(path, session.config)
+        cached.parent.mkdir(exist_ok=True)
+        rewrite._write_pyc(state, code, source, cached)
 
 
 def pytest_collection_finish() -> None:
