@@ -132,9 +132,10 @@ def registered_names_are_forgotten() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def home_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the key that signs mail and jobs out of the user's home."""
+    """Keep the key that signs mail and jobs, and the leases of devices, out of the user's home."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.setenv("EPOCHAL_LEASES_DIR", str(tmp_path_factory.mktemp("leases") / "here"))
         yield
 
 
