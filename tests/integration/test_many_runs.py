@@ -85,7 +85,7 @@ def test_results_come_in_order_and_one_failure_touches_no_other(shop: Path, tmp_
     assert weights(alone.dir) == weights(by_tag["shop"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_of_a_pool_may_have_several_processes_and_a_test(shop: Path) -> None:
     words = ("config.yaml", "--devices", "cpu", "--nproc", "2", "--then-test", "train.for=2st")
     done = run("-m", "epochal", "run", *words, cwd=shop)
