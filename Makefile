@@ -12,7 +12,7 @@ CLUSTER := .venv-cluster
 NODE := $(BIN)/python web/node.py
 PAGE := src/epochal/web/static/index.html
 
-.PHONY: help demo serve web web-check test cluster-test wheel torture check format features bench clean
+.PHONY: help demo serve web web-check code-check test test-long cluster-test wheel torture check format features bench clean
 
 help:                ## Show this list.
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -54,9 +54,14 @@ web-check: $(PAGE)   ## Check and test the source of the page.
 serve: $(VENV)/.demo $(PAGE) ## Show the runs of `make demo` in a browser; RUN=last opens one.
 	@$(BIN)/epochal serve $(if $(RUN),--run $(RUN))
 
-test: check web      ## Run the gates and every test.
+test: $(VENV)/.dev web ## Run the gates and all tests but the long ones: before each commit.
+	@$(MAKE) --no-print-directory --jobs=2 check
 	@$(BIN)/python -m compileall -q src # speeds up the processes that tests start
 	$(BIN)/python -m pytest --numprocesses 2
+
+test-long: $(VENV)/.dev web ## Run the tests that kill and restart real processes (3 minutes).
+	@$(BIN)/python -m compileall -q src
+	$(BIN)/python -m pytest --numprocesses 2 -m long
 
 $(CLUSTER)/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(CLUSTER)
@@ -80,7 +85,9 @@ wheel: $(PAGE)       ## Build the wheel, install it into a clean environment, cr
 torture: $(VENV)/.dev ## Break checkpoints and kill runs by the thousand; print the counts.
 	$(BIN)/python -m pytest -m torture
 
-check: $(VENV)/.dev web-check ## Run the gates: format, lint, types, layers, spelling, dependencies, the page.
+check: code-check web-check ## Run the gates: format, lint, types, layers, spelling, dependencies, the page.
+
+code-check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -5,27 +5,57 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 # Before Epochal is imported: a file survives the death of a process without it, and
 # tests/faults/power.py plays power losses.
 os.fsync = os.fstat  # type: ignore[assignment]
 
+from epochal.records.folder import machine  # noqa: E402
 from odd_files import OddFiles  # noqa: E402
 from small_project import Command, command, forgetting, write_shop  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_leaves_no_bytecode = sys.dont_write_bytecode
+sys.dont_write_bytecode = (
+    False  # until all test files are read, which takes a third of the time then
+)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("FORCE_COLOR", None)
 # A busy machine is no failure.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+_parse = YAML.parse
+
+
+@lru_cache(maxsize=2000)
+def _parse_short(text: str) -> tuple[Any, ...]:
+    return tuple(_parse(YAML(typ="safe", pure=True), text))
+
+
+def _parse_once(self: YAML, stream: Any) -> Any:
+    """Remember the events of short texts: tests read the same configs thousands of times."""
+    is_short = isinstance(stream, str) and len(stream) < 20_000
+    with suppress(YAMLError, ValueError, OverflowError):  # reported after the events before it
+        if is_short and self.typ == ["safe"] and self.pure:
+            return iter(_parse_short(stream))
+    return _parse(self, stream)
+
+
+YAML.parse = _parse_once
+machine.package_versions = cache(machine.package_versions)
 
 _TOGETHER = {
     "tests/browser/": "browser",
@@ -39,8 +69,24 @@ _TOGETHER = {
 """Tests that share something which takes seconds to start or import, by path."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Let the second worker rewrite new test files from the last one, beside the first worker."""
+    if getattr(session.config, "workerinput", {}).get("workerid") != "gw1":
+        return
+    state = session.config.stash[rewrite.assertstate_key]
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"), reverse=True):
+        cached = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        if cached.exists():  # the workers have met
+            return
+        source, code = rewrite._rewrite_test(path, session.config)
+        cached.parent.mkdir(exist_ok=True)
+        rewrite._write_pyc(state, code, source, cached)
+
+
 def pytest_collection_finish() -> None:
     """Keep the modules of all tests out of every later garbage collection."""
+    sys.dont_write_bytecode = _leaves_no_bytecode
     gc.collect()
     gc.freeze()
 
@@ -59,13 +105,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the texts that tests recorded with ``record_property("counted", text)``."""
+    """Print the texts that tests recorded as ``counted``, and what was left out."""
     reports = terminalreporter.getreports("passed")
     lines = [text for one in reports for name, text in one.user_properties if name == "counted"]
     if lines:
         terminalreporter.section("counted")
         for line in dict.fromkeys(lines):
             terminalreporter.write_line(str(line))
+    if "not long" in terminalreporter.config.option.markexpr:
+        terminalreporter.write_line(
+            "left out: make test-long (processes that are killed and started again), "
+            "make torture, make cluster-test"
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -81,9 +132,10 @@ def registered_names_are_forgotten() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def home_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the key that signs mail and jobs out of the user's home."""
+    """Keep the key that signs mail and jobs, and the leases of devices, out of the user's home."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.setenv("EPOCHAL_LEASES_DIR", str(tmp_path_factory.mktemp("leases") / "here"))
         yield
 
 

@@ -170,13 +170,13 @@ def write_shop(folder: Path) -> Path:
 @contextmanager
 def forgetting(folder: Path) -> Iterator[None]:
     """Remove the modules that a block imported from below ``folder``."""
-    path = list(sys.path)
+    path, before = list(sys.path), {*sys.modules}
     try:
         yield
     finally:
         sys.path[:] = path
-        for name, module in list(sys.modules.items()):
-            if str(getattr(module, "__file__", None) or "").startswith(str(folder)):
+        for name in sys.modules.keys() - before:
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
                 del sys.modules[name]
 
 

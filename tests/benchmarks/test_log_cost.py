@@ -5,17 +5,16 @@ from __future__ import annotations
 import struct
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 import forked
-
-if TYPE_CHECKING:
-    import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SMALL = ("--rounds", "1", "--calls", "50", "--kill", "10")
 
 
+@pytest.mark.long
 def test_benchmark_prints_a_table_and_leaves_no_files(tmp_path: Path) -> None:
     words = (*SMALL, "--only", "Epochal", "--dir", str(tmp_path))
     done = forked.run(str(FOLDER / "log_cost.py"), *words)

@@ -23,6 +23,7 @@ PHONE = {"width": 390, "height": 844}
 SLOW_MS = 120_000  # a process that imports torch, on a busy machine
 
 
+@pytest.mark.long
 def test_a_newcomer_launches_watches_compares_and_stops_a_run(
     tmp_path: Path, open_page: Callable[..., Page], keep_screenshot: Callable[[Page, str], None]
 ) -> None:

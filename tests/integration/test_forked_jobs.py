@@ -104,7 +104,7 @@ def read_facts(end: JobEnd) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a fork server")
 def test_a_forked_job_equals_one_in_a_new_process(shop: Path, tmp_path: Path) -> None:
     write(shop / "shop" / "hooks.py", HOOKS)

@@ -92,7 +92,7 @@ def once(**options: Any) -> str:
     return "hooks=" + json.dumps([{"type": "shop.hooks.Once", **options}])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_supervisor_finishes_a_killed_run(shop: Path, start: Start) -> None:
     code, errors = start(*WORDS, "train.for=3ep", once()).end()
     assert code == 0, errors
@@ -109,7 +109,6 @@ def test_supervisor_finishes_a_killed_run(shop: Path, start: Start) -> None:
     assert not list((shop / ".epochal" / "keep-alive").iterdir())
 
 
-@pytest.mark.slow
 def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
     shop: Path, start: Start
 ) -> None:
@@ -131,7 +130,6 @@ def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
     assert result["times"]["start-up/building"] > saved["times"]["start-up/building"] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [False, True])
 def test_supervisor_restarts_a_run_that_hangs(shop: Path, start: Start, blocks: bool) -> None:
     write(shop / "shop" / "stalls.py", STALLS)

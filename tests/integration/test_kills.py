@@ -193,7 +193,7 @@ def check_kills(scene: Scene, seed: int, wanted: int, count: Count) -> None:
     count("counted", f"SIGKILL at random times, seed {seed}: {kills} kills, {runs} runs bit-equal")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_runs_end_bit_equal(scene: Scene, record_property: Count) -> None:
     check_kills(scene, 0, 12, record_property)
 
@@ -273,7 +273,7 @@ def check_preemptions(
     count("counted", f"{sent.name} at random times, seed {seed}: {text}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("sent", ENDS)
 def test_preempted_and_interrupted_runs_lose_no_step(
     scene: Scene, sent: signal.Signals, record_property: Count
@@ -357,7 +357,7 @@ def check_folds(folds: Scene, seed: int, wanted: int, count: Count) -> None:
     count("counted", f"signals in a cross validation, seed {seed}: {text}; {runs} bit-equal")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ended_cross_validations_finish_bit_equal(folds: Scene, record_property: Count) -> None:
     check_folds(folds, 0, 6, record_property)
 

@@ -75,7 +75,6 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "why"),
     [

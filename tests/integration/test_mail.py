@@ -73,7 +73,6 @@ def sent(hook: Hook) -> list[dict[str, Any]]:
     return [json.loads(body) for body in hook.bodies]
 
 
-@pytest.mark.slow
 def test_killed_run_sends_one_mail_and_another_when_it_ends(
     shop: Path, box: Mailbox, start: Start
 ) -> None:
@@ -100,7 +99,6 @@ def test_killed_run_sends_one_mail_and_another_when_it_ends(
     assert not list((box.folder / "expected").iterdir())
 
 
-@pytest.mark.slow
 def test_mail_server_that_does_not_answer_does_not_delay_the_end(
     shop: Path, box: Mailbox, start: Start
 ) -> None:
@@ -117,11 +115,10 @@ def test_mail_server_that_does_not_answer_does_not_delay_the_end(
     ]
 
 
-@pytest.mark.slow
 def test_supervisor_sends_one_mail_when_it_gives_up(box: Mailbox, start: Start) -> None:
     with http_server() as hook:
         code, errors = start(
-            "run", *WORDS, hook_of("Fails"), to(hook), "--keep-alive", "--restarts", "0"
+            "run", *WORDS, hook_of("Fails"), to(hook), "--keep-alive", "--restarts", "0", forks=True
         ).end()
     assert code == 1
     assert "keep-alive: `epochal mail` has the details" in errors

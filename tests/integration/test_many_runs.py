@@ -61,7 +61,7 @@ def test_a_queued_job_runs_with_the_config_and_code_of_its_submission(
     assert (second / "code" / "project" / "shop" / "parts.py").read_text().startswith('"""Parts')
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_results_come_in_order_and_one_failure_touches_no_other(shop: Path, tmp_path: Path) -> None:
     text = (shop / "config.yaml").read_text()
     write(shop / "bad.yaml", text.replace("Points", "Stumbling").replace("tag: shop", "tag: bad"))
@@ -85,7 +85,7 @@ def test_results_come_in_order_and_one_failure_touches_no_other(shop: Path, tmp_
     assert weights(alone.dir) == weights(by_tag["shop"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_of_a_pool_may_have_several_processes_and_a_test(shop: Path) -> None:
     words = ("config.yaml", "--devices", "cpu", "--nproc", "2", "--then-test", "train.for=2st")
     done = run("-m", "epochal", "run", *words, cwd=shop)
@@ -119,7 +119,7 @@ class KillWorker(ep.Hook):
 '''
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_job_of_a_killed_worker_is_resumed_exactly(shop: Path, tmp_path: Path) -> None:
     write(shop / "shop" / "hooks.py", HOOKS)
     words = ("checkpoint.every=1ep", "train.for=3ep", 'hooks=[{"type": "shop.hooks.KillWorker"}]')

@@ -16,7 +16,7 @@ CELLS = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")  # those of Jupyter are not ours
 def test_a_notebook_shows_one_live_output_the_result_and_the_runs(shop: Path) -> None:
     pytest.importorskip("ipykernel")

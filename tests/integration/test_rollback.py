@@ -165,9 +165,18 @@ def test_rolled_back_runs_of_every_kind_resume_exactly(
     record_property("counted", text)
 
 
-@pytest.mark.parametrize("place", [one for one in PLACES if one != "mid-epoch"])  # see above
-def test_rollback_works_wherever_the_bad_batches_are(tmp_path: Path, place: str) -> None:
-    check_every_checkpoint(tmp_path, "all at once", PLACES[place])
+@pytest.mark.parametrize(
+    "places",
+    [
+        ("first of the run", "first of an epoch", "last of the run"),
+        ("last of an epoch", "two in a row"),
+    ],
+)
+def test_rollback_works_wherever_the_bad_batches_are(
+    tmp_path: Path, places: tuple[str, ...]
+) -> None:
+    bad = tuple(batch for place in places for batch in PLACES[place])
+    check_every_checkpoint(tmp_path, "all at once", bad)
 
 
 def check_every_checkpoint(tmp_path: Path, cell: str, bad: Batches, *, is_met: bool = True) -> int:
@@ -346,6 +355,7 @@ def rotten_shop(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_kill_during_a_rollback_loses_nothing(tmp_path: Path, record_property: Count) -> None:
     project = rotten_shop(tmp_path / "project")
     words = ("run", "config.yaml", "--device", "cpu", "--resume", "auto")

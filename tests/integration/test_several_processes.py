@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,7 @@ def test_metrics_and_chains_of_three_processes_equal_those_of_one(project: Proje
     config = (project.folder / "ranks.yaml").read_text().replace("\nmonitor", METRICS)
     (project.folder / "metrics.yaml").write_text(config)
     found = {}
-    for nproc in (1, 2, 3):
+    for nproc in (1, 3):
         words = ("run", "metrics.yaml", f"record.log_dir=metrics{nproc}", "task.chain=true")
         done = project.run(*words, "--nproc", str(nproc), "train.for=2ep")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -86,9 +87,8 @@ def test_metrics_and_chains_of_three_processes_equal_those_of_one(project: Proje
         assert "every process computes all batches" not in done.stdout, nproc
     samples, metrics = found[1]
     assert {"val/auroc", "val/f1", "val/phi", "train/epoch/auroc"} <= {*metrics}
-    for nproc in (2, 3):
-        assert found[nproc][0] == samples, nproc
-        assert found[nproc][1] == pytest.approx(metrics, rel=1e-4), nproc
+    assert found[3][0] == samples
+    assert found[3][1] == pytest.approx(metrics, rel=1e-4)
     for step in range(4):
         assert len(samples[step]) == 5, step
 
@@ -105,6 +105,7 @@ def test_error_of_one_process_ends_all_with_one_message(project: Project) -> Non
     assert (result["rank"], result["exception_type"]) == (1, "ValueError")
 
 
+@pytest.mark.long
 def test_killed_processes_are_started_again_and_give_the_same_bits(project, whole) -> None:
     faults = {"5-1": "kill", "9-0": "kill", "7-1": "pause"}
     done = project.train("killed", 2, "model.dropout=0.3", faults=faults)
@@ -130,11 +131,11 @@ def test_signal_to_one_process_saves_all_and_the_run_resumes(
 
 
 def test_run_of_two_processes_resumes_with_one_and_three(project: Project) -> None:
+    done = project.train("moved1", 2, faults={"6-0": "int"})
+    assert done.returncode == 130, done.stdout + done.stderr
+    shutil.copytree(project.folder / "moved1", project.folder / "moved3", symlinks=True)
     for nproc in (1, 3):
-        name = f"moved{nproc}"
-        done = project.train(name, 2, faults={"6-0": "int"})
-        assert done.returncode == 130, done.stdout + done.stderr
-        record = project.find(name)
+        record = project.find(f"moved{nproc}")
         done = project.run("resume", str(record), "--nproc", str(nproc), "--trust")
         assert done.returncode == 0, done.stdout + done.stderr
     one, three = project.weights("moved1"), project.weights("moved3")
@@ -189,6 +190,7 @@ def test_folds_and_the_test_afterwards_use_all_processes(project: Project) -> No
     project.take_samples()
 
 
+@pytest.mark.long
 def test_script_starts_processes_itself(project: Project) -> None:
     script = """
 import epochal as ep
@@ -287,6 +289,7 @@ def test_mistake_in_the_config_is_shown_by_the_main_process_only(project: Projec
     assert second.stderr == ""
 
 
+@pytest.mark.long
 def test_hang_names_the_rank_that_holds_up_the_others(project: Project) -> None:
     words = ("engine.hang_after=2s", "--restarts", "1")
     done = project.train("stuck", 2, *words, faults={"4-1": "hang"})
@@ -383,6 +386,7 @@ def _suffer_and_finish(project: Project, name: str, whole, num_faults: int, seed
     project.take_samples()
 
 
+@pytest.mark.long
 def test_twenty_faults_change_no_bit(project: Project, whole) -> None:
     _suffer_and_finish(project, "chaos", whole, num_faults=20, seed=0)
 

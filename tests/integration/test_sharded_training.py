@@ -298,6 +298,8 @@ def refuse(name: str) -> str:
 
 def list_scenarios(ranks: int) -> list[str]:
     """The scenarios that some ranks train."""
+    if ranks == 1:
+        return ["norm"]
     return [name for name in SCENARIOS if not ranks or (name == "tensor") == (ranks == 4)]
 
 
@@ -320,7 +322,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dic
 
     folder = tmp_path_factory.mktemp("sharded")
     found = {}
-    for ranks in (0, 1, 2, 3, 4):
+    for ranks in (0, 1, 3, 4):
         own = folder / str(ranks)
         own.mkdir()
         roots = '[tool.epochal]\nroots = ["test_sharded_training"]\n'
@@ -339,7 +341,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dic
 
 
 def test_sharded_processes_train_like_one(trained) -> None:
-    for ranks, name in [(n, one) for n in (1, 2, 3, 4) for one in trained[n]]:
+    for ranks, name in [(n, one) for n in (1, 3, 4) for one in trained[n]]:
         tolerance = 0.05 if name == "bf16" else 2e-6
         found, expected = trained[ranks][name], trained[0][name]
         assert found.keys() == expected.keys()
@@ -387,7 +389,7 @@ def test_what_cannot_be_divided_is_refused_with_a_reason(trained) -> None:
 
 
 def test_lost_part_makes_a_checkpoint_damaged(trained, tmp_path: Path) -> None:
-    path = (trained[2]["norm"]["record"] / "checkpoints" / "last").resolve()
+    path = (trained[3]["norm"]["record"] / "checkpoints" / "last").resolve()
     copy = shutil.copytree(path, tmp_path / "copy")
     (copy / "shard-00001.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"shard-00001\.safetensors: damaged: missing"):
@@ -397,6 +399,7 @@ def test_lost_part_makes_a_checkpoint_damaged(trained, tmp_path: Path) -> None:
 FSDP = ("engine.strategy=fsdp", "engine.fsdp_wrap=[body]", "engine.check_ranks=0")
 
 
+@pytest.mark.long
 def test_processes_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
     from ranked import Project
 
@@ -424,6 +427,7 @@ def test_error_in_one_process_ends_those_that_compute_with_it(tmp_path: Path) ->
     assert "run failed: ValueError on rank 1" in done.stderr
 
 
+@pytest.mark.long
 def test_run_of_two_processes_resumes_with_one_and_three_and_without_fsdp(tmp_path: Path) -> None:
     from ranked import Project
 

@@ -90,7 +90,7 @@ def calm_values(folder: SweepFolder, number: int) -> float:
     return value
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_sweep_neither_loses_nor_doubles_a_trial(
     tmp_path: Path, record_property: Count
 ) -> None:

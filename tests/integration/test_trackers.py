@@ -200,6 +200,7 @@ def assert_shown(folder: Path) -> None:
     assert artifacts(folder, "media/text") == [path.name for _, path in media]
 
 
+@pytest.mark.long
 def test_resumed_run_sends_every_point_to_trackers_once(dying: Path, epochal: Command) -> None:
     shutil.copy(empty_database(), "mlflow.db")
     environment = {**os.environ, "DIES_AT": "11"}

@@ -33,7 +33,7 @@ def test_dry_run_prints_what_would_start_and_leaves_nothing(shop: Path, epochal:
     assert list((shop / "runs" / ".epochal" / "jobs").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_launch_on_this_machine_runs_the_config(shop: Path, epochal: Command) -> None:
     done = epochal("launch", "config.yaml", "launch.gpus_per_node=0", "train.for=1ep")
     assert done.code == 0, done.out + done.err

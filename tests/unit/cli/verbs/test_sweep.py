@@ -38,6 +38,7 @@ def in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("epochal.launch.pool.local_executor.LocalExecutor", ForkedExecutor)
 
 
+@pytest.mark.long
 def test_trials_are_ordinary_runs(shop: Path, epochal: Command) -> None:
     write(shop / "sweep.yaml", SWEEP)
     done = epochal("sweep", "sweep.yaml", "--devices", "cpu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import signal
@@ -11,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, _utils
 
 from epochal.engine.feed.feed import iter_batches
 from epochal.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def loaders_are_deleted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Delete the loaders here: each waits for its worker, which is dead."""
+    monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
+    yield
+    gc.collect()
 
 
 class Killed(Dataset[Tensor]):

@@ -144,9 +144,12 @@ def run_in_parts(folder: Path, *stops: int) -> Tensor:
     return torch.cat([one.flatten() for one in state["model"]["weights"].values()])
 
 
-def test_a_run_with_several_optimizers_resumes_in_any_stage(tmp_path: Path) -> None:
+def test_a_run_with_several_optimizers_resumes_in_any_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # each run copies the code of the current folder
     whole = run_in_parts(tmp_path / "whole")
-    for stops in ((3,), (4,), (5, 6), (8,), (2, 7, 9, 11)):
+    for stops in ((3, 5, 6, 11), (4, 8)):  # inside stages, and between them
         assert torch.equal(run_in_parts(tmp_path / str(stops), *stops), whole), stops
 
 

@@ -86,6 +86,7 @@ def test_failing_training_gives_its_exit_code(shop: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.long
 def test_dependence_on_the_order_of_sets_is_found(shop: Path) -> None:
     """Each new process has another hash seed."""
     write(

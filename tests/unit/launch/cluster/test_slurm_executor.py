@@ -68,7 +68,6 @@ def wait_for_end(handle: JobHandle) -> int:
     return code
 
 
-@pytest.mark.slow
 def test_a_preempted_job_is_requeued_until_it_ends(tmp_path: Path) -> None:
     (start,) = plan(tmp_path / "jobs", cpus_per_node=3)
     handle = SlurmExecutor(cluster="local").submit(start)
