@@ -32,7 +32,7 @@ from web_browser import (
     opened_browser,
     wait_for_frame,
 )
-from web_peers import value_at
+from web_peers import METRIC, value_at
 from web_tools import (
     COLUMNS,
     PEERS,
@@ -148,12 +148,13 @@ def measure_live_runs(visitor: Visitor, root: Path) -> tuple[list[float], float]
     found = dict(list(find_runs(root).items())[:LIVE_RUNS])
     with visitor.open(compare_path(root, LIVE_RUNS)) as (page, traffic):
         wait_for_frame(page, Epochal.is_drawn, LIVE_RUNS)
+        page.locator(".toolbar .find").fill(METRIC)
         page.wait_for_timeout(2000)
         seconds, before = [], traffic.num_bytes
         for i in range(ROUNDS):
             begin = time.perf_counter()
             for folder in found.values():
-                log_point(folder, 100_000 + i, 40.0 + i)
+                log_point(folder, int(time.time()) + i, 40.0 + i)
             wait_for_frame(page, ALL_SHOW, [LIVE_RUNS, str(40 + i)])
             seconds.append(time.perf_counter() - begin)
         return seconds, (traffic.num_bytes - before) / (ROUNDS * LIVE_RUNS)
