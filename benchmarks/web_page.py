@@ -24,6 +24,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from playwright.sync_api import TimeoutError as PageTimeoutError
+
 from made_runs import make_runs
 from web import log_point, make_long_runs
 from web_browser import (
@@ -204,18 +206,17 @@ def measure_long_tensorboard(browser: Browser, folder: Path, points: int) -> Non
     print(f"TensorBoard, {size}: first chart {text}; {memory:.0f} MB\n")
 
 
-def measure_tool(tool: Tool, browser: Browser) -> dict[str, str]:
-    """The figures of one tool by name."""
+def measure_tool(tool: Tool, browser: Browser, found: dict[str, str]) -> None:
+    """Fill in the figures of one tool by name."""
     last = [value_at(run, POINTS - 1) for run in range(RUNS)]
     tool.write()
-    found = {TABLE: "none"}
-    if tool.is_listed:
+    if not tool.is_listed:
+        found[TABLE] = "none"
+    else:
         with tool.served(browser, is_table=True) as (visitor, path, _):
-            seconds = visitor.time_to(path, tool.is_listed, TABLE_RUNS, ROUNDS)
-            found[TABLE] = f"{statistics.median(seconds):.2f} s"
+            found[TABLE] = measure_first(visitor, path, tool.is_listed, TABLE_RUNS)
     with tool.served(browser, is_table=False) as (visitor, path, process):
-        seconds = visitor.time_to(path, tool.is_drawn, RUNS, ROUNDS)
-        found[CHART] = f"{statistics.median(seconds):.2f} s"
+        found[CHART] = measure_first(visitor, path, tool.is_drawn, RUNS)
         with visitor.open(path) as (page, traffic):
             wait_for_frame(page, tool.is_drawn, RUNS)
             page.wait_for_timeout(3000)  # what is loaded later
@@ -228,11 +229,18 @@ def measure_tool(tool: Tool, browser: Browser) -> dict[str, str]:
             try:
                 wait_for_frame(page, f"(old) => ({tool.shown})() !== old", old)
                 found[LIVE] = f"{time.perf_counter() - begin:.2f} s"
-            except TimeoutError:
+            except PageTimeoutError:
                 found[LIVE] = f"> {PATIENCE_S} s"
             found[BYTES] = f"{traffic.num_bytes - before:,}"
         found[MEMORY] = f"{measure_memory(process):.0f} MB"
-    return found
+
+
+def measure_first(visitor: Visitor, path: str, script: str, count: int) -> str:
+    """The median time to a frame, or that it takes too long."""
+    try:
+        return f"{statistics.median(visitor.time_to(path, script, count, ROUNDS)):.2f} s"
+    except PageTimeoutError:
+        return f"> {PATIENCE_S} s"
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
@@ -251,6 +259,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--keep", type=Path, help="make the runs here, and leave them")
     parser.add_argument("--parts", nargs="*", default=["goals", "tensorboard", "tools"])
+    parser.add_argument("--tools", nargs="*", default=[one.name for one in TOOLS])
     args = parser.parse_args()
     load = f"load {os.getloadavg()[0]:.1f}"
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {load}")
@@ -265,23 +274,25 @@ def main() -> None:
             if "tools" in args.parts:
                 sizes = f"{TABLE_RUNS} runs x {COLUMNS} settings, {RUNS} runs x {POINTS:,} points"
                 print(f"the same data in each: {sizes}\n")
-                print_table(compare_tools(browser, folder))
+                print_table(compare_tools(browser, folder, args.tools))
     finally:
         if args.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def compare_tools(browser: Browser, folder: Path) -> list[tuple[str, ...]]:
+def compare_tools(browser: Browser, folder: Path, names: list[str]) -> list[tuple[str, ...]]:
     """The figures of all tools; one that fails says so, and does not end the benchmark."""
     found: dict[str, dict[str, str]] = {}
     for kind in TOOLS:
+        if kind.name not in names:
+            continue
+        own = found[kind.name] = {}
         try:
-            found[kind.name] = measure_tool(kind(folder / kind.name), browser)
+            measure_tool(kind(folder / kind.name), browser, own)
         except Exception as error:
-            found[kind.name] = {}
             print(f"{kind.name}: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
-    names = (TABLE, CHART, LIVE, BYTES, SCRIPTS, MEMORY)
-    rows = [(name, *(one.get(name, "failed") for one in found.values())) for name in names]
+    figures = (TABLE, CHART, LIVE, BYTES, SCRIPTS, MEMORY)
+    rows = [(name, *(one.get(name, "failed") for one in found.values())) for name in figures]
     return [("", *found), *rows]
 
 
