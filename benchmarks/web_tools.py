@@ -246,7 +246,7 @@ class MLflow(Peer):
         "(n) => document.querySelector('.js-plotly-plot .xtick')"
         f" && document.body.innerText.split('({METRIC})').length > n"
     )
-    is_listed = "(n) => document.body.innerText.includes(`${n} matching runs`)"
+    is_listed = "(n) => (document.body.innerText.match(/run\\d{3}/g) ?? []).length > 10"
     shown = "() => document.querySelector('.js-plotly-plot')?.textContent"
 
     def command(self, port: int) -> list[object]:

@@ -34,6 +34,8 @@ test("the first columns are results, differing settings and the cost", () => {
   const columns = [column("step", "fact"), column("seconds", "fact"), column("best", "fact"), column("tag", "config"), column("optim.lr", "config"), column("same", "config", false), column("train/loss", "metric"), column("val/acc", "metric")];
   expect(defaultColumns(columns)).toEqual(["best", "val/acc", "train/loss", "optim.lr", "step", "seconds"]);
   expect(defaultColumns([column("val/probe/a/max", "metric"), ...columns])).toEqual(defaultColumns(columns));
+  const metrics = ["train/epoch/acc", "train/loss", "val/acc"].map((name) => column(name, "metric"));
+  expect(defaultColumns(metrics)).toEqual(["val/acc", "train/loss", "train/epoch/acc"]);
   expect(defaultColumns([])).toEqual([]);
   const settings = ["hooks", "hooks.0.patience", "launch.roots", "extra.note", "task.noise", "model.width"].map((name) => column(name, "config"));
   expect(defaultColumns(settings)).toEqual(["model.width", "task.noise", "extra.note"]);

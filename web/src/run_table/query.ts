@@ -52,13 +52,17 @@ export function defaultColumns(columns: Column[]): string[] {
   const config = columns
     .filter((one) => one.kind === "config" && one.differs && !ASIDE.includes(section(one)))
     .sort((a, b) => rank(a.name, SECTIONS) - rank(b.name, SECTIONS));
-  const metrics = columns.filter((one) => one.kind === "metric" && !isProbe(one.name)).sort((a, b) => rank(a.name, SPLITS) - rank(b.name, SPLITS));
+  const metrics = columns.filter((one) => one.kind === "metric" && !isProbe(one.name)).sort((a, b) => rank(a.name, SPLITS) - rank(b.name, SPLITS) || depth(a.name) - depth(b.name));
   return [
     ...["best"].filter(has),
     ...metrics.slice(0, MAX_METRICS).map((one) => one.name),
     ...config.slice(0, MAX_CONFIG).map((one) => one.name),
     ...["seed", "step", "seconds"].filter(has),
   ];
+}
+
+function depth(name: string): number {
+  return name.split("/").length;
 }
 
 function rank(name: string, order: string[]): number {
