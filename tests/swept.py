@@ -13,6 +13,7 @@ import forked
 from epochal.config import FrozenSource
 from epochal.launch.jobs.frozen_job import FrozenCode, FrozenJob
 from epochal.launch.pool.backlog import JobEnd
+from epochal.launch.pool.devices import ANY_DEVICE, DeviceRequest
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.local_executor import _environment, format_job_command
 from epochal.records import RunFolder, RunWriter
@@ -22,7 +23,7 @@ from epochal.sweep.sweep_folder import SweepFolder, create_sweep
 from pooled import ScriptedHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from epochal.launch.pool.backlog import WaitingJob
@@ -33,7 +34,11 @@ _numbers = itertools.count()
 
 
 def new_sweep(
-    folder: Path, section: str = "  method: random\n  trials: 3\n", *, space: str = SPACE
+    folder: Path,
+    section: str = "  method: random\n  trials: 3\n",
+    *,
+    space: str = SPACE,
+    choices: Mapping[str, Any] | None = None,
 ) -> SweepFolder:
     """A sweep of a config that is only read, never run."""
     runs = folder / "runs"
@@ -43,6 +48,7 @@ def new_sweep(
     job = FrozenJob(
         name="toy",
         source=FrozenSource(path, {str(path): text}, str(path.parent)),
+        choices=choices or {},
         code=FrozenCode(project=Project(folder)),
         log_dir=runs,
         cwd=folder,
@@ -100,8 +106,8 @@ def coordinator(folder: SweepFolder) -> Iterator[SweepBacklog]:
     taken: list[WaitingJob] = []
     take = backlog.take
 
-    def remember() -> WaitingJob | None:
-        waiting = take()
+    def remember(request: DeviceRequest = ANY_DEVICE) -> WaitingJob | None:
+        waiting = take(request)
         taken.extend([] if waiting is None else [waiting])
         return waiting
 

@@ -41,6 +41,7 @@ RUN_CONFIG_CODE = "config/read_python.py"  # a .py config, by explicit choice on
 EXTENSION_POINTS = {
     "epochal.data.datasets.ListDataset",
     "epochal.data.pipe.Pipe",
+    "epochal.adapters.accelerate.AccelerateExperiment",
     "epochal.adapters.lightning.LightningExperiment",
     "epochal.engine.interfaces.average.Average",
     "epochal.engine.interfaces.hook.Hook",

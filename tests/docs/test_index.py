@@ -13,6 +13,7 @@ ROWS = [line for line in PAGE.split("Coming from elsewhere:")[1].splitlines() if
 TERMS = {
     "Solver": "runner",
     "LightningModule": "task",
+    "Accelerator": "engine",
     "DataModule": "data:",
     "Callback": "hook",
     "Pipeline": "experiment",

@@ -85,6 +85,19 @@ def test_results_come_in_order_and_one_failure_touches_no_other(shop: Path, tmp_
     assert weights(alone.dir) == weights(by_tag["shop"])
 
 
+@pytest.mark.slow
+def test_a_run_of_a_pool_may_have_several_processes_and_a_test(shop: Path) -> None:
+    words = ("config.yaml", "--devices", "cpu", "--nproc", "2", "--then-test", "train.for=2st")
+    done = run("-m", "epochal", "run", *words, cwd=shop)
+    assert done.returncode == 0, done.stdout + done.stderr
+    trained, tested = (read(one / "run.json") for one in run_folders(shop))
+    assert (trained["runner"], tested["runner"]) == ("train", "test")
+    assert trained["device"]["processes"] == tested["device"]["processes"] == 2
+    shown = run("-m", "epochal", "show", "last", cwd=shop).stdout
+    assert ", 2 processes that share each batch" in shown
+    assert list((shop / "runs" / ".epochal" / "jobs").iterdir()) == []
+
+
 HOOKS = '''
 """A hook that kills the worker once, after a checkpoint was written."""
 

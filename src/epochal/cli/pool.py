@@ -60,6 +60,15 @@ def make_leases(args: argparse.Namespace) -> DeviceLeases:
     return DeviceLeases(devices, per_device=per_device)
 
 
+def require_devices(leases: Leases, choices: Choices) -> None:
+    """Refuse ``--nproc`` if the pool has not enough devices for one run."""
+    from epochal.launch.pool.devices import DeviceRequest
+
+    misfit = leases.find_misfit(DeviceRequest(num_processes=choices.get("nproc") or 1))
+    if misfit:
+        _refuse("--nproc", f"each run {misfit}", "name more devices: --devices 0,1,2,3")
+
+
 def find_executor(args: argparse.Namespace) -> tuple[Executor, Leases]:
     """What starts jobs where ``--on`` says, and how many at once."""
     from epochal.launch.pool.local_executor import LocalExecutor
@@ -94,7 +103,14 @@ def run_pool(
 
     _refuse_unsupported(args, choices)
     leases = make_leases(args)
-    jobs = freeze_configs(configs, overrides=overrides, choices=choices, command=typed_command())
+    require_devices(leases, choices)
+    jobs = freeze_configs(
+        configs,
+        overrides=overrides,
+        choices=choices,
+        command=typed_command(),
+        has_test=args.then_test,
+    )
     about = f", up to {leases.per_device} at once on each"
     return run_frozen(jobs, LocalExecutor(), leases, is_dry=args.dry_run, about=about)
 
@@ -137,12 +153,15 @@ def _refuse_unsupported(args: argparse.Namespace, choices: Choices) -> None:
 
 
 def refuse_gpus(choices: Choices) -> None:
-    """Refuse ``--gpus`` and ``--nproc``, since the pool decides where a job runs."""
-    what, hint = "the pool gives each run its device", "--device 1 names the preferred one"
+    """Refuse to name the devices of a run, since the pool decides where a job runs."""
+    what = "the pool gives each run its devices"
     if choices.get("gpus") is not None:
-        _refuse("--gpus", what, hint)
-    if choices.get("nproc") is not None:
-        _refuse("--nproc", what, hint)
+        _refuse("--gpus", what, "--nproc 2 lets each run have two")
+    if "," in str(choices.get("device")):
+        _refuse("--device", what, "--nproc 2 lets each run have two; --device 1 is preferred")
+    num_processes = choices.get("nproc")
+    if num_processes is not None and num_processes < 1:
+        _refuse("--nproc", f"must be at least 1, got {num_processes}", "use for example 2")
     if choices.get("debug_rank") is not None:
         _refuse("--debug-rank", what, "run it alone, without a pool")
 

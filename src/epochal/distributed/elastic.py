@@ -44,6 +44,7 @@ def launch_ranks(
     start_method: StartMethod,
     environment: dict[str, str],
     terminal_rank: int | None = None,
+    has_own_groups: bool = True,
 ) -> GroupEnd:
     """Run a function in several processes, with the variables that torchrun sets.
 
@@ -56,6 +57,7 @@ def launch_ranks(
         start_method: ``fork`` is fast; with CUDA only ``spawn`` works.
         environment: Variables to add.
         terminal_rank: A rank that can read from the terminal; Ctrl-C there reaches it directly.
+        has_own_groups: Whether each is in a process group of its own, which Ctrl-C does not reach.
     """
     config = LaunchConfig(
         min_nodes=1,
@@ -72,7 +74,9 @@ def launch_ranks(
     )
     with _quiet_loggers(), _added_to_environment(environment), _forwarding_signals() as ignored:
         try:
-            values = elastic_launch(config, _Worker(function, ignored, terminal_rank))(*args)
+            values = elastic_launch(
+                config, _Worker(function, ignored, terminal_rank, has_own_groups)
+            )(*args)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             return GroupEnd(failed_rank=rank, code=failure.exitcode)
@@ -84,15 +88,19 @@ class _Worker:
     """What each process runs; the agent needs a name of it."""
 
     def __init__(
-        self, function: Callable[..., Any], ignored: list[int], terminal_rank: int | None
+        self,
+        function: Callable[..., Any],
+        ignored: list[int],
+        terminal_rank: int | None,
+        has_own_groups: bool,
     ) -> None:
-        self._function = function
+        self._function, self._has_own_groups = function, has_own_groups
         self._ignored, self._terminal_rank = ignored, terminal_rank
         self.__name__ = self.__qualname__ = getattr(function, "__qualname__", "run")
 
     def __call__(self, *args: object) -> Any:  # noqa: ANN401 - what the function returns
         is_behind = int(os.environ["RANK"]) != self._terminal_rank
-        if hasattr(os, "setpgid") and is_behind:
+        if hasattr(os, "setpgid") and is_behind and self._has_own_groups:
             with suppress(OSError):  # Ctrl-C reaches the parent, which passes it on once
                 os.setpgid(0, 0)
         for number in _list_signals():

@@ -80,7 +80,8 @@ class ProcessGroup(World):
     @override
     def broadcast(self, value: ValueT) -> ValueT:
         values = [value]
-        distributed.broadcast_object_list(values, src=0, device=torch.device("cpu"))
+        device = torch.device("cpu")
+        distributed.broadcast_object_list(values, src=0, group=_host_group(), device=device)
         return values[0]
 
     @override
@@ -144,9 +145,12 @@ class ProcessGroup(World):
         if not self.has_failed:
             return
         # Closed connections end the collectives in which other processes wait.
+        has_connected = bool(_connections)
         shut_down(_connections)
         with suppress(Exception):
             distributed.destroy_process_group()
+        if not has_connected:  # the user's code did: the others notice when this process ends
+            return
         if not self.is_main and not self._has_lost_rank:  # else it may be the main process
             self._wait_for("left/0")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -42,6 +43,7 @@ from epochal.experiment.run_ranks import run_ranks, wants_ranks
 from epochal.launch.jobs.frozen_job import read_job
 from epochal.records.find import read_run
 from epochal.records.folder.experiment_facts import find_unnamed_class
+from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE
 from epochal.records.layout.coerce import iter_leaves
 from epochal.registry.project_file import get_runs_dir, name_run
 from epochal.text.escape import decode_typed
@@ -161,10 +163,26 @@ def run_job(
     job = read_job(file)
     if job.is_resume:
         return _resume_job(job, device=device, run_dir=resume, begun=begun)
-    choices: Choices = {**job.choices, "device": device, "frozen": job.code, "begun": begun}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
+    here: Choices = {"device": device, "frozen": job.code, "can_fork": True}
+    choices: Choices = {**job.choices, **here, "begun": begun}  # type: ignore[typeddict-item]  # from the file that freeze_configs wrote
     if resume is not None:
         choices |= {"resume": resume, "resume_from": None}
-    return _run_one(job.source, job.overrides, choices)
+    result = _run_one(job.source, job.overrides, choices)
+    if not job.has_test or not result.ok:
+        return result
+    os.environ.pop(JOB_RUN_FILE_VARIABLE, None)  # the run of the job is the training
+    for name in ("nproc", "fast", "debug"):
+        if name in choices:
+            here[name] = choices[name]
+    return ([one for one in test_trained(result, **here) if not one.ok] or [result])[0]
+
+
+def test_trained(trained: RunResult, **choices: Unpack[Choices]) -> list[RunResult]:
+    """Evaluate a run that has just been trained on its test data; each fold, if it has any."""
+    assert trained.dir is not None, "a run without a record has no weights"
+    folders = [one.path for one in read_run(trained.dir).folds] or [trained.dir]
+    choices["raise_errors"] = False
+    return [test(one, trust=True, **choices) for one in folders]
 
 
 def _resume_job(

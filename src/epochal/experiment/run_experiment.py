@@ -450,7 +450,7 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "fast": bool(inputs.choices.get("fast")),
         "overrides": list(config.overrides),
         "torch": torch.__version__,
-        "device": describe_device(assembly.device),
+        "device": describe_device(assembly.device) | _describe_processes(assembly.world),
         "defaults": len(report.defaults),
         "init_from": assembly.config.mapping["init_from"].to_plain(),
         "evaluates": _find_watched_run(report),
@@ -459,6 +459,10 @@ def _describe(checked: CheckedInputs, assembly: Assembly) -> dict[str, Any]:
         "given": inputs.given.sections,
         "experiment": None if inputs.kind is None else inputs.kind.to_json(),
     }
+
+
+def _describe_processes(world: World) -> dict[str, Any]:
+    return {} if world.world_size == 1 else {"processes": world.world_size}
 
 
 def _find_watched_run(report: CheckReport) -> str | None:

@@ -20,7 +20,7 @@ from epochal.experiment.config.check_file import (
 from epochal.experiment.config.choices import to_overrides
 from epochal.experiment.config.freeze import freeze_configs
 from epochal.experiment.record.past_result import read_result
-from epochal.launch.pool.devices import DeviceLeases, parse_devices
+from epochal.launch.pool.devices import DeviceLeases, DeviceRequest, parse_devices
 from epochal.launch.pool.local_executor import LocalExecutor
 from epochal.launch.pool.run_jobs import run_jobs
 from epochal.records.find import read_run
@@ -62,6 +62,9 @@ def run_in_pool(
     num = 1 if per_device is None else per_device
     named = [devices] if isinstance(devices, int) else devices
     leases = DeviceLeases(parse_devices(named, per_device=num), per_device=num)
+    misfit = leases.find_misfit(DeviceRequest(num_processes=choices.get("nproc") or 1))
+    if misfit:
+        raise ConfigError(Problem("nproc", f"each run {misfit}", hint="devices=[0, 1, 2, 3]"))
     jobs = freeze_configs(
         configs, overrides=overrides, choices=choices, command=_COMMAND, values=values
     )

@@ -25,7 +25,7 @@ from epochal.launch.supervisor import send_final_mail
 from epochal.records.find import find_record
 from epochal.records.folder import redacted as clean
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
-from epochal.records.folder.folder import RUN_FILE_VARIABLE
+from epochal.records.folder.folder import JOB_RUN_FILE_VARIABLE, RUN_FILE_VARIABLE
 from epochal.records.folder.reader import step_of
 from epochal.records.layout.process import utc_now
 
@@ -84,8 +84,10 @@ def run_ranks(
             start_method=method,
             environment={RUN_FILE_VARIABLE: str(file), LAUNCHED_VARIABLE: "1", **variables},
             terminal_rank=debug_rank,
+            has_own_groups=not is_job,
         )
 
+    is_job = JOB_RUN_FILE_VARIABLE in os.environ  # a pool kills its process group
     with _run_file() as (file, is_supervised):
         while True:
             before = _saved_step(_read_run(file))

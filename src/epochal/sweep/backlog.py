@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from epochal.errors import ConfigError
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
+from epochal.launch.pool.devices import ANY_DEVICE, DeviceRequest
 from epochal.launch.queue.worker import can_continue
 from epochal.launch.restart_policy import FINAL, PREEMPTED
 from epochal.records.find import find_record
@@ -92,14 +93,14 @@ class SweepBacklog(Backlog):
     # Jobs for the pool
 
     @override
-    def peek(self) -> str | None:
+    def peek(self) -> DeviceRequest | None:
         self._reload_settings()
-        if self.is_stopped:
+        if self.is_stopped or not (self._ready or self._may_propose()):
             return None
-        return self._preferred if self._ready or self._may_propose() else None
+        return DeviceRequest(preferred=self._preferred, num_processes=self._base.num_processes)
 
     @override
-    def take(self) -> WaitingJob | None:
+    def take(self, request: DeviceRequest = ANY_DEVICE) -> WaitingJob | None:
         while (run := self._lock_next()) is not None:
             run.read(self.settings)  # it may have ended while an earlier process still had it
             if run.state == "waiting" and not self.folder.is_own_job(self._base, run.job):

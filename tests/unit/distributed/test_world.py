@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
+import torch
+from torch import distributed
+
+from epochal.distributed import process_group
+from epochal.distributed.environment import RankEnvironment
 from epochal.distributed.rank_failure import (
     FailureReport,
     RankFailedError,
@@ -12,6 +17,9 @@ from epochal.distributed.rank_failure import (
 )
 from epochal.distributed.world import SingleProcess, join_numbers
 from epochal.testing import tiny_run
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_single_process_needs_no_process_group() -> None:
@@ -60,3 +68,25 @@ def test_only_errors_of_connections_may_have_another_cause() -> None:
 
 def test_numbers_of_processes_are_added_by_name() -> None:
     assert join_numbers([{"a": 1.0}, {"a": 2.0, "b": 3.0}, {}]) == {"a": 3.0, "b": 3.0}
+
+
+def test_failed_process_waits_for_the_main_one_only_if_that_can_notice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        raise InterruptedError  # ends the wait
+
+    monkeypatch.setattr(process_group.time, "sleep", sleep)
+    place = RankEnvironment(rank=1, local_rank=1, world_size=2, local_world_size=2)
+    for connections, is_waiting in (([-1], True), ([], False)):  # made by Epochal, by the user
+        store = distributed.HashStore()
+        distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+        world = process_group.ProcessGroup(place)
+        monkeypatch.setattr(process_group, "_connections", connections)
+        waited.clear()
+        world.has_failed = True
+        world.leave()
+        assert bool(waited) is is_waiting, is_waiting

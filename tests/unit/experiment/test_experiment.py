@@ -113,6 +113,12 @@ def test_missing_prepare_method_says_what_to_write() -> None:
             getattr(ep.Experiment, name)(ep.Args())
 
 
+def test_an_experiment_of_objects_starts_no_processes_and_says_so() -> None:
+    for choices in ({"nproc": 2}, {"device": "0,1"}, {"gpus": 2}):
+        with pytest.raises(ep.ConfigError, match="starts no processes, and 2 are asked for"):
+            ep.Experiment(**parts(), optim="sgd", choices=choices).fit(epochs=1)
+
+
 def test_epochs_of_fit_override_the_config() -> None:
     assert make(**parts()).fit(epochs=3).epochs == 3
 

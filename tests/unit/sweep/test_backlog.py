@@ -8,6 +8,7 @@ from math import log10
 from typing import TYPE_CHECKING
 
 from epochal.launch.pool.backlog import JobEnd, WaitingJob
+from epochal.launch.pool.devices import DeviceRequest
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.pool import Pool
 from epochal.records.folder.folder import Parent
@@ -40,8 +41,13 @@ def test_a_sweep_runs_its_trials_and_is_done(tmp_path: Path) -> None:
         assert {one.state for one in backlog.trials.values()} == {"finished"}
 
 
-def test_trials_prefer_the_device_of_the_sweep(tmp_path: Path) -> None:
-    assert SweepBacklog(new_sweep(tmp_path), preferred="cuda:1").peek() == "cuda:1"
+def test_trials_ask_for_the_devices_of_the_sweep(tmp_path: Path) -> None:
+    backlog = SweepBacklog(new_sweep(tmp_path, choices={"nproc": 2}), preferred="cuda:1")
+    request = DeviceRequest(preferred="cuda:1", num_processes=2)
+    assert backlog.peek() == request
+    waiting = backlog.take(request)
+    assert waiting is not None
+    assert waiting.request.num_processes == 2
 
 
 def test_a_crash_at_any_point_neither_loses_nor_doubles_a_trial(tmp_path: Path) -> None:

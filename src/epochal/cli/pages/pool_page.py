@@ -199,8 +199,9 @@ def print_plan(jobs: Sequence[WaitingJob], executor: Executor, leases: Leases) -
     """Print what would start where, without starting anything."""
     held = []
     for one in jobs:
-        lease = leases.acquire(one.preferred)
-        where = "waits for a device" if lease is None else f"starts on {lease.device.name}"
+        lease = leases.acquire(one.request)
+        where = leases.find_misfit(one.request) or "waits for a device"
+        where = where if lease is None else f"starts on {lease.device.name}"
         print(escape_control(f"{one.key}: {one.job.title} {where}"))
         if lease is not None:
             held.append(lease)

@@ -116,7 +116,9 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     if (seconds := seconds_of(record)) is not None:
         yield f"  time     {format_seconds(seconds)}"
     if isinstance(device := run.get("device"), dict):
-        yield f"  device   {device.get('device')} {device.get('name') or ''}".rstrip()
+        text = f"{device.get('device')} {device.get('name') or ''}".rstrip()
+        count = device.get("processes")
+        yield f"  device   {text}" + (f", {count} processes that share each batch" if count else "")
     for title, text in zip(("system", "", ""), _describe_system(record), strict=False):
         yield f"  {title:9}{text}"
     if isinstance(given := run.get("given"), list) and given:

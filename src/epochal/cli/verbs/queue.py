@@ -21,6 +21,7 @@ from epochal.cli.pool import (
     refuse_gpus,
     typed_command,
 )
+from epochal.cli.then_test import add_then_test_option, require_test_data
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.launch.queue.queue import Queue
@@ -82,6 +83,7 @@ def _add_add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--after", action="append", default=[], metavar="JOB|RUN", help=text)
     add_options(parser, {"--dry-run": "only print what would be added"})
     add_choices(parser)
+    add_then_test_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -115,6 +117,7 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
     configs, code = check_configs(files, overrides, choices, outcome="nothing was added")
     if code:
         return code
+    require_test_data(args, *configs)
     after = [queue.resolve(name) for name in args.after]
     if args.dry_run:
         for config in configs:
@@ -127,6 +130,7 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
         choices=choices,
         command=typed_command(),
         home=queue.runs_dir,
+        has_test=args.then_test,
     )
     added = queue.add(jobs, priority=args.priority, after=after, retries=args.retries)
     for job in added:

@@ -10,6 +10,7 @@ from epochal.cli.arguments import add_config_words, split_files_and_overrides
 from epochal.cli.check_configs import check_configs
 from epochal.cli.keep_alive import add_keep_alive_options, keep_alive, require_keep_alive
 from epochal.cli.pool import add_pool_options, run_pool, wants_pool
+from epochal.cli.then_test import add_then_test_option, require_test_data
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import names_several
 from epochal.experiment.config.choices import (
@@ -35,8 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_resume_choices(parser)
     add_pool_options(parser)
     add_keep_alive_options(parser)
-    text = "evaluate the best weights on the test data afterwards, as `epochal test` does"
-    parser.add_argument("--then-test", action="store_true", help=text)
+    add_then_test_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -50,14 +50,13 @@ def execute(args: argparse.Namespace) -> int:
     configs, code = check_configs(files, overrides, choices, outcome=outcome)
     if code:
         return code
+    require_test_data(args, *configs)
     if wants_pool(args):
         return run_pool(args, configs, overrides, choices)
     if args.keep_alive:
         return keep_alive(args, files)
     if args.dry_run:
         return _print_ranks(configs, choices)
-    for checked in configs if args.then_test else ():
-        _require_test_data(checked)
     with raising_on_preemption():
         return _run_all(configs, overrides, choices, then_test=args.then_test)
 
@@ -66,7 +65,7 @@ def _run_all(
     configs: list[CheckedConfig], overrides: list[str], choices: Choices, *, then_test: bool
 ) -> int:
     with deferring_interrupts():
-        from epochal.experiment.run import run_series, test
+        from epochal.experiment.run import run_series, test_trained
 
     results: list[RunResult] = []
     for number, checked in enumerate(configs, start=1):
@@ -77,9 +76,7 @@ def _run_all(
         results += run_series([checked], overrides=overrides, **choices)
         choices["begun"] = None  # only the first run counts the time of the imports
         if then_test and results[-1].ok:
-            trained = results[-1].dir
-            assert trained is not None  # refused before
-            results.append(test(trained, trust=True, **_choose_for_test(choices)))
+            results += test_trained(results[-1], **_choose_for_test(choices))
         if results[-1].status in ("interrupted", "preempted"):
             break
     if len(results) > 1:
@@ -117,19 +114,6 @@ def _refuse_then_test(args: argparse.Namespace) -> None:
         if args.then_test and getattr(args, option, None):
             what = f"cannot be combined with --{option.replace('_', '-')}"
             raise ConfigError(Problem("--then-test", what, hint="run `epochal test` afterwards"))
-    if args.then_test and wants_pool(args):
-        what = "cannot be combined with a pool of processes"
-        raise ConfigError(Problem("--then-test", what, hint="run `epochal test` afterwards"))
-
-
-def _require_test_data(checked: CheckedConfig) -> None:
-    """Refuse before the training what could not be tested after it."""
-    root = checked.report.expanded
-    is_module = root.find("task.type") is not None and root.get("task.type").value == "module"
-    if is_module and "test" not in root.get("data").mapping:
-        place = root.get("data").place
-        what = "there is no test data, which --then-test evaluates"
-        raise ConfigError(Problem("data.test", what, place, "add data.test: {type: ...}"))
 
 
 def _refuse_one_run_for_all(files: list[Path], choices: Choices) -> None:

@@ -11,8 +11,10 @@ from epochal.cli.pool import (
     add_pool_options,
     find_executor,
     refuse_gpus,
+    require_devices,
     typed_command,
 )
+from epochal.cli.then_test import add_then_test_option, require_test_data
 from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.check_file import check_file, names_several
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pool_options(parser)
     add_cluster_options(parser)
     add_choices(parser)
+    add_then_test_option(parser)
     add_runs_dir_option(parser)
 
 
@@ -108,6 +111,7 @@ def _start(args: argparse.Namespace) -> int:
             print_error(f"{problem}\n")
         print_error(f"{path}: {format_count(len(problems), 'mistake')}; nothing was started")
         return ConfigError.exit_code
+    require_test_data(args, checked)
     for note in settings.notes:
         print(f"note: {note}")
     if args.dry_run:
@@ -115,10 +119,16 @@ def _start(args: argparse.Namespace) -> int:
     from epochal.experiment.config.freeze import freeze_configs, get_log_dir
 
     command, places = typed_command(), _find_places(args)
+    require_devices(places[1], choices)
 
     def freeze(folder: Path) -> FrozenJob:
         return freeze_configs(
-            [checked], overrides=overrides, choices=choices, command=command, batch=folder
+            [checked],
+            overrides=overrides,
+            choices=choices,
+            command=command,
+            batch=folder,
+            has_test=args.then_test,
         )[0].job
 
     name = settings.name or str(checked.report.expanded.mapping["tag"].value)

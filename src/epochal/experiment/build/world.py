@@ -13,7 +13,8 @@ from epochal.distributed.process_group import join_process_group
 from epochal.distributed.world import SingleProcess
 from epochal.engine.execute import tell_ranks
 from epochal.engine.interfaces.every import Every
-from epochal.experiment.build.device import choose_device
+from epochal.errors import ConfigError, Problem
+from epochal.experiment.build.device import choose_device, count_ranks
 from epochal.experiment.config.choices import is_debugging
 from epochal.experiment.record.post_mortem import prepare_rank
 
@@ -35,7 +36,15 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
     """The processes that share a run, as its launcher and ``engine.strategy`` say.
 
     An error in the block is told to the others.
+
+    Raises:
+        ConfigError: The choices ask for processes that nothing has started.
     """
+    count = count_ranks(choices) if read_rank_environment() is None else 1
+    if count > 1:
+        what = f"an Experiment in Python starts no processes, and {count} are asked for"
+        hint = f"torchrun --nproc-per-node {count} SCRIPT, or ep.run(CONFIG_FILE, nproc={count})"
+        raise ConfigError(Problem("choices", what, hint=hint))
     strategy = config.get("engine.strategy").value
     place = None if strategy == "none" else read_rank_environment()
     if strategy not in _WANTED and (place is None or place.world_size == 1):

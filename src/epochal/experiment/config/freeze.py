@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CHOICES = (
     "name", "desc", "epochs", "debug", "fast", "no_file", "allow_python", "resume", "resume_from",
-    "allow_changed",
+    "allow_changed", "nproc",
 )  # fmt: skip
 """Choices that a frozen job keeps; the others are decided where it runs."""
 
@@ -58,6 +58,7 @@ class JobFreezer:
         overrides: Sequence[str] = (),
         choices: Choices | None = None,
         values: Mapping[str, Any] | None = None,
+        has_test: bool = False,
     ) -> WaitingJob:
         """The frozen job of a checked config without mistakes.
 
@@ -66,6 +67,7 @@ class JobFreezer:
             overrides: As typed; the config has them already.
             choices: Choices for the run; ``device`` is the preferred device.
             values: The values of a config that is no file.
+            has_test: Whether the best weights are tested after the training.
         """
         choices = choices or {}
         self._count += 1
@@ -81,6 +83,7 @@ class JobFreezer:
             python=sys.executable,
             environment={name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
             launch=checked.report.expanded.mapping["launch"].to_plain(),
+            has_test=has_test,
         )
         file = self.batch / f"{self._count}.json"
         job.write(file)
@@ -111,6 +114,7 @@ def freeze_configs(
     home: Path | None = None,
     batch: Path | None = None,
     values: Mapping[int, Mapping[str, Any]] | None = None,
+    has_test: bool = False,
 ) -> list[WaitingJob]:
     """Freeze configs and the code of their projects into a new folder; one job for each.
 
@@ -121,7 +125,13 @@ def freeze_configs(
     given = values or {}
     try:
         return [
-            freezer.freeze(one, overrides=overrides, choices=choices, values=given.get(index))
+            freezer.freeze(
+                one,
+                overrides=overrides,
+                choices=choices,
+                values=given.get(index),
+                has_test=has_test,
+            )
             for index, one in enumerate(configs)
         ]
     except BaseException:  # also Ctrl-C

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
-from epochal.launch.pool.devices import Device, DeviceLease, Leases
+from epochal.launch.pool.devices import ANY_DEVICE, Device, DeviceLease, DeviceRequest, Leases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,15 +29,19 @@ class ClusterSlots(Leases):
         self._num_held = 0
 
     @override
-    def acquire(self, preferred: str = "") -> DeviceLease | None:
+    def acquire(self, request: DeviceRequest = ANY_DEVICE) -> DeviceLease | None:
         limit = self._count()
         self.obstacles = {}
         if limit is not None and self._num_held >= limit:
             self.obstacles = {self._name: f"{self._num_held} of {limit} jobs at once"}
             return None
         self._num_held += 1
-        choice = "cpu" if preferred == "cpu" else ""
+        choice = "cpu" if request.preferred == "cpu" else ""
         return DeviceLease(Device(name=self._name, id=self._name, choice=choice))
+
+    @override
+    def find_misfit(self, request: DeviceRequest) -> str:
+        return ""
 
     @override
     def release(self, lease: DeviceLease) -> None:

@@ -75,6 +75,14 @@ class FrozenJob:
     is_resume: bool = False
     """Whether it resumes a run with that run's own config; then ``source`` is empty."""
 
+    has_test: bool = False
+    """Whether the best weights are evaluated on the test data after the training."""
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes share each batch of the run."""
+        return int(self.choices.get("nproc") or 1)
+
     @property
     def title(self) -> str:
         """The name if one was chosen, with the config file and the variant as typed."""
@@ -116,6 +124,7 @@ class FrozenJob:
             "launch": self.launch,
             "parent": self.parent,
             "is_resume": self.is_resume,
+            "has_test": self.has_test,
         }
         text = json.dumps(value, indent=1, ensure_ascii=False)
         # Escapes of JSON would join two halves of a surrogate pair into one character.
@@ -172,6 +181,7 @@ def _parse(value: dict[str, Any]) -> FrozenJob:
         launch=value.get("launch", {}),  # earlier jobs have none
         parent=value.get("parent", ""),
         is_resume=value.get("is_resume", False),
+        has_test=value.get("has_test", False),
     )
 
 

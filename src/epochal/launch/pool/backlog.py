@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, final
 
 from typing_extensions import override
 
+from epochal.launch.pool.devices import ANY_DEVICE, DeviceRequest
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
@@ -42,6 +44,11 @@ class WaitingJob:
 
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of the device that an earlier start of the job had."""
+
+    @property
+    def request(self) -> DeviceRequest:
+        """What it needs to start."""
+        return DeviceRequest(preferred=self.preferred, num_processes=self.job.num_processes)
 
     @property
     def log(self) -> Path:
@@ -81,12 +88,12 @@ class Backlog(ABC):
     """Jobs for a pool."""
 
     @abstractmethod
-    def peek(self) -> str | None:
-        """The preferred device of the next job that can start now; None if there is no job."""
+    def peek(self) -> DeviceRequest | None:
+        """What the next job that can start now needs; None if there is no job."""
 
     @abstractmethod
-    def take(self) -> WaitingJob | None:
-        """The next job that can start now; None if there is none, or another pool took it.
+    def take(self, request: DeviceRequest = ANY_DEVICE) -> WaitingJob | None:
+        """The next job that needs as many devices; None if there is none, or another pool took it.
 
         The caller must start it and report its end.
         """
@@ -136,11 +143,11 @@ class JobList(Backlog):
         self.ends: dict[int, JobEnd] = {}
 
     @override
-    def peek(self) -> str | None:
-        return self._waiting[0].preferred if self._waiting else None
+    def peek(self) -> DeviceRequest | None:
+        return self._waiting[0].request if self._waiting else None
 
     @override
-    def take(self) -> WaitingJob | None:
+    def take(self, request: DeviceRequest = ANY_DEVICE) -> WaitingJob | None:
         return self._waiting.pop(0) if self._waiting else None
 
     @override

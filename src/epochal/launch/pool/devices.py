@@ -9,7 +9,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -40,17 +40,30 @@ _THREADS = "OMP_NUM_THREADS"
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class DeviceRequest:
+    """What a job needs to start."""
+
+    preferred: str = ""
+    """The device that it runs on if that is free."""
+
+    num_processes: int = 1
+    """Each has a GPU of its own; all of them share a CPU."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device that jobs run on."""
+    """A device that jobs run on, or several GPUs for the processes of one job."""
 
     name: str
-    """``cpu``, ``mps``, or ``cuda:1`` for the second GPU that is visible here."""
+    """``cpu``, ``mps``, ``cuda:1`` for the second GPU that is visible here, or ``cuda:0,1``."""
 
     id: str
     """Distinguishes it from all others of this machine, also in other pools."""
 
     choice: str
-    """The device as its processes see it: each sees one GPU only, ``cuda:0``; empty: the first."""
+    """The device as its processes see it: a job sees only its GPUs, ``cuda:0`` or ``0,1``; empty:
+    the first."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its processes."""
@@ -144,11 +157,14 @@ def get_leases_dir() -> Path:
 
 @final
 class DeviceLease:
-    """The right to run one job on a device; a cluster needs no lock."""
+    """The right to run one job on a device, with a lock for each GPU; a cluster needs none."""
 
-    def __init__(self, device: Device, lock: durable.HeldLock | None = None) -> None:
+    def __init__(self, device: Device, locks: Sequence[durable.HeldLock] = ()) -> None:
         self.device = device
-        self.lock = lock
+        self.locks = tuple(locks)
+
+
+ANY_DEVICE = DeviceRequest()
 
 
 class Leases(ABC):
@@ -159,8 +175,12 @@ class Leases(ABC):
     """Why each device could not be leased at the last attempt, by its name."""
 
     @abstractmethod
-    def acquire(self, preferred: str = "") -> DeviceLease | None:
-        """A lease of the preferred device or of another one; None if no job can start now."""
+    def acquire(self, request: DeviceRequest = ANY_DEVICE) -> DeviceLease | None:
+        """A lease of the preferred device or of another one; None if the job cannot start now."""
+
+    @abstractmethod
+    def find_misfit(self, request: DeviceRequest) -> str:
+        """Why the job can never start here; empty if it can."""
 
     @abstractmethod
     def release(self, lease: DeviceLease) -> None:
@@ -192,40 +212,64 @@ class DeviceLeases(Leases):
         folder = folder or get_leases_dir()
         make_private_dir(folder.parent)
         self._folder = make_private_dir(folder)
-        self._held: list[DeviceLease] = []
+        self._held: dict[DeviceLease, list[Device]] = {}
         self._beaten = time.monotonic()
         self.obstacles: dict[str, str] = {}
 
     @override
-    def acquire(self, preferred: str = "") -> DeviceLease | None:
-        """A lease of the preferred device if it is free, else of the one with the fewest jobs."""
-        held = [one.device.id for one in self._held]
+    def acquire(self, request: DeviceRequest = ANY_DEVICE) -> DeviceLease | None:
+        """A lease of the preferred device if it is free, else of those with the fewest jobs."""
+        held = [one.id for devices in self._held.values() for one in devices]
         order = sorted(
-            self.devices, key=lambda one: (not _is_named(one, preferred), held.count(one.id))
+            self.devices,
+            key=lambda one: (not _is_named(one, request.preferred), held.count(one.id)),
         )
         self.obstacles = {}
+        taken: list[tuple[Device, durable.HeldLock]] = []
         for device in order:
-            lease = self._try(device)
-            if lease is not None:
-                self._held.append(lease)
+            needed = _count_needed(device, request)
+            lock = None if needed is None else self._try(device)
+            if lock is None:
+                continue
+            if needed == 1:
+                self._release([one for _, one in taken])
+                taken = []
+            taken.append((device, lock))
+            if len(taken) == needed:
+                devices = [one for one, _ in taken]
+                lease = DeviceLease(
+                    _join(devices, request.num_processes), [one for _, one in taken]
+                )
+                self._held[lease] = devices
                 return lease
+        self._release([one for _, one in taken])
         return None
 
     @override
+    def find_misfit(self, request: DeviceRequest) -> str:
+        needed = [_count_needed(one, request) for one in self.devices]
+        if any(one is not None and needed.count(one) >= one for one in needed):
+            return ""
+        return f"needs {request.num_processes} GPUs, and the pool has {len(needed)}"
+
+    @override
     def release(self, lease: DeviceLease) -> None:
-        self._held.remove(lease)
-        if lease.lock is not None:
-            lease.lock.release()
+        del self._held[lease]
+        self._release(lease.locks)
 
     @override
     def beat(self) -> None:
         if time.monotonic() - self._beaten > BEAT_SECONDS:
             self._beaten = time.monotonic()
             for lease in self._held:
-                if lease.lock is not None:
-                    lease.lock.beat()
+                for lock in lease.locks:
+                    lock.beat()
 
-    def _try(self, device: Device) -> DeviceLease | None:
+    def _release(self, locks: Sequence[durable.HeldLock]) -> None:
+        for lock in locks:
+            lock.release()
+
+    def _try(self, device: Device) -> durable.HeldLock | None:
         folder = self._folder / re.sub(r"[^\w.-]", "-", device.id)
         folder.mkdir(mode=0o700, exist_ok=True)
         with durable.locked(folder):  # two pools must not count at the same time
@@ -238,8 +282,7 @@ class DeviceLeases(Leases):
                 self.obstacles[device.name] = obstacle
                 return None
             facts = describe_process(os.getpid()) | {"device": device.name, "time": utc_now()}
-            lock = durable.try_lock(folder / f"{number}.lock", facts, is_gone=is_owner_gone)
-        return None if lock is None else DeviceLease(device, lock)
+            return durable.try_lock(folder / f"{number}.lock", facts, is_gone=is_owner_gone)
 
     def _find_free(self, folder: Path) -> int | None:
         """The number of a free lock; None if so many are held that the device is full."""
@@ -272,3 +315,29 @@ class DeviceLeases(Leases):
 
 def _is_named(device: Device, name: str) -> bool:
     return bool(name) and name in (device.name, device.name.removeprefix("cuda:"))
+
+
+def _count_needed(device: Device, request: DeviceRequest) -> int | None:
+    """How many devices such as this one a job needs; None if its processes cannot use them."""
+    if request.num_processes == 1 or device.name == "cpu":
+        return 1
+    return None if device.name == "mps" else request.num_processes
+
+
+def _join(devices: Sequence[Device], num_processes: int) -> Device:
+    """The devices of one job as one, for all its processes."""
+    first = devices[0]
+    if num_processes == 1:
+        return first
+    if len(devices) == 1:  # the processes share the cores
+        environment = dict(first.environment)
+        if _THREADS in environment:
+            environment[_THREADS] = str(max(1, int(environment[_THREADS]) // num_processes))
+        return replace(first, environment=environment)
+    visible = ",".join(one.environment["CUDA_VISIBLE_DEVICES"] for one in devices)
+    return Device(
+        name="cuda:" + ",".join(one.name.removeprefix("cuda:") for one in devices),
+        id=",".join(one.id for one in devices),
+        choice=",".join(str(number) for number in range(len(devices))),
+        environment={**first.environment, "CUDA_VISIBLE_DEVICES": visible},
+    )

@@ -186,15 +186,29 @@ class Pool:
                 entry.handle.stop()
 
     def _start_jobs(self) -> None:
-        while self.mode == "running" and (preferred := self.backlog.peek()) is not None:
-            lease = self.leases.acquire(preferred)
-            if lease is None:
+        while self.mode == "running" and (request := self.backlog.peek()) is not None:
+            lease = self.leases.acquire(request)
+            if lease is None and not self.leases.find_misfit(request):
                 return
-            waiting = self.backlog.take()
+            waiting = self.backlog.take(request)
             if waiting is None:
-                self.leases.release(lease)
+                if lease is not None:
+                    self.leases.release(lease)
                 return
-            self._start(waiting, lease)
+            if lease is None:
+                self._refuse(waiting, self.leases.find_misfit(request))
+            else:
+                self._start(waiting, lease)
+
+    def _refuse(self, waiting: WaitingJob, reason: str) -> None:
+        """End a job that can never start here."""
+        self.backlog.begin(waiting, "", {})
+        _note(waiting, reason)
+        try:
+            self.backlog.end(waiting, JobEnd(code=CANNOT_START))
+        finally:
+            if waiting.lock is not None:
+                waiting.lock.release()
 
     def _start(self, waiting: WaitingJob, lease: DeviceLease) -> None:
         environment = {**lease.device.environment, **waiting.environment}
@@ -205,8 +219,7 @@ class Pool:
         try:
             entry.handle = self._executor.submit(start)
         except Exception as error:  # the next poll reports that it could not be started
-            with suppress(OSError), durable.Appender(waiting.log) as log:
-                log.append(f"cannot be started: {error}\n".encode("utf-8", "replace"))
+            _note(waiting, str(error))
 
     def _wait(self) -> None:
         """Wait for a signal, the end of a child, or the next tick."""
@@ -267,9 +280,15 @@ class Pool:
                 signal.signal(number, handler)
 
 
+def _note(waiting: WaitingJob, reason: str) -> None:
+    """Say in the output of a job why it could not be started."""
+    with suppress(OSError), durable.Appender(waiting.log) as log:
+        log.append(f"cannot be started: {reason}\n".encode("utf-8", "replace"))
+
+
 def plan_start(waiting: WaitingJob, lease: DeviceLease) -> JobStart:
     """The start of a job on a leased device."""
-    locks = (lease.lock, waiting.lock)
+    locks = (*lease.locks, waiting.lock)
     environment = {**lease.device.environment, **waiting.environment}
     return JobStart(
         job=waiting.job,

@@ -15,6 +15,7 @@ from epochal.errors import RecordError
 from epochal.launch.jobs.frozen_job import read_job
 from epochal.launch.jobs.seal import is_sealed
 from epochal.launch.pool.backlog import Backlog, JobEnd, WaitingJob
+from epochal.launch.pool.devices import ANY_DEVICE, DeviceRequest
 from epochal.launch.pool.pool import read_run_file
 from epochal.launch.pool.run_jobs import find_last_line, keep_output
 from epochal.launch.restart_policy import FINAL, PREEMPTED, SUCCESS
@@ -66,16 +67,18 @@ class QueueBacklog(Backlog):
         self._recovered = 0.0
 
     @override
-    def peek(self) -> str | None:
+    def peek(self) -> DeviceRequest | None:
         if self._clock() - self._recovered >= _RECOVER_SECONDS:
             self._recovered = self._clock()
             self.recover()
         ready = next(self._iter_ready(), None)
-        return None if ready is None else ready.preferred
+        return None if ready is None else _read_request(ready)
 
     @override
-    def take(self) -> WaitingJob | None:
+    def take(self, request: DeviceRequest = ANY_DEVICE) -> WaitingJob | None:
         for job in self._iter_ready():
+            if _read_request(job).num_processes != request.num_processes:
+                continue
             lock = _try_lock(job)
             if lock is None:  # its last process is still ending
                 continue
@@ -195,6 +198,15 @@ def list_ready(queue: Queue) -> list[WaitingJob]:
     waiting = queue.list_jobs("waiting")
     obstacles = queue.find_obstacles(waiting)
     return [_to_waiting(job, _read_own_job(job)) for job in waiting if job.id not in obstacles]
+
+
+def _read_request(job: QueuedJob) -> DeviceRequest:
+    """What a job needs to start."""
+    try:
+        num_processes = read_job(job.file).num_processes
+    except RecordError:  # it fails when it is taken
+        num_processes = 1
+    return DeviceRequest(preferred=job.preferred, num_processes=num_processes)
 
 
 def _read_own_job(job: QueuedJob) -> FrozenJob:

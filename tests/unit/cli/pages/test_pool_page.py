@@ -131,7 +131,7 @@ def test_a_pool_without_a_free_device_says_why(
             page.show(pool)
             ticks.append(pool)
             if len(ticks) == 3:
-                held.lock.release()
+                held.locks[0].release()
 
         leases = make_leases(tmp_path)
         Pool(JobList(jobs), ScriptedExecutor(), leases, show=show, tick_seconds=0.001).run()

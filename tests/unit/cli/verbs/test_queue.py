@@ -118,7 +118,7 @@ def test_dry_runs_print_what_would_start_where(shop: Path, epochal: Command) -> 
 def test_options_that_do_not_fit_a_pool_are_refused(shop: Path, epochal: Command) -> None:
     rows = {
         ("--devices", "9"): "there is no GPU '9'",
-        ("--devices", "cpu", "--gpus", "1"): "the pool gives each run its device",
+        ("--devices", "cpu", "--gpus", "1"): "the pool gives each run its devices",
         ("--devices", "cpu", "--keep-alive"): "restarts one run only",
         ("--per-device", "0"): "must be at least 1, got 0",
     }

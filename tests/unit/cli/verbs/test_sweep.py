@@ -116,7 +116,9 @@ def test_options_that_a_sweep_cannot_follow_are_refused(shop: Path, epochal: Com
     rows = {
         ("--no-file",): "a sweep reads the records of its trials",
         ("--variant", "all"): "a sweep takes one variant, got 'all'",
-        ("--gpus", "2"): "the pool gives each run its device",
+        ("--gpus", "2"): "the pool gives each run its devices",
+        ("--device", "0,1"): "the pool gives each run its devices",
+        ("--nproc", "0"): "must be at least 1, got 0",
     }
     for words, message in rows.items():
         done = epochal("sweep", "sweep.yaml", *words)

@@ -19,6 +19,7 @@ from epochal.launch.cluster.node_job import (
 from epochal.launch.cluster.slots import ClusterSlots
 from epochal.launch.options import LaunchOptions
 from epochal.launch.pool.backlog import JobEnd, JobList
+from epochal.launch.pool.devices import DeviceRequest
 from epochal.launch.pool.pool import Pool, plan_start
 from epochal.records.layout.alive import holding_lease
 from pooled import ScriptedExecutor, ScriptedHandle, waiting_jobs
@@ -94,7 +95,7 @@ def test_device_and_threads_come_from_what_the_cluster_gives(tmp_path: Path) -> 
         ("cpu", 1, "cpu"),
         ("", None, ""),
     ):
-        lease = ClusterSlots("ray").acquire(preferred)
+        lease = ClusterSlots("ray").acquire(DeviceRequest(preferred=preferred))
         assert lease is not None
         found = plan_node_start(plan_start(waiting, lease), options, num_gpus)
         assert (found.device, dict(found.environment)) == (device, {"OMP_NUM_THREADS": "6"}), device

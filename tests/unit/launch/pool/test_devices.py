@@ -12,7 +12,7 @@ import pytest
 
 from epochal.errors import ConfigError, RecordError
 from epochal.launch.jobs.private import make_private_dir
-from epochal.launch.pool.devices import get_leases_dir, parse_devices
+from epochal.launch.pool.devices import DeviceRequest, get_leases_dir, parse_devices
 from epochal.launch.pool.gpus import Gpu
 from pooled import CPU, device, make_leases
 
@@ -79,7 +79,7 @@ def test_two_pools_never_share_a_slot(tmp_path: Path) -> None:
     first, second = mine.acquire(), other.acquire()
     assert first is not None
     assert second is not None
-    assert first.lock.path != second.lock.path
+    assert first.locks[0].path != second.locks[0].path
     assert mine.acquire() is None
     assert other.acquire() is None
     assert mine.obstacles == {"cpu": "in use"}
@@ -97,14 +97,19 @@ def test_a_pool_that_wants_a_device_alone_waits_for_others(tmp_path: Path) -> No
 
 def test_preferred_devices_are_respected_defect_21(tmp_path: Path) -> None:
     leases = make_leases(tmp_path, device("cuda:0"), device("cuda:1"), per_device=2)
-    taken = [leases.acquire("cuda:1"), leases.acquire("1"), leases.acquire("1"), leases.acquire()]
+    taken = [
+        leases.acquire(DeviceRequest(preferred="cuda:1")),
+        leases.acquire(DeviceRequest(preferred="1")),
+        leases.acquire(DeviceRequest(preferred="1")),
+        leases.acquire(),
+    ]
     names = [None if one is None else one.device.name for one in taken]
     # The third finds its device full; a preference is no condition.
     assert names == ["cuda:1", "cuda:1", "cuda:0", "cuda:0"]
-    assert leases.acquire("cuda:1") is None
+    assert leases.acquire(DeviceRequest(preferred="cuda:1")) is None
     assert taken[0] is not None
     leases.release(taken[0])
-    handed_over = leases.acquire("cuda:1")
+    handed_over = leases.acquire(DeviceRequest(preferred="cuda:1"))
     assert handed_over is not None
     assert handed_over.device.name == "cuda:1"
 
@@ -113,6 +118,41 @@ def test_jobs_are_spread_over_devices_in_their_order(tmp_path: Path) -> None:
     leases = make_leases(tmp_path, device("b"), device("a"), per_device=2)
     names = [one.device.name for _ in range(4) if (one := leases.acquire()) is not None]
     assert names == ["b", "a", "b", "a"]
+
+
+def test_a_run_of_several_processes_gets_as_many_gpus_or_none(tmp_path: Path) -> None:
+    gpus = parse_devices("0,1,2,3", gpus=[gpu(number) for number in range(4)])
+    mine, other = make_leases(tmp_path, *gpus), make_leases(tmp_path, *gpus)
+    alone = other.acquire(DeviceRequest(preferred="1"))
+    assert alone is not None
+    pair = DeviceRequest(preferred="2", num_processes=2)
+    lease = mine.acquire(pair)
+    assert lease is not None
+    assert (lease.device.name, lease.device.choice, len(lease.locks)) == ("cuda:2,0", "0,1", 2)
+    ids = ",".join(gpus[number].environment["CUDA_VISIBLE_DEVICES"] for number in (2, 0))
+    assert lease.device.environment == {"CUDA_VISIBLE_DEVICES": ids}
+    assert mine.acquire(pair) is None  # one is free, and stays free for others
+    assert mine.acquire() is not None
+    other.release(alone)
+    mine.release(lease)
+    assert other.acquire(DeviceRequest(num_processes=3)) is not None
+    assert mine.find_misfit(DeviceRequest(num_processes=4)) == ""
+    what = "needs 5 GPUs, and the pool has 4"
+    assert mine.find_misfit(DeviceRequest(num_processes=5)) == what
+
+
+def test_processes_of_a_run_share_the_cores_of_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cpu = parse_devices("cpu", gpus=[])[0]
+    cores = int(cpu.environment["OMP_NUM_THREADS"])
+    leases = make_leases(tmp_path, cpu)
+    lease = leases.acquire(DeviceRequest(num_processes=2))
+    assert lease is not None
+    assert lease.device.choice == "cpu"
+    assert lease.device.environment["OMP_NUM_THREADS"] == str(max(1, cores // 2))
+    assert leases.find_misfit(DeviceRequest(num_processes=8)) == ""
 
 
 def test_a_gpu_without_free_memory_is_left_alone(tmp_path: Path) -> None:
@@ -174,7 +214,7 @@ while won < rounds:
     if lease is None:
         os.sched_yield()
         continue
-    mark = folder / lease.lock.path.name
+    mark = folder / lease.locks[0].path.name
     os.close(os.open(mark, os.O_CREAT | os.O_EXCL))  # fails if another process has the slot
     won += 1
     mark.unlink()
@@ -199,10 +239,10 @@ def test_a_lease_lasts_as_long_as_the_process_that_inherited_it(tmp_path: Path) 
     child = subprocess.Popen(
         [sys.executable, "-S", "-c", "input()"],
         stdin=subprocess.PIPE,
-        pass_fds=[lease.lock.descriptor],
+        pass_fds=[lease.locks[0].descriptor],
     )
-    os.close(lease.lock.descriptor)  # as if the owner had been killed
-    lease.lock.descriptor = -1
+    os.close(lease.locks[0].descriptor)  # as if the owner had been killed
+    lease.locks[0].descriptor = -1
     assert other.acquire() is None
     child.communicate(b"\n")
     assert other.acquire() is not None

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,17 @@ def test_a_job_that_cannot_be_started_does_not_touch_the_others(tmp_path: Path) 
     make_pool(backlog, executor, make_leases(tmp_path)).run()
     assert [backlog.ends[key].code for key in (1, 2)] == [CANNOT_START, 0]
     assert jobs[0].log.read_text() == "cannot be started: no such python\n"
+
+
+def test_a_job_that_needs_more_devices_than_there_are_does_not_touch_the_others(
+    tmp_path: Path,
+) -> None:
+    first, second = waiting_jobs(tmp_path / "jobs", 2)
+    first = replace(first, job=replace(first.job, choices={"nproc": 2}))
+    backlog, executor = JobList([first, second]), ScriptedExecutor()
+    make_pool(backlog, executor, make_leases(tmp_path, device("cuda:0"))).run()
+    assert {key: end.code for key, end in backlog.ends.items()} == {1: CANNOT_START, 2: 0}
+    assert first.log.read_text() == ("cannot be started: needs 2 GPUs, and the pool has 1\n")
 
 
 def test_ctrl_c_once_lets_running_jobs_end_and_starts_no_more(tmp_path: Path) -> None:
