@@ -25,17 +25,22 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60
 
-# Notes when the last click or input was, and the frame after the last line drawn on a canvas.
+# Notes when the last click or input was, and the frames after the first and the last line that was
+# drawn on a canvas since.
 _WATCH = """
-window.marks = {begin: 0, drawn: 0};
+window.marks = {begin: 0, first: 0, drawn: 0};
 for (const name of ["click", "input", "mouseup"])
-  addEventListener(name, (event) => { marks.begin = event.timeStamp; }, true);
+  addEventListener(name, (event) => { marks.begin = event.timeStamp; marks.first = 0; }, true);
 const stroke = CanvasRenderingContext2D.prototype.stroke;
 let isNoted = false;
 CanvasRenderingContext2D.prototype.stroke = function (...words) {
   if (!isNoted) {
     isNoted = true;
-    requestAnimationFrame(() => { isNoted = false; marks.drawn = performance.now(); });
+    requestAnimationFrame(() => {
+      isNoted = false;
+      marks.drawn = performance.now();
+      marks.first ||= marks.drawn;
+    });
   }
   return stroke.apply(this, words);
 };

@@ -188,7 +188,9 @@ class PyramidCurve(Curve):
         """The entries at ascending positions."""
         owners = positions // BLOCK_SIZE
         self._check(level, owners[np.diff(owners, prepend=-1) != 0])
-        return self._rows[level][self._places[level][owners] * BLOCK_SIZE + positions % BLOCK_SIZE]
+        places = self._places[level][owners] * BLOCK_SIZE + positions % BLOCK_SIZE
+        rows: NDArray[np.void] = self._rows[level][places]
+        return rows
 
     def _check(self, level: int, blocks: Steps) -> None:
         """Load and verify distinct blocks, in ascending order."""
