@@ -47,22 +47,28 @@ def evaluate(parameter: float, module: str) -> float:
 Search = Callable[[], Values]
 
 
-def prepare_epochal(folder: Path, grid: Sequence[float], workers: int, module: str) -> Search:
-    """A sweep in a pool: a process and a record for each trial."""
+def prepare_epochal(
+    folder: Path, grid: Sequence[float], workers: int, module: str, *, is_forked: bool = True
+) -> Search:
+    """A sweep in a pool: a process and a record for each trial, from a fork server or new."""
     from epochal.launch.pool.local_executor import LocalExecutor
     from epochal.launch.pool.pool import Pool
     from epochal.sweep.backlog import SweepBacklog
     from pooled import make_leases
     from swept import new_sweep
 
+    paths = (str(ROOT / "benchmarks"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", ""))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    imports = ["swept", *filter(None, [module])] if is_forked else []
+
     def format_command(start: JobStart) -> list[str]:
-        return [sys.executable, __file__, "--trial", str(start.file), module]
+        return [sys.executable, "-P", "-m", "sweepers", "--trial", str(start.file), module]
 
     def search() -> Values:
         sweep = new_sweep(folder, "  method: grid\n", space=f"  space: {{optim.lr: {grid}}}\n")
         backlog = SweepBacklog(sweep)
         leases = make_leases(folder, per_device=workers)
-        Pool(backlog, LocalExecutor(format_command), leases).run()
+        Pool(backlog, LocalExecutor(format_command, imports=imports), leases).run()
         found: Values = {}
         for trial in backlog.trials.values():
             objectives = trial.get_objectives(backlog.settings)
@@ -71,6 +77,11 @@ def prepare_epochal(folder: Path, grid: Sequence[float], workers: int, module: s
         return found
 
     return search
+
+
+def prepare_epochal_new(folder: Path, grid: Sequence[float], workers: int, module: str) -> Search:
+    """A sweep whose trials are all new processes."""
+    return prepare_epochal(folder, grid, workers, module, is_forked=False)
 
 
 def run_own_trial(file: Path, module: str) -> None:
@@ -163,6 +174,7 @@ def prepare_hydra(folder: Path, grid: Sequence[float], workers: int, module: str
 
 SWEEPERS = {
     "Epochal": prepare_epochal,
+    "Epochal, new processes": prepare_epochal_new,
     "Optuna, in one process": prepare_optuna,
     "Ray Tune": prepare_ray,
     "Ray Tune, reused actors": prepare_ray_reusing,

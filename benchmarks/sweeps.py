@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -68,6 +69,9 @@ class InstantExecutor(Executor):
         leave_run(WaitingJob(key=0, job=start.job, file=start.file), [value])
         self.times.append(self._clock())
         return ScriptedHandle(0)
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
 def sweep_in_process(
@@ -189,19 +193,34 @@ def measure_processes() -> None:
         )
         environment = {**os.environ, "EPOCHAL_LEASES_DIR": str(Path(name) / "leases" / "here")}
         print(f"\n{NUM_PROCESSES} trials of two training steps, a process for each")
-        for words in (["-c", "import torch"], ["-m", "epochal", "run", "config.yaml", "--fast"]):
-            begun = time.perf_counter()
+        print(f"{'':<42}{'seconds':>8}{'of the CPU':>12}{'trials per minute':>20}")
+
+        def show(title: str, words: list[str], count: int = 0) -> None:
+            before, begun = count_cpu_seconds(), time.perf_counter()
             command = [sys.executable, *words]
             subprocess.run(command, cwd=shop, env=environment, capture_output=True, check=True)
-            print(f"{' '.join(words)[:40]:<42}{time.perf_counter() - begun:>8.2f} s")
-        for count in (1, 2):
-            begun = time.perf_counter()
-            words = ["sweep", "sweep.yaml", "--devices", "cpu", "--per-device", str(count)]
-            command = [sys.executable, "-m", "epochal", *words]
-            subprocess.run(command, cwd=shop, env=environment, capture_output=True, check=True)
-            seconds = time.perf_counter() - begun
-            rate = 60 * NUM_PROCESSES / seconds
-            print(f"sweep, {count} at once{'':<26}{seconds:>8.2f} s {rate:>6.1f} trials per minute")
+            seconds, used = time.perf_counter() - begun, count_cpu_seconds() - before
+            rate = f"{60 * count / seconds:>20.1f}" if count else ""
+            print(f"{title:<42}{seconds:>8.2f}{used:>12.2f}{rate}")
+
+        show("import torch", ["-c", "import torch"])
+        show("epochal run config.yaml --fast", ["-m", "epochal", "run", "config.yaml", "--fast"])
+        sweep = ["sweep", "sweep.yaml", "--devices", "cpu", "--per-device"]
+        # Without the modules to import once, each trial is a new process.
+        new = (
+            "import epochal.launch.pool.local_executor as executor; executor.JOB_IMPORTS = (); "
+            "import sys; from epochal.cli import main; sys.exit(main())"
+        )
+        for at_once in ("1", "2"):
+            words = [*sweep, at_once]
+            show(f"sweep, {at_once} at once", ["-m", "epochal", *words], NUM_PROCESSES)
+            show(f"sweep, {at_once} at once, new processes", ["-c", new, *words], NUM_PROCESSES)
+
+
+def count_cpu_seconds() -> float:
+    """Seconds of the CPU that processes started here have used until they ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def measure_peers() -> None:

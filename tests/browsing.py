@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from epochal.web.app import WebApp
-from epochal.web.run_index import RunIndex
-from epochal.web.sessions import WebSessions
-from epochal.web.site import Site
-from epochal.web.static_files import StaticFiles
+from epochal.web.site.run_index import RunIndex
+from epochal.web.site.sessions import WebSessions
+from epochal.web.site.site import Site
+from epochal.web.site.static_files import StaticFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,19 @@ def script_executor(script: str, *words: str) -> LocalExecutor:
     return LocalExecutor(format_command)
 
 
+def forking_executor(folder: Path, script: str, *words: str, preloaded: str = "") -> LocalExecutor:
+    """As ``script_executor``, but a server forks the processes after it has run ``preloaded``."""
+    (folder / "script.py").write_text(script)
+    (folder / "preloaded.py").write_text(preloaded)
+    paths = (str(folder), os.environ.get("PYTHONPATH", ""))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+    def format_command(start: JobStart) -> Sequence[str]:
+        return [sys.executable, "-P", "-m", "script", start.file.stem, *words]
+
+    return LocalExecutor(format_command, imports=["preloaded"])
+
+
 class ScriptedHandle(JobHandle):
     def __init__(self, code: int | None) -> None:
         self.code = code
@@ -90,3 +104,6 @@ class ScriptedExecutor(Executor):
         number = int(start.file.stem)
         self.handles[number] = ScriptedHandle(self.codes.get(number, 0))
         return self.handles[number]
+
+    def close(self) -> None:
+        pass

@@ -6,6 +6,7 @@ preempted, and continue when they are resumed.
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import sys
@@ -41,11 +42,14 @@ def run_sweep(sweep: Path, leases: Path) -> None:
 
     def format_command(start: JobStart) -> list[str]:
         resumed = [] if start.resume is None else [str(start.resume)]
-        return [sys.executable, __file__, "trial", str(start.file), *resumed]
+        return [sys.executable, "-P", "-m", "sweep_process", "trial", str(start.file), *resumed]
 
+    paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    executor = LocalExecutor(format_command, imports=["sweep_process"])
     sys.stdout.write("begun\n")
     sys.stdout.flush()
-    Pool(SweepBacklog(folder), LocalExecutor(format_command), devices, tick_seconds=0.05).run()
+    Pool(SweepBacklog(folder), executor, devices, tick_seconds=0.05).run()
     lock.release()
 
 

@@ -137,6 +137,9 @@ def work(backlog: SweepBacklog, count: int | None = None) -> list[dict[str, Any]
 class ForkedExecutor(Executor):
     """Trains each trial at once, in a forked process that needs no time for imports."""
 
+    def __init__(self, imports: Sequence[str] = ()) -> None:
+        pass
+
     def describe(self, start: JobStart) -> str:
         return " ".join(format_job_command(start))
 
@@ -146,3 +149,6 @@ class ForkedExecutor(Executor):
         done = forked.run(*words, cwd=start.job.cwd, env=environment)
         start.log.write_text(done.stdout + done.stderr)
         return ScriptedHandle(done.returncode)
+
+    def close(self) -> None:
+        pass

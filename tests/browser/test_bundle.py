@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from epochal.web.static_files import STATIC_DIR
+from epochal.web.site.static_files import STATIC_DIR
 
 INDEX = STATIC_DIR / "index.html"
 MOST_FIRST_BYTES = 150_000

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from browser.conftest import serving
 from browser.generated_runs import BASE, FAILED, SEEDS, WIDE
+from comparing import make_run
 from epochal.records.folder.folder import RecordOptions, create_run_folder
 from epochal.records.folder.writer import RunWriter
 from epochal.records.mail.mailbox import Mail, Mailbox
@@ -382,12 +384,27 @@ def test_new_mail_is_counted_in_the_title_and_notified_on_request(
 def test_the_page_says_when_the_server_is_gone_and_comes_back(
     tmp_path: Path, open_page: Callable[..., Page]
 ) -> None:
+    """The server is killed while a user types: the page goes on with the next one by itself."""
+    run = make_run(tmp_path / "runs" / "shop" / "t" / "20261116-100000-abcd").path
     with serving(tmp_path / "runs") as served:
-        page = open_page(served)
+        page = open_page(served, f"#/runs/{run.name}/readme")
+        page.get_by_role("button", name="Write").click()
+        page.get_by_role("textbox").fill("# typed before")
         page.get_by_text("live", exact=True).wait_for()
-    page.get_by_text("reconnecting").wait_for()
+        served.child.signal(signal.SIGKILL)
+        page.get_by_text("reconnecting").wait_for()
+        page.get_by_role("textbox").fill("# typed meanwhile")
+        page.get_by_role("button", name="Save").click()
+        wait_for(page, "the server does not answer")
+        expect(page.get_by_role("textbox")).to_have_value("# typed meanwhile")
     port = int(served.address.rpartition(":")[2])
     with serving(tmp_path / "runs", port=port):
+        page.get_by_text("live", exact=True).wait_for()
+        page.get_by_role("button", name="Save").click()
+        page.get_by_role("button", name="Edit", exact=True).wait_for()
+        assert (run / "README.md").read_text().startswith("# typed meanwhile\n")
+    page.get_by_text("reconnecting").wait_for()
+    with serving(tmp_path / "runs", "--sign-out", port=port):
         wait_for(page, "Open the link that epochal serve printed")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from epochal.launch.pool.devices import LEASES_VARIABLE
 from epochal.launch.queue.queue import Queue
 from forked import Child
 from pooled import waiting_jobs
@@ -30,7 +31,11 @@ while :; do sleep 1000 & wait $!; done
     sys.platform != "linux", reason="only Linux tells a process that its parent died"
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_jobs_wait_again_when_their_server_ends(tmp_path: Path, number: int) -> None:
+def test_jobs_wait_again_when_their_server_ends(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other runs of this user on this machine may have leased the CPU.
+    monkeypatch.setenv(LEASES_VARIABLE, str(tmp_path / "leases"))
     pipe, program, runs = tmp_path / "pipe", tmp_path / "job.sh", tmp_path / "runs"
     os.mkfifo(pipe)
     program.write_text(JOB.format(pipe=pipe))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import Problem
 from epochal.records.secrets import redact
-from epochal.web.launching import BuildFacts
+from epochal.web.site.launches import BuildFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,9 @@ from epochal.experiment.config.check_file import check_file
 from epochal.experiment.config.choices import to_override
 from epochal.experiment.config.freeze import freeze_configs
 from epochal.experiment.resume.changes import find_code_changes
-from epochal.launch.jobs.freeze import make_batch_dir
+from epochal.launch.jobs.freeze import freeze_recorded_code, make_batch_dir
 from epochal.launch.jobs.frozen_job import FrozenCode, FrozenJob
+from epochal.launch.jobs.seal import is_code_sealed
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.launch.pool.run_jobs import remove_batch
 from epochal.launch.queue.queue import Queue
@@ -31,7 +32,7 @@ from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
 from epochal.records.layout.coerce import as_mapping, as_text
 from epochal.records.secrets import REDACTED, redact_config
 from epochal.registry.project import find_project
-from epochal.web.launching import BuildFacts, LaunchCheck, Launcher
+from epochal.web.site.launches import BuildFacts, LaunchCheck, Launcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
     from epochal.experiment.config.check_file import FileCheck
     from epochal.experiment.config.choices import Choices
     from epochal.records.folder.reader import RunRecord
-    from epochal.web.launching import LaunchRequest
+    from epochal.registry.project import Project
+    from epochal.web.site.launches import LaunchRequest
 
 COMMAND = "epochal serve"
 """The command that records of such runs show."""
@@ -58,6 +60,9 @@ class _Source:
     parent: str = ""
     defaults: frozenset[str] = frozenset()
     """Keys that a recorded config contains although no user set them."""
+
+    changed_code: tuple[str, ...] = ()
+    """Files that changed since the run."""
 
 
 @final
@@ -81,11 +86,14 @@ class QueueLauncher(Launcher):
 
     @override
     def check(self, source: Path, request: LaunchRequest) -> LaunchCheck:
-        return self._accept(source, request)[0]
+        found = self._find_source(source)
+        check = self._accept(found, request)[0]
+        return replace(check, changed_code=found.changed_code)
 
-    def _accept(self, path: Path, request: LaunchRequest) -> tuple[LaunchCheck, _Accepted | None]:
+    def _accept(
+        self, source: _Source, request: LaunchRequest
+    ) -> tuple[LaunchCheck, _Accepted | None]:
         """What a request means; nothing if there are mistakes."""
-        source = self._find_source(path)
         choices: Choices = {**(source.choices or {})}
         if request.name.strip():
             choices["name"] = request.name.strip()
@@ -103,7 +111,7 @@ class QueueLauncher(Launcher):
             if problems or wrong:
                 return LaunchCheck([*problems, *wrong], form, _read_desc(found)), None
             overrides += tuple(to_override(key, value) for key, value in values.items())
-            found = check_file(source.path, overrides, choices)
+            found = check_file(source.path, overrides, choices, like=found.checked[0].registry)
             form = _build_form(found, source) if found.checked else form
         check = LaunchCheck(_relocate(found.problems, written), form, _read_desc(found))
         if found.problems:
@@ -118,18 +126,18 @@ class QueueLauncher(Launcher):
         config = find_expanded_config(path)
         if config is None:
             raise RecordError("the run has no config that could run again")
-        project = find_project(Path.cwd())
-        _require_same_code(record)
+        project = _find_project_of(record)
         overrides = list(record.attempts[-1].overrides if record.attempts else ())
         where = as_mapping(record.expanded.get("record"))
         if where.get("exact"):
             overrides.append("record.exact=false")
         if Path(as_text(where.get("log_dir"))).resolve() != self._queue.runs_dir.resolve():
             overrides.append(to_override("record.log_dir", str(self._queue.runs_dir)))
-        own: Choices = {"user_dir": project.dir, "name": record.summary.tag}
+        own: Choices = {"user_dir": find_project(Path.cwd()).dir, "name": record.summary.tag}
         origins = get_newest_origins(record.provenance)
         defaults = {key for key, one in origins.items() if one.get("layer") == "default"}
-        return _Source(config, tuple(overrides), own, path.name, frozenset(defaults))
+        changed = _find_changed_code(record, project)
+        return _Source(config, tuple(overrides), own, path.name, frozenset(defaults), changed)
 
     @override
     def build(self, source: Path, request: LaunchRequest) -> BuildFacts | None:
@@ -138,7 +146,7 @@ class QueueLauncher(Launcher):
 
     def _build(self, source: Path, request: LaunchRequest) -> BuildFacts:
         try:
-            check, accepted = self._accept(source, request)
+            check, accepted = self._accept(self._find_source(source), request)
             if accepted is None:
                 return BuildFacts(problems=tuple(check.problems))
             jobs = self._freeze(accepted)
@@ -153,7 +161,7 @@ class QueueLauncher(Launcher):
     def add(
         self, source: Path, request: LaunchRequest, on_frozen: Callable[[str], None]
     ) -> list[int]:
-        check, accepted = self._accept(source, request)
+        check, accepted = self._accept(self._find_source(source), request)
         if accepted is None:
             raise ConfigError(*check.problems)
         return self._add(self._freeze(accepted), on_frozen)
@@ -198,12 +206,16 @@ class QueueLauncher(Launcher):
             raise RecordError("the run is still running, so there is nothing to resume")
         if not can_resume(record):
             raise RecordError(f"the run cannot be resumed: it is {record.summary.status}")
-        _require_same_code(record)
         batch = make_batch_dir(self._queue.runs_dir)
+        try:
+            code = _freeze_code_of(record, batch)
+        except BaseException:
+            remove_batch(batch)
+            raise
         frozen = FrozenJob(
             name=record.summary.tag,
             source={},
-            code=FrozenCode(project=find_project(Path.cwd()), command=COMMAND),
+            code=code,
             log_dir=self._queue.runs_dir,
             cwd=Path.cwd(),
             python=sys.executable,
@@ -235,23 +247,46 @@ def _prepare(node: Node, defaults: frozenset[str], path: str = "") -> Node:
     return node.with_entries(kept)
 
 
-def _require_same_code(record: RunRecord) -> None:
-    """Refuse a run of other code than that of this project; RecordError says what to do."""
+def _find_project_of(record: RunRecord) -> Project:
+    """The project of a run, if it is this one; RecordError says what to do otherwise."""
     project, home = find_project(Path.cwd()), record.run.get("project_dir")
     if not isinstance(home, str) or not Path(home).resolve().is_relative_to(project.dir.resolve()):
         raise RecordError(
             "the run is not of this project, so its code is not executed from the page\n"
             f"  on the command line: epochal resume {record.path.name} --trust"
         )
+    return replace(project, dir=Path(home))
+
+
+def _find_changed_code(record: RunRecord, project: Project) -> tuple[str, ...]:
+    """The files that a run imported and that the project has no more, or has changed."""
     attempts = [one for one in record.attempts if one.code]
-    inner = replace(project, dir=Path(home))
-    changes = find_code_changes(attempts[-1].code, inner) if attempts else []
-    if changes:
-        names = ", ".join(one.key.removeprefix("code ") for one in changes[:3])
-        raise RecordError(
-            f"the code has changed since this run: {names}\n"
-            f"  epochal restore {record.path.name} DIR writes the code of the run into a new folder"
-        )
+    changes = find_code_changes(attempts[-1].code, project) if attempts else []
+    return tuple(one.key.removeprefix("code ") for one in changes)
+
+
+def _freeze_code_of(record: RunRecord, batch: Path) -> FrozenCode:
+    """The code that resumes a run: that of the project, or if it has changed, the run's own copy.
+
+    A copy is executed only if a run of this user wrote it, and it is unchanged since.
+    """
+    project = _find_project_of(record)
+    changed = _find_changed_code(record, project)
+    if not changed:
+        return FrozenCode(project=find_project(Path.cwd()), command=COMMAND)
+    attempt, run_id = record.summary.attempt, record.path.name
+    what = f"the code has changed since this run: {', '.join(changed[:3])}"
+    hint = f"with the code of today: epochal resume {run_id} --allow-changed"
+    if not is_code_sealed(record.path, attempt):
+        raise RecordError(f"{what}; its own copy has no seal of yours\n  {hint}")
+    try:
+        code = freeze_recorded_code(record.path, project, batch, attempt=attempt, command=COMMAND)
+    except RecordError as error:
+        raise RecordError(f"{what}; its own copy cannot be used\n  {hint}") from error
+    missing = _find_changed_code(record, code.project)
+    if missing:
+        raise RecordError(f"{what}; its own copy lacks {', '.join(missing[:3])}\n  {hint}")
+    return code
 
 
 def _relocate(problems: Sequence[Problem], written: Node | None) -> list[Problem]:

@@ -71,10 +71,10 @@ def require_devices(leases: Leases, choices: Choices) -> None:
 
 def find_executor(args: argparse.Namespace) -> tuple[Executor, Leases]:
     """What starts jobs where ``--on`` says, and how many at once."""
-    from epochal.launch.pool.local_executor import LocalExecutor
+    from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor
 
     if args.on == "local":
-        return LocalExecutor(), make_leases(args)
+        return LocalExecutor(imports=JOB_IMPORTS), make_leases(args)
     if wants_pool(args):
         what, hint = f"{args.on} gives each job its device", "use --max-jobs for fewer at once"
         raise ConfigError(Problem("--devices", what, hint=hint))
@@ -99,7 +99,7 @@ def run_pool(
     """Run checked configs at once; gives the exit code of the first that failed."""
     # An ordinary run needs none of these imports.
     from epochal.experiment.config.freeze import freeze_configs
-    from epochal.launch.pool.local_executor import LocalExecutor
+    from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor
 
     _refuse_unsupported(args, choices)
     leases = make_leases(args)
@@ -112,7 +112,9 @@ def run_pool(
         has_test=args.then_test,
     )
     about = f", up to {leases.per_device} at once on each"
-    return run_frozen(jobs, LocalExecutor(), leases, is_dry=args.dry_run, about=about)
+    return run_frozen(
+        jobs, LocalExecutor(imports=JOB_IMPORTS), leases, is_dry=args.dry_run, about=about
+    )
 
 
 def run_frozen(

@@ -11,7 +11,7 @@ from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_reque
 from epochal.sweep.report.importance import measure_importance
 from epochal.sweep.sweep_folder import list_sweeps
 from epochal.sweep.trials import rank_trials, read_trials
-from epochal.web.sweeps import SweepReader
+from epochal.web.site.site import SweepReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

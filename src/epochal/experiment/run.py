@@ -188,10 +188,15 @@ def test_trained(trained: RunResult, **choices: Unpack[Choices]) -> list[RunResu
 def _resume_job(
     job: FrozenJob, *, device: str | None, run_dir: Path | None, begun: float | None
 ) -> RunResult:
-    """Resume the run of a job with its own config, if its code is part of this project."""
+    """Resume the run of a job with its own config, if its code is part of this project.
+
+    The job may have a copy of the code that the run had, where the project has changed since.
+    """
     if run_dir is None:
         raise RecordError(f"{job.name} cannot be resumed any more\n  it has finished, or is gone")
     choices: Choices = {"device": device, "begun": begun, "raise_errors": False}
+    if job.code.project.copy is not None:
+        choices["frozen"] = job.code
     return resume(run_dir, runs_dir=job.log_dir, **choices)
 
 

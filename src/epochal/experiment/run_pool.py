@@ -21,7 +21,7 @@ from epochal.experiment.config.choices import to_overrides
 from epochal.experiment.config.freeze import freeze_configs
 from epochal.experiment.record.past_result import read_result
 from epochal.launch.pool.devices import DeviceLeases, DeviceRequest, parse_devices
-from epochal.launch.pool.local_executor import LocalExecutor
+from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor
 from epochal.launch.pool.run_jobs import run_jobs
 from epochal.records.find import read_run
 
@@ -68,7 +68,7 @@ def run_in_pool(
     jobs = freeze_configs(
         configs, overrides=overrides, choices=choices, command=_COMMAND, values=values
     )
-    ends = run_jobs(jobs, LocalExecutor(), leases).ends
+    ends = run_jobs(jobs, LocalExecutor(imports=JOB_IMPORTS), leases).ends
     return [_to_result(ends.get(one.key), one.log) for one in jobs]
 
 

@@ -21,7 +21,7 @@ def start_child(
     environment: Mapping[str, str],
     *,
     cwd: Path | None = None,
-    output: IO[bytes] | None = None,
+    output: IO[bytes] | int | None = None,
     keep_open: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a command in its own process group, with variables added to those of this process.
@@ -54,10 +54,11 @@ def _bind_to_parent() -> Callable[[], None] | None:
     if sys.platform != "linux":
         return None
     library, parent = ctypes.CDLL(None), os.getpid()  # loaded here: little is safe after a fork
+    return lambda: bind_to_parent(parent, library)
 
-    def bind() -> None:
-        library.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:  # the parent died before the call
-            os._exit(128 + signal.SIGTERM)
 
-    return bind
+def bind_to_parent(parent: int, library: ctypes.CDLL | None = None) -> None:
+    """Let the system send SIGTERM to this process when its parent dies; only on Linux."""
+    (library or ctypes.CDLL(None)).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() != parent:  # the parent died before the call
+        os._exit(128 + signal.SIGTERM)

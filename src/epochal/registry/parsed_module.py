@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _MAX_BYTES = 4_000_000
-_parsed: dict[tuple[str, int, int], tuple[ast.Module, SyntaxError | None]] = {}
+_Parsed = tuple[ast.Module, SyntaxError | None]
+_parsed: dict[str, tuple[tuple[int, ...], _Parsed]] = {}
+"""By file, with what tells its version; a server that runs for months keeps only the newest."""
 
 
 @final
@@ -128,15 +130,16 @@ def read_module(name: str, file: Path, is_package: bool) -> Module:
     return Module(name, file, is_package, tree, error, bindings, tuple(stars))
 
 
-def _parse(file: Path) -> tuple[ast.Module, SyntaxError | None]:
+def _parse(file: Path) -> _Parsed:
     status = file.stat()
-    key = (str(file), status.st_mtime_ns, status.st_size)
-    if key not in _parsed:
-        _parsed[key] = _parse_text(file, status.st_size)
-    return _parsed[key]
+    version = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+    known = _parsed.get(str(file))
+    if known is None or known[0] != version:
+        known = _parsed[str(file)] = version, _parse_text(file, status.st_size)
+    return known[1]
 
 
-def _parse_text(file: Path, size: int) -> tuple[ast.Module, SyntaxError | None]:
+def _parse_text(file: Path, size: int) -> _Parsed:
     empty = ast.Module(body=[], type_ignores=[])
     if size > _MAX_BYTES:
         return empty, SyntaxError("the file is too large to be read")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import EpochalError
-from epochal.web.api_error import ApiError, not_found, to_api_error
 from epochal.web.checks import (
     CSRF_HEADER,
     HEADERS,
@@ -28,7 +27,8 @@ from epochal.web.checks import (
     split_query,
 )
 from epochal.web.decision_table import ROUTES
-from epochal.web.routes import (
+from epochal.web.site.api_error import ApiError, not_found, to_api_error
+from epochal.web.site.routes import (
     ApiCall,
     ApiRoute,
     EventStream,
@@ -38,7 +38,7 @@ from epochal.web.routes import (
     read_body,
     read_query,
 )
-from epochal.web.sessions import is_forged
+from epochal.web.site.sessions import is_forged
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -50,8 +50,9 @@ if TYPE_CHECKING:
         Sequence,
     )
 
-    from epochal.web.sessions import WebSession
-    from epochal.web.site import Site
+    from epochal.web.site.routes import Capability
+    from epochal.web.site.sessions import WebSession
+    from epochal.web.site.site import Site
 
     Scope = MutableMapping[str, Any]
     Message = MutableMapping[str, Any]
@@ -141,7 +142,7 @@ class WebApp:
         if not own:
             raise ApiError(405, f"{method[:10]} is not possible here")
         row, path = own[0]
-        _check_access(row, session)
+        _check_access(row, session, self.site.sessions.capabilities)
         is_change = method not in SAFE_METHODS
         if is_change:
             check_content(headers)
@@ -187,11 +188,15 @@ class WebApp:
             leaving.cancel()
 
 
-def _check_access(row: ApiRoute, session: WebSession | None) -> None:
+def _check_access(
+    row: ApiRoute, session: WebSession | None, offered: tuple[Capability, ...]
+) -> None:
     if row.access == "public":
         return
     if session is None or row.access not in session.capabilities:
         hints = {"launch": "start the server with --allow-launch", "edit": "it is read-only"}
+        if row.access in offered:  # the session is older than this start of the server
+            hints[row.access] = "open the newest link that `epochal serve` printed"
         raise ApiError(403, f"this session may not {row.access}", hints.get(row.access, ""))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from epochal.web.api_error import ApiError, not_found
+from epochal.web.site.api_error import ApiError, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -5,28 +5,28 @@ A route exists only as a row of this table, so none can be forgotten by the chec
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from epochal.records.folder.labels import MAX_LABELS, MAX_LENGTH
 from epochal.records.project.result_tables import MAX_NAME
 from epochal.records.project.table_content import MAX_COLUMNS, MAX_TEXT
 from epochal.records.project.table_export import TableFormat
-from epochal.web.compare_runs import (
+from epochal.web.api.compare_runs import (
     MAX_COMPARED,
     MAX_SCATTERED,
     compare_runs,
     find_metrics,
     scatter_runs,
 )
-from epochal.web.download import download_run, download_weights
-from epochal.web.edit_runs import (
+from epochal.web.api.download import download_run, download_weights
+from epochal.web.api.edit_runs import (
     MAX_README,
     archive_runs,
     delete_runs,
     label_runs,
     write_run_readme,
 )
-from epochal.web.job_queue import (
+from epochal.web.api.job_queue import (
     get_devices,
     get_queue,
     move_job,
@@ -36,7 +36,7 @@ from epochal.web.job_queue import (
     stop_run,
     unpause_jobs,
 )
-from epochal.web.launching import (
+from epochal.web.api.launching import (
     check_experiment,
     check_run,
     get_experiments,
@@ -46,10 +46,10 @@ from epochal.web.launching import (
     rerun,
     resume_run,
 )
-from epochal.web.list_runs import GROUPS, MAX_ROWS, get_columns, list_runs
-from epochal.web.live_events import MAX_WATCHED, open_events
-from epochal.web.mailbox import get_mail, mark_mail
-from epochal.web.result_tables import (
+from epochal.web.api.list_runs import GROUPS, MAX_ROWS, get_columns, list_runs
+from epochal.web.api.live_events import MAX_WATCHED, open_events
+from epochal.web.api.mailbox import get_mail, mark_mail
+from epochal.web.api.result_tables import (
     create_table,
     delete_table,
     get_table,
@@ -57,8 +57,7 @@ from epochal.web.result_tables import (
     get_tables,
     write_table,
 )
-from epochal.web.routes import MAX_INTEGER, ApiField, ApiRoute
-from epochal.web.run_record import (
+from epochal.web.api.run_record import (
     MAX_LOG_BYTES,
     get_checkpoints,
     get_code,
@@ -71,10 +70,16 @@ from epochal.web.run_record import (
     get_time,
     search_log,
 )
-from epochal.web.series import AXES, MAX_BUCKETS, get_series, get_sparklines, get_system
-from epochal.web.sign_in import get_openapi, get_session, open_session
-from epochal.web.static_files import get_asset, get_page
-from epochal.web.sweeps import MAX_TRIALS, add_trials, get_sweep, get_sweeps, stop_sweep
+from epochal.web.api.series import AXES, MAX_BUCKETS, get_series, get_sparklines, get_system
+from epochal.web.api.sign_in import get_session, open_session
+from epochal.web.api.sweeps import MAX_TRIALS, add_trials, get_sweep, get_sweeps, stop_sweep
+from epochal.web.openapi import describe_api
+from epochal.web.site.routes import MAX_INTEGER, ApiField, ApiRoute
+from epochal.web.site.static_files import get_asset, get_page
+
+if TYPE_CHECKING:
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 _MAX_IDS = 1000
 _IDS = ApiField(name="ids", kind="texts", required=True, least=1, most=_MAX_IDS, length=300)
@@ -119,6 +124,11 @@ def _labels(name: str) -> ApiField:
     return ApiField(name=name, kind="texts", most=MAX_LABELS, length=MAX_LENGTH)
 
 
+def get_openapi(site: Site, call: ApiCall) -> dict[str, Any]:
+    """The description of this API."""
+    return describe_api(ROUTES, site.version)
+
+
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         method="POST",
@@ -127,7 +137,6 @@ ROUTES: tuple[ApiRoute, ...] = (
         answer=open_session,
         summary="exchange the code of the printed link for a session",
         body=(ApiField(name="code", required=True, length=200),),
-        is_quick=True,
     ),
     ApiRoute(
         method="GET",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from epochal.web.routes import ApiField, ApiRoute
+    from epochal.web.site.routes import ApiField, ApiRoute
 
 _ERROR = {
     "type": "object",

@@ -12,24 +12,25 @@ from epochal.errors import ConfigError, Problem
 from epochal.records.query.ask import locate
 from epochal.web.app import WebApp
 from epochal.web.checks import LOOPBACK
-from epochal.web.run_index import RunIndex
-from epochal.web.sessions import WebSessions
-from epochal.web.site import Site
-from epochal.web.static_files import StaticFiles
+from epochal.web.site.run_index import RunIndex
+from epochal.web.site.session_file import SessionFile
+from epochal.web.site.sessions import WebSessions
+from epochal.web.site.site import Site
+from epochal.web.site.static_files import StaticFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from epochal.web.launching import Launches
-    from epochal.web.routes import Capability
-    from epochal.web.site import QueueWorker
-    from epochal.web.sweeps import SweepReader
+    from epochal.web.site.launches import Launches
+    from epochal.web.site.routes import Capability
+    from epochal.web.site.site import QueueWorker, SweepReader
 
 DEFAULT_PORT = 8765
 _MAX_TRIES = 20
 _BACKLOG = 128
 _ANY = "0.0.0.0"
+_OUTSIDE = "192.0.2.1"  # reserved for documentation: any address outside would do
 _MAX_HEADER_BYTES = 32 * 1024
 _MAX_CONNECTIONS = 256
 _SHUTDOWN_SECONDS = 1
@@ -56,6 +57,8 @@ class ServeOptions:
 
     is_read_only: bool = False
     allows_launch: bool = False
+    signs_out: bool = False
+    """Whether the browsers that opened this address before must open the new link."""
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
@@ -107,10 +110,16 @@ class WebServer:
         self.address = f"http://{names[0]}:{port}"
         root, below = locate(runs_dir)
         self.index = RunIndex(root, below)
+        place = f"{host}:{port}" if self._unix_socket is None else self._unix_socket.absolute()
+        kept = SessionFile(runs_dir, str(place))
+        if options.signs_out:
+            kept.write({})
         self.site = Site(
             index=self.index,
             sessions=WebSessions(
-                options.capabilities, lambda code: on_link(f"{self.address}/open{start}#{code}")
+                options.capabilities,
+                lambda code: on_link(f"{self.address}/open{start}#{code}"),
+                file=kept,
             ),
             static=StaticFiles(),
             hosts=frozenset(f"{name}:{port}" for name in (*names, *LOOPBACK)),
@@ -232,6 +241,16 @@ def _is_dead(path: Path) -> bool:
     return False
 
 
+def _find_outside_address() -> str:
+    """The address of this machine in the network that leads outside; empty without one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+        try:
+            trial.connect((_OUTSIDE, 9))  # chooses a route, and sends nothing
+            return str(trial.getsockname()[0])
+        except OSError:
+            return ""
+
+
 def find_names(host: str) -> list[str]:
     """The names under which a server that listens on ``host`` may be called, best first."""
     if host in ("127.0.0.1", "::1"):
@@ -247,4 +266,6 @@ def find_names(host: str) -> list[str]:
         if one.family == socket.AF_INET and not one.address.startswith("127.")
     ]
     name = socket.gethostname().lower()
+    outside = _find_outside_address()
+    addresses.sort(key=lambda one: one != outside)  # before bridges of containers and such
     return [*addresses, name, f"{name.partition('.')[0]}.local"]

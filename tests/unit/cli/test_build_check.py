@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from epochal.cli.build_check import BuildChecks, read_needs
-from epochal.web.launching import BuildFacts
+from epochal.web.site.launches import BuildFacts
 
 
 def test_output_of_a_build_is_read() -> None:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+import forked
 from comparing import make_run
 from epochal.cli.launcher import QueueLauncher
 from epochal.errors import ConfigError, RecordError
 from epochal.experiment.run import run_job
 from epochal.experiment.tools.plan_run import plan_job
 from epochal.launch.jobs.frozen_job import read_job
+from epochal.launch.jobs.seal import is_code_sealed, seal_code
 from epochal.launch.pool.backlog import JobEnd
 from epochal.launch.queue.queue import Queue
 from epochal.launch.queue.worker import QueueBacklog
+from epochal.records.code.code_manifest import read_manifest
+from epochal.records.code.verify import find_code_damage
 from epochal.records.folder.reader import read_folder
-from epochal.web.launching import LaunchRequest
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from epochal.web.site.launches import LaunchRequest
 
 CONFIG = """
 project: shop
@@ -123,10 +126,14 @@ def test_a_run_is_repeated_with_changes(launcher, shop: Path, epochal, file: Pat
     assert "optim.lr=0.25" in frozen.overrides
     with pytest.raises(RecordError, match="cannot be resumed: it is finished"):
         launcher.resume(run, skip)
+    assert launcher.check(run, LaunchRequest()).changed_code == ()
     parts = shop / "shop" / "parts.py"
     parts.write_text(parts.read_text() + "# changed\n")
-    with pytest.raises(RecordError, match=r"the code has changed since this run: shop/parts\.py"):
-        launcher.check(run, LaunchRequest())
+    found = launcher.check(run, LaunchRequest())
+    assert found.changed_code == ("shop/parts.py",)
+    assert launcher.add(run, LaunchRequest(), skip) == [2], "with the code of today"
+    parts.write_text(parts.read_text().replace("class Net", "class Other"))
+    assert [one.key for one in launcher.check(run, LaunchRequest()).problems] == ["model.type"]
 
 
 def test_an_interrupted_run_is_resumed_once(launcher, shop: Path, monkeypatch) -> None:
@@ -147,15 +154,94 @@ def test_an_interrupted_run_is_resumed_once(launcher, shop: Path, monkeypatch) -
         launcher.resume(folder, skip)
 
 
-def test_a_run_that_was_asked_to_stop_is_resumed_by_its_job(
-    launcher, shop: Path, epochal, file: Path
-) -> None:
+@pytest.fixture
+def stopped(launcher, shop: Path, epochal, file: Path) -> Path:
+    """A run that was stopped on the page."""
     assert epochal("run", str(file), "--device", "cpu").code == 0
     (run,) = (shop / "runs" / "shop").glob("*/*")
     for name in ("status.json", "result.json"):
         values = json.loads((run / name).read_text())
         changed = {"status": "stopped", "reason": "stop requested: on the web page"}
         (run / name).write_text(json.dumps(values | changed))
+    return run
+
+
+def test_a_run_is_resumed_with_its_own_code(launcher, shop: Path, stopped: Path) -> None:
+    parts = shop / "shop" / "parts.py"
+    parts.write_text("raise RuntimeError('half done')\n")
+    (shop / "shop" / "new.py").write_text("")
+    (number,) = launcher.resume(stopped, skip)
+    job = Queue(shop / "runs").get(number)
+    words = ("--device", "cpu", "--resume", str(stopped))
+    done = forked.run("-m", "epochal", "run-job", str(job.file), *words, cwd=shop)
+    assert done.returncode == 0, done.stderr
+    record = read_folder(stopped)
+    assert (record.summary.status, record.summary.attempt) == ("finished", 1)
+    assert record.attempts[1].changed == ()
+    assert record.attempts[1].code == record.attempts[0].code
+    assert [one.name for one in (stopped / "code").glob("attempt-*")] == [], "it is the same code"
+    assert find_code_damage(stopped, 1) == {}
+
+
+def test_other_copies_of_code_are_not_executed(launcher, shop: Path, stopped: Path) -> None:
+    parts = shop / "shop" / "parts.py"
+    parts.write_text(parts.read_text() + "# changed\n")
+    copy, manifest = stopped / "code" / "project" / "shop" / "parts.py", "code/manifest.json"
+    texts = {one: one.read_bytes() for one in (copy, stopped / manifest)}
+    other = b"import os\n"
+
+    def alter() -> None:
+        copy.unlink()
+        copy.write_bytes(other)
+
+    def alter_all() -> None:
+        """As a folder that others made: the copy is as its manifest says."""
+        before = hashlib.sha256(texts[copy]).hexdigest().encode()
+        after = hashlib.sha256(other).hexdigest().encode()
+        alter()
+        found = read_manifest(stopped)
+        text = texts[stopped / manifest].replace(before, after)
+        text = text.replace(b'"size": %d' % len(texts[copy]), b'"size": %d' % len(other))
+        (stopped / manifest).write_bytes(text)
+        digest = read_manifest(stopped).digest
+        (stopped / manifest).write_bytes(text.replace(found.digest.encode(), digest.encode()))
+        assert find_code_damage(stopped) == {}
+
+    def restore() -> None:
+        for path, data in texts.items():
+            path.unlink()
+            path.write_bytes(data)
+
+    start = r"the code has changed since this run: shop/parts\.py; its own copy "
+    end = rf"\n  with the code of today: epochal resume {stopped.name} --allow-changed"
+    jobs = shop / "runs" / ".epochal" / "jobs"
+    for change, what in (
+        (alter, "cannot be used"),
+        (alter_all, "has no seal of yours"),
+        ((stopped / "code" / "seal.json").unlink, "has no seal of yours"),
+    ):
+        change()
+        with pytest.raises(RecordError, match=start + what + end):
+            launcher.resume(stopped, skip)
+        assert not list(jobs.glob("*")), "nothing is left"
+        restore()
+
+
+def test_a_seal_is_of_one_user_and_one_folder(stopped: Path, tmp_path: Path, monkeypatch) -> None:
+    assert is_code_sealed(stopped)
+    copied = Path(shutil.copytree(stopped, tmp_path / "copied"))
+    assert not is_code_sealed(copied)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another user"))
+    assert not is_code_sealed(stopped)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(stopped / "run.json"))
+    seal_code(copied)
+    assert not is_code_sealed(copied), "a run without a key has no seal, and goes on"
+
+
+def test_a_run_that_was_asked_to_stop_is_resumed_by_its_job(
+    launcher, shop: Path, stopped: Path
+) -> None:
+    run = stopped
     (number,) = launcher.resume(run, skip)
     queue = Queue(shop / "runs")
     backlog = QueueBacklog(queue)

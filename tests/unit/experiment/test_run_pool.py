@@ -41,7 +41,7 @@ def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedExecuto
     monkeypatch.setenv("EPOCHAL_LEASES_DIR", str(tmp_path / "leases" / "here"))
     made = Writing()
 
-    def make() -> Executor:
+    def make(imports: object) -> Executor:
         return made
 
     monkeypatch.setattr("epochal.experiment.run_pool.LocalExecutor", make)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import ast
 import os
 
+from epochal.registry import parsed_module
 from epochal.registry.module_finder import ModuleFinder
-from epochal.registry.parsed_module import Definition, Import, Variable, full_name
+from epochal.registry.parsed_module import Definition, Import, Variable, full_name, read_module
 
 
 def test_bindings_are_classes_functions_imports_or_variables(write_files) -> None:
@@ -54,3 +55,15 @@ def test_full_names_follow_import_aliases(write_files) -> None:
     written = ("nn.Module", "os.path.join", "c.x", "D", "int", "f().x")
     expected = ["torch.nn.Module", "os.path.join", "a.b.x", "m.D", "int", ""]
     assert [full_name(module, ast.parse(w, mode="eval").body) for w in written] == expected
+
+
+def test_only_the_newest_version_of_a_file_is_kept(tmp_path) -> None:
+    file = tmp_path / "edited.py"
+    counts = []
+    for name in ("a", "bb", "ccc"):
+        file.write_text(f"{name} = 1\n")
+        one, again = (read_module("edited", file, is_package=False) for _ in range(2))
+        assert [*one.bindings] == [name]
+        assert one.tree is again.tree, "it is parsed once"
+        counts.append(len(parsed_module._parsed))
+    assert len({*counts}) == 1

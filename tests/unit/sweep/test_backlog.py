@@ -229,6 +229,9 @@ class TrainingExecutor(Executor):
         leave_run(WaitingJob(key=0, job=start.job, file=start.file))
         return ScriptedHandle(0)
 
+    def close(self) -> None:
+        pass
+
 
 def test_a_pool_runs_a_sweep(tmp_path: Path) -> None:
     folder = new_sweep(tmp_path, "  method: random\n  trials: 4\n")

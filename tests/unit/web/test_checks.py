@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsing import COOKIE, HOST, ORIGIN, PORT, Browser
-from epochal.web.api_error import ApiError
 from epochal.web.checks import HEADERS, MAX_HEADER_BYTES, Headers, split_path
 from epochal.web.decision_table import ROUTES
+from epochal.web.site.api_error import ApiError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from browsing import Browser
 from epochal.web.app import WebApp
 from epochal.web.decision_table import ROUTES
-from epochal.web.routes import ApiRoute
+from epochal.web.site.routes import ApiRoute
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -52,6 +52,25 @@ def test_a_browser_signs_in_and_reads_over_a_real_connection(runs: Path) -> None
     assert not thread.is_alive()
 
 
+def test_a_restarted_server_knows_the_browsers_of_its_address(runs: Path) -> None:
+    links: list[str] = []
+    first = WebServer(runs, ServeOptions(port=0), on_link=links.append)
+    port = first.socket.getsockname()[1]
+    cookie, _ = first.site.sessions.open(links[0].partition("#")[2])
+    first.close()
+    for options, is_known in (
+        (ServeOptions(port=port), True),
+        (ServeOptions(port=port, is_lan=True), False),
+        (ServeOptions(port=0), False),
+        (ServeOptions(port=port, unix_socket=runs / "s"), False),
+        (ServeOptions(port=port, signs_out=True), False),
+        (ServeOptions(port=port), False),
+    ):
+        server = WebServer(runs, options)
+        assert (server.site.sessions.find(cookie) is not None) == is_known, options
+        server.close()
+
+
 def test_slow_requests_are_cut_off_and_streams_are_not(runs: Path) -> None:
     links: list[str] = []
     server = WebServer(runs, ServeOptions(port=0), on_link=links.append)
@@ -82,9 +101,10 @@ def test_the_server_sends_no_requests_of_its_own() -> None:
         r"websockets|ssl)\b|create_connection|open_connection|urlopen",
         re.MULTILINE,
     )
-    found = {path.name: forbidden.findall(path.read_text()) for path in sorted(folder.glob("*.py"))}
+    paths = sorted(folder.rglob("*.py"))
+    found = {path.name: forbidden.findall(path.read_text()) for path in paths}
     assert not {name: hits for name, hits in found.items() if hits}
-    sockets = [path.name for path in folder.glob("*.py") if "import socket" in path.read_text()]
+    sockets = [path.name for path in paths if "import socket" in path.read_text()]
     assert sockets == ["server.py"]
 
 

@@ -69,6 +69,8 @@ export interface LaunchForm {
   fields: FormField[];
   text?: string;
   problems: FormProblem[];
+  /** Files that changed since the run that is run again. */
+  changed_code: string[];
   parameters?: number | null;
   memory_bytes?: number | null;
   note?: string;

@@ -19,6 +19,7 @@ const MAX_WATCHED = 100;
 
 class LiveStream {
   isConnected = $state(false);
+  #wasLost = false;
   #source: EventSource | null = null;
   #runs: string[] = [];
   #retry: ReturnType<typeof setTimeout> | undefined;
@@ -44,9 +45,12 @@ class LiveStream {
     this.#source = source;
     source.onopen = () => {
       this.isConnected = true;
+      if (this.#wasLost) void session.check(); // another server may allow less
+      this.#wasLost = false;
     };
     source.onerror = () => {
       this.isConnected = false;
+      this.#wasLost = true;
       if (source.readyState === EventSource.CLOSED) {
         this.#retry = setTimeout(() => void this.#reopen(), RETRY_MS);
       }
@@ -66,9 +70,6 @@ class LiveStream {
   async #reopen(): Promise<void> {
     await session.check();
     if (session.state === "open") this.open();
-    else if (session.state === "unreachable") {
-      this.#retry = setTimeout(() => void this.#reopen(), RETRY_MS);
-    }
   }
 
   #tell<Name extends keyof Events>(name: Name, text: string): void {

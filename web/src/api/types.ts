@@ -1,4 +1,4 @@
-/** The answers of the server; src/epochal/web has the other side. */
+/** The answers of the server; src/epochal/web/api has the other side. */
 
 export type Cell = string | number | boolean | null;
 export type Capability = "read" | "edit" | "launch";

@@ -53,9 +53,9 @@ class SessionState {
       if (response.ok) {
         this.facts = (await response.json()) as Session;
         this.state = "open";
-      } else this.state = "closed";
+      } else if (response.status === 401 || this.state !== "open") this.state = "closed";
     } catch {
-      this.state = "unreachable";
+      if (this.state !== "open") this.state = "unreachable"; // an open page stays, with what was typed
     }
   }
 }

@@ -191,6 +191,8 @@ def component_fields(
 
 def find_signature(registry: Registry, kind: str, name: object) -> Signature | None:
     """The signature of a component; None if there is no such component."""
+    if name is None:
+        return None
     try:
         return read_signature(registry.find(kind, str(name)), registry.finder)
     except ConfigError:

@@ -87,11 +87,11 @@ def _find_cluster(configs: Sequence[CheckedConfig]) -> ClusterName | None:
 
 def _use_this_machine(configs: Sequence[CheckedConfig]) -> tuple[Executor, Leases]:
     from epochal.launch.pool.devices import DeviceLeases, parse_devices
-    from epochal.launch.pool.local_executor import LocalExecutor
+    from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor
 
     gpus = [_launch_section(config).get("gpus_per_node").value for config in configs]
     devices = parse_devices("cpu" if all(count == 0 for count in gpus) else None)
-    return LocalExecutor(), DeviceLeases(devices)
+    return LocalExecutor(imports=JOB_IMPORTS), DeviceLeases(devices)
 
 
 def _format_command(files: Sequence[Path], overrides: Sequence[str], choices: Choices) -> list[str]:

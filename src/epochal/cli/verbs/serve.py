@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import sys
@@ -10,6 +11,7 @@ import webbrowser
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from epochal import durable
@@ -24,11 +26,12 @@ from epochal.records.query.ask import is_root, locate
 from epochal.registry.project_file import read_project_file
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
+from epochal.text.terminal import can_encode
 
 if TYPE_CHECKING:
     import argparse
 
-    from epochal.web.launching import Launches
+    from epochal.web.site.launches import Launches
 
 _REDIRECT = (
     '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
@@ -46,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-launch": "let the page start, stop and resume runs of this project",
         "--no-work": "with --allow-launch: leave the queue to `epochal queue work`",
         "--read-only": "show runs, but change and delete nothing",
+        "--sign-out": "sign out the browsers that opened this address before",
         "--run RUN": "open the page of this run",
         "--no-open": "do not open a browser",
     }
@@ -71,6 +75,7 @@ def execute(args: argparse.Namespace) -> int:
         unix_socket=args.unix_socket,
         is_read_only=args.read_only,
         allows_launch=args.allow_launch,
+        signs_out=args.sign_out,
     )
     launches = _find_launches(args.runs_dir) if args.allow_launch else None
     links: list[str] = []
@@ -79,6 +84,8 @@ def execute(args: argparse.Namespace) -> int:
         links.append(link)
         if len(links) > 1:
             print(f"opened in a browser; for another one:  {link}", flush=True)
+            if args.lan:
+                _print_code(link)
 
     _read_runs(args.runs_dir)
     project = read_project_file(Path.cwd())
@@ -101,6 +108,8 @@ def execute(args: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="epochal-serve-") as folder:
             if not args.no_open and _has_browser():
                 _open_browser(links[0], Path(folder))
+            if launches is not None:
+                Thread(target=launches.warm_up, name="epochal-warm-up", daemon=True).start()
             with suppress(KeyboardInterrupt):
                 server.run()
     finally:
@@ -145,9 +154,15 @@ def _print_code(link: str) -> None:
     if find_spec("segno") is None:
         print("note   pip install 'epochal[web]' prints the link as a QR code, too")
         return
+    if not can_encode("\u2580\u2584\u2588"):
+        return
     import segno
 
-    segno.make_qr(link, error="l").terminal(compact=True, border=2)
+    drawn = io.StringIO()
+    segno.make_qr(link, error="l").terminal(drawn, compact=True, border=2)
+    for line in drawn.getvalue().splitlines():
+        # White on black, whatever the terminal has: most phones do not read inverted codes.
+        print(f"\x1b[97;40m{line}\x1b[0m" if sys.stdout.isatty() else line, flush=True)
 
 
 def _read_runs(runs_dir: Path) -> None:
@@ -159,7 +174,7 @@ def _read_runs(runs_dir: Path) -> None:
 
 def _find_launches(runs_dir: Path) -> Launches:
     from epochal.cli.launcher import QueueLauncher
-    from epochal.web.launching import Launches
+    from epochal.web.site.launches import Launches
 
     root, _ = locate(runs_dir)
     return Launches(Path.cwd(), root, QueueLauncher(root))

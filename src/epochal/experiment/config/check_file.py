@@ -108,12 +108,20 @@ class FileCheck:
 
 
 def check_file(
-    path: Path, overrides: Sequence[str], choices: Choices, *, is_plain_too: bool = False
+    path: Path,
+    overrides: Sequence[str],
+    choices: Choices,
+    *,
+    is_plain_too: bool = False,
+    like: Registry | None = None,
 ) -> FileCheck:
-    """Every mistake of a file and of the chosen variants; also without any if ``is_plain_too``."""
+    """Every mistake of a file and of the chosen variants; also without any if ``is_plain_too``.
+
+    ``like`` is the registry of an earlier check, which has read most of the code already.
+    """
     try:
         changes = to_overrides(choices, overrides)
-        checked = tuple(_check(path, changes, choices, is_plain_too=is_plain_too))
+        checked = tuple(_check(path, changes, choices, like, is_plain_too=is_plain_too))
     except ConfigError as error:  # a file that cannot be read at all
         return FileCheck(path, tuple(map(_redact, error.problems)), exit_code=error.exit_code)
     found: dict[tuple[object, ...], Problem] = {}  # variants may differ in their hints
@@ -172,7 +180,12 @@ def expand_variants(chosen: str, known: Collection[str]) -> list[str | None]:
 
 
 def _check(
-    path: Path, changes: Sequence[str], choices: Choices, *, is_plain_too: bool
+    path: Path,
+    changes: Sequence[str],
+    choices: Choices,
+    registry: Registry | None,
+    *,
+    is_plain_too: bool,
 ) -> Iterator[CheckedConfig]:
     allow_python, chosen = choices.get("allow_python", False), choices.get("variant")
     configs: Iterable[Config]
@@ -190,7 +203,6 @@ def _check(
         configs = [load(path, variant=chosen, overrides=changes, allow_python=allow_python)]
     folder = choices.get("user_dir")
     user_dir = None if folder is None else Path(folder)
-    registry: Registry | None = None
     for config in configs:
         named = config.root.get("experiment").value  # the check reads which steps it overrides
         config = drop_sections(config, has_task=named is not None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.launch.jobs.freeze import copy_snapshot
+from epochal.launch.jobs.seal import seal_code
 from epochal.records.code.code_manifest import DIFF_FILE, get_attempt_dir, read_manifest
 from epochal.records.code.file_selection import SnapshotLimits
 from epochal.records.code.snapshot import CodeSnapshot, SnapshotResult
@@ -46,6 +47,7 @@ class CodeCopy:
     ) -> None:
         self.is_wanted = options.code
         self._frozen = frozen
+        self._has_seal = False
         self._options = options
         self._snapshot = CodeSnapshot(
             project=project.absolute(),
@@ -71,6 +73,7 @@ class CodeCopy:
             home = find_home(self._options, self._snapshot.run_dir)
             self._snapshot = replace(self._snapshot, home=home, version=version)
             taken = self._take()
+            self._seal()
             if is_dirty:
                 self._save_diff()
             return taken
@@ -78,10 +81,18 @@ class CodeCopy:
         self._try(take)
 
     def _take_frozen(self, frozen: Path) -> SnapshotResult:
-        manifest = read_manifest(self._snapshot.run_dir)  # each attempt of a job has the same code
+        # Each attempt of a job has the same code.
+        manifest = read_manifest(self._snapshot.run_dir, self._snapshot.attempt)
         if manifest is not None:
             return SnapshotResult(manifest.digest)
-        return SnapshotResult(copy_snapshot(frozen, self._snapshot.run_dir))
+        digest = copy_snapshot(frozen, self._snapshot.run_dir)
+        self._seal()
+        return SnapshotResult(digest)
+
+    def _seal(self) -> None:
+        """Seal the copy that this process wrote or compared, and no other."""
+        seal_code(self._snapshot.run_dir, self._snapshot.attempt)
+        self._has_seal = True
 
     def _take(self) -> SnapshotResult:
         try:
@@ -95,7 +106,14 @@ class CodeCopy:
 
     def add(self, imported: Mapping[str, str]) -> None:
         """Add files that were left out but imported."""
-        self._try(lambda: self._snapshot.add_imported(imported))
+
+        def add_imported() -> SnapshotResult:
+            taken = self._snapshot.add_imported(imported)
+            if self._has_seal:
+                self._seal()
+            return taken
+
+        self._try(add_imported)
 
     def _save_diff(self) -> None:
         folder = get_attempt_dir(self._snapshot.run_dir, self._snapshot.attempt)

@@ -98,6 +98,10 @@ class RayExecutor(Executor):
         actor = ray.remote(RayNode).options(max_restarts=0, max_concurrency=1, **resources)
         return _RayHandle(actor.remote(request), start.log)
 
+    @override
+    def close(self) -> None:
+        pass
+
 
 def _resources(options: LaunchOptions) -> dict[str, float]:
     import ray

@@ -84,6 +84,10 @@ class SlurmExecutor(Executor):
             self._waiting.append((start, handle))
         return handle
 
+    @override
+    def close(self) -> None:
+        pass
+
     def _submit_waiting(self) -> None:
         """Submit what waits: the first handle that is polled starts all that came before."""
         waiting, self._waiting = self._waiting, []

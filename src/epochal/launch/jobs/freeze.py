@@ -14,7 +14,7 @@ from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.jobs.frozen_job import FrozenCode
 from epochal.launch.jobs.private import make_private_dir
-from epochal.records.code.code_manifest import CODE_DIR, DIFF_FILE, read_manifest
+from epochal.records.code.code_manifest import CODE_DIR, DIFF_FILE, RESTORED_FILE, read_manifest
 from epochal.records.code.file_selection import SnapshotLimits
 from epochal.records.code.framework import digest_package, get_package_dir, unpack_framework
 from epochal.records.code.restore import restore_code
@@ -25,6 +25,7 @@ from epochal.records.layout.run_folders import make_epochal_dir
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from epochal.records.code.restore import RestoreResult
     from epochal.registry.project import Project
 
 JOBS_DIR = "jobs"
@@ -79,14 +80,40 @@ def freeze_code(
     if manifest is None or any(other.path == "." for other in manifest.others):
         return replace(frozen, snapshot=folder)
     copy = folder / _PROJECT_DIR
-    done = restore_code(folder, copy, is_partial=True)
+    _link_others(restore_code(folder, copy, is_partial=True), project.dir)
+    return replace(frozen, project=replace(project, copy=copy), snapshot=folder)
+
+
+def freeze_recorded_code(
+    run_dir: Path, project: Project, batch: Path, *, attempt: int, command: str
+) -> FrozenCode:
+    """The code of a run as its record has it, unpacked into ``batch`` for a job that resumes it.
+
+    What the record left out is linked to the files of the project, as by ``freeze_code``.
+
+    Raises:
+        RecordError: The record has no copy of the code, or it is not as recorded.
+    """
+    folder = batch / f"{_PROJECT_DIR}-1"
+    folder.mkdir()
+    done = restore_code(run_dir, folder / _PROJECT_DIR, attempt=attempt)
+    for path in (done.config, done.dir / RESTORED_FILE):
+        if path is not None:
+            path.unlink(missing_ok=True)
+    _link_others(done, project.dir.absolute())
+    # The snapshot is empty: the record has its copy already, and the running Epochal resumes it.
+    frozen = replace(project, dir=project.dir.absolute(), copy=done.dir)
+    return FrozenCode(project=frozen, snapshot=folder, command=command)
+
+
+def _link_others(done: RestoreResult, project_dir: Path) -> None:
+    """Replace what a copy does not have, or not as it was, by links to the project."""
     unfaithful = [*done.lost, *done.altered]
     for path in unfaithful:  # a copy without its secrets would not work
         with suppress(OSError):
-            (copy / path).unlink()
-    for path in (*unfaithful, *(other.path for other in manifest.others)):
-        _link(project.dir / path, copy / path)
-    return replace(frozen, project=replace(project, copy=copy), snapshot=folder)
+            (done.dir / path).unlink()
+    for path in (*unfaithful, *(other.path for other in done.manifest.others)):
+        _link(project_dir / path, done.dir / path)
 
 
 def _link(target: Path, place: Path) -> None:

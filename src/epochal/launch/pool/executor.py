@@ -72,3 +72,7 @@ class Executor(ABC):
     @abstractmethod
     def submit(self, start: JobStart) -> JobHandle:
         """Start a job; OSError if that is impossible."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what it keeps for further jobs; the pool has ended."""

@@ -134,6 +134,7 @@ class Pool:
                     self._wait()
         finally:
             self._end_all()
+            self._executor.close()
             for end in self._pipe:
                 os.close(end)
             self._pipe = (-1, -1)
@@ -157,7 +158,11 @@ class Pool:
         return self._waits_for_more or not self.backlog.is_done()
 
     def _poll(self, entry: PoolEntry) -> None:
-        code = CANNOT_START if entry.handle is None else entry.handle.poll()
+        try:
+            code = CANNOT_START if entry.handle is None else entry.handle.poll()
+        except OSError as error:  # only now its process could have been started
+            _note(entry.waiting, str(error))
+            code = CANNOT_START
         if code is None:
             return
         end = JobEnd(code=code, run_dir=entry.find_run_dir(), was_stopped=entry.was_stopped)

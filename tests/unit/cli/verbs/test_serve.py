@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from comparing import make_run
+from epochal.cli.main import main
 from epochal.cli.verbs import serve
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("uvicorn.Server.run", run)
+    # Its thread would still run during other tests.
+    monkeypatch.setattr("epochal.web.site.launches.Launches.warm_up", lambda self: None)
 
 
 def test_server_prints_a_link_and_ends_with_ctrl_c(
@@ -73,8 +76,34 @@ def test_launching_is_a_choice(
 
 def test_link_is_a_picture_for_phones(epochal: Command, interrupted: None, tmp_path: Path) -> None:
     runs = ("--no-open", "--port", "0", "--runs-dir", str(tmp_path))
-    assert "\u2588" in epochal("serve", "--lan", *runs).out
+    assert "\n\u2588" in epochal("serve", "--lan", *runs).out
     assert "\u2588" not in epochal("serve", *runs).out
+
+
+def test_the_picture_has_its_own_colours_and_follows_each_use_of_the_link(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Phones do not read inverted codes, as a terminal with a white background would show them."""
+
+    def run(self, sockets=None) -> None:
+        sessions = self.config.app.site.sessions
+        sessions.open(sessions._code)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    words = ["serve", "--lan", "--no-open", "--port", "0", "--runs-dir", str(tmp_path)]
+    for is_terminal, start in ((True, "\x1b[97;40m\u2588"), (False, "\u2588")):
+        monkeypatch.setattr("sys.stdout.isatty", lambda answer=is_terminal: answer)
+        assert main(words) == 0
+        out = capsys.readouterr().out
+        lines = [line for line in out.splitlines() if line.startswith(start)]
+        half = len(lines) // 2
+        assert half > 10
+        assert lines[:half] != lines[half:]
+        assert "opened in a browser; for another one:  http://" in out
+    monkeypatch.setattr(serve, "can_encode", lambda text: False)
+    assert main(words) == 0
+    assert "\u2588" not in capsys.readouterr().out
 
 
 def test_link_leads_to_a_run(epochal: Command, interrupted: None, tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from epochal.launch.pool.pool import CANNOT_START, Pool
 from epochal.launch.pool.run_jobs import keep_output, run_jobs
 from pooled import (
     ScriptedExecutor,
+    ScriptedHandle,
     device,
+    forking_executor,
     make_leases,
     script_executor,
     waiting_jobs,
@@ -91,6 +93,20 @@ def test_a_job_that_needs_more_devices_than_there_are_does_not_touch_the_others(
     make_pool(backlog, executor, make_leases(tmp_path, device("cuda:0"))).run()
     assert {key: end.code for key, end in backlog.ends.items()} == {1: CANNOT_START, 2: 0}
     assert first.log.read_text() == ("cannot be started: needs 2 GPUs, and the pool has 1\n")
+
+
+def test_a_start_that_fails_later_does_not_touch_the_others(tmp_path: Path) -> None:
+    class Failing(ScriptedHandle):
+        def poll(self) -> int | None:
+            raise OSError("too many processes")
+
+    jobs, executor = waiting_jobs(tmp_path / "jobs", 2), ScriptedExecutor()
+    submit = executor.submit
+    executor.submit = lambda start: Failing(0) if start.file.stem == "1" else submit(start)  # type: ignore[method-assign]
+    backlog = JobList(jobs)
+    make_pool(backlog, executor, make_leases(tmp_path)).run()
+    assert [backlog.ends[key].code for key in (1, 2)] == [CANNOT_START, 0]
+    assert jobs[0].log.read_text() == "cannot be started: too many processes\n"
 
 
 def test_ctrl_c_once_lets_running_jobs_end_and_starts_no_more(tmp_path: Path) -> None:
@@ -224,13 +240,20 @@ os.write(pipe, b"left")
 """
 
 
-def test_processes_that_a_job_leaves_behind_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", ["new", "forked"])
+def test_processes_that_a_job_leaves_behind_are_killed(
+    tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     heard = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     leases = make_leases(tmp_path)
     backlog = JobList(waiting_jobs(tmp_path / "jobs", 1))
-    make_pool(backlog, script_executor(GRANDCHILD, str(pipe)), leases).run()
+    executor = script_executor(GRANDCHILD, str(pipe))
+    if start == "forked":
+        executor = forking_executor(tmp_path, GRANDCHILD, str(pipe))
+    make_pool(backlog, executor, leases).run()
     os.set_blocking(heard, True)
     assert os.read(heard, 4) == b"left"
     assert os.read(heard, 1) == b""  # nothing holds the pipe any more
@@ -242,7 +265,7 @@ OWNER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from pooled import make_leases, script_executor, waiting_jobs
+from pooled import forking_executor, make_leases, script_executor, waiting_jobs
 from epochal.launch.pool.backlog import JobList
 from epochal.launch.pool.pool import Pool
 folder = Path(sys.argv[1])
@@ -254,15 +277,20 @@ os.write(fd, b"ready ")
 while True: signal.pause()
 '''
 executor = script_executor(script, str(folder / "pipe"))
+if sys.argv[3] == "forked":
+    executor = forking_executor(folder, script, str(folder / "pipe"))
 leases = make_leases(folder, per_device=2)
 Pool(JobList(waiting_jobs(folder / "jobs", 2)), executor, leases).run()
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
-def test_a_killed_pool_leaves_no_process_and_its_leases_are_recovered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", ["new", "forked"])
+def test_a_killed_pool_leaves_no_process_and_its_leases_are_recovered(
+    tmp_path: Path, start: str
+) -> None:
     os.mkfifo(tmp_path / "pipe")
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path), str(TESTS)])
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path), str(TESTS), start])
     with (tmp_path / "pipe").open("rb", buffering=0) as heard:
         text = b""
         while text.count(b"ready ") < 2:

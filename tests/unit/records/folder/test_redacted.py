@@ -50,7 +50,7 @@ NO_SECRETS = {
     "cli/verbs/table.py": "asked for, a table that users filled",
     "cli/verbs/serve.py": "the link of a session, in a private folder",
     "launch/cluster/slurm_executor.py": "a folder and the number of a job",
-    "web/launching.py": "names of experiments and jobs, and values of a form",
+    "web/site/launches.py": "names of experiments and jobs, and values of a form",
     "experiment/record/code_copy.py": "differences of files, redacted where they are made",
     "records/folder/folder.py": "a path",
     "records/code/content_store.py": "digests",

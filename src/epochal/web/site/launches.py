@@ -1,4 +1,4 @@
-"""Adds experiments of the project, and runs, to the queue, with the changes that a form accepts.
+"""The experiments of the project, and the record of what was launched from the page.
 
 No field of a request becomes a path, a module or a word of a command: an experiment is found by
 the id of a file that the server listed, a run by its id, and changes are values of the fields of
@@ -7,31 +7,32 @@ its form.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from epochal import durable
 from epochal.check.export.form_json import form_to_json
 from epochal.check.export.launch_form import TEXT_NAME
+from epochal.errors import EpochalError
 from epochal.launch.queue.queue import Queue
 from epochal.records.layout.process import utc_now
 from epochal.records.layout.run_folders import make_epochal_dir
 from epochal.records.metrics.points import read_json_lines
-from epochal.web.api_error import ApiError, not_found
-from epochal.web.job_queue import find_run_id
-from epochal.web.run_record import make_file_id
+from epochal.web.site.api_error import ApiError, not_found
+from epochal.web.site.file_id import make_file_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from epochal.check.export.launch_form import LaunchForm
     from epochal.errors import Problem
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
 
 AUDIT_FILE = "launches.jsonl"
 NAME = re.compile(r"[\w.+=@ -]{0,60}")
@@ -67,6 +68,8 @@ class LaunchCheck:
     problems: Sequence[Problem]
     form: LaunchForm | None = None
     desc: str = ""
+    changed_code: tuple[str, ...] = ()
+    """Files of the project that changed since the run that is run again."""
 
 
 @final
@@ -131,6 +134,14 @@ class Launches:
                 break
         return found
 
+    def warm_up(self) -> None:
+        """Parse the code that forms are made from: the first form would take a second longer."""
+        with suppress(EpochalError, OSError):
+            for path in islice(self.files().values(), 1):
+                self.launcher.check(path, LaunchRequest())
+        gc.collect()
+        gc.freeze()  # parsed code is many small objects, and each collection would visit them
+
     def get(self, file_id: str) -> Path:
         """One of them; ApiError if there is none."""
         path = self.files().get(file_id)
@@ -175,13 +186,14 @@ class Launches:
         self, source: Path, request: LaunchRequest, *, should_build: bool = False
     ) -> dict[str, Any]:
         """The form of an experiment with changes, its mistakes, and what a build shows."""
-        _check_name(request.name)
+        check_name(request.name)
         found = self.launcher.check(source, request)
         answer = {
             "desc": found.desc,
             "fields": [] if found.form is None else form_to_json(found.form),
             "text": "" if found.form is None else found.form.to_text(),
             "problems": _problems(found.problems, is_text=request.text is not None),
+            "changed_code": list(found.changed_code),
         }
         if not should_build or found.problems:
             return answer
@@ -196,7 +208,8 @@ class Launches:
         }
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuse a name that could not be the name of a run."""
     if not NAME.fullmatch(name):
         raise ApiError(422, "name: has characters that a name cannot have", "use letters")
 
@@ -225,110 +238,6 @@ def _is_experiment(path: Path) -> bool:
     except OSError:
         return False
     return bool(_SECTIONS.search(text))
-
-
-def _launches(site: Site) -> Launches:
-    if site.launches is None:
-        raise not_found()
-    return site.launches
-
-
-def get_experiments(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The config files of the project."""
-    launches = _launches(site)
-    found = launches.files()
-    return {
-        "experiments": [
-            {
-                "id": one,
-                "name": path.stem,
-                "path": path.relative_to(launches.project_dir).as_posix(),
-            }
-            for one, path in found.items()
-        ]
-    }
-
-
-def get_form(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The form of an experiment, and its mistakes."""
-    launches = _launches(site)
-    return launches.check(launches.get(call.path["id"]), LaunchRequest())
-
-
-def check_experiment(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The same with changes."""
-    launches = _launches(site)
-    source = launches.get(call.path["id"])
-    return launches.check(source, _request(call), should_build=call.body["build"])
-
-
-def launch_experiment(site: Site, call: ApiCall) -> dict[str, Any]:
-    """Add an experiment to the queue."""
-    launches, request = _launches(site), _request(call)
-    source = launches.get(call.path["id"])
-    name = source.relative_to(launches.project_dir).as_posix()
-    return _add(site, "launch", name, source, request, call.body["idempotency_key"])
-
-
-def get_run_form(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The form that runs a run again."""
-    return _launches(site).check(site.folder(call.path["id"]), LaunchRequest())
-
-
-def check_run(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The same with changes."""
-    source = site.folder(call.path["id"])
-    return _launches(site).check(source, _request(call), should_build=call.body["build"])
-
-
-def rerun(site: Site, call: ApiCall) -> dict[str, Any]:
-    """Add a run to the queue again, with changes."""
-    run_id = call.path["id"]
-    key = call.body["idempotency_key"]
-    return _add(site, "rerun", run_id, site.folder(run_id), _request(call), key)
-
-
-def resume_run(site: Site, call: ApiCall) -> dict[str, Any]:
-    """Add a job that resumes a run."""
-    launches, run_id = _launches(site), call.path["id"]
-    folder = site.folder(run_id)
-    jobs = launches.add(
-        "resume", run_id, "", {}, lambda note: launches.launcher.resume(folder, note)
-    )
-    return _jobs_to_json(site, jobs)
-
-
-def _request(call: ApiCall) -> LaunchRequest:
-    body = call.body
-    if body["overrides"] and body["text"] is not None:
-        raise ApiError(422, "overrides and text: give one of them")
-    _check_name(body["name"])
-    return LaunchRequest(overrides=body["overrides"], text=body["text"], name=body["name"])
-
-
-def _add(
-    site: Site, action: str, what: str, source: Path, request: LaunchRequest, key: str
-) -> dict[str, Any]:
-    launches = _launches(site)
-    jobs = launches.add(
-        action,
-        what,
-        key,
-        request.facts,
-        lambda note: launches.launcher.add(source, request, note),
-    )
-    return _jobs_to_json(site, jobs)
-
-
-def _jobs_to_json(site: Site, ids: Sequence[int]) -> dict[str, Any]:
-    queue = Queue(site.index.root)
-    found = {job.id: job for job in queue.list_jobs() if job.id in ids}
-    return {
-        "jobs": [
-            {"id": one, "run": find_run_id(found[one], site) if one in found else None}
-            for one in ids
-        ]
-    }
 
 
 def _problems(problems: Sequence[Problem], *, is_text: bool) -> list[dict[str, Any]]:

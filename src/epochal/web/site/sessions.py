@@ -11,12 +11,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from epochal.web.api_error import ApiError
+from epochal.web.site.api_error import ApiError
+from epochal.web.site.session_file import SESSION_SECONDS, KeptSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from epochal.web.routes import Capability
+    from epochal.web.site.routes import Capability
+    from epochal.web.site.session_file import SessionFile
 
 TOKEN_BYTES = 32
 MAX_SESSIONS = 100
@@ -39,20 +41,26 @@ class WebSession:
 
 @final
 class WebSessions:
-    """The sessions of one server, in memory only; every start of a server has new ones.
+    """The sessions of one server.
 
     Args:
-        capabilities: What every session may do.
+        capabilities: What a session may do at most.
         on_new_code: Receives each code, the first and the one after each use, to show it.
+        file: Keeps them for the next start of the server; by default they end with it.
+        clock: Gives the seconds since 1970.
     """
 
     def __init__(
         self,
         capabilities: tuple[Capability, ...],
         on_new_code: Callable[[str], None] = lambda code: None,
+        *,
+        file: SessionFile | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._capabilities, self._show = capabilities, on_new_code
-        self._sessions: dict[str, WebSession] = {}
+        self.capabilities, self._show = capabilities, on_new_code
+        self._file, self._clock = file, clock
+        self._sessions: dict[str, KeptSession] = {} if file is None else file.read()
         self._guesses: deque[float] = deque(maxlen=MAX_GUESSES)
         self._lock = threading.Lock()
         self._code = ""
@@ -69,17 +77,26 @@ class WebSessions:
         with self._lock:
             if not _is_equal(code, self._code):
                 raise self._refuse_guess()
-            cookie = secrets.token_urlsafe(TOKEN_BYTES)
-            session = WebSession(secrets.token_urlsafe(TOKEN_BYTES), self._capabilities)
-            self._sessions[_digest(cookie)] = session
-            while len(self._sessions) > MAX_SESSIONS:
-                del self._sessions[next(iter(self._sessions))]
+            cookie, now = secrets.token_urlsafe(TOKEN_BYTES), self._clock()
+            fresh = KeptSession(self.capabilities, now + SESSION_SECONDS)
+            valid = {name: one for name, one in self._sessions.items() if one.expires > now}
+            kept = list(valid.items())[-(MAX_SESSIONS - 1) :]
+            self._sessions = {**dict(kept), _digest(cookie): fresh}
+            if self._file is not None:
+                self._file.write(self._sessions)
             self.make_code()
-        return cookie, session
+        return cookie, WebSession(_make_csrf(cookie), self.capabilities)
 
     def find(self, cookie: str) -> WebSession | None:
-        """The session of a cookie, if there is one."""
-        return self._sessions.get(_digest(cookie)) if cookie else None
+        """The session of a cookie, if there is one.
+
+        It may do what its link allowed and this server allows: a restart never gives it more.
+        """
+        kept = self._sessions.get(_digest(cookie)) if cookie else None
+        if kept is None or kept.expires <= self._clock():
+            return None
+        allowed = tuple(one for one in self.capabilities if one in kept.capabilities)
+        return WebSession(_make_csrf(cookie), allowed)
 
     def _refuse_guess(self) -> ApiError:
         now = time.monotonic()
@@ -102,3 +119,8 @@ def _is_equal(one: str, other: str) -> bool:
 def _digest(cookie: str) -> str:
     """A key that tells nothing about the cookie by the time of its lookup."""
     return hashlib.sha256(cookie.encode("utf-8", "replace")).hexdigest()
+
+
+def _make_csrf(cookie: str) -> str:
+    """The token of a session; made from its cookie, so that no file needs to have it."""
+    return hmac.new(cookie.encode("utf-8", "replace"), b"csrf", hashlib.sha256).hexdigest()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from comparing import make_run
-from epochal.web import download
+from epochal.web.api import download
 
 if TYPE_CHECKING:
     from pathlib import Path

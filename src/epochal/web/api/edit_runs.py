@@ -12,15 +12,15 @@ from epochal.records.layout.process import read_text
 from epochal.records.prune import RetentionPolicy, find_linked_runs, plan_pruning, remove_run
 from epochal.records.query.ask import Answer, Question, ask
 from epochal.records.removable import why_not_removable
-from epochal.web.api_error import ApiError
+from epochal.web.site.api_error import ApiError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.records.index import Index
     from epochal.records.prune import PrunePlan
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 MAX_README = 200_000
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from epochal.durable.beneath import read_beneath
-from epochal.web.api_error import not_found
-from epochal.web.routes import RawAnswer
+from epochal.web.site.api_error import not_found
+from epochal.web.site.routes import RawAnswer
 
 if TYPE_CHECKING:
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
-STATIC_DIR = Path(__file__).parent / "static"
+STATIC_DIR = Path(__file__).parents[1] / "static"
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",

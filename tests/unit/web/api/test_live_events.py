@@ -10,7 +10,7 @@ from comparing import make_run
 from epochal.launch.queue.queue import Queue
 from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.metrics.points import MetricWriter
-from epochal.web.live_events import LiveWatch
+from epochal.web.api.live_events import LiveWatch
 from unit.web.conftest import RUNS
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from epochal.records.layout.alive import BEAT_SECONDS, LEASE_FILE, is_owner_aliv
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.process import host_name
 from epochal.records.layout.stop_request import STOP_REQUESTED, write_stop_request
-from epochal.web.api_error import ApiError, not_found
+from epochal.web.site.api_error import ApiError, not_found
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from epochal.launch.queue.queue import Obstacle, QueuedJob
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 _MAX_ENDED = 50
 

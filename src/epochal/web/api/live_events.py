@@ -24,15 +24,15 @@ from epochal.records.metrics.points import (
     read_series_names,
 )
 from epochal.records.project.database import get_database_path
-from epochal.web.numbers import to_json_numbers
-from epochal.web.routes import EventStream
+from epochal.web.site.numbers import to_json_numbers
+from epochal.web.site.routes import EventStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
     Event = tuple[str, dict[str, Any]]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from epochal.records.compare.comparison import diff
 from epochal.records.query.ask import Question, ask, columns_of
 from epochal.records.query.names import ConfigKey
-from epochal.web.api_error import ApiError
-from epochal.web.list_runs import iter_columns
-from epochal.web.numbers import to_json_value
+from epochal.web.api.list_runs import iter_columns
+from epochal.web.site.api_error import ApiError
+from epochal.web.site.numbers import to_json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from epochal.records.compare.difference import Difference, RunValue, SectionComparison
     from epochal.records.index import Index
     from epochal.records.query.ask import Answer
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 MAX_COMPARED = 50
 MAX_SCATTERED = 250

@@ -12,8 +12,8 @@ from epochal.records.query.ask import Question, ask, columns_of, count_runs, ord
 from epochal.records.query.names import FACTS, ConfigKey, Fact, Measure
 from epochal.records.query.result_table import REPLICATE, group, join_values, sort_groups
 from epochal.records.query.values import QueryError
-from epochal.web.api_error import ApiError
-from epochal.web.numbers import to_json_value
+from epochal.web.site.api_error import ApiError
+from epochal.web.site.numbers import to_json_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from epochal.records.query.ask import Answer
     from epochal.records.query.names import Target
     from epochal.records.query.result_table import RunGroup
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 MAX_ROWS = 1000
 MAX_COLUMNS = 250

@@ -9,8 +9,8 @@ from epochal.records.folder.reader import read_folder
 from epochal.records.layout.attempts import read_attempts
 from epochal.records.layout.coerce import as_count
 from epochal.records.metrics.points import POINT_BYTES, get_point_dtype, mask_valid_rows
-from epochal.web.api_error import not_found
-from epochal.web.numbers import pack_numbers, to_json_numbers
+from epochal.web.site.api_error import not_found
+from epochal.web.site.numbers import pack_numbers, to_json_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from epochal.records.metrics.curve_cache import Zoom
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 Axis = Literal["step", "epoch", "time"]
 AXES: tuple[Axis, ...] = ("step", "epoch", "time")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from contextlib import suppress
@@ -37,10 +36,11 @@ from epochal.records.metrics.time_spent import (
     suggest_speedup,
 )
 from epochal.text.escape import escape_control
-from epochal.web.api_error import ApiError, not_found
-from epochal.web.download import WEIGHTS_FILE
-from epochal.web.numbers import to_json_value
-from epochal.web.routes import RawAnswer
+from epochal.web.api.download import WEIGHTS_FILE
+from epochal.web.site.api_error import ApiError, not_found
+from epochal.web.site.file_id import make_file_id
+from epochal.web.site.numbers import to_json_value
+from epochal.web.site.routes import RawAnswer
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from epochal.records.code.code_manifest import CodeFile
     from epochal.records.folder.media import Media
     from epochal.records.folder.reader import RunRecord
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 MAX_CODE_BYTES = 1 << 20
 MAX_LOG_BYTES = 1 << 20
@@ -59,7 +59,6 @@ _MAX_VERIFIED_BYTES = 64 << 20
 _MAX_SEARCHED_BYTES = 64 << 20
 _MAX_HITS = 200
 _MAX_LINE = 2000
-_ID_DIGITS = 16
 _ANSI = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-_])")
 _SHOWN_TYPES = {
     "png": "image/png",
@@ -72,12 +71,6 @@ _SHOWN_TYPES = {
     "json": "application/json",
 }
 _MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
-
-
-def make_file_id(*words: object) -> str:
-    """The id by which a browser asks for a file; it is looked up, never used as a path."""
-    text = "\0".join(map(str, words))
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:_ID_DIGITS]
 
 
 def get_run(site: Site, call: ApiCall) -> dict[str, Any]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from epochal.web.openapi import describe_api
-from epochal.web.routes import JsonAnswer
+from epochal.web.site.routes import JsonAnswer
 
 if TYPE_CHECKING:
-    from epochal.web.routes import ApiCall
-    from epochal.web.sessions import WebSession
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.sessions import WebSession
+    from epochal.web.site.site import Site
 
 
 def open_session(site: Site, call: ApiCall) -> JsonAnswer:
@@ -35,10 +34,3 @@ def _describe(site: Site, session: WebSession) -> dict[str, Any]:
         "project": site.project,
         "runs_dir": str(site.index.root / site.index.below),
     }
-
-
-def get_openapi(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The description of this API."""
-    from epochal.web.decision_table import ROUTES
-
-    return describe_api(ROUTES, site.version)

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from epochal.web.api_error import ApiError, not_found
+from epochal.web.site.api_error import ApiError, not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 
 MAX_TRIALS = 10_000
-
-
-class SweepReader(Protocol):
-    """Reads and changes sweeps; the command line gives the real one, which needs more packages."""
-
-    def summaries(self) -> Sequence[Mapping[str, Any]]:
-        """Each sweep in a few facts, the newest last."""
-
-    def read(self, sweep_id: str) -> Mapping[str, Any] | None:
-        """One sweep with its trials, if there is one."""
-
-    def stop(self, sweep_id: str) -> bool:
-        """Ask a sweep to stop; False if nothing runs it, RecordError if it is not this user's."""
-
-    def add_trials(self, sweep_id: str, trials: int) -> bool:
-        """Search with more trials; gives whether a process runs the sweep now."""
-
-    def measure_importance(
-        self, keys: Sequence[str], values: Sequence[tuple[Mapping[str, Any], float]]
-    ) -> Mapping[str, float]:
-        """How much each of some settings decided about a number."""
 
 
 def get_sweeps(site: Site, call: ApiCall) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from epochal.errors import ConfigError, Place, Problem, RecordError
 from epochal.launch.queue.queue import Queue
 from epochal.records.metrics.points import read_json_lines
 from epochal.web.app import WebApp
-from epochal.web.launching import BuildFacts, LaunchCheck, Launches
+from epochal.web.site.launches import BuildFacts, LaunchCheck, Launches
 from pooled import waiting_jobs
 from unit.web.conftest import RUNS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from epochal.web.launching import LaunchRequest
+    from epochal.web.site.launches import LaunchRequest
 
 FORM = LaunchForm(
     from_plain({}),
@@ -284,3 +284,23 @@ def test_launching_is_off_by_default(runs: Path) -> None:
         assert (done.status, done.what) == (403, "this session may not launch")
         assert done.json["error"]["hint"] == "start the server with --allow-launch"
     plain.close()
+
+
+def test_warming_up_checks_one_experiment_and_never_fails(
+    runs: Path, launcher: RecordingLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen: list[bool] = []
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
+    checked: list[Path] = []
+
+    def check(source: Path, request: LaunchRequest) -> LaunchCheck:
+        checked.append(source)
+        raise RecordError("damaged")
+
+    monkeypatch.setattr(launcher, "check", check)
+    for name in ("one.yaml", "two.yaml"):
+        (runs.parent / name).write_text("task: x\n")
+    Launches(runs.parent, runs, launcher).warm_up()
+    Launches(runs.parent / "nowhere", runs, launcher).warm_up()
+    assert [one.name for one in checked] == ["one.yaml"]
+    assert frozen == [True, True]

@@ -10,15 +10,15 @@ from typing import IO, TYPE_CHECKING, final
 
 from epochal.durable.beneath import open_beneath
 from epochal.records.folder.checkpoint_manifests import find_checkpoints
-from epochal.web.api_error import ApiError, not_found
-from epochal.web.routes import FileAnswer
+from epochal.web.site.api_error import ApiError, not_found
+from epochal.web.site.routes import FileAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 MAX_RECORD_BYTES = 200 << 20
 _MAX_FILES = 20_000

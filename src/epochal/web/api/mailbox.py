@@ -8,8 +8,8 @@ from epochal.records.mail.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from epochal.records.mail.mailbox import Mail
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 MAX_MAILS = 500
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from epochal.records.folder.reader import read_folder
 from epochal.records.metrics.curve_memory import CurveMemory
-from epochal.web.api_error import not_found
+from epochal.web.site.api_error import not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from epochal.records.folder.reader import RunRecord
-    from epochal.web.launching import Launches
-    from epochal.web.run_index import RunIndex
-    from epochal.web.sessions import WebSessions
-    from epochal.web.static_files import StaticFiles
-    from epochal.web.sweeps import SweepReader
+    from epochal.web.site.launches import Launches
+    from epochal.web.site.run_index import RunIndex
+    from epochal.web.site.sessions import WebSessions
+    from epochal.web.site.static_files import StaticFiles
 
 
 class QueueWorker(Protocol):
@@ -30,6 +29,27 @@ class QueueWorker(Protocol):
 
     def start_sweep(self, sweep_id: str) -> None:
         """Run the trials of a sweep that nothing runs now."""
+
+
+class SweepReader(Protocol):
+    """Reads and changes sweeps; the command line gives the real one, which needs more packages."""
+
+    def summaries(self) -> Sequence[Mapping[str, Any]]:
+        """Each sweep in a few facts, the newest last."""
+
+    def read(self, sweep_id: str) -> Mapping[str, Any] | None:
+        """One sweep with its trials, if there is one."""
+
+    def stop(self, sweep_id: str) -> bool:
+        """Ask a sweep to stop; False if nothing runs it, RecordError if it is not this user's."""
+
+    def add_trials(self, sweep_id: str, trials: int) -> bool:
+        """Search with more trials; gives whether a process runs the sweep now."""
+
+    def measure_importance(
+        self, keys: Sequence[str], values: Sequence[tuple[Mapping[str, Any], float]]
+    ) -> Mapping[str, float]:
+        """How much each of some settings decided about a number."""
 
 
 @final

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal, final
 
-from epochal.web.api_error import ApiError
+from epochal.web.site.api_error import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from epochal.web.sessions import WebSession
-    from epochal.web.site import Site
+    from epochal.web.site.sessions import WebSession
+    from epochal.web.site.site import Site
 
 Access = Literal["public", "read", "edit", "launch"]
 """``public`` needs no session; the others are the capabilities of a session."""

@@ -8,14 +8,14 @@ from epochal.records.project.result_tables import ResultTable, ResultTables
 from epochal.records.project.table_content import MetricCell, parse_content
 from epochal.records.project.table_export import export_table
 from epochal.records.project.table_values import read_cell_values
-from epochal.web.api_error import not_found
-from epochal.web.numbers import to_json_value
+from epochal.web.site.api_error import not_found
+from epochal.web.site.numbers import to_json_value
 
 if TYPE_CHECKING:
     from epochal.records.project.table_content import Cell
     from epochal.records.project.table_values import CellValue
-    from epochal.web.routes import ApiCall
-    from epochal.web.site import Site
+    from epochal.web.site.routes import ApiCall
+    from epochal.web.site.site import Site
 
 
 def get_tables(site: Site, call: ApiCall) -> dict[str, Any]:

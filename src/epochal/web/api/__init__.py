@@ -1,0 +1,1 @@
+"""What answers the requests: one module per page or part of one."""

@@ -1,0 +1,1 @@
+"""What all answers share: routes and errors, sessions, the index, experiments to launch."""
