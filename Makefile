@@ -7,12 +7,13 @@ INSTALL := $(BIN)/$(PIP)
 PEERS := .venv-bench
 TRACKERS := .venv-logging
 SWEEPERS := .venv-sweeps
+SERVERS := .venv-web
 INSTALLED := .venv-wheel
 CLUSTER := .venv-cluster
 NODE := $(BIN)/python web/node.py
 PAGE := src/epochal/web/static/index.html
 
-.PHONY: help demo serve web web-check code-check test test-long cluster-test wheel torture check format features bench clean
+.PHONY: help demo serve web web-check code-check test test-long cluster-test wheel torture check format features bench bench-web clean
 
 help:                ## Show this list.
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -123,6 +124,17 @@ $(SWEEPERS)/.done: pyproject.toml constraints.txt benchmarks/requirements-sweeps
 	$(SWEEPERS)/bin/pip install --quiet --no-deps --requirement benchmarks/requirements-sweeps.txt
 	@touch $@
 
+$(SERVERS)/.done: benchmarks/requirements-web.txt
+	$(PYTHON) -m venv $(SERVERS)
+	@echo "installing the servers that the page is compared with into $(SERVERS) ..."
+	$(SERVERS)/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement benchmarks/requirements-web.txt
+	@touch $@
+
+bench-web: $(VENV)/.dev $(PAGE) $(SERVERS)/.done ## Measure the page in a real browser beside TensorBoard, MLflow and trackio (10 minutes).
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python benchmarks/web.py
+	@$(BIN)/python benchmarks/web_page.py
+
 bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done $(SWEEPERS)/.done ## Measure start-up, index, checkpoints, sweeps, logging, and time per step beside other frameworks (takes hours).
 	@$(BIN)/python -m compileall -q src # as after a first run or an install
 	@$(BIN)/python benchmarks/startup.py
@@ -133,4 +145,4 @@ bench: $(VENV)/.demo $(PEERS)/.done $(TRACKERS)/.done $(SWEEPERS)/.done ## Measu
 	@$(PEERS)/bin/python benchmarks/overhead.py
 
 clean:               ## Remove the environments and caches.
-	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(SWEEPERS) $(INSTALLED) $(CLUSTER) dist web/node_modules src/epochal/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRACKERS) $(SWEEPERS) $(SERVERS) $(INSTALLED) $(CLUSTER) dist web/node_modules src/epochal/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis

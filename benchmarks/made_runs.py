@@ -41,18 +41,24 @@ PACKAGES = {f"package-{i}": f"{i % 7}.{i % 11}.{i % 5}" for i in range(60)}
 SERIES = ("lr", "train/loss", "train/acc", "train/epoch/loss", "train/epoch/acc", "val/loss")
 
 
-def make_runs(root: Path, count: int, *, seed: int = 0) -> None:
-    """Write ``count`` run folders below ``root``."""
+def make_runs(root: Path, count: int, *, seed: int = 0, columns: int = 0) -> None:
+    """Write ``count`` run folders below ``root``; each has at least ``columns`` settings."""
     draw = random.Random(seed)
     curves = [_curves(draw) for _ in range(CURVES)]
     start = datetime(2026, 1, 1, tzinfo=UTC)
     for i in range(count):
         begin = start + timedelta(seconds=600 * i)
-        _make_run(root, draw, begin, curves[i % CURVES], number=i)
+        _make_run(root, draw, begin, curves[i % CURVES], number=i, columns=columns)
 
 
 def _make_run(
-    root: Path, draw: random.Random, begin: datetime, curves: tuple[bytes, float], *, number: int
+    root: Path,
+    draw: random.Random,
+    begin: datetime,
+    curves: tuple[bytes, float],
+    *,
+    number: int,
+    columns: int,
 ) -> None:
     points, best = curves
     chosen = {
@@ -67,6 +73,8 @@ def _make_run(
         "train.for": "90ep",
         "schedule.type": "cosine",
     }
+    known = len(chosen) + sum(map(len, DEFAULTS.values())) + 2
+    chosen |= {f"model.stage{i}.width": draw.randrange(8, 512, 8) for i in range(columns - known)}
     folder = (
         root / chosen["project"] / chosen["tag"] / f"{begin:%Y%m%d-%H%M%S}-{number % 65536:04x}"
     )

@@ -89,9 +89,9 @@ def make_long_runs(root: Path, count: int, points: int) -> None:
         os.link(shared, folder / "metrics.bin")
 
 
-def log_point(folder: Path, step: int) -> None:
+def log_point(folder: Path, step: int, value: float = 0.5) -> None:
     """Append one point, as a training does."""
-    head = struct.pack("<IIqdd", 1, 0, step, time.time(), 0.5)
+    head = struct.pack("<IIqdd", 1, 0, step, time.time(), value)
     with (folder / "metrics.bin").open("ab") as file:
         file.write(head + struct.pack("<I", zlib.crc32(head)))
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from browser.conftest import ServedRuns
 
 PHONE = {"width": 390, "height": 844}
+BUSY = {"error": {"what": "the answer took too long", "hint": "ask for less"}}
 COMPARED = "#/compare?" + "&".join(f"run={run}" for run in (BASE, WIDE, *SEEDS))
 PLACES = {
     "runs": ("#/runs", "baseline"),
@@ -405,3 +406,16 @@ def test_the_page_says_when_the_server_is_gone_and_comes_back(
     page.get_by_text("reconnecting").wait_for()
     with serving(tmp_path / "runs", "--sign-out", port=port):
         wait_for(page, "Open the link that epochal serve printed")
+
+
+def test_curves_are_compared_although_the_differences_cannot_be_read(
+    served: ServedRuns, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(served)
+    page.route("**/api/compare?*", lambda route: route.fulfill(status=503, json=BUSY))
+    page.goto(f"{served.address}/#/compare?run={BASE}&run={WIDE}")
+    expect(page.locator("article canvas").first).to_be_visible()
+    expect(page.get_by_text("the answer took too long")).to_be_visible()
+    page.unroute("**/api/compare?*")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Parameters")).to_be_visible()

@@ -113,9 +113,14 @@ export function timeAgo(iso: string, now = Date.now()): Ago {
   return { n: Math.floor(seconds / 86400), unit: "d" };
 }
 
-/** The prefix of a metric, such as train of train/loss; empty without one. */
+/** Whether a metric was recorded by a probe: there are many, and they are looked at last. */
+export function isProbe(name: string): boolean {
+  return name.includes("/probe/");
+}
+
+/** The prefix of a metric, such as train of train/loss, or train/probe; empty without one. */
 export function prefixOf(name: string): string {
-  const place = name.indexOf("/");
+  const place = isProbe(name) ? name.indexOf("/probe/") + "/probe".length : name.indexOf("/");
   return place > 0 ? name.slice(0, place) : "";
 }
 

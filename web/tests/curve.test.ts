@@ -95,8 +95,8 @@ test("ticks are round and inside", () => {
 });
 
 test("metrics are grouped with validation first", () => {
-  const groups = groupByPrefix(["lr", "train/loss", "val/acc", "grad/a", "train/l10", "train/l9"]);
-  expect(groups.map((one) => one.prefix)).toEqual(["val", "train", "grad", ""]);
+  const groups = groupByPrefix(["lr", "train/loss", "val/acc", "grad/a", "train/l10", "train/l9", "val/probe/h/max"]);
+  expect(groups.map((one) => one.prefix)).toEqual(["val", "train", "grad", "", "val/probe"]);
   expect(groups[1]?.names).toEqual(["train/l9", "train/l10", "train/loss"]);
   expect(groupByPrefix(["train/loss", "val/acc"], "ACC").map((one) => one.names)).toEqual([["val/acc"]]);
 });

@@ -54,7 +54,7 @@ test("times are told by their largest unit", () => {
 });
 
 test("the prefix of a metric ends at its first slash", () => {
-  expect(["train/loss", "a/b/c", "loss", "/x"].map(prefixOf)).toEqual(["train", "a", "", ""]);
+  expect(["train/loss", "a/b/c", "loss", "/x", "val/probe/hidden/max"].map(prefixOf)).toEqual(["train", "a", "", "", "val/probe"]);
 });
 
 test("CSV quotes what needs it and makes formulas inert", () => {

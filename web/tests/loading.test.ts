@@ -107,7 +107,8 @@ test("curves that appear together are asked for together, and an old zoom is dro
   store.setView("step", [1, 2]);
   await settle();
   expect(asked[1]?.url.searchParams.get("from")).toBe("1");
-  const series = (x: number) => ({ series: [{ run: "r1", name: "a", x: [x], min: [0], max: [0], mean: [0], is_exact: true, count: 1 }] });
+  const pack = (value: number) => btoa(String.fromCharCode(...new Uint8Array(new Float64Array([value]).buffer)));
+  const series = (x: number) => ({ series: [{ run: "r1", name: "a", x: pack(x), min: pack(0), max: pack(0), mean: pack(0), is_exact: true, count: 1 }] });
   asked[1]?.answer(series(2));
   await settle();
   asked[0]?.answer(series(1));

@@ -7,7 +7,7 @@ import { orderJobs, placeAfterShift } from "../src/queue/order_jobs";
 import { latestAt, stepsOf } from "../src/run/media";
 import { defaultColumns, nextSort, parseSort, quoteName, sortQuery, sortText, suggestColumns, wordAt } from "../src/run_table/query";
 import { axisOf, parallelOf } from "../src/chart/parallel";
-import { blocksOf } from "../src/run_table/run_list.svelte";
+import { blocksOf, columnsBetween } from "../src/run_table/run_list.svelte";
 
 const column = (name: string, kind: Column["kind"], differs = true): Column => ({ name, kind, type: "number", differs });
 
@@ -33,6 +33,9 @@ test("a header sorts numbers from the largest, texts from the smallest, and a th
 test("the first columns are results, differing settings and the cost", () => {
   const columns = [column("step", "fact"), column("seconds", "fact"), column("best", "fact"), column("tag", "config"), column("optim.lr", "config"), column("same", "config", false), column("train/loss", "metric"), column("val/acc", "metric")];
   expect(defaultColumns(columns)).toEqual(["best", "val/acc", "train/loss", "optim.lr", "step", "seconds"]);
+  expect(defaultColumns([column("val/probe/a/max", "metric"), ...columns])).toEqual(defaultColumns(columns));
+  const metrics = ["train/epoch/acc", "train/loss", "val/acc"].map((name) => column(name, "metric"));
+  expect(defaultColumns(metrics)).toEqual(["val/acc", "train/loss", "train/epoch/acc"]);
   expect(defaultColumns([])).toEqual([]);
   const settings = ["hooks", "hooks.0.patience", "launch.roots", "extra.note", "task.noise", "model.width"].map((name) => column(name, "config"));
   expect(defaultColumns(settings)).toEqual(["model.width", "task.noise", "extra.note"]);
@@ -106,4 +109,12 @@ test("lines of trials are drawn from the worst to the best", () => {
   const { axes, lines } = parallelOf(["lr", "val/loss"], [row(0, 1, 0.5), row(1, 2, 0.1), row(2, 3, null)], "min");
   expect(axes.map((one) => one.name)).toEqual(["lr", "val/loss"]);
   expect(lines.map((one) => [one.key, one.quality])).toEqual([[2, null], [0, 0], [1, 1]]);
+});
+
+test("only columns that are visible or near are drawn", () => {
+  const widths = Array.from({ length: 200 }, () => 100);
+  expect(columnsBetween(widths, 300, -500, 500)).toEqual([0, 1]);
+  expect(columnsBetween(widths, 300, 1000, 1300)).toEqual([7, 8, 9]);
+  expect(columnsBetween(widths, 300, 0, 100_000)).toHaveLength(200);
+  expect(columnsBetween([], 300, 0, 100)).toEqual([]);
 });

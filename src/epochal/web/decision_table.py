@@ -11,7 +11,13 @@ from epochal.records.folder.labels import MAX_LABELS, MAX_LENGTH
 from epochal.records.project.result_tables import MAX_NAME
 from epochal.records.project.table_content import MAX_COLUMNS, MAX_TEXT
 from epochal.records.project.table_export import TableFormat
-from epochal.web.api.compare_runs import MAX_COMPARED, MAX_SCATTERED, compare_runs, scatter_runs
+from epochal.web.api.compare_runs import (
+    MAX_COMPARED,
+    MAX_SCATTERED,
+    compare_runs,
+    find_metrics,
+    scatter_runs,
+)
 from epochal.web.api.download import download_run, download_weights
 from epochal.web.api.edit_runs import (
     MAX_README,
@@ -94,6 +100,7 @@ _CURVES = (
     ApiField(name="from", kind="number", least=-MAX_INTEGER),
     ApiField(name="to", kind="number", least=-MAX_INTEGER),
     _POINTS,
+    ApiField(name="packed", kind="boolean", default=False),
 )
 _LIST = (
     ApiField(name="where", default=""),
@@ -520,6 +527,14 @@ ROUTES: tuple[ApiRoute, ...] = (
         answer=download_weights,
         summary="the weights of a checkpoint, as .safetensors",
         type="application/octet-stream",
+    ),
+    ApiRoute(
+        method="GET",
+        path="/api/compare/metrics",
+        access="read",
+        answer=find_metrics,
+        summary="what some runs are called, and the metrics of any of them",
+        query=(_runs(1, MAX_WATCHED),),
     ),
     ApiRoute(
         method="GET",

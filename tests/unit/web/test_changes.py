@@ -133,6 +133,10 @@ def test_runs_are_compared(browser: Browser, runs: Path) -> None:
     assert "-x = 1\n+x = 2" in code["a.py"]["diff"]
     metrics = {one["name"]: one["last"] for one in found["metrics"]}
     assert metrics["val/acc"] == [0.6, 0.8]
+    quick = browser.get("/api/compare/metrics", run=[RUNS[0], RUNS[2]])
+    assert [one["id"] for one in quick["runs"]] == [RUNS[0], RUNS[2]]
+    assert {*quick["metrics"]} == {*metrics}
+    assert quick["runs"][1]["status"] == found["runs"][1]["status"]
     assert browser.send("GET", "/api/compare", query={"run": RUNS[0]}).status == 422
     twice = {"run": [RUNS[0], RUNS[0]]}
     assert browser.send("GET", "/api/compare", query=twice).status == 409

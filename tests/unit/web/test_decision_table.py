@@ -67,6 +67,7 @@ EXPECTED = {
     ("POST", "/api/runs/{id}/resume"): "launch",
     ("GET", "/api/runs/{id}/download"): "read",
     ("GET", "/api/runs/{id}/checkpoints/{name}/weights"): "read",
+    ("GET", "/api/compare/metrics"): "read",
     ("GET", "/api/compare/scatter"): "read",
     ("POST", "/api/sweeps/{id}/stop"): "launch",
     ("POST", "/api/sweeps/{id}/add"): "launch",

@@ -206,11 +206,19 @@ export interface CodeDifference {
   note: string;
 }
 
-export interface ComparedRun {
+export interface RunHead {
   id: string;
   project: string;
   tag: string;
   status: string;
+}
+
+export interface RunHeads {
+  runs: RunHead[];
+  metrics: string[];
+}
+
+export interface ComparedRun extends RunHead {
   step: number;
   epoch: number;
   started: string;

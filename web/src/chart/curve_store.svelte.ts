@@ -4,11 +4,11 @@ import { get } from "../api/client";
 import { live } from "../api/live.svelte";
 import type { Axis, Series } from "../api/types";
 import { append } from "./curve";
+import { pointsOf, unpackSeries, type PackedSeries } from "./packed";
 
 export type Zoom = [number, number] | null;
 
-const POINTS = 700;
-const MAX_POINTS = 4 * POINTS;
+const MAX_POINTS = 2800;
 const MAX_NAMES = 24;
 const MAX_RUNS = 100;
 const MAX_CURVES = 400; // of one request; the server refuses more than 500
@@ -94,13 +94,14 @@ export class CurveStore {
     if (!names.length || !runs.length) return;
     const generation = this.#generation;
     const [from, to] = this.#zoom ?? [];
-    const query = { run: runs, name: names, x: this.#axis, from, to, points: POINTS };
+    const query = { run: runs, name: names, x: this.#axis, from, to, points: pointsOf(runs.length), packed: "true" };
     if (this.#wanted.size) this.#timer = setTimeout(() => void this.#flush(), 0);
     try {
-      const answer = await get<{ series: Series[] }>("series", query);
+      const answer = await get<{ series: PackedSeries[] }>("series", query);
       if (generation !== this.#generation) return;
+      const found = answer.series.map(unpackSeries);
       const next = new Map(this.series);
-      for (const name of names) next.set(name, answer.series.filter((one) => one.name === name));
+      for (const name of names) next.set(name, found.filter((one) => one.name === name));
       this.series = next;
       this.failed = new Set([...this.failed].filter((name) => !names.includes(name)));
     } catch {

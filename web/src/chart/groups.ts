@@ -1,6 +1,6 @@
-/** Metrics by prefix: validation first, then training, then the rest. */
+/** Metrics by prefix: validation first, then training, then the rest, then probes. */
 
-import { prefixOf } from "../format";
+import { isProbe, prefixOf } from "../format";
 
 export interface MetricGroup {
   prefix: string;
@@ -17,6 +17,6 @@ export function groupByPrefix(names: string[], search = ""): MetricGroup[] {
     const prefix = prefixOf(name);
     groups.set(prefix, [...(groups.get(prefix) ?? []), name]);
   }
-  const rank = (prefix: string) => (ORDER.includes(prefix) ? ORDER.indexOf(prefix) : ORDER.length);
+  const rank = (prefix: string) => (isProbe(`${prefix}/`) ? ORDER.length + 1 : ORDER.includes(prefix) ? ORDER.indexOf(prefix) : ORDER.length);
   return [...groups].map(([prefix, found]) => ({ prefix, names: found })).sort((a, b) => rank(a.prefix) - rank(b.prefix));
 }

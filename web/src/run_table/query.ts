@@ -1,13 +1,14 @@
 /** Names in queries, and which columns a table begins with. */
 
 import type { Column } from "../api/types";
+import { isProbe } from "../format";
 
 const WORD = /^[A-Za-z0-9_./+@:%[\]][A-Za-z0-9_./+@:%[\]-]*$/;
 const KEYWORDS = ["and", "or", "not", "in", "is", "changed"];
 const MAX_CONFIG = 4;
 const MAX_METRICS = 3;
 const SPLITS = ["val/", "test/", "train/"];
-const SECTIONS = ["model.", "optim.", "schedule.", "data.", "task.", "loss.", "train."];
+const SECTIONS = ["model.type", "optim.lr", "model.", "optim.", "schedule.", "data.", "task.", "loss.", "train."];
 const ASIDE = ["seed", "tag", "hooks", "record", "launch", "notify", "log"]; // shown elsewhere, or not about the result
 
 /** A name as the query language takes it, in quotes where needed. */
@@ -51,13 +52,17 @@ export function defaultColumns(columns: Column[]): string[] {
   const config = columns
     .filter((one) => one.kind === "config" && one.differs && !ASIDE.includes(section(one)))
     .sort((a, b) => rank(a.name, SECTIONS) - rank(b.name, SECTIONS));
-  const metrics = columns.filter((one) => one.kind === "metric").sort((a, b) => rank(a.name, SPLITS) - rank(b.name, SPLITS));
+  const metrics = columns.filter((one) => one.kind === "metric" && !isProbe(one.name)).sort((a, b) => rank(a.name, SPLITS) - rank(b.name, SPLITS) || depth(a.name) - depth(b.name));
   return [
     ...["best"].filter(has),
     ...metrics.slice(0, MAX_METRICS).map((one) => one.name),
     ...config.slice(0, MAX_CONFIG).map((one) => one.name),
     ...["seed", "step", "seconds"].filter(has),
   ];
+}
+
+function depth(name: string): number {
+  return name.split("/").length;
 }
 
 function rank(name: string, order: string[]): number {

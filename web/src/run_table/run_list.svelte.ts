@@ -21,6 +21,16 @@ export function blocksOf(first: number, last: number, total: number): number[] {
   return found;
 }
 
+/** The columns of some widths, side by side from `left` on, that are between two places. */
+export function columnsBetween(widths: number[], left: number, start: number, end: number): number[] {
+  const found: number[] = [];
+  for (const [i, width] of widths.entries()) {
+    if (left < end && left + width > start) found.push(i);
+    left += width;
+  }
+  return found;
+}
+
 export class RunList {
   total = $state(0);
   columns = $state.raw<RunTable["columns"]>([]);

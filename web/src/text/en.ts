@@ -211,6 +211,7 @@ export const en = {
   "compare.title": "Compare",
   "compare.empty.title": "Nothing to compare",
   "compare.empty.text": "Select at least two runs in the list, with x or the boxes, then press c.",
+  "compare.sections": "Sections",
   "compare.curves": "Curves",
   "compare.metrics": "Metrics",
   "compare.parameters": "Parameters",

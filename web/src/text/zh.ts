@@ -213,6 +213,7 @@ export const zh: Record<keyof typeof en, string> = {
   "compare.title": "对比",
   "compare.empty.title": "没有可对比的内容",
   "compare.empty.text": "在列表中用 x 键或复选框选择至少两个运行，然后按 c。",
+  "compare.sections": "栏目",
   "compare.curves": "曲线",
   "compare.metrics": "指标",
   "compare.parameters": "参数",

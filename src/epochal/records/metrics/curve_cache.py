@@ -317,6 +317,10 @@ def zoom_curve(
     """The same for a curve of ``query_curves``."""
     first = None if first is None or first <= MIN_STEP else first
     last = None if last is None or last >= MAX_STEP else last
+    if not is_even and isinstance(curve, PyramidCurve):
+        found = _zoom_entries(curve, first, last, buckets)
+        if found is not None:
+            return found
     bounds = (MIN_STEP if first is None else first, MAX_STEP if last is None else last + 1)
     limited = [min(max(step, MIN_STEP), MAX_STEP) for step in bounds]
     places = curve.count_before(np.array(limited, np.int64)).tolist()
@@ -333,13 +337,8 @@ def zoom_curve(
     first = reached[0] if first is None else first
     span = (reached[1] if last is None else last) + 1 - first
     edges = _split_evenly(first, span, buckets)
-    if not is_even and isinstance(curve, PyramidCurve):
-        level = _find_level(curve, (end - start) // buckets)
-        if level:
-            return _zoom_blocks(curve, level, start, end, edges)
     starts, ends = _split_at(start, curve.count_before(edges), end)
-    found = curve.reduce_ranges(starts, ends)
-    return _to_zoom(curve.steps_at(starts), found, ends - starts)
+    return _to_zoom(curve.steps_at(starts), curve.reduce_ranges(starts, ends), ends - starts)
 
 
 def _split_evenly(first: int, span: int, buckets: int) -> NDArray[np.int64]:
@@ -364,20 +363,34 @@ def _to_zoom(steps: NDArray[np.int64], found: NDArray[np.void], count: NDArray[n
     return Zoom(steps, found["low"], found["high"], mean, count)
 
 
-def _find_level(curve: PyramidCurve, bucket_points: int) -> int:
-    """The highest level of which a bucket has several entries; 0 has points."""
-    levels = range(curve.highest, 0, -1)
-    return next((one for one in levels if bucket_points >= _MIN_ENTRIES * count_points(one)), 0)
+def _zoom_entries(
+    curve: PyramidCurve, first: int | None, last: int | None, buckets: int
+) -> Zoom | None:
+    """Buckets of whole entries of the highest level that has enough; None if only points do."""
+    bounds = np.array(
+        [MIN_STEP if first is None else first, MAX_STEP - 1 if last is None else last]
+    )
+    for level, found in curve.descend(bounds + 1) if curve.count else ():
+        start = max(0, int(found[0]) - 1)
+        if level and int(found[1]) - start >= _MIN_ENTRIES * buckets:
+            return _zoom_blocks(curve, level, start, int(found[1]), first, last, buckets)
+    return None
 
 
 def _zoom_blocks(
-    curve: PyramidCurve, level: int, start: int, end: int, edges: NDArray[np.int64]
+    curve: PyramidCurve,
+    level: int,
+    start: int,
+    end: int,
+    first: int | None,
+    last: int | None,
+    buckets: int,
 ) -> Zoom:
-    """Buckets of whole entries of a level, from positions ``start`` to ``end`` of the points."""
-    size = count_points(level)
-    first = start // size
-    rows = curve.rows(level, first, -(-end // size))
+    rows, size = curve.rows(level, start, end), count_points(level)
     firsts = rows["step"].astype(np.int64)
+    first = int(firsts[0]) if first is None else first
+    last = int(curve.steps_at(np.array([curve.count - 1]))[0]) if last is None else last
+    edges = _split_evenly(first, last + 1 - first, buckets)
     starts, ends = _split_at(0, np.searchsorted(firsts, edges), len(rows))
-    count = np.minimum((first + ends) * size, curve.count) - (first + starts) * size
+    count = np.minimum((start + ends) * size, curve.count) - (start + starts) * size
     return _to_zoom(firsts[starts], reduce_blocks(rows, starts, ends), count)

@@ -22,6 +22,7 @@ from epochal import durable
 from epochal.durable.append import extend
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -113,7 +114,8 @@ class PyramidCurve(Curve):
     def __init__(self, stem: Path, root: PyramidRoot) -> None:
         self._stem, self._root, self._sizes = stem, root, root.sizes
         self._rows = [np.empty(0, _level_dtype(level)) for level in range(len(self._sizes))]
-        self._places = [np.full(-(-size // BLOCK_SIZE), -1) for size in self._sizes]
+        self._used = [0] * len(self._sizes)  # the rest of the rows is room for more
+        self._places = [np.full(-(-size // BLOCK_SIZE), -1, np.int32) for size in self._sizes]
 
     @property
     @override
@@ -138,15 +140,21 @@ class PyramidCurve(Curve):
 
     @override
     def count_before(self, steps: Steps) -> Steps:
+        if not self.count:
+            return np.zeros(len(steps), np.int64)
+        *_, (_, found) = self.descend(steps)
+        return found
+
+    def descend(self, steps: Steps) -> Iterator[tuple[int, Steps]]:
+        """Each level from the highest, and how many of its entries begin before each step."""
         found = np.zeros(len(steps), np.int64)
-        for level in range(self.highest, -1, -1) if self.count else ():
+        for level in range(self.highest, -1, -1):
             self._check(level, np.unique(found))
             firsts = self._rows[level]["step"].reshape(-1, BLOCK_SIZE)[self._places[level][found]]
             is_there = found[:, None] * BLOCK_SIZE + np.arange(BLOCK_SIZE) < self._sizes[level]
             found = found * BLOCK_SIZE + ((firsts < steps[:, None]) & is_there).sum(axis=1)
-            if level:  # descend into the block of the last entry before the step
-                found = np.maximum(found - 1, 0)
-        return found
+            yield level, found
+            found = np.maximum(found - 1, 0)  # the block of the last entry before the step
 
     @override
     def read(self, start: int, end: int) -> tuple[Steps, Values]:
@@ -180,7 +188,9 @@ class PyramidCurve(Curve):
         """The entries at ascending positions."""
         owners = positions // BLOCK_SIZE
         self._check(level, owners[np.diff(owners, prepend=-1) != 0])
-        return self._rows[level][self._places[level][owners] * BLOCK_SIZE + positions % BLOCK_SIZE]
+        places = self._places[level][owners] * BLOCK_SIZE + positions % BLOCK_SIZE
+        rows: NDArray[np.void] = self._rows[level][places]
+        return rows
 
     def _check(self, level: int, blocks: Steps) -> None:
         """Load and verify distinct blocks, in ascending order."""
@@ -193,15 +203,23 @@ class PyramidCurve(Curve):
             expected = self._pick(level + 1, missing)["crc"].tolist()
         rows = self._load(level, missing)
         data, size = rows.view(np.uint8).data, BLOCK_SIZE * rows.itemsize
-        end = self._sizes[level] * rows.itemsize
-        found = [
-            zlib.crc32(data[i * size : i * size + min(size, end - block * size)])
-            for i, block in enumerate(missing.tolist())
-        ]
+        found = [zlib.crc32(data[start : start + size]) for start in range(0, len(data), size)]
+        if missing[-1] == len(places) - 1:  # the last block may have fewer entries
+            length = self._sizes[level] * rows.itemsize - int(missing[-1]) * size
+            found[-1] = zlib.crc32(data[len(data) - size :][:length])
         if found != expected:
             raise CacheDamagedError
-        places[missing] = np.arange(len(missing)) + len(self._rows[level]) // BLOCK_SIZE
-        self._rows[level] = np.concatenate((self._rows[level], rows))
+        places[missing] = np.arange(len(missing)) + self._used[level] // BLOCK_SIZE
+        self._keep(level, rows)
+
+    def _keep(self, level: int, rows: NDArray[np.void]) -> None:
+        start, end = self._used[level], self._used[level] + len(rows)
+        if end > len(self._rows[level]):  # at least twice as much, so that little is copied
+            larger = np.empty(max(end, 2 * start), rows.dtype)
+            larger[:start] = self._rows[level][:start]
+            self._rows[level] = larger
+        self._rows[level][start:end] = rows
+        self._used[level] = end
 
     def _load(self, level: int, blocks: Steps) -> NDArray[np.void]:
         """Read blocks; adjacent ones with one call."""

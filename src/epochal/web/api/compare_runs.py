@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,27 @@ _ASIDE = ("record.", "launch.", "notify.", "log.")
 """Settings that never decide about a result."""
 
 _TABLES = ("packages", "hardware", "environment", "data")
+
+
+_HEADS = "SELECT run, project, tag, status FROM runs WHERE run IN (SELECT value FROM json_each(?))"
+_NAMES = (
+    "SELECT DISTINCT name FROM metrics WHERE run_id IN "
+    "(SELECT id FROM runs WHERE run IN (SELECT value FROM json_each(?))) ORDER BY name"
+)
+
+
+def find_metrics(site: Site, call: ApiCall) -> dict[str, Any]:
+    """What a page needs to draw the curves of runs, without reading their folders."""
+    ids = list(site.folders(call.query["run"]))
+
+    def read(index: Index) -> dict[str, Any]:
+        heads = {row[0]: row for row in index.fetch(_HEADS, (json.dumps(ids),))}
+        names = ("id", "project", "tag", "status")
+        runs = [dict(zip(names, heads[one], strict=True)) for one in ids if one in heads]
+        metrics = [name for (name,) in index.fetch(_NAMES, (json.dumps(ids),))]
+        return {"runs": runs, "metrics": metrics}
+
+    return site.index.ask(read)
 
 
 def compare_runs(site: Site, call: ApiCall) -> dict[str, Any]:

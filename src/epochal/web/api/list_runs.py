@@ -32,25 +32,26 @@ DEFAULT_COLUMNS = "project, best, step, seconds"
 _HIDDEN = ("path", "result", "replicate", "points")
 _TYPES = {"text": "text", "number": "number", "time": "time", "length": "duration"}
 _KEYS = """
-SELECT key,
-  (SELECT min(text) FROM params WHERE key = one.key) AS low,
-  (SELECT max(text) FROM params WHERE key = one.key) AS high,
-  (SELECT count(*) FROM params WHERE key = one.key) AS num,
+WITH RECURSIVE found(key) AS (
+  SELECT min(key) FROM params
+  UNION ALL
+  SELECT (SELECT min(key) FROM params WHERE key > found.key) FROM found WHERE key IS NOT NULL
+), one AS (
+  SELECT key,
+    (SELECT min(text) FROM params WHERE key = found.key) AS low,
+    (SELECT max(text) FROM params WHERE key = found.key) AS high
+  FROM found WHERE key IS NOT NULL
+)
+SELECT key, low, high,
+  CASE WHEN low IS high THEN (SELECT count(*) FROM params WHERE key = one.key) END AS num,
   (SELECT number FROM params WHERE key = one.key AND text IS NOT NULL LIMIT 1) AS number
-FROM (
-  WITH RECURSIVE found(key) AS (
-    SELECT min(key) FROM params
-    UNION ALL
-    SELECT (SELECT min(key) FROM params WHERE key > found.key) FROM found WHERE key IS NOT NULL
-  )
-  SELECT key FROM found WHERE key IS NOT NULL
-) AS one"""
+FROM one"""
 _METRICS = "SELECT name, min(last), max(last) FROM metrics GROUP BY name"
 
 
 def get_columns(site: Site, call: ApiCall) -> dict[str, Any]:
     """All names that a query can use."""
-    return {"columns": site.index.ask(lambda index: list(iter_columns(index)))}
+    return {"columns": site.index.ask_once("columns", lambda index: list(iter_columns(index)))}
 
 
 def iter_columns(index: Index) -> Iterator[dict[str, Any]]:
@@ -63,7 +64,7 @@ def iter_columns(index: Index) -> Iterator[dict[str, Any]]:
     for key, low, high, num, number in index.fetch(_KEYS):
         if key in FACTS:
             continue
-        differs = low != high or num < total
+        differs = low != high or num < total  # counting is slow, and only done if needed
         kind = "text" if number is None else "bool" if low in ("true", "false") else "number"
         yield {"name": key, "kind": "config", "type": kind, "differs": differs}
     for name, low, high in index.fetch(_METRICS):

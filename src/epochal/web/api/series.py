@@ -10,10 +10,10 @@ from epochal.records.layout.attempts import read_attempts
 from epochal.records.layout.coerce import as_count
 from epochal.records.metrics.points import POINT_BYTES, get_point_dtype, mask_valid_rows
 from epochal.web.site.api_error import not_found
-from epochal.web.site.numbers import to_json_numbers
+from epochal.web.site.numbers import pack_numbers, to_json_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -130,17 +130,18 @@ def _read_curves(
             if name in curves.names
         }
 
-    return {name: _to_json(scale, found) for name, found in site.curves.query(folder, ask).items()}
+    write = pack_numbers if query["packed"] else to_json_numbers
+    curves = site.curves.query(folder, ask)
+    return {name: _to_json(scale, found, write) for name, found in curves.items()}
 
 
-def _to_json(scale: StepScale, found: Zoom) -> dict[str, Any]:
-    low, high = to_json_numbers(found.low), to_json_numbers(found.high)
-    is_exact = bool((found.count <= 1).all())
+def _to_json(scale: StepScale, found: Zoom, write: Callable[[Any], object]) -> dict[str, Any]:
+    low, is_exact = write(found.low), bool((found.count <= 1).all())
     return {
-        "x": to_json_numbers(scale.to_axis(found.steps)),
+        "x": write(scale.to_axis(found.steps)),
         "min": low,
-        "max": high,
-        "mean": low if is_exact else to_json_numbers(found.mean),
+        "max": write(found.high),
+        "mean": low if is_exact else write(found.mean),
         "is_exact": is_exact,
         "count": int(found.count.sum()),
     }

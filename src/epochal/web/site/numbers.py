@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from typing import TYPE_CHECKING
 
@@ -25,3 +26,11 @@ def to_json_numbers(values: NDArray[np.float64] | NDArray[np.int64]) -> list[flo
     for place in np.flatnonzero(~np.isfinite(values)).tolist():
         found[place] = None
     return found
+
+
+def pack_numbers(values: NDArray[np.float64] | NDArray[np.int64]) -> str:
+    """The same for browsers, which read it many times faster: 64-bit floats in base64."""
+    import numpy as np
+
+    found = np.where(np.isfinite(values), values, np.nan).astype("<f8")
+    return base64.b64encode(found.tobytes()).decode()

@@ -9,7 +9,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from epochal.records.index import Index
 from epochal.records.query.ask import is_root
@@ -70,6 +70,7 @@ class RunIndex:
         self._due = 0.0
         self._known: dict[str, tuple[object, ...]] | None = None
         self._changes: deque[tuple[int, str]] = deque(maxlen=_MAX_CHANGES)
+        self._answers: dict[str, tuple[int | None, Any]] = {}
         self.version = 0
         """Grows with every refresh that found a change."""
 
@@ -82,6 +83,17 @@ class RunIndex:
         """What ``work`` gives for the index, as new as a short wait allows."""
         self.refresh_if_due()
         return self._reader.submit(self._work, work).result()
+
+    def ask_once(self, name: str, work: Callable[[Index], ReturnT]) -> ReturnT:
+        """The same for an answer with a name, which is kept until a run changes."""
+        self.refresh_if_due()
+        version = None if self._known is None else self.version
+        kept = self._answers.get(name)
+        if kept is None or version is None or kept[0] != version:
+            kept = version, self._reader.submit(self._work, work).result()
+            self._answers[name] = kept
+        answer: ReturnT = kept[1]
+        return answer
 
     def find(self, run_id: str) -> Path | None:
         """The folder of the newest run with this id."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import math
 from typing import TYPE_CHECKING
@@ -43,6 +44,16 @@ def test_several_metrics_and_runs_come_together(browser: Browser) -> None:
     ]
     query = {"run": ["unknown"], "name": ["val/acc"]}
     assert browser.send("GET", "/api/series", query=query).status == 404
+
+
+def test_packed_curves_are_the_same_numbers(browser: Browser, runs: Path) -> None:
+    make_run(runs / "p" / "t" / NEW, points={"loss": {0: 1.5, 1: math.nan, 2: -math.inf, 9: 2.0}})
+    plain = get_one(browser, NEW, name="loss")
+    packed = get_one(browser, NEW, name="loss", packed="true")
+    for name in ("x", "min", "max", "mean"):
+        found = np.frombuffer(base64.b64decode(packed[name]), "<f8").tolist()
+        assert [None if math.isnan(one) else one for one in found] == plain[name], name
+    assert {**packed, **{name: plain[name] for name in ("x", "min", "max", "mean")}} == plain
 
 
 def test_a_part_of_a_curve(browser: Browser) -> None:
