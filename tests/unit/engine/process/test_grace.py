@@ -18,9 +18,18 @@ from epochal.engine.process.signals import Preemption
 from epochal.testing import Ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from epochal.engine.run.engine_run import EngineRun
+
+
+@pytest.fixture(autouse=True)
+def _signals_are_not_ignored() -> Iterator[None]:
+    """Under nohup SIGHUP is ignored, and ignored signals stay ignored in a run."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def hang(number: int, step: int = 2) -> Any:
