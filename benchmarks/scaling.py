@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import epochal as ep
 from epochal.distributed.elastic import launch_ranks
+from epochal.distributed.node_group import stay_alone
 from epochal.engine.device.seeding import derive_seed
 
 SAMPLES, FEATURES, CLASSES = 64, 256, 10  # samples in a step of one process
@@ -146,7 +147,14 @@ def main() -> None:
     titles = f"{'by hand':>12}{'Epochal':>12}{'ratio':>8}{'quartiles':>16}{'CPU':>8}{'goal':>7}"
     print(f"{'processes':>9}{titles}")
     for processes in sorted({1, min(2, cores), cores}):
-        end = launch_ranks(work, processes, nproc=processes, start_method="spawn", environment={})
+        end = launch_ranks(
+            work,
+            processes,
+            nproc=processes,
+            start_method="spawn",
+            environment={},
+            nodes=stay_alone(),
+        )
         if end.failed_rank is not None:
             sys.exit(f"rank {end.failed_rank} ended with {end.code}")
         pairs = end.values[0]

@@ -8,7 +8,7 @@ from epochal.engine.process.signals import EXTERNAL_STOPS
 from epochal.engine.run.stage_progress import LIMIT_REASONS
 from epochal.engine.state.rank_state import restore_rank_state
 from epochal.engine.state.run_state import restore_state
-from epochal.engine.state.saver import Saver
+from epochal.engine.state.saver import Saver, read_save_position
 
 if TYPE_CHECKING:
     from epochal.engine.interfaces.run import ResumePoint
@@ -37,7 +37,7 @@ def resume_from(run: EngineRun, point: ResumePoint) -> None:
     restore_state(run, state, is_strict=point.is_strict)
     saver = run.find_part(Saver)
     if saver is not None:
-        saver.saved_at = run.step, run.epoch, run.is_in_epoch
+        saver.saved_at = read_save_position(run)
         saver.resumed_from = point.manifest
     run.fire("checkpoint_loaded", point.path)
     restore_rank_state(run, state)

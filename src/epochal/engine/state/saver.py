@@ -45,6 +45,9 @@ IN_MEMORY = Path("memory")
 
 _REPORTED_SECONDS = 1.0
 
+SavePosition = tuple[int, int, bool, tuple[tuple[str, int], ...]]
+"""Step, epoch, whether inside it, and the step of the last evaluation of each split."""
+
 
 def save_if_requested(run: EngineRun) -> None:
     """Save if a save was requested or the run ends here; called at the end of a boundary.
@@ -66,7 +69,7 @@ def save_if_requested(run: EngineRun) -> None:
     if is_ended_from_outside and saver.saved_at is None and run.step == run.first_step:
         run.save_reasons = ""  # it starts again, also with what comes before the first step
         return
-    if run.stop_reason and saver.saved_at != _position(run):
+    if run.stop_reason and saver.saved_at != read_save_position(run):
         run.request_save(END_REASON)
     if run.save_reasons and not ends_epoch_next:
         reason, run.save_reasons = run.save_reasons, ""
@@ -120,8 +123,8 @@ class Saver:
         )
         """States that a run without a folder can roll back to, the newest last."""
 
-        self.saved_at: tuple[int, int, bool] | None = None
-        """Step, epoch, and whether inside it, of the latest snapshot."""
+        self.saved_at: SavePosition | None = None
+        """The position of the latest snapshot."""
 
         self.resumed_from: CheckpointManifest | None = None
         """The checkpoint from which this attempt resumed; None if it started at step 0."""
@@ -168,13 +171,13 @@ class Saver:
                 return
             if not run.world.is_single:
                 run.rank_states = tuple(run.gather_by_data(collect_rank_state(run)))
-            self.saved_at = _position(run)
+            self.saved_at = read_save_position(run)
             is_sharded = run.strategy.is_sharded
             if self.folder is not None and not self._is_writer and not is_sharded:
                 return
             self._wait(run)
             taken = _serialize_run(run, is_copied=True)
-            self.saved_at = _position(run)
+            self.saved_at = read_save_position(run)
             if self.folder is None:
                 manifest = CheckpointManifest(
                     path=IN_MEMORY, files={}, **build_manifest_facts(run, reason)
@@ -364,8 +367,9 @@ def _size_of(taken: SerializedState, world_size: int) -> int:
     return sum(tensor.nbytes for tensor in taken.tensors.values()) + own * world_size
 
 
-def _position(run: EngineRun) -> tuple[int, int, bool]:
-    return run.step, run.epoch, run.is_in_epoch
+def read_save_position(run: EngineRun) -> SavePosition:
+    """Where a run is: an evaluation changes its state, but not its step."""
+    return run.step, run.epoch, run.is_in_epoch, tuple(sorted(run.evaluated_at.items()))
 
 
 def _is_plain(value: object) -> bool:

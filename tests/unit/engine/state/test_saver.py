@@ -16,8 +16,8 @@ from epochal.engine import Hook, Monitor, Run
 from epochal.engine.state import saver as saving
 from epochal.engine.state.saver import Saver, fresh_metrics
 from epochal.errors import CheckpointError
-from epochal.records.folder.checkpoint_manifests import find_checkpoints
-from resume import Notes
+from epochal.records.folder.checkpoint_manifests import find_checkpoints, find_newest_checkpoint
+from resume import Notes, point_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +71,27 @@ def test_a_save_after_the_last_step_waits_for_the_end_of_the_epoch(tmp_path: Pat
     state, manifest = read_checkpoint(tmp_path / "step-3")
     assert (manifest.epoch, state["data"]["is_in_epoch"]) == (1, False)
     assert manifest.metrics["val/mae"] == state["latest"]["val/mae"]
+
+
+def test_a_run_that_was_ended_in_its_last_evaluation_is_saved_again_after_it(
+    tmp_path: Path,
+) -> None:
+    class Preempt(Hook):
+        def eval_start(self, run: Run, split: str) -> None:
+            if run.epoch == 2:
+                run.stop("preempted", status="preempted")
+
+    def save_into(folder: Path) -> dict[str, Any]:
+        state, _ = read_checkpoint(find_newest_checkpoint(folder)[0].path)
+        return state
+
+    train(Asking(saver(tmp_path)), Preempt())
+    before = save_into(tmp_path)
+    assert (before["data"]["step"], before["evaluated_at"]) == (6, {"val": 3})
+    train(Asking(saver(tmp_path)), setting={"writer": Notes(), "resume": point_of(before)})
+    after = save_into(tmp_path)
+    assert (after["data"]["step"], after["evaluated_at"]) == (6, {"val": 6})
+    assert "val/mae" in find_newest_checkpoint(tmp_path)[0].metrics
 
 
 def test_several_requests_make_one_checkpoint(tmp_path: Path) -> None:
