@@ -47,7 +47,7 @@ def _parse_short(text: str) -> tuple[Any, ...]:
 
 def _parse_once(self: YAML, stream: Any) -> Any:
     """Remember the events of short texts: tests read the same configs thousands of times."""
-    is_short = isinstance(stream, str) and len(stream) < 20_000
+    is_short = isinstance(stream, str) and len(stream) < 4_000
     with suppress(YAMLError, ValueError, OverflowError):  # reported after the events before it
         if is_short and self.typ == ["safe"] and self.pure:
             return iter(_parse_short(stream))
@@ -60,6 +60,10 @@ machine.package_versions = cache(machine.package_versions)
 _TOGETHER = {
     "tests/browser/": "browser",
     "tests/integration/test_collectives.py": "ranks",
+    "tests/integration/test_several_machines.py": "machines",
+    "tests/integration/test_several_processes.py": "processes",
+    "tests/integration/test_sharded_training.py": "shards",
+    "tests/integration/test_shared_training.py": "ranks",
     "tests/integration/test_kills.py": "server of runs",
     "tests/integration/test_trackers.py": "trackers",
     "tests/unit/check/export/test_schema.py": "schema",

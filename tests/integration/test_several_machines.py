@@ -15,7 +15,7 @@ from ranked import Project
 if TYPE_CHECKING:
     from forked import Child
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 class Machines:

@@ -74,6 +74,7 @@ METRICS = """
 monitor"""
 
 
+@pytest.mark.long
 def test_metrics_and_chains_of_three_processes_equal_those_of_one(project: Project) -> None:
     config = (project.folder / "ranks.yaml").read_text().replace("\nmonitor", METRICS)
     (project.folder / "metrics.yaml").write_text(config)
@@ -116,6 +117,7 @@ def test_killed_processes_are_started_again_and_give_the_same_bits(project, whol
     assert project.results("killed") == whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "code", "status"), [("term", 75, "preempted")])
 def test_signal_to_one_process_saves_all_and_the_run_resumes(
     project, whole, kind: str, code: int, status: str
@@ -130,6 +132,7 @@ def test_signal_to_one_process_saves_all_and_the_run_resumes(
     assert project.results(kind) == whole
 
 
+@pytest.mark.long
 def test_run_of_two_processes_resumes_with_one_and_three(project: Project) -> None:
     done = project.train("moved1", 2, faults={"6-0": "int"})
     assert done.returncode == 130, done.stdout + done.stderr
@@ -159,6 +162,7 @@ def test_signal_to_the_launcher_stops_every_process(project: Project) -> None:
     project.take_samples()
 
 
+@pytest.mark.long
 def test_stop_ends_every_process_and_the_run_can_be_resumed(project: Project) -> None:
     child = project.begin(
         "run", "ranks.yaml", "record.log_dir=ended", "--nproc", "2", "train.for=100000st"
@@ -178,6 +182,7 @@ def test_stop_ends_every_process_and_the_run_can_be_resumed(project: Project) ->
     project.take_samples()
 
 
+@pytest.mark.long
 def test_folds_and_the_test_afterwards_use_all_processes(project: Project) -> None:
     done = project.train("folds", 2, "train.for=1ep", "train.folds=2", "--then-test")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -326,6 +331,7 @@ def test_predictions_of_two_processes_come_once_and_in_order(
     assert [index for batch in batches for index in batch] == list(range(41))
 
 
+@pytest.mark.long
 def test_prediction_file_of_two_processes_is_whole_and_in_order(project, whole) -> None:
     trained = str(project.find("whole"))
     for name, words, faults in (
@@ -343,6 +349,7 @@ def test_prediction_file_of_two_processes_is_whole_and_in_order(project, whole) 
     assert not any(project.folder.glob(".*.tmp"))
 
 
+@pytest.mark.long
 def test_debugger_opens_in_one_rank_and_the_others_wait(project: Project) -> None:
     words = ("run", "ranks.yaml", "--nproc", "2", "--debug-rank", "1", "train.for=3st")
     for title, faults, typed, code, shown in (

@@ -30,7 +30,7 @@ from epochal.errors import CheckpointError
 from epochal.hooks.safetensors_export import SafetensorsExport
 from epochal.testing import TinyTask
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 class Net(nn.Module):
@@ -360,7 +360,7 @@ def test_sharded_processes_train_like_one(trained) -> None:
 
 def test_model_has_the_same_first_bits_in_any_number_of_processes(trained) -> None:
     (alone,) = trained["built by 0"]
-    for ranks in (1, 2, 3, 4):
+    for ranks in (1, 3, 4):
         for rank, found in enumerate(trained[f"built by {ranks}"]):
             for kind, one in found.items():
                 case = (ranks, rank, kind)
@@ -399,7 +399,6 @@ def test_lost_part_makes_a_checkpoint_damaged(trained, tmp_path: Path) -> None:
 FSDP = ("engine.strategy=fsdp", "engine.fsdp_wrap=[body]", "engine.check_ranks=0")
 
 
-@pytest.mark.long
 def test_processes_killed_while_they_save_lose_nothing(tmp_path: Path) -> None:
     from ranked import Project
 
@@ -427,7 +426,6 @@ def test_error_in_one_process_ends_those_that_compute_with_it(tmp_path: Path) ->
     assert "run failed: ValueError on rank 1" in done.stderr
 
 
-@pytest.mark.long
 def test_run_of_two_processes_resumes_with_one_and_three_and_without_fsdp(tmp_path: Path) -> None:
     from ranked import Project
 

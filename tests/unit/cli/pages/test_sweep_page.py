@@ -32,6 +32,9 @@ class CountingExecutor:
         if event == "call" and "epochal" in frame.f_code.co_filename:
             self._count += 1
 
+    def close(self) -> None:
+        pass
+
     def submit(self, start: JobStart) -> ScriptedHandle:
         self.calls.append(self._count)
         sys.setprofile(None)
