@@ -78,7 +78,7 @@ wheel: $(PAGE)       ## Build the wheel, install it into a clean environment, cr
 	$(PYTHON) -m venv $(INSTALLED)
 	$(INSTALLED)/bin/$(PIP:install=wheel) --no-deps --wheel-dir dist .
 	$(INSTALLED)/bin/$(PIP) dist/*.whl
-	$(INSTALLED)/bin/python -c 'import epochal.web.static_files as web; assert (web.STATIC_DIR / "index.html").is_file()'
+	$(INSTALLED)/bin/python -c 'import epochal.web.site.static_files as web; assert (web.STATIC_DIR / "index.html").is_file()'
 	cd $(INSTALLED) && bin/epochal new demo && cd demo && ../bin/epochal run config.yaml --device cpu
 	$(INSTALLED)/bin/$(PIP) --editable "$(INSTALLED)/demo[dev]" # also after a run
 	cd $(INSTALLED)/demo && ../bin/python -m pytest --quiet
