@@ -2,9 +2,9 @@
 
 Every process has the same number of samples in each step, whatever the number of processes. Both
 loops run in the same processes, in pairs whose order alternates, on the same samples in the same
-order, and must have the same weights after twenty steps. Prints the median time of a step of both, the median and
-the quartiles of the ratios of all pairs, and the same ratio for the CPU time of the main thread,
-which other work on the machine changes less. Writes nothing; takes about two minutes on two cores.
+order, and must have the same weights after twenty steps. Prints the median time of a step of both,
+the median and the quartiles of the ratios of all pairs, and the same ratio for the CPU time of the
+main thread, which other work on the machine changes less. Writes nothing; takes a minute or two.
 """
 
 from __future__ import annotations
