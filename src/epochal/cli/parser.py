@@ -136,7 +136,7 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, text in VERBS.items():
-        about = text.capitalize() + "."
+        about = text[0].upper() + text[1:] + "."
         one = verbs.add_parser(name, help=text, description=about, allow_abbrev=False)
         if name == verb:
             load_verb(name).add_arguments(one)

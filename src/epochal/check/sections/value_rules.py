@@ -10,6 +10,7 @@ from epochal.check.sections.schedule import check_schedules, read_length
 from epochal.check.sections.sections import read_table, split_names
 from epochal.config.bounds import Above, explain
 from epochal.config.checkpoint_name import check_template
+from epochal.config.node_range import parse_nodes
 from epochal.config.scalar import REDACTED
 from epochal.durable.remote import is_url, to_local
 from epochal.errors import nearest
@@ -55,6 +56,7 @@ def check_rules(checker: ConfigChecker, root: Node) -> None:
     """Report values that have the right type and still cannot be used."""
     _check_weights(checker, root)
     _check_times(checker, root)
+    _check_nodes(checker, root)
     _check_evaluated_splits(checker, root)
     check_schedules(checker, root)
     _check_precision(checker, root)
@@ -95,6 +97,16 @@ def _check_times(checker: ConfigChecker, root: Node) -> None:
         if length is not None and not length.is_time and not checker.has_any(key):
             what = f"must be a time, got {node.value!r}"
             checker.report(key, what, node.place, f"write for example {examples}")
+
+
+def _check_nodes(checker: ConfigChecker, root: Node) -> None:
+    node = root.get("launch.nodes")
+    if checker.has_any("launch.nodes"):
+        return
+    try:
+        parse_nodes(node.to_plain())
+    except ValueError as error:
+        checker.report("launch.nodes", str(error), node.place, "write 2, or 1:3 on Ray")
 
 
 def _check_average(checker: ConfigChecker, root: Node) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from epochal.config.node_range import parse_nodes
 from epochal.distributed.environment import read_rank_environment
 from epochal.errors import ConfigError, Problem
-from epochal.launch.options import parse_nodes
 
 if TYPE_CHECKING:
     from epochal.experiment.config.choices import Choices

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from epochal.config.node_range import parse_nodes
 from epochal.errors import ConfigError, Problem
 from epochal.launch.cluster.slots import ClusterSlots
-from epochal.launch.options import parse_nodes
 
 if TYPE_CHECKING:
     from epochal.config.node import Node

@@ -108,6 +108,19 @@ def test_max_time_must_be_a_time(check_dict) -> None:
         ]
 
 
+def test_the_number_of_machines_is_checked(check_dict) -> None:
+    hint = "write 2, or 1:3 on Ray"
+    for nodes, what in {
+        "3:1": "the largest number comes last, got '3:1'",
+        "many": "must be a number of machines, or a range such as 1:3, got 'many'",
+        "0:2": "must be at least 1, got '0:2'",
+    }.items():
+        found = problems_of(check_dict(launch={"on": "ray", "nodes": nodes}))
+        assert found == [("launch.nodes", what, hint)]
+    for nodes in (2, "2", "1:3"):
+        assert check_dict(launch={"on": "ray", "nodes": nodes}).ok, nodes
+
+
 def test_only_val_and_test_are_evaluated(check_dict) -> None:
     assert check_dict(train={"eval_every": {"dev": "1ep", "test": 0}}).ok
     for split in ("train", "predict", "infer"):
