@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from dataclasses import replace
 from itertools import chain as chain_iterators
@@ -15,6 +14,7 @@ from typing_extensions import override
 
 from epochal.data.batching import Batch as BatchPipe
 from epochal.data.pipe import Pass
+from epochal.distributed.environment import read_rank_environment
 from epochal.engine.feed.rank_shares import SampleSlices
 from epochal.engine.feed.sampling_order import DataPass
 from epochal.engine.feed.seeded_dataset import identity_collate
@@ -266,4 +266,5 @@ def _find_rank() -> tuple[int, int]:
     """The process and their number, of torch.distributed or of its launcher."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    place = read_rank_environment()
+    return (0, 1) if place is None else (place.rank, place.world_size)

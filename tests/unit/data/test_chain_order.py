@@ -185,3 +185,21 @@ def test_ranks_share_the_samples() -> None:
         shares = [list(chain.last.iterate(data.Pass(7, rank=rank, world=3))) for rank in range(3)]
         assert sorted(item for share in shares for item in share) == list(range(11)), stream
         assert [len(share) for share in shares] == [4, 4, 3], stream
+
+
+def test_ranks_of_any_launcher_share_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank_name, size_name in (
+        ("RANK", "WORLD_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ):
+        shares = []
+        for rank in (0, 1):
+            with monkeypatch.context() as patch:
+                patch.setenv(rank_name, str(rank))
+                patch.setenv(size_name, "2")
+                loader = data.chain(list(range(9)), data.ShardByRank()).loader(
+                    batch_size=1, collate="list"
+                )
+                shares.append([one for batch in loader.open_pass(DataPass(1)) for one in batch])
+        assert shares == [[0, 2, 4, 6, 8], [1, 3, 5, 7]], rank_name
