@@ -31,7 +31,8 @@ def test_every_verb_has_help(epochal: Command) -> None:
     for verb in VERBS:
         done = epochal(verb, "--help")
         assert done.code == 0, verb
-        assert VERBS[verb][:20].capitalize() in done.out.replace("\n", " "), verb
+        start = VERBS[verb][:20]
+        assert start[0].upper() + start[1:] in done.out.replace("\n", " "), verb
 
 
 def test_version_is_that_of_the_package(epochal: Command) -> None:
