@@ -67,6 +67,7 @@ _TOGETHER = {
     "tests/integration/test_shared_training.py": "ranks",
     "tests/integration/test_kills.py": "server of runs",
     "tests/integration/test_trackers.py": "trackers",
+    "tests/test_architecture.py": "parsed modules",
     "tests/unit/check/export/test_schema.py": "schema",
     "tests/unit/hooks/test_mlflow.py": "trackers",
     "tests/unit/hooks/test_wandb.py": "trackers",

@@ -34,7 +34,6 @@ from epochal.registry.targets import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from importlib.metadata import EntryPoints
 
     from epochal.registry.project import Project
 
@@ -210,7 +209,7 @@ class Registry:
         return self._factory_at(kind, name, targets[0])
 
     @cached_property
-    def _entry_points(self) -> EntryPoints:
+    def _entry_points(self) -> Any:  # noqa: ANN401 - another class before Python 3.12
         from importlib.metadata import entry_points
 
         return entry_points()  # reads the metadata of each installed package
