@@ -104,6 +104,8 @@ def warm_up() -> None:
     import epochal
     from epochal.check import check
     from epochal.config import load
+    from epochal.records.code.framework import digest_package, get_package_dir
+    from epochal.records.folder import machine
 
     for one in walk_packages(epochal.__path__, "epochal."):
         if one.name != "epochal.__main__":
@@ -113,6 +115,9 @@ def warm_up() -> None:
     parts = {"task": "epochal.testing.TinyTask", "model": "epochal.testing.TinyModel"}
     for config in _CHECKED:
         check(load(parts | config))
+    digest_package(get_package_dir())  # it remembers the archive
+    machine.package_versions = cache(machine.package_versions)
+    machine.package_versions()
     for one in (*weakref.finalize._registry,):  # type: ignore[attr-defined]
         one.atexit = False  # torch takes its operators back, in each child
     gc.freeze()  # garbage collection in a child would copy all shared memory
