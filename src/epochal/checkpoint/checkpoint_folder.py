@@ -166,7 +166,7 @@ def mark_as_damaged(path: Path) -> Path:
 def prune_checkpoints(
     folder: Path, *, keep_last: int | None, keep_best: int, keep_regular: bool = False
 ) -> list[str]:
-    """Update the links and remove old checkpoints; gives the names of those removed.
+    """Update the links and remove old checkpoints; returns the names of those removed.
 
     Call it only after a checkpoint was committed.
     """

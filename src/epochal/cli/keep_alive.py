@@ -36,7 +36,7 @@ def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
 
 
 def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
-    """Restart one run until it finishes or makes no progress; gives the exit code."""
+    """Restart one run until it finishes or makes no progress; returns the exit code."""
     # An ordinary run needs none of these imports.
     from epochal.launch.keep_alive_file import find_keep_alive_file
     from epochal.launch.supervisor import SupervisedCommands, supervise

@@ -64,7 +64,7 @@ class Verb(Protocol):
         """Declare the arguments and options of the verb."""
 
     def execute(self, args: argparse.Namespace) -> int:
-        """Run the verb; gives the exit code."""
+        """Run the verb; returns the exit code."""
 
 
 def find_verb(words: Sequence[str]) -> str | None:

@@ -231,7 +231,7 @@ def _delete(folders: list[Path], own: int, index: Index, args: argparse.Namespac
 def _remove(
     folders: list[Path], own: int, index: Index, args: argparse.Namespace
 ) -> tuple[list[RecordError], int]:
-    """Delete runs or checkpoints of ``own`` bytes; gives the failures and the bytes freed."""
+    """Delete runs or checkpoints of ``own`` bytes; returns the failures and the bytes freed."""
     finish_interrupted_removals(
         {folder if args.checkpoints else folder.parent for folder in folders}
     )

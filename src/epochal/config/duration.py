@@ -82,7 +82,7 @@ def parse_duration(text: str | Duration) -> Duration:
     '2h'
 
     Raises:
-        ValueError: The text is no duration; the message says what is accepted.
+        ValueError: The text is not a duration; the message says what is accepted.
     """
     if isinstance(text, Duration):
         return text

@@ -67,7 +67,7 @@ class LockedFile:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether a process has ``path`` as a LockedFile; None if there is no file, or no locks.
+    """Whether a process has ``path`` as a LockedFile; None if there is not a file, or no locks.
 
     False is certain only for processes of this machine: some network file systems lock locally.
     """

@@ -142,7 +142,7 @@ def _copy_folder(store: Any, inner: str, target: Path) -> None:  # noqa: ANN401 
         for name in _list(store, inner):
             below = name[len(inner) :].lstrip("/")
             if not below or ".." in below.split("/"):
-                raise ValueError(f"{below!r} is no name of a file")
+                raise ValueError(f"{below!r} is not a name of a file")
             file = staging.path / below
             file.parent.mkdir(parents=True, exist_ok=True)
             store.get_file(name, str(file))

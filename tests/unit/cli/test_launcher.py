@@ -253,7 +253,7 @@ def test_a_run_that_was_asked_to_stop_is_resumed_by_its_job(
     done = run_job(waiting.file, {"device": "cpu"}, resume=waiting.resume)
     assert done.status == "finished"
     assert read_folder(run).summary.attempt == 1
-    with pytest.raises(RecordError, match="cannot be resumed any more"):
+    with pytest.raises(RecordError, match="can no longer be resumed"):
         run_job(waiting.file, {"device": "cpu"})
     assert waiting.lock is not None
     waiting.lock.release()

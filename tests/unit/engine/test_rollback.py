@@ -210,7 +210,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
     assert fit(run).status == "finished"
     assert [one["to"] for one in diary.of("rollback")] == [0]
     assert (tmp_path / f"step-4{DAMAGED_SUFFIX}").is_dir()
-    assert "set aside as step-4.damaged" in caplog.text
+    assert "renamed to step-4.damaged" in caplog.text
 
 
 def test_a_state_may_be_epochs_away(tmp_path: Path) -> None:

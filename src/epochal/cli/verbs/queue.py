@@ -87,7 +87,7 @@ def _add_add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Do the action; gives the exit code."""
+    """Do the action; returns the exit code."""
     queue = Queue(args.runs_dir)
     if args.action == "add":
         return _add(args, queue)

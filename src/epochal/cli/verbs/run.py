@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Check every file, then run them; gives the exit code of the first that failed."""
+    """Check every file, then run them; returns the exit code of the first that failed."""
     files, overrides = split_files_and_overrides(args.words)
     choices: Choices = {**read_choices(args), "can_fork": True}
     _refuse_one_run_for_all(files, choices)

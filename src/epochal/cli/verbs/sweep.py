@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Start, continue, change or list sweeps; gives the exit code."""
+    """Start, continue, change or list sweeps; returns the exit code."""
     if not args.words:
         return _list(args)
     named = [word for word in args.words if "=" not in word]

@@ -101,7 +101,7 @@ def _add_own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Do the action; gives the exit code."""
+    """Do the action; returns the exit code."""
     root, _ = locate(args.runs_dir)
     tables = ResultTables(root)
     if args.action == "list":

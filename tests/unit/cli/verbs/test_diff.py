@@ -26,7 +26,7 @@ def runs(tmp_path: Path) -> Path:
 def test_two_runs_are_compared(runs: Path, epochal: Command) -> None:
     done = epochal("diff", "run0", "run1", "--runs-dir", runs)
     assert done.code == 0
-    assert "they differ in 1 parameter and 1 metric; their curves part by step 2" in done.out
+    assert "they differ in 1 parameter and 1 metric; their curves diverge by step 2" in done.out
     assert "\x1b" not in done.out
 
 

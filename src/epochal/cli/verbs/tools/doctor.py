@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print each finding as soon as it is known; gives 1 if one of them failed."""
+    """Print each finding as soon as it is known; returns 1 if one of them failed."""
     findings: list[Diagnostic] = []
     with _scratch(get_runs_dir(args.dir)) as (folder, scratch):
         if not args.json:
