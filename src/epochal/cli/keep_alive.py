@@ -62,7 +62,7 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
         point = ["--from", args.resume_from] if args.resume_from else []
         # The record has all overrides except secrets.
         secrets = [word for word in args.words if "=" in word and redact(word) != word]
-        options = ["--trust", *point, *_options_of_process(args)]  # the user started that code
+        options = ["--trust", *point, *_options_of_process(args)]  # the user started this code
         return [*program, "resume", str(folder), *secrets, *options]
 
     commands = SupervisedCommands(

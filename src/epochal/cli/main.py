@@ -1,4 +1,4 @@
-"""The entry point of the command line: runs one verb and gives its exit code."""
+"""The entry point of the command line: runs one verb and returns its exit code."""
 
 from __future__ import annotations
 

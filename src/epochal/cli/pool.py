@@ -61,7 +61,7 @@ def make_leases(args: argparse.Namespace) -> DeviceLeases:
 
 
 def require_devices(leases: Leases, choices: Choices) -> None:
-    """Refuse ``--nproc`` if the pool has not enough devices for one run."""
+    """Refuse ``--nproc`` if the pool does not have enough devices for one run."""
     from epochal.launch.pool.devices import DeviceRequest
 
     misfit = leases.find_misfit(DeviceRequest(num_processes=choices.get("nproc") or 1))

@@ -79,7 +79,7 @@ def refuse_options(args: argparse.Namespace) -> None:
 
 
 def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
-    """Show what goes and what that frees, ask, and delete it."""
+    """Show what would be deleted and freed, ask, and delete it."""
     policy = _policy(args)
     _refuse_listing(args)
     if not (question.where or question.search or question.words or question.status):

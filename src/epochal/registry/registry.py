@@ -324,7 +324,7 @@ def _refusal(name: str, project: Project, finder: ModuleFinder) -> Refused | Non
         return None
     what = f"{name!r} is outside the project's roots"
     if top == "torch":
-        return hidden_by(top, project, finder) or Refused(what, "list modules of your own")
+        return hidden_by(top, project, finder) or Refused(what, "list only modules of your project")
     return hidden_by(top, project, finder) or outside(top, what)
 
 

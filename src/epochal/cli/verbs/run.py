@@ -125,7 +125,7 @@ def _refuse_with_nodes(args: argparse.Namespace, files: list[Path]) -> None:
         what, hint = "several machines share one run", "name one config and one variant"
         raise ConfigError(Problem("--nnodes", what, hint=hint))
     for option, hint in (
-        ("keep_alive", "leave it out: the machines start again by themselves"),
+        ("keep_alive", "leave it out: the machines restart automatically"),
         ("then_test", "run `epochal test` afterwards"),
         ("no_file", "leave it out: the machines share the record"),
     ):

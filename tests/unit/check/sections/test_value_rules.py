@@ -151,7 +151,7 @@ def test_names_of_checkpoints_are_checked(check_dict) -> None:
     assert problems_of(check_dict(checkpoint={"name": "{stp}"})) == [
         (
             "checkpoint.name",
-            "'{stp}' knows no {stp}",
+            "'{stp}' has an unknown name {stp}",
             "write one of tag, step, epoch, samples, or a metric: {val/loss}",
         )
     ]
