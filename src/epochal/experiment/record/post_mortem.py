@@ -17,7 +17,7 @@ _INPUT_VARIABLE = "EPOCHAL_DEBUG_INPUT"
 
 
 def open_post_mortem(error: BaseException | None) -> None:
-    """Open pdb at the frame that raised ``error``, if there is an interactive input.
+    """Open pdb at the frame that raised ``error``, if this process has standard input.
 
     Interrupts and mistakes in a config are ignored: there is nothing to inspect.
     """
