@@ -50,7 +50,7 @@ def test_comparison_is_printed_as_json(runs: Path, epochal: Command) -> None:
 
 def test_tolerance_can_be_chosen(runs: Path, epochal: Command) -> None:
     words = ("diff", "run0", "run1", "--runs-dir", runs, "--only", "curves", "--tolerance")
-    assert "by more than 1 % at once" in epochal(*words, "0.01").out
+    assert "by more than 1 % at the same step" in epochal(*words, "0.01").out
     assert "never by more than 60 %" in epochal(*words, "0.6").out
 
 
