@@ -211,9 +211,9 @@ def _work(run: EngineRun, runner: Runner) -> object:
 
 
 def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
-    """The error that ended a run; for a dead loader worker, what killed the worker.
+    """The error that ended a run; a WorkerDiedError or a signal if a loader worker died.
 
-    A signal to the whole process group may have ended it, before it could ignore the signal.
+    A signal to the whole process group may end a worker before it can ignore the signal.
     """
     if isinstance(error, BdbQuit):  # the user left a debugger with q
         return KeyboardInterrupt().with_traceback(error.__traceback__)

@@ -137,7 +137,7 @@ class StepGraph:
 
 @contextmanager
 def noting_host_reads(device: torch.device) -> Iterator[list[str]]:
-    """Collect the places in a block where the host waits for the device; empty if there are none.
+    """Collect torch's warnings about the host waiting for the device in a block; empty without any.
 
     Warnings of the block are not shown: it repeats steps that showed them.
     """
