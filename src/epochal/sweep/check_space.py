@@ -103,12 +103,11 @@ def _find_metric_problems(
     assert sweep is not None  # it has been read
     # As the monitor of a trial, an objective would switch the loss of evaluations on.
     eval_loss = computes_eval_loss(checked.report.expanded)
-    watched = [("objective", ("objective", "metric"), str(one)) for one in settings.objectives]
-    for condition in settings.metric_constraints:
-        watched.append(("constraints", ("constraints",), f"{condition.sign}{condition.metric}"))
+    watched = [("objective", str(one)) for one in settings.objectives]
+    watched += [("constraints", f"{one.sign}{one.metric}") for one in settings.metric_constraints]
     found = []
-    for key, written, metric in watched:
-        node = next((one for name in written if (one := sweep.find(name)) is not None), None)
+    for key, metric in watched:
+        node = sweep.find(key) or (sweep.find("metric") if key == "objective" else None)
         if node is None:
             continue  # it is the monitor, which is checked with the config
         config = load_trial({"monitor": metric, "train.eval_loss": eval_loss})

@@ -133,7 +133,7 @@ def test_a_dry_run_shows_proposals(shop: Path, epochal: Command) -> None:
     assert done.out.splitlines()[-1] == "quasi-random: 2 trials by +val/acc"
     words = ("sweep.method=grid", "sweep.trials=null", "sweep.space={optim.lr: [0.1, 0.2, 0.3]}")
     done = epochal("sweep", "sweep.yaml", "--dry-run", *words)
-    assert done.out.splitlines()[-1] == "grid: all 3 combinations by +val/acc"
+    assert done.out.splitlines()[-1] == "grid: all 6 combinations by +val/acc"
     assert not (shop / "runs").exists()
 
 
@@ -218,3 +218,5 @@ def test_a_sweep_is_exported(half_done: SweepFolder, shop: Path, epochal: Comman
 
 def test_without_sweeps_a_hint_is_given(shop: Path, epochal: Command) -> None:
     assert epochal("sweep").out == "no sweeps yet; start one with: epochal sweep CONFIG\n"
+    for verb in ("show", "stop"):
+        assert "runs: no sweeps here" in epochal(verb, "sweeps/last").err, verb
