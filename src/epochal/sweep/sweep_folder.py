@@ -168,7 +168,10 @@ class SweepFolder:
         if lock is None:
             owner = durable.find_object(self.path / _LOCK_FILE)
             who = f"process {owner.get('pid')} on {owner.get('host')}"
-            raise RecordError(f"{self.id}: {who} runs this sweep\n  wait for its end, or stop it")
+            raise RecordError(
+                f"{self.id}: {who} runs this sweep\n"
+                f"  wait for its end, or stop it: `epochal stop {self.id}`"
+            )
         return lock
 
     def is_locked(self) -> bool:

@@ -113,6 +113,9 @@ def print_sweep(backlog: SweepBacklog) -> None:
         print(f"best run: {ranked[0].runs[0].path}")
     if backlog.is_stopped or not backlog.is_done():
         print(f"continue: {epochal_command()} sweep {backlog.folder.id}")
+    elif not backlog.ended and not reason and settings.num_trials is not None:
+        more = f"{backlog.folder.id} sweep.trials={2 * len(trials)}"
+        print(f"no trial is left; add some: {epochal_command()} sweep {more}")
 
 
 def describe_sweep(

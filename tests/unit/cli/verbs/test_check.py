@@ -96,10 +96,7 @@ def test_the_space_of_a_sweep_is_checked_for_the_variant_that_is_swept(
     write(shop / "swept.yaml", text)
     assert epochal("check", "swept.yaml").code == 0
     done = epochal("check", "swept.yaml", "--variant", "flat")
-    assert (
-        "sweep.space.schedule.min_factor: unknown argument 'min_factor' of"
-        in done.err
-    )
+    assert "sweep.space.schedule.min_factor: unknown argument 'min_factor' of" in done.err
 
 
 def test_variants_are_checked_too(shop: Path, epochal: Command) -> None:

@@ -203,6 +203,7 @@ def test_another_process_takes_changes_over(half_done: SweepFolder, epochal: Com
     done = epochal("sweep", "last")
     assert done.code != 0
     assert "runs this sweep" in done.err
+    assert f"`epochal stop {half_done.id}`" in done.err
     lock.release()
 
 
