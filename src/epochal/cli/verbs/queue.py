@@ -22,10 +22,11 @@ from epochal.cli.pool import (
     typed_command,
 )
 from epochal.cli.then_test import add_then_test_option, require_test_data
-from epochal.errors import ConfigError, Problem
+from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.launch.queue.queue import Queue
 from epochal.text.command import epochal_command
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -231,10 +232,15 @@ def _work(args: argparse.Namespace, queue: Queue) -> int:
         print_plan(list_ready(queue), executor, leases)
         return 0
     backlog = QueueBacklog(queue)
+    known = {job.id for job in queue.list_jobs("failed")}
     with PoolPage() as page:
         pool = Pool(backlog, executor, leases, show=page.show, waits_for_more=args.wait)
         pool.run()
     codes = {entry.waiting.key: entry.end.code for entry in pool.ended if entry.end is not None}
+    for job in queue.list_jobs("failed"):
+        if job.id not in known and not job.starts:  # its files are gone, or not ours
+            codes[job.id] = RecordError.exit_code
+            print(escape_control(f"job {job.id} was not started: {job.error}"))
     failed = sum(code != 0 for code in codes.values())
     waiting = queue.list_jobs("waiting")
     text = f"{format_count(len(codes), 'job')}, {failed} failed"

@@ -98,6 +98,12 @@ def test_why_jobs_cannot_start_is_said(shop: Path, epochal: Command) -> None:
         "job 3 cannot start: job 1 failed",
         "`epochal queue list` shows all jobs, `epochal queue remove JOB` removes one",
     ]
+    queue.remove(3)
+    epochal("queue", "add", "config.yaml")
+    queue.get(4).file.unlink()
+    done = epochal("queue", "work", "--devices", "cpu")
+    assert done.out.splitlines()[0].startswith("job 4 was not started: ")
+    assert (done.code, done.out.splitlines()[1]) == (74, "1 job, 1 failed")
     queue.set_paused(True)
     done = epochal("queue", "add", "config.yaml")
     assert "the queue is paused: epochal queue unpause" in done.out
