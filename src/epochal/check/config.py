@@ -195,7 +195,8 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
     for name, node in written.items():
         if name in SECTIONS:
             continue
-        hint = section_hint(name, node) or _owner_hint(checker, name, written)
+        hint = section_hint(name, node) or _nested_hint(name, node)
+        hint = hint or _owner_hint(checker, name, written)
         close = None if hint else meant_section(name) or nearest(name, SECTIONS)
         hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
         checker.report(name, f"unknown section {name!r}", node.key_place, hint)
@@ -203,6 +204,14 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
     if BASE in meant:  # the files that it names may contain any section
         checker.broken |= {""}
     return meant
+
+
+def _nested_hint(name: str, node: Node) -> str:
+    """How to write a dotted key, which only overrides, variants and sweeps may have."""
+    first, *others = name.split(".")
+    if first not in SECTIONS or not others or node.is_mapping:
+        return ""
+    return f"write {first}: {{{': {'.join(others)}: {node.value}{'}' * len(others)}"
 
 
 def _owner_hint(checker: ConfigChecker, name: str, written: Mapping[str, Node]) -> str:

@@ -159,11 +159,11 @@ def print_json(value: object) -> None:
 
 def find_sweep_word(word: str, runs_dir: Path) -> SweepFolder | None:
     """The sweep that a word names; a run with that name wins over a part of a sweep's id."""
-    if not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
+    inner = word.removeprefix(f"{SWEEPS_DIR}/")
+    if inner == word and not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
         return None
     from epochal.sweep.sweep_folder import find_sweep, list_sweeps
 
-    inner = word.removeprefix(f"{SWEEPS_DIR}/")
     if is_sweep_folder(word) or inner != word:
         return find_sweep(word if is_sweep_folder(word) else inner, runs_dir)
     sweeps = list_sweeps(runs_dir)

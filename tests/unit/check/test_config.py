@@ -199,10 +199,20 @@ def test_misspelt_methods_of_tasks_and_hooks_are_reported(check_task, write_file
 
 
 def test_unknown_sections_suggest_one_or_extra(check_dict) -> None:
-    report = check_dict(modle={}, zzz=1)
+    report = check_dict(modle={}, zzz=1, run_cap=5, **{"optim.groups.a.lr": 0.1})
     assert problems_of(report) == [
         ("modle", "unknown section 'modle'", "did you mean 'model'?"),
         ("zzz", "unknown section 'zzz'", "your own values go under 'extra'"),
+        (
+            "run_cap",
+            "unknown section 'run_cap'",
+            "a key of a W&B sweep file: write it under 'sweep' of an experiment's config",
+        ),
+        (
+            "optim.groups.a.lr",
+            "unknown section 'optim.groups.a.lr'",
+            "write optim: {groups: {a: {lr: 0.1}}}",
+        ),
     ]
 
 

@@ -65,6 +65,7 @@ _ARGUMENTS: Mapping[str, str] = MappingProxyType(
 _DEVICES = ("device", "devices", "gpu", "gpus", "gpu_ids", "cuda", "accelerator")
 _EPOCHS = ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs")
 _STEPS = ("steps", "max_steps", "num_steps", "iterations", "max_iters", "num_iters", "total_steps")
+_WANDB_KEYS = ("parameters", "method", "early_terminate", "run_cap")
 _FOLDERS = ("work_dir", "log_dir", "output_dir", "save_dir", "default_root_dir")
 
 
@@ -340,7 +341,9 @@ def section_hint(name: str, node: Node) -> str:
     """What to write for a top-level key that belongs into a section; else empty."""
     length = length_hint(name, node)
     if length:
-        return length.replace("write for: ", "write train.for: ")
+        return f"write train: {{{length.removeprefix('write ')}}}"
+    if name in _WANDB_KEYS:
+        return "a key of a W&B sweep file: write it under 'sweep' of an experiment's config"
     if name.lower() in _FOLDERS:
         return f"write record: {{log_dir: {node.value}}}"
     if name.lower() in _DEVICES:

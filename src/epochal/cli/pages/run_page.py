@@ -111,7 +111,7 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     yield from _describe_best(record)
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
-    if started := _format_moment(summary.started):
+    if started := format_moment(summary.started):
         yield f"  started  {started}"
     if (seconds := seconds_of(record)) is not None:
         yield f"  time     {format_seconds(seconds)}"
@@ -218,12 +218,12 @@ def _describe_attempts(record: RunRecord) -> Iterator[str]:
             verb = "rolled back to" if one.cause == ROLLBACK else f"{one.cause} from".strip()
             place = f"{verb} {one.checkpoint}, step {one.step}" if one.checkpoint else one.cause
             place += " from the start, step 0" if one.kept_points == 0 else ""
-            when = _format_moment(one.started)
+            when = format_moment(one.started)
             yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, when]))}"
             yield from (f"           {text}" for text in one.changed)
 
 
-def _format_moment(text: str) -> str:
+def format_moment(text: str) -> str:
     """A recorded time in the local time zone; unreadable text stays as it is."""
     moment = read_time(text)
     return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"

@@ -92,6 +92,10 @@ def _mark(args: argparse.Namespace) -> int:
             what = "cannot be combined with labels and archiving, which take several runs"
             hint = f"write {epochal_command()} describe RUN TEXT --{option} ... for it"
             raise ConfigError(Problem(f"--{option}", what, hint=hint))
+    if text := next((word for word in args.words if " " in word), None):
+        what = "a text does not go with labels and archiving, which take several runs"
+        hint = f"write {epochal_command()} describe RUN TEXT for it"
+        raise ConfigError(Problem(repr(text), what, hint=hint))
     if args.archive and args.unarchive:
         what = "contradicts --unarchive"
         raise ConfigError(Problem("--archive", what, hint="leave out one of them"))

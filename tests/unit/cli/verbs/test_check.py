@@ -84,6 +84,21 @@ def test_the_space_of_a_sweep_is_checked_against_the_config(shop: Path, epochal:
     assert epochal("check", "swept.yaml").code == 0
 
 
+def test_the_space_of_a_sweep_is_checked_for_the_variant_that_is_swept(
+    shop: Path, epochal: Command
+) -> None:
+    text = """
+        $BASE: config.yaml
+        schedule: {type: cosine}
+        variants: {flat: {schedule.type: constant}}
+        sweep: {space: {schedule.min_factor: [0.1, 0.5]}}
+    """
+    write(shop / "swept.yaml", text)
+    assert epochal("check", "swept.yaml").code == 0
+    done = epochal("check", "swept.yaml", "--variant", "flat")
+    assert "sweep.space.schedule.min_factor: unknown argument 'min_factor' of" in done.err
+
+
 def test_variants_are_checked_too(shop: Path, epochal: Command) -> None:
     write(shop / "bad.yaml", "$BASE: config.yaml\nvariants: {odd: {optim.lr: fast}}\n")
     done = epochal("check", "bad.yaml")
