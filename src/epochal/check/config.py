@@ -66,7 +66,7 @@ _RUNNERS = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CheckReport:
     """The outcome of checking one config."""
 
@@ -83,6 +83,10 @@ class CheckReport:
     def ok(self) -> bool:
         """Whether there are no mistakes."""
         return not self.problems
+
+    @override
+    def __repr__(self) -> str:  # an interactive session shows it
+        return str(self)
 
     @override
     def __str__(self) -> str:

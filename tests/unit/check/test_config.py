@@ -386,6 +386,7 @@ def test_problems_are_sorted_by_place_without_duplicates() -> None:
 
 def test_the_text_of_a_report_is_its_problems_or_the_number_of_defaults(check_dict) -> None:
     good = check_dict()
+    assert repr(good) == str(good)
     assert str(good) == f"no mistakes, {len(good.defaults)} defaults"
     bad = check_dict(seed="x", modle={})
     assert str(bad) == "\n\n".join(str(problem) for problem in bad.problems)

@@ -318,6 +318,9 @@ def _check_split(
     what, hint = "", ""
     if not slash or split != written:
         meant = f"{split}/{rest}" if split and slash else f"val/{watched.metric}"
+        first, _, last = watched.metric.partition("_")  # `val_loss`, as in Lightning
+        if not slash and last and first in split_names(checker.finder):
+            meant = f"{split_names(checker.finder)[first]}/{last}"
         what = f"{watched.metric!r} does not start with a split"
         hint = f"write {watched.spell(meant)}"
     elif split == "predict" or not _is_evaluated(checker, root, split):

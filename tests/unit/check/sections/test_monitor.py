@@ -184,6 +184,10 @@ def test_a_monitor_must_start_with_a_split(check_task) -> None:
         ("+dev/acc", "write +val/acc"),
         ("+acc", "write +val/acc"),
         ("+best/acc", "write +val/best/acc"),
+        ("-val_loss", "write -val/loss"),
+        ("-valid_loss", "write -val/loss"),
+        ("-train_loss", "write -train/loss"),
+        ("-top_loss", "write -val/top_loss"),
     ):
         unknown = "def batch_metric(self, out, batch): return self.compute(out)"
         what = f"{monitor[1:]!r} does not start with a split"
