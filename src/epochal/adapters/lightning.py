@@ -5,13 +5,14 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import override
 
+from epochal.config import parse_duration
 from epochal.engine import Task, TorchSchedule
 from epochal.engine.device.move import batch_size
 from epochal.errors import TaskError
@@ -195,7 +196,12 @@ class LightningExperiment(Experiment):
         """The optimizer and schedule of the config, or those of the module."""
         if assembly.config.find("optim") is not None or "optim" in assembly.given.parts:
             return super().build_optimizer(assembly, model)
-        return read_optimizers(model)
+        module: Any = model
+        module._trainer = _TrainerPlan(assembly)
+        try:
+            return read_optimizers(module)
+        finally:
+            module._trainer = None
 
 
 def read_optimizers(module: Any) -> tuple[Optimizer, AnySchedule | None]:  # noqa: ANN401 - of an optional package
@@ -320,10 +326,53 @@ class _TrainerFacts:
         return dict(self._run.latest)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - raises
-        if name.startswith("_"):
-            raise AttributeError(name)
-        known = ", ".join(one for one in dir(type(self)) if not one.startswith("_"))
-        raise TaskError(f"self.trainer.{name}: not available in Epochal\n  there are: {known}")
+        _refuse_attribute(self, name)
+
+
+@final
+class _TrainerPlan:
+    """The ``self.trainer`` of ``configure_optimizers``: the length of the training."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        self._length = parse_duration(assembly.config.get("train.for").value)
+
+    @property
+    def max_epochs(self) -> int | None:
+        """The number of epochs, if the training is counted in them."""
+        return int(self._length.amount) if self._length.unit == "ep" else None
+
+    @property
+    def max_steps(self) -> int:
+        """The number of steps, or -1 if the training is not counted in them."""
+        return int(self._length.amount) if self._length.unit == "st" else -1
+
+    @property
+    def num_training_batches(self) -> int:
+        """Batches of an epoch."""
+        loader = None if self._assembly.task is None else self._assembly.task.train_loader
+        limit = self._assembly.config.get("train.limit_batches").value
+        return min(len(loader), limit) if limit else len(loader)  # type: ignore[arg-type]  # torch says why it has no length
+
+    @property
+    def estimated_stepping_batches(self) -> int:
+        """All steps of the training; without ``optim``, each batch is one."""
+        if self._length.unit == "st":
+            return self.max_steps
+        if self.max_epochs is None:
+            what = f"self.trainer.estimated_stepping_batches: unknown for train.for={self._length}"
+            raise TaskError(f"{what}\n  write train.for in steps or epochs")
+        return self.max_epochs * self.num_training_batches
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - raises
+        _refuse_attribute(self, name)
+
+
+def _refuse_attribute(trainer: object, name: str) -> NoReturn:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    known = ", ".join(one for one in dir(type(trainer)) if not one.startswith("_"))
+    raise TaskError(f"self.trainer.{name}: not available in Epochal\n  there are: {known}")
 
 
 def _check_module(module: Any) -> None:  # noqa: ANN401 - of an optional package
