@@ -350,9 +350,9 @@ class _TrainerPlan:
     @property
     def num_training_batches(self) -> int:
         """Batches of an epoch."""
-        loader = None if self._assembly.task is None else self._assembly.task.train_loader
+        loader: Any = None if self._assembly.task is None else self._assembly.task.train_loader
         limit = self._assembly.config.get("train.limit_batches").value
-        return min(len(loader), limit) if limit else len(loader)  # type: ignore[arg-type]  # torch says why it has no length
+        return min(len(loader), limit) if isinstance(limit, int) else len(loader)
 
     @property
     def estimated_stepping_batches(self) -> int:

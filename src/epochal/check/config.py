@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition
 
 _DEFAULT = Place("default")
+_LIGHTNING_TASK = "epochal.adapters.lightning.LightningTask"
+_LIGHTNING_EXPERIMENT = "epochal.adapters.lightning.LightningExperiment"
 _RUNNERS = {
     "epochal.engine.runner.Train": "train",
     "epochal.engine.runner.Test": "test",
@@ -276,6 +278,9 @@ def _check_required(
     kind = _runner_kind(checker)
     if kind == "train" and not _brings_own_optimizers(checker):
         needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
+        task = checker.factories.get("task")
+        if task is not None and task.dotted == _LIGHTNING_TASK:
+            needs["optim"] += f", or experiment: {_LIGHTNING_EXPERIMENT} for the module's own"
     place = Place(str(config.sources[0].path)) if config.sources else None
     factory = checker.factories.get("runner")
     runner = kind if factory is None else factory.name

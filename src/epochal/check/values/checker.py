@@ -217,6 +217,8 @@ class ConfigChecker:
             hint = length_hint(key, child) or hint
         if "warmup" in known:
             hint = _warmup_hint(key, child) or hint
+        if path.startswith("hooks.") and key in ("monitor", "mode"):
+            hint = "the whole run has one monitor: write monitor: -val/loss outside of hooks"
         self.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
         return close or ""
 
