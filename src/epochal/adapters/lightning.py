@@ -335,17 +335,19 @@ class _TrainerPlan:
 
     def __init__(self, assembly: Assembly) -> None:
         self._assembly = assembly
-        self._length = parse_duration(assembly.config.get("train.for").value)
+        length = assembly.config.get("train.for").value
+        is_known = isinstance(length, str) and "stages" not in assembly.config.mapping
+        self._length = parse_duration(str(length)) if is_known else None
 
     @property
     def max_epochs(self) -> int | None:
         """The number of epochs, if the training is counted in them."""
-        return int(self._length.amount) if self._length.unit == "ep" else None
+        return self._count("ep")
 
     @property
     def max_steps(self) -> int:
         """The number of steps, or -1 if the training is not counted in them."""
-        return int(self._length.amount) if self._length.unit == "st" else -1
+        return self._count("st") or -1
 
     @property
     def num_training_batches(self) -> int:
@@ -357,12 +359,18 @@ class _TrainerPlan:
     @property
     def estimated_stepping_batches(self) -> int:
         """All steps of the training; without ``optim``, each batch is one."""
-        if self._length.unit == "st":
-            return self.max_steps
-        if self.max_epochs is None:
-            what = f"self.trainer.estimated_stepping_batches: unknown for train.for={self._length}"
-            raise TaskError(f"{what}\n  write train.for in steps or epochs")
-        return self.max_epochs * self.num_training_batches
+        steps, epochs = self._count("st"), self._count("ep")
+        if steps is not None:
+            return steps
+        if epochs is None:
+            what = "self.trainer.estimated_stepping_batches: unknown before the training"
+            raise TaskError(f"{what}\n  write train.for in steps or epochs, without stages")
+        return epochs * self.num_training_batches
+
+    def _count(self, unit: str) -> int | None:
+        if self._length is None or self._length.unit != unit:
+            return None
+        return int(self._length.amount)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - raises
         _refuse_attribute(self, name)
