@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -156,15 +157,24 @@ class LightningTask(Task):
         return {**out, _LOGGED: self._log.take(split)}
 
     def batch_loss(self, out: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
-        """The loss that ``training_step`` returned."""
-        if not isinstance(out["loss"], Tensor):
-            what = f"{type(self._run.model).__name__}.training_step: returned no loss"
+        """The loss that the step returned; in evaluations the one that it logged, if any."""
+        if "loss" in out[_LOGGED]:
+            value, count = out[_LOGGED]["loss"]
+            return {"loss": (torch.as_tensor(value), count)}
+        if not isinstance(out.get("loss"), Tensor):
+            owner = type(self._run.model).__name__
+            if self._run.split != "train":
+                what = f"{owner}.{_STEPS[self._run.split]}: logged and returned no loss"
+                raise TaskError(f"{what}\n  log it there, or set train.eval_loss=false")
+            what = f"{owner}.training_step: returned no loss"
             raise TaskError(f'{what}\n  return the loss, or {{"loss": ...}}')
         return {"loss": (out["loss"], self._log.batch_size)}
 
     def batch_metric(self, out: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
-        """What the step of the module logged."""
+        """What the step of the module logged, without a loss that ``batch_loss`` returns."""
         logged: dict[str, Any] = out[_LOGGED]
+        if self._run.options.train.eval_loss:
+            return {name: value for name, value in logged.items() if name != "loss"}
         return logged
 
     def epoch_metric(self, run: Run, split: str) -> dict[str, Any]:

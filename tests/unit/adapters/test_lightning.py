@@ -141,7 +141,7 @@ def test_configure_optimizers_can_read_the_length_of_the_training() -> None:
         (
             {"for": "1h"},
             everything,
-            "estimated_stepping_batches: unknown for train.for=1h\n.*steps",
+            "estimated_stepping_batches: unknown .*\n.*in steps or epochs",
         ),
         ({"for": "1ep"}, ["fit_loop"], "self.trainer.fit_loop: not available .*\n.*max_steps"),
     ):
@@ -149,6 +149,36 @@ def test_configure_optimizers_can_read_the_length_of_the_training() -> None:
         model.asked = asked
         with pytest.raises(TaskError, match=message):
             fit(model, Points(), train=train)
+
+
+def test_a_logged_val_loss_can_be_monitored() -> None:
+    class Returning(Regression):
+        def validation_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = (self.net(batch[0]) - batch[1]).square().mean()
+            self.log("val_loss", loss)
+            return loss
+
+    class Unlogged(Regression):
+        def validation_step(self, batch: Any, batch_idx: int) -> Any:
+            return {"loss": (self.net(batch[0]) - batch[1]).square().mean()}
+
+    class AtTheEnd(Regression):
+        def validation_step(self, batch: Any, batch_idx: int) -> None: ...
+        def on_validation_epoch_end(self) -> None:
+            self.log("val_loss", 3.0)
+
+    found = []
+    for kind in (Regression, Returning, Unlogged):
+        torch.manual_seed(0)
+        result = fit(kind(), Points(), train={"for": "1ep"}, monitor="-val/loss")
+        assert result.best == result.metrics["val/loss"], kind
+        found.append(result.best)
+    assert found == [found[0]] * 3
+    train = {"for": "1ep", "eval_loss": False}
+    assert fit(AtTheEnd(), Points(), train=train, monitor="-val/loss").best == 3
+    message = "AtTheEnd.validation_step: logged and returned no loss\n.*train.eval_loss=false"
+    with pytest.raises(TaskError, match=message):
+        fit(AtTheEnd(), Points(), train={"for": "1ep"}, monitor="-val/loss")
 
 
 def test_the_section_optim_replaces_the_optimizer_of_the_module() -> None:
