@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition
 
 _DEFAULT = Place("default")
+_LIGHTNING_TASK = "epochal.adapters.lightning.LightningTask"
+_LIGHTNING_EXPERIMENT = "epochal.adapters.lightning.LightningExperiment"
 _RUNNERS = {
     "epochal.engine.runner.Train": "train",
     "epochal.engine.runner.Test": "test",
@@ -66,7 +68,7 @@ _RUNNERS = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CheckReport:
     """The outcome of checking one config."""
 
@@ -83,6 +85,10 @@ class CheckReport:
     def ok(self) -> bool:
         """Whether there are no mistakes."""
         return not self.problems
+
+    @override
+    def __repr__(self) -> str:  # an interactive session shows it
+        return str(self)
 
     @override
     def __str__(self) -> str:
@@ -281,6 +287,9 @@ def _check_required(
     kind = _runner_kind(checker)
     if kind == "train" and not _brings_own_optimizers(checker):
         needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
+        task = checker.factories.get("task")
+        if task is not None and task.dotted == _LIGHTNING_TASK:
+            needs["optim"] += f", or experiment: {_LIGHTNING_EXPERIMENT} for the module's own"
     place = Place(str(config.sources[0].path)) if config.sources else None
     factory = checker.factories.get("runner")
     runner = kind if factory is None else factory.name

@@ -132,7 +132,9 @@ def _problems_with(group: list[str]) -> Iterator[Problem]:
         yield Problem(word, f"{key!r} is not a valid key", hint=hint)
     else:
         what = "neither a config file that exists nor key=value"
-        yield Problem(word, what, hint=f"write {word}=VALUE to change a value of the config")
+        files = [word + end for end in (".yaml", ".yml", ".toml", ".json") if _exists(word + end)]
+        hint = f"write {word}=VALUE to change a value of the config"
+        yield Problem(word, what, hint=f"did you mean {files[0]!r}?" if files else hint)
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

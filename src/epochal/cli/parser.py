@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, cast, final
 
 from typing_extensions import override
 
-from epochal.errors import suggest
+from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +46,17 @@ VERBS = {
     "completion": "print the script that completes commands in bash, zsh or fish",
 }
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("train", "fit", "start"), "run"),
+    **dict.fromkeys(("list", "ls", "ps", "status"), "runs"),
+    **dict.fromkeys(("compare", "cmp"), "diff"),
+    **dict.fromkeys(("init", "create"), "new"),
+    **dict.fromkeys(("validate", "lint"), "check"),
+    **dict.fromkeys(("ui", "web"), "serve"),
+    **dict.fromkeys(("continue", "restart"), "resume"),
+}
+"""What other tools call our verbs."""
+
 INTERNAL_VERBS = ("run-job",)
 """Verbs that only other verbs call; the help does not list them."""
 
@@ -74,6 +85,7 @@ def find_verb(words: Sequence[str]) -> str | None:
 
 def parse_arguments(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """The parsed arguments; positional words may also follow options."""
+    _require_verb(parser, words)
     args, rest = parser.parse_known_args(_join_dashed_values(parser, words))
     unknown = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
     if unknown:
@@ -115,14 +127,30 @@ def _parser_of(parser: argparse.ArgumentParser, verb: str | None) -> argparse.Ar
     return chosen
 
 
+def _require_verb(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Refuse a first word that is no verb; argparse would list all of them."""
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is None or first in VERBS or first in INTERNAL_VERBS:
+        return
+    names = {**{verb: verb for verb in VERBS}, **_OTHER_NAMES}
+    close = nearest(first, names)
+    hint = f"did you mean {names[close]!r}?" if close else "`epochal --help` lists all verbs"
+    parser.error(f"unknown verb {first!r}; {hint}")
+
+
 def _refuse(parser: argparse.ArgumentParser, verb: str | None, word: str) -> NoReturn:
     chosen = _parser_of(parser, verb)
     shown = [action for action in chosen._actions if action.help != argparse.SUPPRESS]
-    options = [name for action in shown for name in action.option_strings]
-    hint = suggest(word.partition("=")[0], options) if word.startswith("-") else ""
-    if "." in word.partition("=")[0]:
-        key, _, value = word.lstrip("-").partition("=")
+    options = {name.lstrip("-"): name for action in shown for name in action.option_strings}
+    key, _, value = word.lstrip("-").partition("=")
+    meant = nearest(key, options) if word.startswith("-") else None
+    hint = f"`epochal {verb} --help` lists the options" if word.startswith("-") else ""
+    if "." in key:
         hint = f"write {key}={value or 'VALUE'}"
+    elif meant is not None:
+        hint = f"did you mean {options[meant]!r}?"
+    elif word.startswith("--") and any("key=value" in str(action.metavar) for action in shown):
+        hint = f"write SECTION.{key}={value or 'VALUE'} to change the config"
     chosen.error(f"unknown argument {word!r}" + f"; {hint}" * bool(hint))
 
 

@@ -135,6 +135,10 @@ def check_sanity(run: EngineRun) -> None:
         if run.average is not None:
             metrics |= _as_averaged(metrics)  # the weights are equal before the first step
         _require_monitored_metrics(run, "val", metrics)
+    if not metrics and not run.eval_periods["val"][0].is_never:
+        _logger.info(
+            "val measures nothing: set train.eval_loss=true, or return metrics in batch_metric"
+        )
 
 
 def _run_sanity_batches(run: EngineRun, events: Events, limit: int) -> dict[str, float]:

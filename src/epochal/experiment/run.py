@@ -517,10 +517,17 @@ def _require_configured(
     missing = [name for name in parts if name in known]
     if missing:
         text = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        advice = (
+            f"use experiment.{method}() in the script that made them, with "
+            f"init_from={str(chosen.path)!r}"
+        )
+        if verb == "load":
+            advice = (
+                f"build the model, then load the weights: ep.recover(model, {str(record.path)!r})"
+            )
         raise CheckpointError(
             f"{record.path}: its {text} came from Python, so its config alone cannot {verb} it\n"
-            f"  use experiment.{method}() in the script that made them, with "
-            f"init_from={str(chosen.path)!r}"
+            f"  {advice}"
         )
 
 

@@ -102,6 +102,7 @@ class Banner(Hook):
             "optim": describe_optimizer(run.optimizer),
             "data": describe_data(run, splits or SPLITS),
             **({} if splits else describe_periods(engine_run(run))),
+            **({"save": ""} if run.dir is None else {}),
             "trackers": "" if run.dir is None else describe_trackers(run),
             "defaults": "" if splits or run.resume is not None else self._describe_defaults(),
         }

@@ -152,6 +152,12 @@ def test_a_custom_runner_needs_what_its_base_needs(check_dict, write_files) -> N
     assert check_dict(task=None, model=None, optim=None, runner="user.runners.Own").ok
 
 
+def test_a_lightning_task_without_optim_is_told_of_its_experiment(check_dict) -> None:
+    (problem,) = check_dict(task="lightning", optim=None).problems
+    assert problem.key == "optim"
+    assert "or experiment: epochal.adapters.lightning.LightningExperiment" in problem.hint
+
+
 def test_model_and_data_alone_use_the_task_module(check_dict) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
     report = check_dict(task=None, data={"train": spec, "val": spec}, monitor="-val/loss")
@@ -396,6 +402,7 @@ def test_problems_are_sorted_by_place_without_duplicates() -> None:
 
 def test_the_text_of_a_report_is_its_problems_or_the_number_of_defaults(check_dict) -> None:
     good = check_dict()
+    assert repr(good) == str(good)
     assert str(good) == f"no mistakes, {len(good.defaults)} defaults"
     bad = check_dict(seed="x", modle={})
     assert str(bad) == "\n\n".join(str(problem) for problem in bad.problems)

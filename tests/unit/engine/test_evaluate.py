@@ -245,6 +245,20 @@ def test_the_sanity_evaluation_has_no_side_effects() -> None:
     assert run.monitor.best is None
 
 
+def test_a_validation_that_measures_nothing_says_how_to_change_that(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Unmeasured(Sums):
+        batch_metric = None  # type: ignore[assignment]  # a task without metrics
+
+    for train, says in (({}, True), ({"eval_loss": True}, False), ({"eval_every": 0}, False)):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            check_sanity(make_run(Unmeasured(), **train))
+        said = "val measures nothing: set train.eval_loss=true, or return metrics" in caplog.text
+        assert said is says, train
+
+
 class Buffering(Sums):
     """Prepares at one event what it needs at another, and leaves traces at a third."""
 

@@ -137,7 +137,8 @@ def test_the_fourth_rollback_ends_the_run(tmp_path: Path, caplog: pytest.LogCapt
     assert torch.equal(weights(model), at_four[0])
     assert result.message == (
         "the gradient of step 5 is not finite, and the run rolled back 3 times already; "
-        "the weights before that step are kept\n  try a smaller optim.lr, or optim.clip=1.0"
+        "the weights before that step are kept\n"
+        "  try a smaller optim.lr, or optim.clip=1.0; --debug finds its origin"
     )
     assert result.message in caplog.text
 

@@ -121,8 +121,11 @@ def _too_long_for_limit(node: Node, root: Node, whole: Node | None) -> Iterator[
 def _length_of(root: Node, path: str) -> Node | None:
     """How long the schedule is used, if one key sets that."""
     if path.startswith("stages."):
-        return root.find(f"{path.rpartition('.')[0]}.for")
-    return None if "stages" in root.mapping else root.find("train.for")
+        node = root.find(f"{path.rpartition('.')[0]}.for")
+    else:
+        node = None if "stages" in root.mapping else root.find("train.for")
+    # A number without a unit is no length, and a mistake of its own.
+    return node if node is not None and isinstance(node.value, str) else None
 
 
 def read_length(value: object) -> Duration | None:

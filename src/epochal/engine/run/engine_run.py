@@ -445,7 +445,10 @@ class EngineRun(Run):
 
     @override
     def log(self, values: Mapping[str, float | Tensor], step: int | None = None) -> None:
-        points = {name: float(value) for name, value in values.items()}
+        points = {
+            name: float(value.detach() if isinstance(value, torch.Tensor) else value)
+            for name, value in values.items()
+        }
         self.latest.update(points)
         step = self.step if step is None else step
         self.writer.log(points, step)

@@ -296,6 +296,10 @@ _EXAMPLES = {
     "hooks": "hooks=[{name}()]",
     **{name: name + "=[{name}()]" for name in ("metrics", "outputs", "evaluation")},
 }
+_SEVERAL_OPTIMIZERS = (
+    "give one of torch.optim, or describe several by name: "
+    "optim={'a': {'type': 'Adam', 'match': 'a', 'loss': 'a_loss'}, 'b': {...}}"
+)
 Part = Any  # an object of any type
 
 
@@ -315,6 +319,9 @@ def check_given_part(section: str, part: Part, *, source: str = "") -> None:
     if section == "model" and not isinstance(part, nn.Module):
         what = f"is not a torch.nn.Module, but an object of type {type(part).__name__!r}"
         raise _refusal(where, what, "give an object of a class that extends torch.nn.Module")
+    if section == "optim" and not hasattr(part, "param_groups"):
+        what = f"is no optimizer, but an object of type {type(part).__name__!r}"
+        raise _refusal(where, what, _SEVERAL_OPTIMIZERS)
     if section == "loss" and not callable(part):
         what = f"cannot be called: it is an object of type {type(part).__name__!r}"
         raise _refusal(where, what, "give a function or a module, such as nn.CrossEntropyLoss()")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from epochal.errors import COMMAND_LINE, ConfigError, RecordError, suggest
+from epochal.errors import COMMAND_LINE, ConfigError, RecordError, nearest, suggest
 from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
@@ -144,9 +144,19 @@ def explain(record: RunRecord, key: str) -> str:
             f"  the values themselves are in {path.parent}"
         )
     if not inside:
-        hint = suggest(key, provenance) or f"this run has {len(provenance)} values"
+        hint = _suggest_key(key, provenance)
         raise RecordError(f"{key}: not in the config of {record.path}\n  {hint}")
     return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
+
+
+def _suggest_key(key: str, known: Iterable[str]) -> str:
+    """A hint for a key that the config lacks: a similar one of the same section, if it has one."""
+    section, _, last = key.rpartition(".")
+    beside = {one.rpartition(".")[2]: one for one in known if one.startswith(f"{section}.")}
+    if not section or not beside:
+        return suggest(key, known) or "`--config` prints all values"
+    close = nearest(last, beside)
+    return f"did you mean {beside[close]!r}?" if close else f"`--explain {section}` shows all of it"
 
 
 def _explain_one(key: str, origins: object) -> list[str]:

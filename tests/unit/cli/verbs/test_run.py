@@ -250,6 +250,7 @@ def test_words_that_are_neither_files_nor_overrides_are_refused(
         (("+a.b=1",), "epochal has no '+'"),
         (("~a.b",), "write 'a.b=$delete'"),
         (("lr",), "lr: neither a config file that exists nor key=value\n  write lr=VALUE"),
+        (("config",), "config: neither a config file that exists nor key=value\n  did you mean"),
         (("other.yaml",), "other.yaml: no such file"),
     ]:
         done = epochal("run", "config.yaml", *words)
