@@ -19,7 +19,7 @@ def test_options_of_other_verbs_are_not_loaded() -> None:
 
 
 def test_all_verbs_are_known_unless_a_verb_comes_first(epochal: Command) -> None:
-    assert "'diff', 'show'" in epochal("rnus", "show").err
+    assert "did you mean 'runs'?" in epochal("rnus", "show").err
     assert "  diff " in epochal("--help", "show").out
     assert "  diff " in epochal().out
     assert "no runs here" in epochal("show", "diff").err  # the name of a run
