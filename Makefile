@@ -91,7 +91,7 @@ check: code-check web-check ## Run the gates: format, lint, types, layers, spell
 code-check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 	$(BIN)/typos
 	$(BIN)/deptry src

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -66,6 +67,7 @@ _TOGETHER = {
     "tests/integration/test_shared_training.py": "ranks",
     "tests/integration/test_kills.py": "server of runs",
     "tests/integration/test_trackers.py": "trackers",
+    "tests/test_architecture.py": "parsed modules",
     "tests/unit/check/export/test_schema.py": "schema",
     "tests/unit/hooks/test_mlflow.py": "trackers",
     "tests/unit/hooks/test_wandb.py": "trackers",
@@ -93,6 +95,10 @@ def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = _leaves_no_bytecode
     gc.collect()
     gc.freeze()
+    gc.set_threshold(700, 10, 100)  # the youngest objects as often as before, the others rarely
+    if loaders := sys.modules.get("torch.utils.data._utils"):
+        # A loader that ends as garbage cannot reach its workers any more, and waits for them.
+        loaders.MP_STATUS_CHECK_INTERVAL = 0.2  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -156,6 +162,26 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def epochal(capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs ``epochal`` with the given words in this process."""
     return command(capsys)
+
+
+@pytest.fixture
+def older_objects_are_kept() -> None:
+    """Make the garbage collections of a test quick: those of older objects take half a second."""
+    gc.freeze()
+
+
+@pytest.fixture
+def dead_workers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let torch install its handler of SIGCHLD, which a run with a dead worker replaces for good.
+
+    Without it a loader notices only after 5 seconds.
+    """
+    from torch.utils.data._utils import signal_handling
+
+    monkeypatch.setattr(signal_handling, "_SIGCHLD_handler_set", False)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.fixture

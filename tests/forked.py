@@ -12,7 +12,7 @@ import gc
 import json
 import os
 import runpy
-import signal
+import select
 import socket
 import subprocess
 import sys
@@ -104,6 +104,8 @@ def warm_up() -> None:
     import epochal
     from epochal.check import check
     from epochal.config import load
+    from epochal.records.code.framework import digest_package, get_package_dir
+    from epochal.records.folder import machine
 
     for one in walk_packages(epochal.__path__, "epochal."):
         if one.name != "epochal.__main__":
@@ -113,6 +115,9 @@ def warm_up() -> None:
     parts = {"task": "epochal.testing.TinyTask", "model": "epochal.testing.TinyModel"}
     for config in _CHECKED:
         check(load(parts | config))
+    digest_package(get_package_dir())  # it remembers the archive
+    machine.package_versions = cache(machine.package_versions)
+    machine.package_versions()
     for one in (*weakref.finalize._registry,):  # type: ignore[attr-defined]
         one.atexit = False  # torch takes its operators back, in each child
     gc.freeze()  # garbage collection in a child would copy all shared memory
@@ -137,21 +142,33 @@ def _server() -> socket.socket:
 
 def _serve(orders: socket.socket) -> dict[str, Any] | None:
     """Fork a child for every order; returns the order in the child, None in the server."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for the intermediate processes
+    reports: dict[int, tuple[int, int]] = {}  # by descriptor: a living child, where to report
+    poll = select.poll()
+    poll.register(orders, select.POLLIN)
     while True:
-        message, files, _, _ = socket.recv_fds(orders, _MOST_BYTES, 4)
-        if not message:
-            return None
-        if os.fork() == 0:
-            orders.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for ready, _ in poll.poll():
+            if ready != orders.fileno():
+                poll.unregister(ready)
+                _report_end(ready, *reports.pop(ready))
+                continue
+            message, files, _, _ = socket.recv_fds(orders, _MOST_BYTES, 4)
+            if not message:
+                return None
             child = os.fork()
             if child == 0:
+                orders.close()
+                for descriptor, (_, report) in reports.items():
+                    os.close(descriptor)
+                    os.close(report)
                 _dress(files)
                 return json.loads(message)  # type: ignore[no-any-return]
-            _report(child, files)
-        for file in files:
-            os.close(file)
+            *others, report = files
+            for file in others:
+                os.close(file)
+            os.write(report, f"{child}\n".encode())
+            descriptor = os.pidfd_open(child)
+            reports[descriptor] = child, report
+            poll.register(descriptor, select.POLLIN)
 
 
 def _dress(files: list[int]) -> None:
@@ -162,15 +179,13 @@ def _dress(files: list[int]) -> None:
         os.close(file)
 
 
-def _report(child: int, files: list[int]) -> None:
-    """Report the process id and the exit code of a child; does not return."""
-    *others, report = files
-    for file in (0, 1, 2, *others):  # the reader waits until every writer has closed the pipe
-        os.close(file)
-    os.write(report, f"{child}\n".encode())
+def _report_end(descriptor: int, child: int, report: int) -> None:
+    """Report the exit code of a child that has ended."""
     _, status = os.waitpid(child, 0)
-    os.write(report, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-    os._exit(0)
+    with suppress(BrokenPipeError):  # the test has ended
+        os.write(report, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os.close(report)
+    os.close(descriptor)
 
 
 def _live(order: dict[str, Any]) -> None:
@@ -201,6 +216,15 @@ def _live(order: dict[str, Any]) -> None:
     exec(compile(code, file, "exec"), vars(main))
 
 
+def _show(*error: Any) -> int:
+    """Show an error that nothing caught, as the interpreter does; the exit code."""
+    try:
+        sys.excepthook(*error)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 1
+
+
 def _end(code: int | None) -> NoReturn:
     """End like the interpreter, which would also free every imported module (0.3 s)."""
     threading._shutdown()  # type: ignore[attr-defined]
@@ -220,4 +244,6 @@ if __name__ == "__main__":
             if isinstance(end.code, str):
                 raise
             _end(end.code)
+        except Exception:
+            _end(_show(*sys.exc_info()))
         _end(0)

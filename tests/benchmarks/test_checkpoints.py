@@ -11,7 +11,7 @@ SMALL = ("--megabytes", "1", "--rounds", "1", "--steps", "20")
 
 
 def test_benchmark_prints_a_table_and_leaves_no_files(tmp_path: Path) -> None:
-    done = forked.run(str(SCRIPT), *SMALL, "--dir", str(tmp_path))
+    done = forked.run(str(SCRIPT), *SMALL, "--dir", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for goal in ("checkpoint / torch.save + fsync:", "wait / copy:", "latest / earliest place:"):
         assert goal in done.stdout

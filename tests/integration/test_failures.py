@@ -75,6 +75,7 @@ def rows(split: str, more: str = "") -> str:
         ),
     ],
 )
+@pytest.mark.usefixtures("dead_workers_are_noticed")
 def test_failure_is_framed_and_recorded(
     shop: Path, epochal: Command, changes: list[str], code: int, messages: list[str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from small_project import run_folders, write
+from small_project import run_folders, write, write_shop
 from started import Start, starting
 
 if TYPE_CHECKING:
@@ -130,17 +130,25 @@ def test_run_saves_when_its_supervisor_is_killed_and_can_be_resumed(
     assert result["times"]["start-up/building"] > saved["times"]["start-up/building"] > 0
 
 
-@pytest.mark.parametrize("blocks", [False, True])
-def test_supervisor_restarts_a_run_that_hangs(shop: Path, start: Start, blocks: bool) -> None:
-    write(shop / "shop" / "stalls.py", STALLS)
-    hooks = "hooks=" + json.dumps([{"type": "shop.stalls.Stall", "blocks": blocks}])
-    words = (*WORDS, "train.for=2ep", "engine.hang_after=2s", hooks)
-    code, errors = start(*words, forks=True).end()
-    assert code == 0, errors
-    assert "keep-alive: the run hung at step" in errors
-    (folder,) = run_folders(shop)
-    assert read(folder / "status.json")["status"] == "finished"
-    assert [one["cause"] for one in read(folder / "run.json")["attempts"]] == ["started", "retried"]
-    assert "stalls.py" in (folder / "logs" / "stacks.txt").read_text()
-    mails = (shop / "runs" / ".epochal" / "mail").rglob("*.json")
-    assert "stalled" in " ".join(path.read_text() for path in mails)
+def test_supervisor_restarts_a_run_that_hangs(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = {}
+    for blocks in (False, True):
+        shop = write_shop(tmp_path / str(blocks))
+        write(shop / "shop" / "stalls.py", STALLS)
+        monkeypatch.chdir(shop)
+        hooks = "hooks=" + json.dumps([{"type": "shop.stalls.Stall", "blocks": blocks}])
+        words = (*WORDS, "train.for=2ep", "engine.hang_after=2s", hooks)
+        started[shop] = start(*words, forks=True)
+    for shop, process in started.items():
+        code, errors = process.end()
+        assert code == 0, errors
+        assert "keep-alive: the run hung at step" in errors
+        (folder,) = run_folders(shop)
+        assert read(folder / "status.json")["status"] == "finished"
+        attempts = read(folder / "run.json")["attempts"]
+        assert [one["cause"] for one in attempts] == ["started", "retried"]
+        assert "stalls.py" in (folder / "logs" / "stacks.txt").read_text()
+        mails = (shop / "runs" / ".epochal" / "mail").rglob("*.json")
+        assert "stalled" in " ".join(path.read_text() for path in mails)

@@ -41,7 +41,8 @@ def _execute(words: list[str], *, begun: float | None = None) -> int:
     from epochal.cli.parser import build_parser, find_verb, load_verb, parse_arguments
     from epochal.errors import EpochalError, RecordError
 
-    parser = build_parser(find_verb(words))
+    verb = find_verb(words)
+    parser = build_parser(verb, with_others=words[:1] != [verb])
     args = parse_arguments(parser, words)
     args.typed, args.begun = words, begun
     if args.verb is None:

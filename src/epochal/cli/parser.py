@@ -154,8 +154,11 @@ def _refuse(parser: argparse.ArgumentParser, verb: str | None, word: str) -> NoR
     chosen.error(f"unknown argument {word!r}" + f"; {hint}" * bool(hint))
 
 
-def build_parser(verb: str | None) -> argparse.ArgumentParser:
-    """The parser of the command, with the options of ``verb`` only: others are not imported."""
+def build_parser(verb: str | None, *, with_others: bool = True) -> argparse.ArgumentParser:
+    """The parser of the command, with the options of ``verb`` only: others are not imported.
+
+    ``with_others``: the other verbs are known, too, for the help and for misspelled verbs.
+    """
     parser = argparse.ArgumentParser(
         prog="epochal",
         description="Train PyTorch models from configs.",
@@ -164,6 +167,8 @@ def build_parser(verb: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, text in VERBS.items():
+        if name != verb and not with_others:
+            continue
         about = text[0].upper() + text[1:] + "."
         one = verbs.add_parser(name, help=text, description=about, allow_abbrev=False)
         if name == verb:

@@ -170,6 +170,10 @@ class ModuleFinder:
         return None, tuple(map(Path, portions))
 
 
+_installed: dict[tuple[object, ...], Any] = {}
+"""Results about torch and Epochal, whose files are the same for every finder of a process."""
+
+
 def cached_by_finder(function: Callable[Params, ResultT]) -> Callable[Params, ResultT]:
     """Compute a function of source files once per finder, which is its last argument."""
 
@@ -178,9 +182,11 @@ def cached_by_finder(function: Callable[Params, ResultT]) -> Callable[Params, Re
         *others, finder = args
         assert isinstance(finder, ModuleFinder)
         key = (function, *(getattr(one, "dotted", one) for one in others))
-        if key not in finder.results:
-            finder.results[key] = function(*args, **words)
-        found: ResultT = finder.results[key]
+        is_installed = isinstance(key[1], str) and key[1].startswith(("torch.", "epochal."))
+        results = _installed if is_installed else finder.results
+        if key not in results:
+            results[key] = function(*args, **words)
+        found: ResultT = results[key]
         return found
 
     return look_up

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _MAX_BYTES = 4_000_000
-_Parsed = tuple[ast.Module, SyntaxError | None]
-_parsed: dict[str, tuple[tuple[int, ...], _Parsed]] = {}
-"""By file, with what tells its version; a server that runs for months keeps only the newest."""
+_read: dict[tuple[str, str], tuple[tuple[int, ...], Module]] = {}
+"""By name and file, with what tells its version; a server that runs for months keeps the newest."""
 
 
 @final
@@ -122,7 +121,17 @@ def full_name(module: Module, expression: ast.expr) -> str:
 
 def read_module(name: str, file: Path, is_package: bool) -> Module:
     """The module in ``file``, parsed."""
-    tree, error = _parse(file)
+    status = file.stat()
+    version = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+    known = _read.get((name, str(file)))
+    if known is None or known[0] != version:
+        module = _parse_module(name, file, is_package, status.st_size)
+        known = _read[name, str(file)] = version, module
+    return known[1]
+
+
+def _parse_module(name: str, file: Path, is_package: bool, size: int) -> Module:
+    tree, error = _parse_text(file, size)
     bindings: dict[str, Binding] = {}
     stars: list[str] = []
     package = name if is_package else name.rpartition(".")[0]
@@ -130,16 +139,7 @@ def read_module(name: str, file: Path, is_package: bool) -> Module:
     return Module(name, file, is_package, tree, error, bindings, tuple(stars))
 
 
-def _parse(file: Path) -> _Parsed:
-    status = file.stat()
-    version = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
-    known = _parsed.get(str(file))
-    if known is None or known[0] != version:
-        known = _parsed[str(file)] = version, _parse_text(file, status.st_size)
-    return known[1]
-
-
-def _parse_text(file: Path, size: int) -> _Parsed:
+def _parse_text(file: Path, size: int) -> tuple[ast.Module, SyntaxError | None]:
     empty = ast.Module(body=[], type_ignores=[])
     if size > _MAX_BYTES:
         return empty, SyntaxError("the file is too large to be read")

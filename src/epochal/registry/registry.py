@@ -101,7 +101,7 @@ class Registry:
         """The short names of a kind; those of entry points only on demand, as that is slow."""
         found = {*BUILTINS.get(kind, ()), *REGISTERED[kind], *self._decorated.tables[kind]}
         if entry_points:
-            targets_by_name = _entry_point_targets(kind)
+            targets_by_name = self._entry_point_targets(kind)
             found |= {name for name, targets in targets_by_name.items() if len(targets) == 1}
         return tuple(sorted(found | set(self._torch_names(kind))))
 
@@ -198,7 +198,7 @@ class Registry:
     def _find_entry_point(
         self, kind: str, name: str, place: Place | None, key: str
     ) -> Factory | None:
-        targets = _entry_point_targets(kind).get(name, [])
+        targets = self._entry_point_targets(kind).get(name, [])
         if not targets:
             return None
         if len(targets) > 1:
@@ -208,23 +208,26 @@ class Registry:
             raise UnknownComponentError(Problem(key or kind, what, place, hint))
         return self._factory_at(kind, name, targets[0])
 
+    @cached_property
+    def _entry_points(self) -> Any:  # noqa: ANN401 - another class before Python 3.12
+        from importlib.metadata import entry_points
+
+        return entry_points()  # reads the metadata of each installed package
+
+    def _entry_point_targets(self, kind: str) -> dict[str, list[str]]:
+        """The entry points of installed packages by name, without duplicates."""
+        found: dict[str, list[str]] = {}
+        for entry in self._entry_points.select(group=f"epochal.{kind}"):
+            target = entry.value if ":" in entry.value else f"{entry.value}:{entry.name}"
+            targets = found.setdefault(entry.name, [])
+            if target not in targets:
+                targets.append(target)
+        return found
+
     def _factory_at(self, kind: str, name: str, target: str) -> Factory:
         module, _, qualname = target.partition(":")
         definition = self.finder.find_definition(f"{module}.{qualname}")
         return _factory(kind, name, Target(module, qualname, definition))
-
-
-def _entry_point_targets(kind: str) -> dict[str, list[str]]:
-    """The entry points of installed packages by name, without duplicates."""
-    from importlib.metadata import entry_points
-
-    found: dict[str, list[str]] = {}
-    for entry in entry_points(group=f"epochal.{kind}"):
-        target = entry.value if ":" in entry.value else f"{entry.value}:{entry.name}"
-        targets = found.setdefault(entry.name, [])
-        if target not in targets:
-            targets.append(target)
-    return found
 
 
 def _factory(kind: str, name: str, target: Target) -> Factory:

@@ -18,6 +18,13 @@ def test_options_of_other_verbs_are_not_loaded() -> None:
     assert "--defaults" not in build_parser("runs").format_help()
 
 
+def test_all_verbs_are_known_unless_a_verb_comes_first(epochal: Command) -> None:
+    assert "did you mean 'runs'?" in epochal("rnus", "show").err
+    assert "  diff " in epochal("--help", "show").out
+    assert "  diff " in epochal().out
+    assert "no runs here" in epochal("show", "diff").err  # the name of a run
+
+
 def test_unknown_arguments_are_refused(epochal: Command) -> None:
     for words, message in [
         (("run", "a.yaml", "--fst"), "unknown argument '--fst'; did you mean '--fast'?"),

@@ -11,7 +11,7 @@ import signal
 import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -23,9 +23,6 @@ from epochal.engine import Hook, Run, RunResult, Train, current_run
 from epochal.engine.execute import describe_plan, execute, result_of_error
 from epochal.engine.measure.meter import Meter
 from epochal.errors import ConfigError, DataError, Problem, TaskError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 EDGES = ("setup", "assembled", "run_start", "error", "run_end", "teardown")
 
@@ -134,16 +131,7 @@ class Rows(Dataset[list[torch.Tensor]]):
         return [torch.ones(3), torch.ones(1)]
 
 
-@pytest.fixture
-def keeping_worker_handler() -> Iterator[None]:
-    """Torch installs its handler once per process; other tests need it, too."""
-    assert list(DataLoader(Rows(), batch_size=40, num_workers=1))
-    handler = signal.getsignal(signal.SIGCHLD)
-    yield
-    signal.signal(signal.SIGCHLD, handler)
-
-
-@pytest.mark.usefixtures("keeping_worker_handler")
+@pytest.mark.usefixtures("dead_workers_are_noticed")
 def test_a_worker_that_dies_during_a_step_is_an_error_of_the_data() -> None:
     """Torch's handler of SIGCHLD raises wherever the main thread is, here outside the loader."""
     task = Sums(val=0)
@@ -161,7 +149,7 @@ def test_a_worker_that_dies_during_a_step_is_an_error_of_the_data() -> None:
     assert result.message.startswith("train_loader: a worker process of the loader died")
 
 
-@pytest.mark.usefixtures("keeping_worker_handler")
+@pytest.mark.usefixtures("dead_workers_are_noticed")
 def test_a_signal_that_also_ends_workers_ends_the_run_as_the_signal_does() -> None:
     death = RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. ")
     table = {signal.SIGTERM: ("preempted", 75), signal.SIGINT: ("interrupted", 130)}

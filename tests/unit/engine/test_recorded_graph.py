@@ -476,6 +476,7 @@ def parts_of_a_run(step: str) -> list[weakref.ref[Any]]:
     return parts
 
 
+@pytest.mark.usefixtures("older_objects_are_kept")
 def test_memory_of_a_run_is_free_without_garbage_collection() -> None:
     for step in ["eager", "graph", "compile"]:
         parts_of_a_run(step)  # what libraries keep from their first time

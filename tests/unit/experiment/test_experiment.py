@@ -348,6 +348,7 @@ def test_current_run_is_available_in_user_code() -> None:
         ep.current_run()
 
 
+@pytest.mark.usefixtures("older_objects_are_kept")
 def test_model_is_free_when_the_run_is_over() -> None:
     class Broken(TinyModel):
         def forward(self, x: Tensor) -> Tensor:
@@ -373,6 +374,7 @@ def run_and_its_meter() -> list[weakref.ref[Any]]:
     return parts
 
 
+@pytest.mark.usefixtures("older_objects_are_kept")
 def test_a_run_with_its_default_hooks_is_freed_at_once() -> None:
     run_and_its_meter()  # what libraries keep from their first time
     gc.collect()

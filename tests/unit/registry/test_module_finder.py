@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import sys
 
-from epochal.registry.module_finder import ModuleFinder
+from epochal.registry.module_finder import ModuleFinder, cached_by_finder
 from epochal.registry.parsed_module import Definition, Import
 
 # A finder in the manner of the large ones: stars of stars, lazy at run time, __all__ everywhere.
@@ -171,3 +171,17 @@ def test_a_name_may_be_dynamic_only_if_it_is_mentioned_or_source_is_missing(writ
         found = finder.find_module(module)
         assert found is not None
         assert finder.may_hide(found, name) is may_hide, (module, name)
+
+
+def test_only_results_about_torch_and_epochal_are_shared_by_finders() -> None:
+    calls: list[str] = []
+
+    @cached_by_finder
+    def count(dotted: str, finder: ModuleFinder) -> int:
+        calls.append(dotted)
+        return len(calls)
+
+    one, other = ModuleFinder(), ModuleFinder()
+    for dotted, is_shared in (("torch.nn.Linear", True), ("epochal.Task", True), ("shop.A", False)):
+        assert count(dotted, one) == count(dotted, one), dotted
+        assert (count(dotted, one) == count(dotted, other)) == is_shared, dotted

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ import pytest
 
 from epochal.errors import ConfigError, Place, UnknownComponentError
 from epochal.registry import Project, Registry, register
+from epochal.registry.factories import KINDS
 from epochal.registry.module_finder import ModuleFinder
 
 if TYPE_CHECKING:
@@ -148,6 +150,16 @@ def test_a_target_that_is_no_class_when_loaded_is_refused(write_project) -> None
     registry = write_project({"deleting_module.py": "class A: pass\ndel A"})
     with pytest.raises(ConfigError, match=r"'deleting_module\.A' is not callable"):
         registry.load(registry.find("model", "deleting_module.A"))
+
+
+def test_the_metadata_of_installed_packages_are_read_once(registry, monkeypatch) -> None:
+    found, calls = importlib.metadata.entry_points(), []
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda: calls.append(1) or found)
+    for kind in KINDS:
+        registry.names(kind, entry_points=True)
+    with pytest.raises(UnknownComponentError):
+        registry.find("component", "nothing_of_this_name")
+    assert calls == [1]
 
 
 def test_entry_points_are_the_last_resort(tmp_path) -> None:

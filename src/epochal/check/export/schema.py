@@ -86,11 +86,12 @@ def json_schema(source: Registry | Project | None = None, name: str | None = Non
     registry = registry_with_project(source)
     own = own_classes(registry)
     definitions = _DEFINITIONS | {"spec": _nested_spec(own, registry)}
-    for section in (*SECTIONS.values(), *LOADER_SECTIONS):
+    is_component = name is not None and name not in SECTIONS  # its arguments refer to no section
+    for section in () if is_component else (*SECTIONS.values(), *LOADER_SECTIONS):
         if section.kind:
             definitions[section.kind] = _spec_schema(section, own, registry)
     head: Schema = {"$schema": "http://json-schema.org/draft-07/schema#"}
-    if name:
+    if name is not None:
         head |= _named_schema(name, own, registry)
     else:
         head |= {"type": "object", "properties": _sections(own, registry)}

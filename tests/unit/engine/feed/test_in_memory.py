@@ -8,6 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from torch.utils.data import (
@@ -32,8 +33,6 @@ from epochal.engine.feed.static_inputs import StaticInputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pytest
 
 
 CPU = torch.device("cpu")
@@ -390,12 +389,14 @@ def make_residents(count: int) -> list[Tensors]:
     return [Tensors(torch.randn(LENGTH, 2), resident=True) for _ in range(count)]
 
 
+@pytest.mark.usefixtures("older_objects_are_kept")
 def test_only_the_latest_data_of_training_stay_on_the_device() -> None:
     one, other = make_residents(2)
     _in_memory_loaders, are_left = resident_copies(one, other, other)
     assert are_left == [False, True]
 
 
+@pytest.mark.usefixtures("older_objects_are_kept")
 def test_data_of_evaluations_stay_during_training() -> None:
     train, val = make_residents(2)
     gatherer, _ = resident_copies(train)
@@ -405,6 +406,7 @@ def test_data_of_evaluations_stay_during_training() -> None:
     assert len(gatherer._device_copies) == 2
 
 
+@pytest.mark.usefixtures("older_objects_are_kept")
 def test_data_without_references_leave_the_device() -> None:
     gatherer, _ = resident_copies(*make_residents(3), epochs=False)
     gc.collect()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, _utils
+from torch.utils.data import DataLoader, Dataset
 
 from epochal.engine.feed.feed import iter_batches
 from epochal.errors import DataError
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(autouse=True)
-def loaders_are_deleted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture
+def loaders_are_deleted(
+    older_objects_are_kept: None, dead_workers_are_noticed: None
+) -> Iterator[None]:
     """Delete the loaders here: each waits for its worker, which is dead."""
-    monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
     yield
     gc.collect()
 
@@ -43,6 +44,7 @@ class Faulty(Killed):
         raise RuntimeError("a fault of the dataset")
 
 
+@pytest.mark.usefixtures("loaders_are_deleted")
 def test_a_killed_worker_is_an_error_of_the_data() -> None:
     with pytest.raises(
         DataError, match=r"val_loader: a worker process of the loader died"
@@ -51,6 +53,7 @@ def test_a_killed_worker_is_an_error_of_the_data() -> None:
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+@pytest.mark.usefixtures("loaders_are_deleted")
 def test_an_error_of_the_dataset_itself_passes() -> None:
     for workers in [0, 1]:
         with pytest.raises(RuntimeError, match="a fault of the dataset"):
@@ -118,6 +121,7 @@ class Short(Killed):
         raise EOFError("a file of the dataset is cut off")
 
 
+@pytest.mark.usefixtures("loaders_are_deleted")
 def test_a_broken_line_that_the_dataset_itself_reports_passes() -> None:
     with pytest.raises(EOFError, match="a file of the dataset is cut off"):
         list(iter_batches(DataLoader(Short(), num_workers=1), "train_loader", None))
