@@ -20,6 +20,8 @@ export function failureText(error: unknown): string {
   return [error.message, error.hint].filter(Boolean).join(" · ");
 }
 
+const FETCH: RequestInit = { credentials: "same-origin", cache: "no-store" };
+
 export type Query = Record<string, string | number | readonly string[] | undefined>;
 
 /** A path below /api with its query; parts of the path are escaped by the caller. */
@@ -49,10 +51,26 @@ export async function send<T>(method: "POST" | "PUT" | "DELETE", path: string, b
   });
 }
 
+const early = new Map<string, Promise<Response>>();
+
+/** Send a request before the page that needs it is there; the first `get` of the same takes its answer. */
+export function askEarly(path: string, query: Query = {}): void {
+  const url = address(path, query);
+  const answer = fetch(url, FETCH);
+  early.set(url, answer);
+  answer.catch(() => undefined); // the page that takes it says why
+}
+
+function takeEarly(url: string): Promise<Response> | undefined {
+  const found = early.get(url);
+  early.delete(url);
+  return found;
+}
+
 async function ask<T>(url: string, init: RequestInit): Promise<T> {
   let response: Response;
   try {
-    response = await fetch(url, { credentials: "same-origin", cache: "no-store", ...init });
+    response = await (takeEarly(url) ?? fetch(url, { ...FETCH, ...init }));
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiFailure(0, "", "");

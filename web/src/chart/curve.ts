@@ -39,7 +39,8 @@ export function smooth(x: number[], y: Values, strength: number): Values {
 
 /** The union of ascending x values. */
 export function unionOf(axes: number[][]): number[] {
-  if (axes.length === 1) return axes[0] ?? [];
+  const [first = []] = axes;
+  if (axes.every((one) => one === first)) return first;
   return [...new Set(axes.flat())].sort((a, b) => a - b);
 }
 

@@ -38,7 +38,7 @@ _TABLES = ("packages", "hardware", "environment", "data")
 
 _HEADS = "SELECT run, project, tag, status FROM runs WHERE run IN (SELECT value FROM json_each(?))"
 _NAMES = (
-    "SELECT DISTINCT name FROM metrics WHERE run_id IN "
+    "SELECT DISTINCT name FROM metrics WHERE count > 0 AND run_id IN "
     "(SELECT id FROM runs WHERE run IN (SELECT value FROM json_each(?))) ORDER BY name"
 )
 
