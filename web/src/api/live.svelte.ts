@@ -31,7 +31,7 @@ class LiveStream {
     return () => this.#handlers[name].delete(handler);
   }
 
-  /** Also get points and logs of these runs. */
+  /** Also get the points of these runs, and the log of a single one. */
   watch(runs: string[]): void {
     const wanted = runs.slice(0, MAX_WATCHED);
     if (this.#source && wanted.join("\n") === this.#runs.join("\n")) return;
