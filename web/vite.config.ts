@@ -14,7 +14,7 @@ export default defineConfig({
       output: {
         codeSplitting: {
           groups: [
-            { name: "shared", test: /node_modules.(?!uplot)|src.(api|parts|state|text).|src.format/, priority: 1 },
+            { name: "shared", test: /node_modules.(?!uplot)|src.(api|parts|state|text).|src.format|src.chart.(axes|groups|language|request)/, priority: 1 },
             { name: "charts", test: /node_modules.uplot|src.chart./ },
           ],
         },

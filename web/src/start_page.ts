@@ -1,14 +1,11 @@
 /** Asks for the files and the first data of the page in the address while the program still starts. */
 
-import { askEarly } from "./api/client";
-import { headsQuery } from "./compare/heads";
+import { startComparison } from "./compare/start";
 import type { Route } from "./state/route.svelte";
 
 export function startPage({ parts: [page, id], query }: Route): void {
-  let loading: Promise<unknown> | undefined;
-  if (page === "compare") {
-    askEarly("compare/metrics", headsQuery(query));
-    loading = import("./compare/ComparePage.svelte");
-  } else if (page === "runs" && id) loading = import("./run/RunPage.svelte");
-  loading?.catch(() => undefined); // the page says so when it is opened
+  const begun: Promise<unknown>[] = [];
+  if (page === "compare") begun.push(import("./compare/ComparePage.svelte"), startComparison(query));
+  if (page === "runs" && id) begun.push(import("./run/RunPage.svelte"));
+  for (const one of begun) one.catch(() => undefined); // the page tells it when it asks for the same
 }

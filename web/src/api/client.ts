@@ -20,8 +20,6 @@ export function failureText(error: unknown): string {
   return [error.message, error.hint].filter(Boolean).join(" · ");
 }
 
-const FETCH: RequestInit = { credentials: "same-origin", cache: "no-store" };
-
 export type Query = Record<string, string | number | readonly string[] | undefined>;
 
 /** A path below /api with its query; parts of the path are escaped by the caller. */
@@ -40,7 +38,22 @@ export function runPath(id: string, part = ""): string {
 }
 
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  return ask<T>(address(path, query), signal ? { signal } : {});
+  const url = address(path, query);
+  const started = early.get(url);
+  early.delete(url);
+  return (started as Promise<T> | undefined) ?? ask<T>(url, signal ? { signal } : {});
+}
+
+const EARLY_MS = 10_000;
+const early = new Map<string, Promise<unknown>>();
+
+/** Send a request before the page that needs its answer is there: the first `get` of the same takes it. */
+export function getEarly<T>(path: string, query: Query = {}): Promise<T> {
+  const url = address(path, query);
+  const answer = ask<T>(url, {});
+  early.set(url, answer);
+  setTimeout(() => early.delete(url), EARLY_MS); // it is old by then
+  return answer;
 }
 
 export async function send<T>(method: "POST" | "PUT" | "DELETE", path: string, body: object): Promise<T> {
@@ -51,26 +64,10 @@ export async function send<T>(method: "POST" | "PUT" | "DELETE", path: string, b
   });
 }
 
-const early = new Map<string, Promise<Response>>();
-
-/** Send a request before the page that needs it is there; the first `get` of the same takes its answer. */
-export function askEarly(path: string, query: Query = {}): void {
-  const url = address(path, query);
-  const answer = fetch(url, FETCH);
-  early.set(url, answer);
-  answer.catch(() => undefined); // the page that takes it says why
-}
-
-function takeEarly(url: string): Promise<Response> | undefined {
-  const found = early.get(url);
-  early.delete(url);
-  return found;
-}
-
 async function ask<T>(url: string, init: RequestInit): Promise<T> {
   let response: Response;
   try {
-    response = await (takeEarly(url) ?? fetch(url, { ...FETCH, ...init }));
+    response = await fetch(url, { credentials: "same-origin", cache: "no-store", ...init });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiFailure(0, "", "");

@@ -4,13 +4,11 @@ import { get } from "../api/client";
 import { live } from "../api/live.svelte";
 import type { Axis, Series } from "../api/types";
 import { append } from "./curve";
-import { pointsOf, unpackSeries, type PackedSeries } from "./packed";
-
-export type Zoom = [number, number] | null;
+import { unpackSeries, type PackedSeries } from "./packed";
+import { chartQuery, type Zoom } from "./request";
 
 const MAX_POINTS = 2800;
 const MAX_NAMES = 24;
-const MAX_RUNS = 100;
 const MAX_CURVES = 100; // of one request, so that the first charts do not wait for the others
 const RELOAD_MS = 2000;
 
@@ -64,6 +62,11 @@ export class CurveStore {
     this.#visible.forEach((name) => this.#ask(name));
   }
 
+  /** Take curves that came with something else, for this axis. */
+  take(axis: Axis, packed: PackedSeries[]): void {
+    if (axis === this.#axis && this.#zoom === null) this.#set([...new Set(packed.map((one) => one.name))], packed);
+  }
+
   show(name: string): void {
     this.#visible.add(name);
     if (!this.series.has(name) && !this.#asked.includes(name)) this.#ask(name);
@@ -108,25 +111,29 @@ export class CurveStore {
     this.#asked = [];
   }
 
-  /** Ask for what is wanted, one request after the other; the first one of a page has one chart. */
+  #set(names: string[], packed: PackedSeries[]): void {
+    const found = unpackSeries(packed);
+    const next = new Map(this.series);
+    for (const name of names) next.set(name, found.filter((one) => one.name === name));
+    this.series = next;
+  }
+
+  /** Ask for what is wanted, one request after the other. */
   async #flush(): Promise<void> {
     if (this.#request) return;
-    const runs = this.#runs().slice(0, MAX_RUNS);
+    const runs = this.#runs();
     const most = Math.max(1, Math.min(MAX_NAMES, Math.floor(MAX_CURVES / runs.length)));
-    const names = [...this.#wanted].slice(0, this.series.size ? most : 1);
+    const names = [...this.#wanted].slice(0, most);
     if (!names.length || !runs.length) return;
     names.forEach((name) => this.#wanted.delete(name));
     this.#asked = names;
     const request = (this.#request = new AbortController());
-    const [from, to] = this.#zoom ?? [];
-    const query = { run: runs, name: names, x: this.#axis, from, to, points: pointsOf(runs.length), packed: "true" };
     try {
+      const [from, to] = this.#zoom ?? [];
+      const query = { ...chartQuery(runs, this.#axis), name: names, from, to };
       const answer = await get<{ series: PackedSeries[] }>("series", query, request.signal);
       if (request !== this.#request) return;
-      const found = unpackSeries(answer.series);
-      const next = new Map(this.series);
-      for (const name of names) next.set(name, found.filter((one) => one.name === name));
-      this.series = next;
+      this.#set(names, answer.series);
       this.failed = new Set([...this.failed].filter((name) => !names.includes(name)));
     } catch {
       if (request !== this.#request) return;

@@ -6,15 +6,6 @@ type Column = "x" | "min" | "max" | "mean";
 
 export type PackedSeries = Omit<Series, Column> & Record<Column, string>;
 
-const MAX_POINTS = 700; // of one curve; a chart is about as wide
-const MIN_POINTS = 200;
-const ALL_POINTS = 20_000; // of all curves of a chart
-
-/** How many points each curve of a chart gets; spikes are in the band between minimum and maximum. */
-export function pointsOf(runs: number): number {
-  return Math.round(Math.max(MIN_POINTS, Math.min(MAX_POINTS, ALL_POINTS / Math.max(1, runs))));
-}
-
 const { fromBase64 } = Uint8Array as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }; // not in every browser
 
 function unpack(text: string): Float64Array {
