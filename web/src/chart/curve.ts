@@ -141,3 +141,23 @@ export function nearest(axis: number[], y: (number | null | undefined)[], place:
 export function gapsOf(curve: Pick<Curve, "x" | "mean">): number[] {
   return curve.x.filter((_, i) => curve.mean[i] === null);
 }
+
+type Pen = Pick<CanvasPath, "moveTo" | "lineTo" | "closePath">;
+
+/** The area between minimum and maximum, in pieces that end at gaps. */
+export function outline({ x, min, max }: Pick<Curve, "x" | "min" | "max">, toX: (value: number) => number, toY: (value: number) => number, pen: Pen): void {
+  const place = (values: Values, i: number) => toY(values[i] ?? NaN);
+  const isThere = (i: number) => Number.isFinite(toX(x[i] ?? NaN) + place(min, i) + place(max, i));
+  let start = 0;
+  while (start < x.length) {
+    let end = start;
+    while (end < x.length && isThere(end)) end++;
+    for (let i = start; i < end; i++) {
+      if (i === start) pen.moveTo(toX(x[i] ?? 0), place(max, i));
+      else pen.lineTo(toX(x[i] ?? 0), place(max, i));
+    }
+    for (let i = end - 1; i >= start; i--) pen.lineTo(toX(x[i] ?? 0), place(min, i));
+    if (end > start) pen.closePath();
+    start = end + 1;
+  }
+}

@@ -10,7 +10,7 @@ export type Zoom = [number, number] | null;
 const MAX_RUNS = 100;
 const MAX_POINTS = 700; // of one curve; a chart is about as wide
 const MIN_POINTS = 200;
-const ALL_POINTS = 20_000; // of all curves of a chart
+const ALL_POINTS = 15_000; // of all curves of a chart
 
 /** How many points each curve of a chart gets; spikes are in the band between minimum and maximum. */
 export function pointsOf(runs: number): number {
