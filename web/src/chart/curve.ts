@@ -142,22 +142,28 @@ export function gapsOf(curve: Pick<Curve, "x" | "mean">): number[] {
   return curve.x.filter((_, i) => curve.mean[i] === null);
 }
 
-type Pen = Pick<CanvasPath, "moveTo" | "lineTo" | "closePath">;
+/** Where values are on an axis of a chart, in pixels; NaN or infinite where they are not. */
+export function pixelsOf(values: Values, axis: { start: number; size: number; low: number; high: number; isLog: boolean }): Float64Array {
+  const found = new Float64Array(values.length);
+  const { start, isLog } = axis;
+  const [low, high] = isLog ? [Math.log10(axis.low), Math.log10(axis.high)] : [axis.low, axis.high];
+  const each = axis.size / (high - low);
+  for (let i = 0; i < found.length; i++) {
+    const value = values[i] ?? NaN;
+    found[i] = start + ((isLog ? Math.log10(value) : value) - low) * each;
+  }
+  return found;
+}
 
-/** The area between minimum and maximum, in pieces that end at gaps. */
-export function outline({ x, min, max }: Pick<Curve, "x" | "min" | "max">, toX: (value: number) => number, toY: (value: number) => number, pen: Pen): void {
-  const place = (values: Values, i: number) => toY(values[i] ?? NaN);
-  const isThere = (i: number) => Number.isFinite(toX(x[i] ?? NaN) + place(min, i) + place(max, i));
-  let start = 0;
-  while (start < x.length) {
-    let end = start;
-    while (end < x.length && isThere(end)) end++;
-    for (let i = start; i < end; i++) {
-      if (i === start) pen.moveTo(toX(x[i] ?? 0), place(max, i));
-      else pen.lineTo(toX(x[i] ?? 0), place(max, i));
+/** Draw the area between two curves, in pieces that end where one of them is not finite. */
+export function outline(x: Float64Array, top: Float64Array, bottom: Float64Array, pen: Pick<CanvasPath, "moveTo" | "lineTo" | "closePath">): void {
+  const isThere = (i: number) => Number.isFinite((x[i] ?? 0) + (top[i] ?? 0) + (bottom[i] ?? 0));
+  for (let start = 0, end = 0; start < x.length; start = end + 1) {
+    for (end = start; end < x.length && isThere(end); end++) {
+      if (end === start) pen.moveTo(x[end] ?? 0, top[end] ?? 0);
+      else pen.lineTo(x[end] ?? 0, top[end] ?? 0);
     }
-    for (let i = end - 1; i >= start; i--) pen.lineTo(toX(x[i] ?? 0), place(min, i));
+    for (let i = end - 1; i >= start; i--) pen.lineTo(x[i] ?? 0, bottom[i] ?? 0);
     if (end > start) pen.closePath();
-    start = end + 1;
   }
 }
