@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Series } from "../src/api/types";
-import { append, bandOf, fillBand, gapsOf, interpolate, nearest, pixelsOf, smooth, spread, t95, unionOf } from "../src/chart/curve";
+import { append, bandOf, boundsOf, fillBand, gapsOf, interpolate, nearest, pixelsOf, smooth, spread, t95, unionOf } from "../src/chart/curve";
 import { escapeXml, ticksOf, toCsvFile, toSvgFile } from "../src/chart/export";
 import { repairLanguage } from "../src/chart/language";
 import { groupByPrefix } from "../src/chart/groups";
@@ -41,10 +41,20 @@ test("values between points are interpolated, outside there are none", () => {
 });
 
 test("the nearest point skips missing ones", () => {
-  const y = [1, undefined, undefined, null, 5];
+  const y = [1, null, null, null, 5];
   expect(nearest([0, 1, 2, 3, 10], y, 1)).toBe(0);
-  expect(nearest([0, 1, 8, 9, 10], y, 3)).toBe(4);
-  expect(nearest([0, 1], [undefined, null], 0)).toBe(-1);
+  expect(nearest([0, 1, 8, 9, 10], y, 9)).toBe(4);
+  expect(nearest([0, 4], [1, 2], 2.5)).toBe(1);
+  expect(nearest([0, 4], [1, 2], 4)).toBe(1);
+  expect(nearest([0, 1], [null, null], 0)).toBe(-1);
+  expect(nearest([], [], 0)).toBe(-1);
+});
+
+test("the bounds of several curves are at the places of their union", () => {
+  const curve = (x: number[], min: (number | null)[], max: (number | null)[]) => ({ x, min, max });
+  const curves = [curve([0, 2], [1, 5], [2, 6]), curve([0, 1], [0, null], [1, null])];
+  expect(boundsOf([0, 1, 2], curves)).toEqual([[0, undefined, 5], [2, undefined, 6]]);
+  expect(boundsOf([2], curves)).toEqual([[5], [6]]);
 });
 
 test("a band has the mean and its 95% interval", () => {

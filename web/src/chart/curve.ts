@@ -41,7 +41,25 @@ export function smooth(x: number[], y: Values, strength: number): Values {
 export function unionOf(axes: number[][]): number[] {
   const [first = []] = axes;
   if (axes.every((one) => one === first)) return first;
-  return [...new Set(axes.flat())].sort((a, b) => a - b);
+  const all = Float64Array.from(axes.flat()).sort();
+  return [...all.filter((at, i) => i === 0 || at !== all[i - 1])];
+}
+
+/** The lowest and the highest value of several curves at each place of their union. */
+export function boundsOf(axis: number[], curves: Pick<Curve, "x" | "min" | "max">[]): [(number | undefined)[], (number | undefined)[]] {
+  const low = new Array<number | undefined>(axis.length).fill(undefined);
+  const high = [...low];
+  for (const { x, min, max } of curves) {
+    let at = 0;
+    for (let i = 0; i < x.length; i++) {
+      while ((axis[at] ?? Infinity) < (x[i] ?? 0)) at++;
+      if (axis[at] !== x[i]) continue;
+      const [a, b] = [min[i] ?? Infinity, max[i] ?? -Infinity];
+      if (a < (low[at] ?? Infinity)) low[at] = a;
+      if (b > (high[at] ?? -Infinity)) high[at] = b;
+    }
+  }
+  return [low, high];
 }
 
 /** Values on a larger axis; `undefined` where the curve has no point, which is drawn through. */
@@ -125,16 +143,19 @@ export function append(series: Series, points: Pick<NewPoints, "x" | "y">, most:
   };
 }
 
-/** The nearest point of a spread curve that has a value, searched from a place; -1 if there is none. */
-export function nearest(axis: number[], y: (number | null | undefined)[], place: number): number {
-  const at = axis[place] ?? 0;
-  let left = place;
-  let right = place;
+/** The place of the point nearest to an x value that has a value; -1 if there is none. */
+export function nearest(x: number[], y: Values, at: number): number {
+  let [left, right] = [-1, x.length]; // the last point before it, and the first one that is not
+  while (right - left > 1) {
+    const middle = (left + right) >> 1;
+    if ((x[middle] ?? 0) < at) left = middle;
+    else right = middle;
+  }
   while (left >= 0 && typeof y[left] !== "number") left--;
   while (right < y.length && typeof y[right] !== "number") right++;
   if (left < 0) return right < y.length ? right : -1;
   if (right >= y.length) return left;
-  return at - (axis[left] ?? 0) <= (axis[right] ?? 0) - at ? left : right;
+  return at - (x[left] ?? 0) < (x[right] ?? 0) - at ? left : right;
 }
 
 /** The places where a value is not finite, for marks. */
