@@ -151,6 +151,12 @@ test("the answer to an early request is taken once, with its failure", async () 
   asked[2]?.answer({ error: { what: "no such run", hint: "" } }, 404);
   await expect(get("series")).rejects.toThrow("no such run");
   await expect(early).rejects.toThrow("no such run");
+  const failed = getEarly("series");
+  asked[3]?.answer({ error: { what: "not signed in", hint: "" } }, 401);
+  await expect(failed).rejects.toThrow("not signed in");
+  const again = get("series");
+  asked[4]?.answer({ series: [] });
+  expect(await again).toEqual({ series: [] });
 });
 
 test("points that come before the page that shows them are kept for it", () => {

@@ -51,8 +51,10 @@ const early = new Map<string, Promise<unknown>>();
 export function getEarly<T>(path: string, query: Query = {}): Promise<T> {
   const url = address(path, query);
   const answer = ask<T>(url, {});
+  const forget = () => void early.delete(url);
   early.set(url, answer);
-  setTimeout(() => early.delete(url), EARLY_MS); // it is old by then
+  answer.catch(forget); // it is asked again
+  setTimeout(forget, EARLY_MS); // it is old by then
   return answer;
 }
 
