@@ -36,7 +36,7 @@ def add_config_words(parser: argparse.ArgumentParser) -> None:
 def add_config_arguments(
     parser: argparse.ArgumentParser, *, takes_all: bool = True, device: str = ""
 ) -> None:
-    """Declare what verbs need that read configs and run nothing; they also print JSON."""
+    """Declare the arguments of verbs that read configs and run nothing; they also print JSON."""
     add_config_words(parser)
     text = "a variant of the config"
     several = {"--variant NAMES": f"{text}, several as `wide,deep`, or `all`; `base` is none"}
@@ -158,7 +158,7 @@ def print_json(value: object) -> None:
 
 
 def find_sweep_word(word: str, runs_dir: Path) -> SweepFolder | None:
-    """The sweep that a word names; a run of that name comes before a part of a sweep's id."""
+    """The sweep that a word names; a run with that name wins over a part of a sweep's id."""
     if not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
         return None
     from epochal.sweep.sweep_folder import find_sweep, list_sweeps

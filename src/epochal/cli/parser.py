@@ -17,15 +17,15 @@ VERBS = {
     "new": "create a small project that is ready to run",
     "check": "list all mistakes in configs without building anything",
     "plan": "show what a config will run, in which order and how often",
-    "inspect": "look at the data of a config: fields, labels, duplicates, a sheet of samples",
+    "inspect": "inspect the data of a config: fields, labels, duplicates, a page of samples",
     "profile": "profile a few steps: trace, table of operators, advice",
     "find-batch": "find how many samples fit into memory at once",
     "find-lr": "suggest a learning rate from a range test",
     "run": "train the experiments of configs and record them",
-    "queue": "keep experiments waiting, in order, and run them on a pool",
+    "queue": "queue experiments, and run them on a pool of devices",
     "sweep": "search hyper-parameters; each trial is an ordinary run",
     "stop": "ask a run or a sweep to save and end",
-    "launch": "run experiments where their section launch says: here, or on a cluster",
+    "launch": "run experiments on this machine or on a cluster, as their section launch says",
     "resume": "continue a run from its newest checkpoint",
     "evaluate": "evaluate the checkpoints of a run, also while it trains",
     "test": "evaluate the weights of a run on its test data",
@@ -37,17 +37,17 @@ VERBS = {
     "table": "fill tables of results, typed or linked to runs; export them",
     "mail": "read messages about finished, failed and stalled runs",
     "restore": "restore the code and the config of a run into a new folder",
-    "pack": "write a run into one file, here or at a URL such as s3://bucket/run.tar",
-    "unpack": "add a packed run to the runs here",
+    "pack": "write a run to one file, local or at a URL such as s3://bucket/run.tar",
+    "unpack": "add a packed run to the local runs",
     "describe": "show or change title, description and labels of runs; archive runs",
     "index": "update, rebuild or verify the index that lists of runs use",
-    "doctor": "test that kills and full disks lose no checkpoint, and check the machine",
+    "doctor": "check the machine, and test that kills and full disks lose no checkpoint",
     "schema": "print the JSON Schema of configs, or the options of one component",
     "completion": "print the script that completes commands in bash, zsh or fish",
 }
 
 INTERNAL_VERBS = ("run-job",)
-"""Verbs that other verbs call; the help does not list them."""
+"""Verbs that only other verbs call; the help does not list them."""
 
 
 _TOOLS = (
@@ -64,7 +64,7 @@ class Verb(Protocol):
         """Declare the arguments and options of the verb."""
 
     def execute(self, args: argparse.Namespace) -> int:
-        """Run the verb; gives the exit code."""
+        """Run the verb; returns the exit code."""
 
 
 def find_verb(words: Sequence[str]) -> str | None:

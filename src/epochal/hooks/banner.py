@@ -134,7 +134,7 @@ def _find_weights(run: Run) -> object:
 
 
 def describe_weights(file: object) -> dict[str, str]:
-    """The file of the weights, and its run if the file lies in a run's folder."""
+    """The file of the weights, and its run if the file is in a run's folder."""
     if not file:
         return {"weights": "as the model was built"}
     file = file.get("path") if isinstance(file, Mapping) else file

@@ -206,7 +206,7 @@ def test_a_monitored_metric_that_does_not_exist_is_found_before_the_first_step()
 def test_a_monitor_of_several_loaders_must_name_one() -> None:
     task = Sums()
     task.val_loader = {"a": task.val_loader, "b": task.test_loader}
-    text = "produced: val/a/mae, val/b/mae; each loader has metrics of its own\n  did you mean"
+    text = "produced: val/a/mae, val/b/mae; each loader has its own metrics\n  did you mean"
     with pytest.raises(TaskError, match=text):
         fit(make_run(task, parts={"monitor": Monitor.parse("-val/mae")}))
 

@@ -338,7 +338,7 @@ def _find_loader_hint(root: Node, watched: WatchedMetric, split: str) -> tuple[s
     if not is_mapping_of_specs(node) or rest.partition("/")[0] in node.mapping:
         return None
     names = list(node.mapping)
-    what = f"the loaders of {split} have metrics of their own: {', '.join(names)}"
+    what = f"each loader of {split} has its own metrics: {', '.join(names)}"
     prefix = watched.metric.partition("/")[0]
     return what, f"write {watched.spell(f'{prefix}/{names[0]}/{rest}')}"
 

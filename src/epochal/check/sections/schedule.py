@@ -45,7 +45,7 @@ def check_schedules(checker: ConfigChecker, root: Node) -> None:
 def _wrong_lengths(node: Node, dotted: str) -> Iterator[Mistake]:
     """Lengths that are not in steps or epochs, or do not ascend."""
     if dotted.startswith(_OURS) and node.get("unit").value == "eval":
-        what = "'eval' is for schedulers of torch; ours go by step or epoch"
+        what = "'eval' is for schedulers of torch; others use step or epoch"
         yield "unit", what, "write epoch, or remove it"
     for key in _LENGTHS if dotted.startswith((_OURS, _TORCHS)) else ("warmup",):
         length = read_length(node.get(key).value)

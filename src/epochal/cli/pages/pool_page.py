@@ -30,10 +30,10 @@ _MAX_ROWS = 40
 _MAX_METRICS = 3
 _STATES = {75: "preempted", 130: "interrupted"}
 HINTS = {
-    "running": "Ctrl-C: let the running ones end, and start no more",
-    "draining": "starting no more; Ctrl-C again: save and stop the running ones",
-    "stopping": "the running ones save and end; Ctrl-C again kills them",
-    "killing": "killing the running ones",
+    "running": "Ctrl-C: finish the running jobs, and start no more",
+    "draining": "starting no more jobs; Ctrl-C again: save and stop the running ones",
+    "stopping": "the running jobs save and end; Ctrl-C again kills them",
+    "killing": "killing the running jobs",
 }
 
 
@@ -57,7 +57,7 @@ class PoolPage:
         self._live.__exit__()
 
     def show(self, pool: Pool) -> None:
-        """Show the present state."""
+        """Show the current state."""
         if self._live.is_shown:
             self._live.draw(self._lines(pool))
             return

@@ -47,7 +47,7 @@ class SweepPage:
         self._live.__exit__()
 
     def show(self, pool: Pool) -> None:
-        """Show the present state."""
+        """Show the current state."""
         settings = self._backlog.settings
         for trial in self._backlog.ended[self._num_told :]:
             if not self._live.is_shown:
@@ -86,7 +86,7 @@ class _Ranking:
         """The best trials now, best first."""
         settings, ended = self._backlog.settings, self._backlog.ended
         new, self._num_seen = ended[self._num_seen :], len(ended)
-        # More repeats can make a good trial worse than one that is not kept any more.
+        # More repeats can make a good trial worse than one that is no longer kept.
         if settings is not self._settings or any(one in self._best for one in new):
             self._settings = settings
             self._best = rank_trials(self._backlog.trials.values(), settings)
@@ -98,7 +98,7 @@ class _Ranking:
 
 
 def print_sweep(backlog: SweepBacklog) -> None:
-    """Print the best trials, and how to go on."""
+    """Print the best trials, and how to continue."""
     trials, settings = backlog.trials.values(), backlog.settings
     ranked = rank_trials(trials, settings)
     print()
@@ -190,7 +190,7 @@ def _count_lines(
 
 
 def _state_of(trial: Trial) -> TrialState:
-    """Its state; in another process than that of the sweep, the record tells what runs."""
+    """Its state; outside the process of the sweep, it is read from the record."""
     is_running = any(run.status in ("starting", "running") for run in trial.runs)
     return "running" if trial.state == "waiting" and is_running else trial.state
 

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 _ACTIONS = {
     "add": "add experiments, with their config and code as they are now",
     "list": "show the jobs: ended, running, and waiting in the order of their start",
-    "top": "let a job start next",
+    "top": "move a job to the front",
     "remove": "remove waiting jobs; running ones save and end",
-    "pause": "start nothing any more, or not these jobs; running ones go on",
+    "pause": "start no more jobs, or not these; running ones continue",
     "unpause": "continue after a pause",
     "drain": "let the workers end after their running jobs",
-    "work": "run the waiting jobs on a pool until none is left",
+    "work": "run the waiting jobs on a pool until the queue is empty",
 }
 _SHOWN_ENDED = 10
 
@@ -79,7 +79,7 @@ def _add_add_arguments(parser: argparse.ArgumentParser) -> None:
         "--retries N": "start a failed run again from its checkpoint, up to N times (default: 0)",
     }
     add_options(parser, texts, priority=0, retries=0)
-    text = "start only after this job or run has finished well; may be repeated"
+    text = "start only after this job or run has finished successfully; may be repeated"
     parser.add_argument("--after", action="append", default=[], metavar="JOB|RUN", help=text)
     add_options(parser, {"--dry-run": "only print what would be added"})
     add_choices(parser)
@@ -87,7 +87,7 @@ def _add_add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Do the action; gives the exit code."""
+    """Do the action; returns the exit code."""
     queue = Queue(args.runs_dir)
     if args.action == "add":
         return _add(args, queue)
@@ -211,7 +211,7 @@ def _change(action: str, ids: Sequence[int], queue: Queue) -> None:
             queue.set_paused(is_paused, one)
             name = "the queue" if one is None else f"job {one}"
             print(
-                f"{name} is {'paused; running jobs go on' if is_paused else 'not paused any more'}"
+                f"{name} is {'paused; running jobs continue' if is_paused else 'no longer paused'}"
             )
 
 

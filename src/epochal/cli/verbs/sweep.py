@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Start, continue, change or list sweeps; gives the exit code."""
+    """Start, continue, change or list sweeps; returns the exit code."""
     if not args.words:
         return _list(args)
     named = [word for word in args.words if "=" not in word]
@@ -172,7 +172,7 @@ def _show_proposals(settings: SweepSettings) -> int:
 def _find_places(args: argparse.Namespace) -> tuple[Executor, Leases]:
     """What starts trials, and on which devices."""
     if args.devices is None:
-        args.devices = args.device  # the trials run there and nowhere else
+        args.devices = args.device  # all trials run there
     return find_executor(args)
 
 
@@ -194,7 +194,7 @@ def _work(
         lock = folder.lock()
     except RecordError:
         if is_changed:
-            print("the process that runs this sweep takes the changes over")
+            print("the process that runs this sweep applies the changes")
             return 0
         raise
     try:

@@ -270,12 +270,12 @@ def _return_output(out: Output, batch: Batch) -> Output:
     return out
 
 
-def _say_nothing(name: str, size: int) -> None:
-    """Leave it unsaid that the batch size is the count of a loss."""
+def _ignore_count(name: str, size: int) -> None:
+    """Do not log that the batch size is the count of a loss."""
 
 
 def check_losses(
-    losses: object, batch: Batch, fail: Fail, say_count: SayCount = _say_nothing
+    losses: object, batch: Batch, fail: Fail, say_count: SayCount = _ignore_count
 ) -> dict[str, Weighted]:
     """The losses of a batch, each with a count; a bare value gets the batch size.
 

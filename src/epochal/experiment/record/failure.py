@@ -33,7 +33,7 @@ _READING = "data: while reading "
 
 
 def show_failure(result: RunResult, *, what: str = "run") -> None:
-    """Print to standard error how a run, or ``what`` else, failed; nothing if it did not."""
+    """Print to standard error how a run, or ``what``, failed; nothing if it did not."""
     if result.ok:
         return
     sys.stdout.flush()

@@ -335,4 +335,4 @@ def test_a_monitor_names_one_of_several_loaders(write_files) -> None:
         report = check(load(base | {"monitor": monitor}), Registry(project))
         assert [one.hint for one in report.problems] == [hint] * bool(hint), monitor
         for problem in report.problems:
-            assert problem.what == "the loaders of val have metrics of their own: clean, noisy"
+            assert problem.what == "each loader of val has its own metrics: clean, noisy"

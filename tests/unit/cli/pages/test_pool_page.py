@@ -56,7 +56,7 @@ def test_without_a_terminal_each_start_and_end_is_one_line(
         "started   1 of 3: 1.yaml on cpu",
         "finished  1 of 3: 1.yaml",
         "started   2 of 3: 2.yaml on cpu",
-        "the running ones save and end; Ctrl-C again kills them",
+        "the running jobs save and end; Ctrl-C again kills them",
         "preempted 2 of 3: 2.yaml",
     ]
 
@@ -74,8 +74,8 @@ def test_a_terminal_shows_a_table_of_all_jobs(
         "experiment",
         "3  3.yaml      waiting",
         "1 running, 1 waiting, 1 ended",
-        "Ctrl-C: let the running ones end, and start no more",
-        "the running ones save and end; Ctrl-C again kills them",
+        "Ctrl-C: finish the running jobs, and start no more",
+        "the running jobs save and end; Ctrl-C again kills them",
     ):
         assert part in text, part
 

@@ -202,11 +202,14 @@ def test_repro_trains_twice_and_compares(
 def test_repro_reports_the_first_difference(
     shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    differing = ReproResult(3, 2, ("losses: loss",), "look for generators", exit_code=1)
+    differing = ReproResult(3, 2, ("losses: loss",), "look for your own generators", exit_code=1)
     monkeypatch.setattr("epochal.experiment.tools.repro.check_repro", lambda *_, **__: differing)
     done = epochal("check", "config.yaml", "--repro")
     assert done.code == 1
-    assert "two trainings differ after step 2\n  losses: loss\n  look for generators" in done.err
+    assert (
+        "two trainings differ after step 2\n  losses: loss\n  look for your own generators"
+        in done.err
+    )
     (found,) = json.loads(epochal("check", "config.yaml", "--repro", "--json").out)
     assert found["repro"]["first_difference"] == 2
     failed = ReproResult(0, exit_code=70)

@@ -51,10 +51,10 @@ def test_jobs_are_moved_paused_and_removed(shop: Path, epochal: Command) -> None
     jobs(shop, epochal)
     rows = {
         ("top", "2"): "job 2 starts next: config.yaml (hot)",
-        ("pause", "1"): "job 1 is paused; running jobs go on",
-        ("pause",): "the queue is paused; running jobs go on",
-        ("unpause",): "the queue is not paused any more",
-        ("unpause", "1"): "job 1 is not paused any more",
+        ("pause", "1"): "job 1 is paused; running jobs continue",
+        ("pause",): "the queue is paused; running jobs continue",
+        ("unpause",): "the queue is no longer paused",
+        ("unpause", "1"): "job 1 is no longer paused",
         ("remove", "1"): "job 1 is removed",
         ("drain",): "all workers end after their running jobs",
     }

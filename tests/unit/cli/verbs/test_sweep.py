@@ -169,7 +169,7 @@ def test_a_sweep_is_listed_and_shown(half_done: SweepFolder, epochal: Command) -
 def test_another_process_takes_changes_over(half_done: SweepFolder, epochal: Command) -> None:
     lock = half_done.lock()
     done = epochal("sweep", "last", "sweep.trials=9")
-    assert "the process that runs this sweep takes the changes over" in done.out
+    assert "the process that runs this sweep applies the changes" in done.out
     assert half_done.read_settings().num_trials == 9
     done = epochal("sweep", "last")
     assert done.code != 0

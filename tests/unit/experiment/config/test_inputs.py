@@ -114,7 +114,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "optim=AdamW(model.parameters(), lr=1e-3), or optim={'type': 'AdamW', 'lr': 1e-3}",
     ),
     ({"hooks": [ep.Hook]}, "hooks: is the class 'Hook'", "hooks=[Hook()]"),
-    ({"model": object()}, "model: is no torch.nn.Module", "extends torch.nn.Module"),
+    ({"model": object()}, "model: is not a torch.nn.Module", "extends torch.nn.Module"),
     ({"data": ROWS}, "data: is not a mapping of splits", "data={'train': DataLoader("),
     ({"data": DataLoader(ROWS)}, "data: is not a mapping of splits", "data={'train': loader}"),
     (
