@@ -9,6 +9,17 @@ export default defineConfig({
     target: "es2022",
     assetsInlineLimit: 0, // the content security policy refuses data: addresses
     modulePreload: { polyfill: false },
+    cssCodeSplit: false, // one small file, so that no page waits for its own
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            { name: "shared", test: /node_modules.(?!uplot)|src.(api|parts|state|text).|src.format|src.chart.(axes|groups|language|request)/, priority: 1 },
+            { name: "charts", test: /node_modules.uplot|src.chart./ },
+          ],
+        },
+      },
+    },
   },
   test: { include: ["tests/**/*.test.ts"], isolate: false },
 });

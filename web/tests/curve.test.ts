@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { Series } from "../src/api/types";
-import { append, bandOf, gapsOf, interpolate, nearest, smooth, spread, t95, unionOf } from "../src/chart/curve";
+import { append, bandOf, boundsOf, fillBand, gapsOf, interpolate, nearest, pixelsOf, smooth, spread, t95, unionOf } from "../src/chart/curve";
 import { escapeXml, ticksOf, toCsvFile, toSvgFile } from "../src/chart/export";
 import { repairLanguage } from "../src/chart/language";
 import { groupByPrefix } from "../src/chart/groups";
@@ -41,10 +41,20 @@ test("values between points are interpolated, outside there are none", () => {
 });
 
 test("the nearest point skips missing ones", () => {
-  const y = [1, undefined, undefined, null, 5];
+  const y = [1, null, null, null, 5];
   expect(nearest([0, 1, 2, 3, 10], y, 1)).toBe(0);
-  expect(nearest([0, 1, 8, 9, 10], y, 3)).toBe(4);
-  expect(nearest([0, 1], [undefined, null], 0)).toBe(-1);
+  expect(nearest([0, 1, 8, 9, 10], y, 9)).toBe(4);
+  expect(nearest([0, 4], [1, 2], 2.5)).toBe(1);
+  expect(nearest([0, 4], [1, 2], 4)).toBe(1);
+  expect(nearest([0, 1], [null, null], 0)).toBe(-1);
+  expect(nearest([], [], 0)).toBe(-1);
+});
+
+test("the bounds of several curves are at the places of their union", () => {
+  const curve = (x: number[], min: (number | null)[], max: (number | null)[]) => ({ x, min, max });
+  const curves = [curve([0, 2], [1, 5], [2, 6]), curve([0, 1], [0, null], [1, null])];
+  expect(boundsOf([0, 1, 2], curves)).toEqual([[0, undefined, 5], [2, undefined, 6]]);
+  expect(boundsOf([2], curves)).toEqual([[5], [6]]);
 });
 
 test("a band has the mean and its 95% interval", () => {
@@ -106,4 +116,41 @@ test("small curves have gaps, and a single point is visible", () => {
   expect(sparkPath([null, null], 80, 22)).toBe("");
   expect(sparkPath([1], 80, 22)).toBe("M40.0 11.0h0.1");
   expect(sparkPath([0, 1, null, 0, 1], 80, 22).match(/M/g)).toHaveLength(2);
+});
+
+function boxes(x: number[], high: number[], low: number[], left = 0, width = 100): number[][] {
+  const found: number[][] = [];
+  fillBand(Float64Array.from(x), Float64Array.from(high), Float64Array.from(low), left, width, { fillRect: (...one: number[]) => void found.push(one) } as Pick<CanvasRect, "fillRect">);
+  return found;
+}
+
+test("a band covers every point of its curve, however many there are, and no spike is hidden", () => {
+  let seed = 7;
+  const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+  for (const count of [1, 2, 5, 40, 300, 3000]) {
+    const x = Array.from({ length: count }, () => random() * 140 - 20).sort((a, b) => a - b);
+    const high = x.map(() => (random() < 0.02 ? 0 : 50 + random() * 10));
+    const low = high.map((one) => one + random() * 20);
+    const found = boxes(x, high, low);
+    x.forEach((at, i) => {
+      if (at < 0 || at >= 100) return;
+      const box = found.find(([left = 0, , width = 0]) => left <= at && at < left + width);
+      const [, top = 0, , height = 0] = box ?? [];
+      expect(box && top <= (high[i] ?? 0) && top + height >= (low[i] ?? 0), `point ${i} of ${count}`).toBe(true);
+    });
+    expect(found.length).toBeLessThanOrEqual(50);
+  }
+});
+
+test("a band connects its points and ends at gaps", () => {
+  expect(boxes([1, 9], [10, 10], [12, 12])).toEqual([0, 2, 4, 6, 8].map((left) => [left, 10, 2, 2]));
+  expect(boxes([1, 3, 5, 7, 9], [10, 10, NaN, 10, 10], [12, 12, NaN, 12, 12]).map(([left]) => left)).toEqual([0, 2, 6, 8]);
+  expect(boxes([-50, 50], [0, 100], [0, 100], 0, 4)).toEqual([[0, 50, 2, 2], [2, 52, 2, 2]]);
+  expect(boxes([NaN, 200], [1, 1], [1, 1])).toEqual([]);
+});
+
+test("values become pixels on linear and logarithmic axes", () => {
+  const axis = { start: 200, size: -100, low: 1, high: 101, isLog: false };
+  expect([...pixelsOf([1, 51, null, 101], axis)]).toEqual([200, 150, NaN, 100]);
+  expect([...pixelsOf([1, 10, 0, -1], { ...axis, high: 100, isLog: true })]).toEqual([200, 150, Infinity, NaN]);
 });

@@ -1,6 +1,7 @@
 import { afterEach, expect, test, vi } from "vitest";
 
-import { ApiFailure } from "../src/api/client";
+import { ApiFailure, get, getEarly } from "../src/api/client";
+import { live } from "../src/api/live.svelte";
 import { Loader } from "../src/api/loader.svelte";
 import type { RunTable } from "../src/api/types";
 import { CurveStore } from "../src/chart/curve_store.svelte";
@@ -82,19 +83,28 @@ test("a refresh loads the visible blocks again and no others", async () => {
   expect(asked.slice(3).map((one) => one.url.searchParams.get("offset"))).toEqual(["400", "500"]);
 });
 
-test("many runs are asked for in several requests", async () => {
+const pack = (value: number) => btoa(String.fromCharCode(...new Uint8Array(new Float64Array([value]).buffer)));
+const packed = (name: string, x: number) => ({ run: "r1", name, x: pack(x), min: pack(0), max: pack(0), mean: pack(0), is_exact: true, count: 1 });
+const namesOf = (asked: Answer[]) => asked.map((one) => one.url.searchParams.getAll("name").join());
+
+test("charts of many runs are asked for one request after the other, so that the first ones do not wait", async () => {
   const asked = catchRequests();
-  const store = new CurveStore(() => Array.from({ length: 100 }, (_, i) => `r${i}`));
-  for (let i = 0; i < 6; i++) store.show(`m${i}`);
+  const store = new CurveStore(() => Array.from({ length: 50 }, (_, i) => `r${i}`));
+  for (let i = 0; i < 5; i++) store.show(`m${i}`);
   await settle();
-  await settle();
-  expect(asked.map((one) => one.url.searchParams.getAll("name").length)).toEqual([4, 2]);
+  expect(namesOf(asked)).toEqual(["m0,m1"]);
+  store.show("m0");
   asked[0]?.answer({ error: { what: "the server failed", hint: "" } }, 500);
   await settle();
-  expect([...store.failed]).toEqual(["m0", "m1", "m2", "m3"]);
+  expect([...store.failed]).toEqual(["m0", "m1"]);
+  asked[1]?.answer({ series: [packed("m2", 1)] });
+  await settle();
   store.retry("m0");
   await settle();
-  expect(asked[2]?.url.searchParams.getAll("name")).toEqual(["m0"]);
+  expect(namesOf(asked)).toEqual(["m0,m1", "m2,m3", "m4"]);
+  asked[2]?.answer({ series: [] });
+  await settle();
+  expect(namesOf(asked).at(-1)).toBe("m0");
 });
 
 test("curves that appear together are asked for together, and an old zoom is dropped", async () => {
@@ -103,16 +113,72 @@ test("curves that appear together are asked for together, and an old zoom is dro
   store.show("a");
   store.show("b");
   await settle();
-  expect(asked[0]?.url.searchParams.getAll("name")).toEqual(["a", "b"]);
+  expect(namesOf(asked)).toEqual(["a,b"]);
+  store.prefer("b");
   store.setView("step", [1, 2]);
   await settle();
-  expect(asked[1]?.url.searchParams.get("from")).toBe("1");
-  const pack = (value: number) => btoa(String.fromCharCode(...new Uint8Array(new Float64Array([value]).buffer)));
-  const series = (x: number) => ({ series: [{ run: "r1", name: "a", x: pack(x), min: pack(0), max: pack(0), mean: pack(0), is_exact: true, count: 1 }] });
-  asked[1]?.answer(series(2));
+  expect([namesOf(asked)[1], asked[1]?.url.searchParams.get("from")]).toEqual(["b,a", "1"]);
+  asked[1]?.answer({ series: [packed("a", 2)] });
   await settle();
-  asked[0]?.answer(series(1));
+  asked[0]?.answer({ series: [packed("a", 1)] });
   await settle();
   expect(store.series.get("a")?.[0]?.x).toEqual([2]);
   expect(store.series.get("b")).toEqual([]);
+});
+
+test("curves that came with something else are not asked for, unless they are of another axis", async () => {
+  const asked = catchRequests();
+  const store = new CurveStore(() => ["r1"]);
+  store.take("step", [packed("a", 3)]);
+  store.take("time", [packed("b", 3)]);
+  store.show("a");
+  store.show("b");
+  await settle();
+  expect(store.series.get("a")?.[0]?.x).toEqual([3]);
+  expect(namesOf(asked)).toEqual(["b"]);
+});
+
+test("the answer to an early request is taken once, with its failure", async () => {
+  const asked = catchRequests();
+  void getEarly("compare/metrics", { run: ["a", "b"] });
+  const first = get<{ n: number }>("compare/metrics", { run: ["a", "b"] });
+  expect(asked.length).toBe(1);
+  asked[0]?.answer({ n: 1 });
+  expect(await first).toEqual({ n: 1 });
+  void get("compare/metrics", { run: ["a", "b"] });
+  expect(asked.length).toBe(2);
+  const early = getEarly("series");
+  asked[2]?.answer({ error: { what: "no such run", hint: "" } }, 404);
+  await expect(get("series")).rejects.toThrow("no such run");
+  await expect(early).rejects.toThrow("no such run");
+  const failed = getEarly("series");
+  asked[3]?.answer({ error: { what: "not signed in", hint: "" } }, 401);
+  await expect(failed).rejects.toThrow("not signed in");
+  const again = get("series");
+  asked[4]?.answer({ series: [] });
+  expect(await again).toEqual({ series: [] });
+});
+
+test("points that come before the page that shows them are kept for it", () => {
+  const sources: { told: Map<string, (event: { data: string }) => void>; url: string }[] = [];
+  class Source {
+    told = new Map<string, (event: { data: string }) => void>();
+    constructor(readonly url: string) {
+      sources.push(this);
+    }
+    addEventListener = (name: string, handler: (event: { data: string }) => void) => this.told.set(name, handler);
+    close = () => undefined;
+  }
+  vi.stubGlobal("EventSource", Source);
+  live.watch(["r1"]);
+  live.watch(["r1"]);
+  live.start();
+  expect(sources.length).toBe(1);
+  sources[0]?.told.get("points")?.({ data: JSON.stringify({ run: "r1", x: [1] }) });
+  const seen: number[][] = [];
+  const stop = live.on("points", (points) => seen.push(points.x));
+  live.on("points", (points) => seen.push(points.x));
+  expect(seen).toEqual([[1]]);
+  stop();
+  live.close();
 });

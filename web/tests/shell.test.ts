@@ -2,7 +2,7 @@ import { expect, test, vi } from "vitest";
 
 import { address } from "../src/api/client";
 import { addKeys, handleKey, isTyping } from "../src/state/keyboard";
-import { link, parseRoute } from "../src/state/route.svelte";
+import { link, parseRoute, route } from "../src/state/route.svelte";
 import { en } from "../src/text/en";
 import { fill } from "../src/text/text.svelte";
 import { zh } from "../src/text/zh";
@@ -44,6 +44,21 @@ test("addresses carry any text", () => {
   expect(parseRoute("#/runs/%E0%A4%A").parts).toEqual(["runs", "%E0%A4%A"]);
   expect(parseRoute("").parts).toEqual([]);
   expect(address("runs", { where: "a&b", run: ["1", "2"], limit: 0, sort: undefined })).toBe("/api/runs?where=a%26b&run=1&run=2&limit=0");
+});
+
+test("a page that keeps its state in the address does not stop one that is about to open", () => {
+  const place = { hash: "" };
+  vi.stubGlobal("location", place);
+  vi.stubGlobal("history", { replaceState: (_state: unknown, _title: string, hash: string) => (place.hash = hash) });
+  route.read();
+  route.replace("#/runs?sort=a");
+  expect([place.hash, route.current.query.get("sort")]).toEqual(["#/runs?sort=a", "a"]);
+  route.go("#/compare");
+  route.replace("#/runs?sort=b"); // before the browser tells of the change
+  expect(place.hash).toBe("#/compare");
+  route.read();
+  expect(route.current.parts).toEqual(["compare"]);
+  vi.unstubAllGlobals();
 });
 
 function key(name: string, more: Partial<KeyboardEvent> = {}): KeyboardEvent {

@@ -94,13 +94,16 @@ _KEY = ApiField(name="idempotency_key", required=True, length=100)
 _JOB_ID = ApiField(name="id", required=True, length=20)
 _RANK = ApiField(name="rank", kind="integer", default=0, most=100_000)
 _POINTS = ApiField(name="points", kind="integer", default=800, least=1, most=MAX_BUCKETS)
-_CURVES = (
-    ApiField(name="name", kind="texts", required=True, least=1, most=200, length=500),
+_CHART = (
     ApiField(name="x", default="step", choices=AXES),
-    ApiField(name="from", kind="number", least=-MAX_INTEGER),
-    ApiField(name="to", kind="number", least=-MAX_INTEGER),
     _POINTS,
     ApiField(name="packed", kind="boolean", default=False),
+)
+_CURVES = (
+    ApiField(name="name", kind="texts", required=True, least=1, most=200, length=500),
+    ApiField(name="from", kind="number", least=-MAX_INTEGER),
+    ApiField(name="to", kind="number", least=-MAX_INTEGER),
+    *_CHART,
 )
 _LIST = (
     ApiField(name="where", default=""),
@@ -533,8 +536,12 @@ ROUTES: tuple[ApiRoute, ...] = (
         path="/api/compare/metrics",
         access="read",
         answer=find_metrics,
-        summary="what some runs are called, and the metrics of any of them",
-        query=(_runs(1, MAX_WATCHED),),
+        summary="what some runs are called, the metrics of any of them, and curves of the first",
+        query=(
+            _runs(1, MAX_WATCHED),
+            ApiField(name="first_curves", kind="boolean", default=False),
+            *_CHART,
+        ),
     ),
     ApiRoute(
         method="GET",

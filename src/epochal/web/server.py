@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -163,6 +164,7 @@ class WebServer:
 
     def run(self) -> None:
         """Serve until Ctrl-C."""
+        threading.Thread(target=_import_curves, daemon=True).start()
         try:
             self.uvicorn.run(sockets=[self.socket])
         finally:
@@ -174,6 +176,11 @@ class WebServer:
         self.socket.close()
         if self._unix_socket is not None:
             self._unix_socket.unlink(missing_ok=True)
+
+
+def _import_curves() -> None:
+    """Import numpy for the first chart, while the browser still opens."""
+    import epochal.records.metrics.curve_cache  # noqa: F401
 
 
 def bind(options: ServeOptions) -> socket.socket:

@@ -38,7 +38,24 @@ export function runPath(id: string, part = ""): string {
 }
 
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
-  return ask<T>(address(path, query), signal ? { signal } : {});
+  const url = address(path, query);
+  const started = early.get(url);
+  early.delete(url);
+  return (started as Promise<T> | undefined) ?? ask<T>(url, signal ? { signal } : {});
+}
+
+const EARLY_MS = 10_000;
+const early = new Map<string, Promise<unknown>>();
+
+/** Send a request before the page that needs its answer is there: the first `get` of the same takes it. */
+export function getEarly<T>(path: string, query: Query = {}): Promise<T> {
+  const url = address(path, query);
+  const answer = ask<T>(url, {});
+  const forget = () => void early.delete(url);
+  early.set(url, answer);
+  answer.catch(forget); // it is asked again
+  setTimeout(forget, EARLY_MS); // it is old by then
+  return answer;
 }
 
 export async function send<T>(method: "POST" | "PUT" | "DELETE", path: string, body: object): Promise<T> {

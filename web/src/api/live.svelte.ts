@@ -23,20 +23,28 @@ class LiveStream {
   #source: EventSource | null = null;
   #runs: string[] = [];
   #retry: ReturnType<typeof setTimeout> | undefined;
+  #early: NewPoints[] = []; // that came before the page that shows them
   #handlers: Handlers = { runs: new Set(), points: new Set(), log: new Set(), mail: new Set(), queue: new Set() };
 
   /** Call a function for each event of a name; the result ends that. */
   on<Name extends keyof Events>(name: Name, handler: (data: Events[Name]) => void): () => void {
     this.#handlers[name].add(handler);
+    if (name === "points") this.#early.splice(0).forEach((points) => this.#tellAll("points", points));
     return () => this.#handlers[name].delete(handler);
   }
 
-  /** Also get points and logs of these runs. */
+  /** Also get the points of these runs, and the log of a single one. */
   watch(runs: string[]): void {
     const wanted = runs.slice(0, MAX_WATCHED);
     if (this.#source && wanted.join("\n") === this.#runs.join("\n")) return;
     this.#runs = wanted;
+    this.#early = [];
     this.open();
+  }
+
+  /** Open the stream, unless a page has done so. */
+  start(): void {
+    if (!this.#source) this.open();
   }
 
   open(): void {
@@ -74,6 +82,11 @@ class LiveStream {
 
   #tell<Name extends keyof Events>(name: Name, text: string): void {
     const data = JSON.parse(text) as Events[Name];
+    if (name === "points" && !this.#handlers.points.size) this.#early.push(data as NewPoints);
+    this.#tellAll(name, data);
+  }
+
+  #tellAll<Name extends keyof Events>(name: Name, data: Events[Name]): void {
     for (const handler of this.#handlers[name]) handler(data);
   }
 }

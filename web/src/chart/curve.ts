@@ -39,8 +39,27 @@ export function smooth(x: number[], y: Values, strength: number): Values {
 
 /** The union of ascending x values. */
 export function unionOf(axes: number[][]): number[] {
-  if (axes.length === 1) return axes[0] ?? [];
-  return [...new Set(axes.flat())].sort((a, b) => a - b);
+  const [first = []] = axes;
+  if (axes.every((one) => one === first)) return first;
+  const all = Float64Array.from(axes.flat()).sort();
+  return [...all.filter((at, i) => i === 0 || at !== all[i - 1])];
+}
+
+/** The lowest and the highest value of several curves at each place of their union. */
+export function boundsOf(axis: number[], curves: Pick<Curve, "x" | "min" | "max">[]): [(number | undefined)[], (number | undefined)[]] {
+  const low = new Array<number | undefined>(axis.length).fill(undefined);
+  const high = [...low];
+  for (const { x, min, max } of curves) {
+    let at = 0;
+    for (let i = 0; i < x.length; i++) {
+      while ((axis[at] ?? Infinity) < (x[i] ?? 0)) at++;
+      if (axis[at] !== x[i]) continue;
+      const [a, b] = [min[i] ?? Infinity, max[i] ?? -Infinity];
+      if (a < (low[at] ?? Infinity)) low[at] = a;
+      if (b > (high[at] ?? -Infinity)) high[at] = b;
+    }
+  }
+  return [low, high];
 }
 
 /** Values on a larger axis; `undefined` where the curve has no point, which is drawn through. */
@@ -124,19 +143,73 @@ export function append(series: Series, points: Pick<NewPoints, "x" | "y">, most:
   };
 }
 
-/** The nearest point of a spread curve that has a value, searched from a place; -1 if there is none. */
-export function nearest(axis: number[], y: (number | null | undefined)[], place: number): number {
-  const at = axis[place] ?? 0;
-  let left = place;
-  let right = place;
+/** The place of the point nearest to an x value that has a value; -1 if there is none. */
+export function nearest(x: number[], y: Values, at: number): number {
+  let [left, right] = [-1, x.length]; // the last point before it, and the first one that is not
+  while (right - left > 1) {
+    const middle = (left + right) >> 1;
+    if ((x[middle] ?? 0) < at) left = middle;
+    else right = middle;
+  }
   while (left >= 0 && typeof y[left] !== "number") left--;
   while (right < y.length && typeof y[right] !== "number") right++;
   if (left < 0) return right < y.length ? right : -1;
   if (right >= y.length) return left;
-  return at - (axis[left] ?? 0) <= (axis[right] ?? 0) - at ? left : right;
+  return at - (x[left] ?? 0) < (x[right] ?? 0) - at ? left : right;
 }
 
 /** The places where a value is not finite, for marks. */
 export function gapsOf(curve: Pick<Curve, "x" | "mean">): number[] {
   return curve.x.filter((_, i) => curve.mean[i] === null);
+}
+
+/** Where values are on an axis of a chart, in pixels; NaN or infinite where they are not. */
+export function pixelsOf(values: Values, axis: { start: number; size: number; low: number; high: number; isLog: boolean }): Float64Array {
+  const found = new Float64Array(values.length);
+  const { start, isLog } = axis;
+  const [low, high] = isLog ? [Math.log10(axis.low), Math.log10(axis.high)] : [axis.low, axis.high];
+  const each = axis.size / (high - low);
+  for (let i = 0; i < found.length; i++) {
+    const value = values[i] ?? NaN;
+    found[i] = start + ((isLog ? Math.log10(value) : value) - low) * each;
+  }
+  return found;
+}
+
+const COLUMN_PX = 2;
+
+/** Fill the area between two curves, given in pixels, with columns; it ends where one of them is not finite.
+ *  Without a graphics card this is 20 times as fast as an area with many corners. */
+export function fillBand(x: Float64Array, high: Float64Array, low: Float64Array, left: number, width: number, pen: Pick<CanvasRect, "fillRect">): void {
+  const count = Math.ceil(width / COLUMN_PX);
+  const top = new Float64Array(count).fill(Infinity);
+  const bottom = new Float64Array(count).fill(-Infinity);
+  const widen = (column: number, above: number, below: number) => {
+    if (above < (top[column] ?? -Infinity)) top[column] = above;
+    if (below > (bottom[column] ?? Infinity)) bottom[column] = below;
+  };
+  let before = NaN;
+  for (let i = 0; i < x.length; i++) {
+    const at = ((x[i] ?? NaN) - left) / COLUMN_PX;
+    const above = high[i] ?? NaN;
+    const below = low[i] ?? NaN;
+    if (!Number.isFinite(at + above + below)) {
+      before = NaN;
+      continue;
+    }
+    const end = Math.min(Math.floor(at), count);
+    for (let column = Math.max(0, Math.floor(before) + 1); column <= end; column++) { // the curve goes on from one to the next
+      const rest = (at - column) / (at - before);
+      const y0 = above + ((high[i - 1] ?? 0) - above) * rest;
+      const y1 = below + ((low[i - 1] ?? 0) - below) * rest;
+      widen(column - 1, y0, y1);
+      widen(column, y0, y1);
+    }
+    widen(Math.floor(at), above, below);
+    before = at;
+  }
+  for (let column = 0; column < count; column++) {
+    const y = Math.floor(top[column] ?? 0);
+    if (y < Infinity) pen.fillRect(left + column * COLUMN_PX, y, COLUMN_PX, Math.max(1, Math.ceil(bottom[column] ?? 0) - y));
+  }
 }

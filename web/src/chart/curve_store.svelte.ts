@@ -4,14 +4,12 @@ import { get } from "../api/client";
 import { live } from "../api/live.svelte";
 import type { Axis, Series } from "../api/types";
 import { append } from "./curve";
-import { pointsOf, unpackSeries, type PackedSeries } from "./packed";
-
-export type Zoom = [number, number] | null;
+import { unpackSeries, type PackedSeries } from "./packed";
+import { chartQuery, type Zoom } from "./request";
 
 const MAX_POINTS = 2800;
 const MAX_NAMES = 24;
-const MAX_RUNS = 100;
-const MAX_CURVES = 400; // of one request; the server refuses more than 500
+const MAX_CURVES = 100; // of one request, so that the first charts do not wait for the others
 const RELOAD_MS = 2000;
 
 export class CurveStore {
@@ -22,8 +20,10 @@ export class CurveStore {
   #zoom: Zoom = null;
   #visible = new Set<string>();
   #wanted = new Set<string>();
+  #asked: readonly string[] = [];
+  #later = new Set<string>();
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #generation = 0;
+  #request: AbortController | null = null;
 
   constructor(runs: () => string[]) {
     this.#runs = runs;
@@ -39,11 +39,11 @@ export class CurveStore {
       const longer = isFollowed ? append(old, points, MAX_POINTS) : null;
       if (found && longer) {
         this.series = new Map(this.series).set(points.name, found.with(place, longer));
-      } else if (this.#visible.has(points.name)) this.#ask(points.name, RELOAD_MS);
+      } else if (this.#visible.has(points.name)) this.#askLater(points.name);
     });
     return () => {
       stop();
-      clearTimeout(this.#timer);
+      this.#drop();
     };
   }
 
@@ -57,55 +57,90 @@ export class CurveStore {
 
   /** Load the visible curves again, and forget the others. */
   reload(): void {
-    this.#generation++;
+    this.#drop();
     this.series = new Map([...this.series].filter(([name]) => this.#visible.has(name)));
-    this.#visible.forEach((name) => this.#ask(name, 0));
+    this.#visible.forEach((name) => this.#ask(name));
+  }
+
+  /** Take curves that came with something else, for this axis. */
+  take(axis: Axis, packed: PackedSeries[]): void {
+    if (axis === this.#axis && this.#zoom === null) this.#set([...new Set(packed.map((one) => one.name))], packed);
   }
 
   show(name: string): void {
     this.#visible.add(name);
-    if (!this.series.has(name)) this.#ask(name, 0);
+    if (!this.series.has(name) && !this.#asked.includes(name)) this.#ask(name);
   }
 
   /** Load a curve again that could not be loaded. */
   retry(name: string): void {
     this.failed = new Set([...this.failed].filter((one) => one !== name));
-    this.#ask(name, 0);
+    this.#ask(name);
+  }
+
+  /** Load this one first from now on. */
+  prefer(name: string): void {
+    this.#visible = new Set([name, ...this.#visible]);
   }
 
   hide(name: string): void {
     this.#visible.delete(name);
   }
 
-  #ask(name: string, delay: number): void {
+  #ask(name: string): void {
     this.#wanted.add(name);
-    if (delay === 0) {
-      clearTimeout(this.#timer);
-      this.#timer = undefined;
-    }
-    this.#timer ??= setTimeout(() => void this.#flush(), delay);
+    queueMicrotask(() => void this.#flush()); // together with others, and before anything is drawn
   }
 
-  async #flush(): Promise<void> {
+  #askLater(name: string): void {
+    this.#later.add(name);
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      this.#later.forEach((one) => this.#ask(one));
+      this.#later.clear();
+    }, RELOAD_MS);
+  }
+
+  /** Forget the request on its way, and what would be asked for later. */
+  #drop(): void {
+    clearTimeout(this.#timer);
     this.#timer = undefined;
-    const runs = this.#runs().slice(0, MAX_RUNS);
-    const names = [...this.#wanted].slice(0, Math.min(MAX_NAMES, Math.floor(MAX_CURVES / Math.max(1, runs.length))));
-    names.forEach((name) => this.#wanted.delete(name));
+    this.#later.clear();
+    this.#request?.abort();
+    this.#request = null;
+    this.#asked = [];
+  }
+
+  #set(names: string[], packed: PackedSeries[]): void {
+    const found = unpackSeries(packed);
+    const next = new Map(this.series);
+    for (const name of names) next.set(name, found.filter((one) => one.name === name));
+    this.series = next;
+  }
+
+  /** Ask for what is wanted, one request after the other. */
+  async #flush(): Promise<void> {
+    if (this.#request) return;
+    const runs = this.#runs();
+    const most = Math.max(1, Math.min(MAX_NAMES, Math.floor(MAX_CURVES / runs.length)));
+    const names = [...this.#wanted].slice(0, most);
     if (!names.length || !runs.length) return;
-    const generation = this.#generation;
-    const [from, to] = this.#zoom ?? [];
-    const query = { run: runs, name: names, x: this.#axis, from, to, points: pointsOf(runs.length), packed: "true" };
-    if (this.#wanted.size) this.#timer = setTimeout(() => void this.#flush(), 0);
+    names.forEach((name) => this.#wanted.delete(name));
+    this.#asked = names;
+    const request = (this.#request = new AbortController());
     try {
-      const answer = await get<{ series: PackedSeries[] }>("series", query);
-      if (generation !== this.#generation) return;
-      const found = answer.series.map(unpackSeries);
-      const next = new Map(this.series);
-      for (const name of names) next.set(name, found.filter((one) => one.name === name));
-      this.series = next;
+      const [from, to] = this.#zoom ?? [];
+      const query = { ...chartQuery(runs, this.#axis), name: names, from, to };
+      const answer = await get<{ series: PackedSeries[] }>("series", query, request.signal);
+      if (request !== this.#request) return;
+      this.#set(names, answer.series);
       this.failed = new Set([...this.failed].filter((name) => !names.includes(name)));
     } catch {
-      if (generation === this.#generation) this.failed = new Set([...this.failed, ...names]);
+      if (request !== this.#request) return;
+      this.failed = new Set([...this.failed, ...names]);
     }
+    this.#request = null;
+    this.#asked = [];
+    void this.#flush();
   }
 }

@@ -7,6 +7,11 @@ export interface MetricGroup {
   names: string[];
 }
 
+/** Metrics in the order of their charts. */
+export function chartNames(names: string[], search = ""): string[] {
+  return groupByPrefix(names, search).flatMap((group) => group.names);
+}
+
 const ORDER = ["val", "test", "train"];
 
 export function groupByPrefix(names: string[], search = ""): MetricGroup[] {

@@ -7,5 +7,3 @@ export function repairLanguage(browser: { readonly language: string }): void {
     Object.defineProperty(browser, "language", { value: "en", configurable: true });
   }
 }
-
-if (typeof navigator !== "undefined") repairLanguage(navigator);

@@ -6,25 +6,31 @@ type Column = "x" | "min" | "max" | "mean";
 
 export type PackedSeries = Omit<Series, Column> & Record<Column, string>;
 
-const MAX_POINTS = 700; // of one curve; a chart is about as wide
-const MIN_POINTS = 200;
-const ALL_POINTS = 20_000; // of all curves of a chart
+const { fromBase64 } = Uint8Array as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }; // not in every browser
 
-/** How many points each curve of a chart gets; spikes are in the band between minimum and maximum. */
-export function pointsOf(runs: number): number {
-  return Math.round(Math.max(MIN_POINTS, Math.min(MAX_POINTS, ALL_POINTS / Math.max(1, runs))));
-}
-
-export function unpack(text: string): Float64Array {
-  const characters = atob(text);
-  const bytes = new Uint8Array(characters.length);
-  for (let i = 0; i < characters.length; i++) bytes[i] = characters.charCodeAt(i);
+function unpack(text: string): Float64Array {
+  const bytes = fromBase64 ? fromBase64(text) : Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
   return new Float64Array(bytes.buffer);
 }
 
-export function unpackSeries(packed: PackedSeries): Series {
-  const valuesOf = (text: string) => Array.from(unpack(text), (value) => (Number.isNaN(value) ? null : value));
-  const mean = valuesOf(packed.mean);
-  const [min, max] = packed.is_exact ? [mean, mean] : [valuesOf(packed.min), valuesOf(packed.max)];
-  return { ...packed, x: Array.from(unpack(packed.x)), mean, min, max };
+function valuesOf(text: string): (number | null)[] {
+  const found = unpack(text);
+  const values = new Array<number | null>(found.length);
+  for (let i = 0; i < found.length; i++) {
+    const value = found[i] ?? NaN;
+    values[i] = value === value ? value : null; // NaN
+  }
+  return values;
+}
+
+/** The curves of an answer; those with the same x values share them, which makes them quick to draw. */
+export function unpackSeries(packed: PackedSeries[]): Series[] {
+  const axes = new Map<string, number[]>();
+  return packed.map((one) => {
+    const x = axes.get(one.x) ?? [...unpack(one.x)];
+    axes.set(one.x, x);
+    const mean = valuesOf(one.mean);
+    const [min, max] = one.is_exact ? [mean, mean] : [valuesOf(one.min), valuesOf(one.max)];
+    return { ...one, x, mean, min, max };
+  });
 }

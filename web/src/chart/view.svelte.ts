@@ -2,7 +2,7 @@
 
 import type { Axis } from "../api/types";
 import { settings } from "../state/settings.svelte";
-import type { Zoom } from "./curve_store.svelte";
+import type { Zoom } from "./request";
 
 interface Stored {
   axis: Axis;

@@ -34,7 +34,8 @@ export function link(parts: string[], query: LinkQuery = {}): string {
 }
 
 class RouteState {
-  current = $state.raw<Route>(parseRoute(typeof location === "undefined" ? "" : location.hash));
+  #hash = typeof location === "undefined" ? "" : location.hash;
+  current = $state.raw<Route>(parseRoute(this.#hash));
 
   /** Counts navigations by links, keys and the back button, but not `replace`. */
   visits = $state(0);
@@ -42,11 +43,17 @@ class RouteState {
   listen(): () => void {
     const update = () => {
       this.visits++;
-      this.current = parseRoute(location.hash);
+      this.read();
     };
     addEventListener("hashchange", update);
     update();
     return () => removeEventListener("hashchange", update);
+  }
+
+  /** Take the page from the address. */
+  read(): void {
+    this.#hash = location.hash;
+    this.current = parseRoute(this.#hash);
   }
 
   go(hash: string): void {
@@ -55,9 +62,9 @@ class RouteState {
 
   /** Change the address without a new entry in the history. */
   replace(hash: string): void {
-    if (location.hash === hash) return;
+    if (location.hash === hash || location.hash !== this.#hash) return; // the latter: another page is about to open
     history.replaceState(null, "", hash);
-    this.current = parseRoute(hash);
+    this.read();
   }
 }
 

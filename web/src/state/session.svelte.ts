@@ -1,7 +1,7 @@
 /** The session of this browser: opened by the code in the printed link. */
 
 import type { Capability, Session } from "../api/types";
-import { parseRoute, route } from "./route.svelte";
+import { route } from "./route.svelte";
 
 type State = "asking" | "open" | "closed" | "unreachable";
 
@@ -24,7 +24,7 @@ class SessionState {
       const code = location.hash.slice(1);
       const place = location.pathname.slice("/open".length); // such as /runs/ID
       history.replaceState(null, "", place.length > 1 ? `/#${place}` : "/");
-      route.current = parseRoute(location.hash); // the code is not the name of a page
+      route.read(); // the code is not the name of a page
       if (code) return this.#open(code);
     }
     return this.check();

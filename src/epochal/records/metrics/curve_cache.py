@@ -367,13 +367,10 @@ def _zoom_entries(
     curve: PyramidCurve, first: int | None, last: int | None, buckets: int
 ) -> Zoom | None:
     """Buckets of whole entries of the highest level that has enough; None if only points do."""
-    bounds = np.array(
-        [MIN_STEP if first is None else first, MAX_STEP - 1 if last is None else last]
-    )
-    for level, found in curve.descend(bounds + 1) if curve.count else ():
-        start = max(0, int(found[0]) - 1)
-        if level and int(found[1]) - start >= _MIN_ENTRIES * buckets:
-            return _zoom_blocks(curve, level, start, int(found[1]), first, last, buckets)
+    bounds = (MIN_STEP if first is None else first, MAX_STEP if last is None else last)
+    for level, start, rows in curve.narrow(*bounds) if curve.count else ():
+        if len(rows) >= _MIN_ENTRIES * buckets:
+            return _zoom_blocks(curve, level, start, rows, first, last, buckets)
     return None
 
 
@@ -381,13 +378,12 @@ def _zoom_blocks(
     curve: PyramidCurve,
     level: int,
     start: int,
-    end: int,
+    rows: NDArray[np.void],
     first: int | None,
     last: int | None,
     buckets: int,
 ) -> Zoom:
-    rows, size = curve.rows(level, start, end), count_points(level)
-    firsts = rows["step"].astype(np.int64)
+    firsts, size = rows["step"].astype(np.int64), count_points(level)
     first = int(firsts[0]) if first is None else first
     last = int(curve.steps_at(np.array([curve.count - 1]))[0]) if last is None else last
     edges = _split_evenly(first, last + 1 - first, buckets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from epochal.records.compare.comparison import diff
 from epochal.records.query.ask import Question, ask, columns_of
 from epochal.records.query.names import ConfigKey
 from epochal.web.api.list_runs import iter_columns
+from epochal.web.api.series import read_series
 from epochal.web.site.api_error import ApiError
 from epochal.web.site.numbers import to_json_value
 
@@ -33,19 +35,22 @@ _MAX_KEYS = 100
 _ASIDE = ("record.", "launch.", "notify.", "log.")
 """Settings that never decide about a result."""
 
+_FIRST_CHARTS = ("val", "test", "train")
+_PARTS = re.compile(r"(\D*)(\d{0,15})")
 _TABLES = ("packages", "hardware", "environment", "data")
 
 
 _HEADS = "SELECT run, project, tag, status FROM runs WHERE run IN (SELECT value FROM json_each(?))"
 _NAMES = (
-    "SELECT DISTINCT name FROM metrics WHERE run_id IN "
+    "SELECT DISTINCT name FROM metrics WHERE count > 0 AND run_id IN "
     "(SELECT id FROM runs WHERE run IN (SELECT value FROM json_each(?))) ORDER BY name"
 )
 
 
 def find_metrics(site: Site, call: ApiCall) -> dict[str, Any]:
-    """What a page needs to draw the curves of runs, without reading their folders."""
-    ids = list(site.folders(call.query["run"]))
+    """What a page needs to draw the curves of runs, and on request those of the first chart."""
+    folders = site.folders(call.query["run"])
+    ids = list(folders)
 
     def read(index: Index) -> dict[str, Any]:
         heads = {row[0]: row for row in index.fetch(_HEADS, (json.dumps(ids),))}
@@ -54,7 +59,17 @@ def find_metrics(site: Site, call: ApiCall) -> dict[str, Any]:
         metrics = [name for (name,) in index.fetch(_NAMES, (json.dumps(ids),))]
         return {"runs": runs, "metrics": metrics}
 
-    return site.index.ask(read)
+    found = site.index.ask(read)
+    first = sorted(found["metrics"], key=_rank_chart)[:1] if call.query["first_curves"] else []
+    return {**found, "series": read_series(site, folders, first, call.query) if first else []}
+
+
+def _rank_chart(name: str) -> tuple[bool, int, list[tuple[str, int]]]:
+    """Its place among the charts of the page, whose order is in web/src/chart/groups.ts."""
+    prefix = name.partition("/")[0]
+    place = _FIRST_CHARTS.index(prefix) if prefix in _FIRST_CHARTS else len(_FIRST_CHARTS)
+    parts = [(text, int(digits or 0)) for text, digits in _PARTS.findall(name.lower())]
+    return "/probe/" in name, place, parts
 
 
 def compare_runs(site: Site, call: ApiCall) -> dict[str, Any]:

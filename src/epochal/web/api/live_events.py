@@ -84,7 +84,7 @@ class LiveWatch:
 
     Args:
         site: The server.
-        runs: The ids of the runs whose points and logs it wants.
+        runs: The ids of the runs whose points it wants; of a single one it also gets the log.
         last_id: The id of the last event that it got, if it reconnects.
     """
 
@@ -109,10 +109,11 @@ class LiveWatch:
         boot, *numbers = self._last_id.split(".")
         is_resumed = len(numbers) == 1 + len(self._runs) and all(map(str.isdecimal, numbers))
         version, *rows = map(int, numbers) if is_resumed else [0] * (1 + len(self._runs))
+        folders = index.find_all(self._runs) if self._runs else {}
         for run, row in zip(self._runs, rows, strict=True):
-            folder = index.find(run)
-            if folder is not None:
-                self._files[run] = RunTail(run, folder, row if is_resumed else None)
+            if run in folders:
+                known, has_log = row if is_resumed else None, len(self._runs) == 1
+                self._files[run] = RunTail(run, folders[run], known, has_log=has_log)
         self._version = index.version
         is_known = is_resumed and boot == _BOOT
         changed = index.changes_since(version) if is_known else None if is_resumed else []
@@ -164,21 +165,22 @@ class RunTail:
         run: The id of the run.
         folder: Its folder.
         rows: How many points are known; by default all that there are.
+        has_log: Whether it reads the log, whose name is in the config of the run.
     """
 
-    def __init__(self, run: str, folder: Path, rows: int | None) -> None:
-        self._run, self._folder = run, folder
+    def __init__(self, run: str, folder: Path, rows: int | None, *, has_log: bool) -> None:
+        self._run, self._folder, self._has_log = run, folder, has_log
         self._names: dict[int, str] = {}
+        logs = find_logs(read_folder(folder)) if has_log else {}
         self._logs = {
-            rank: os.path.relpath(path, folder).replace(os.sep, "/")
-            for rank, path in find_logs(read_folder(folder)).items()
+            rank: os.path.relpath(path, folder).replace(os.sep, "/") for rank, path in logs.items()
         }
         self._log_size = -1
         self.rows = self._count() if rows is None else min(rows, self._count())
 
     def poll(self) -> list[Event]:
         """Events for new points and a longer log."""
-        return [*self._new_points(), *self._new_log()]
+        return [*self._new_points(), *(self._new_log() if self._has_log else ())]
 
     def _count(self) -> int:
         try:

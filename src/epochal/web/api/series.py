@@ -13,7 +13,7 @@ from epochal.web.site.api_error import not_found
 from epochal.web.site.numbers import pack_numbers, to_json_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -33,20 +33,25 @@ _MAX_SAMPLES = 20_000
 
 def get_series(site: Site, call: ApiCall) -> dict[str, Any]:
     """Curves of one run, or of several; names that a run lacks are left out."""
-    query = call.query
-    runs = [call.path["id"]] if "id" in call.path else query["run"]
-    names = query["name"]
+    runs = [call.path["id"]] if "id" in call.path else call.query["run"]
+    names = call.query["name"]
     if len(runs) * len(names) > MAX_CURVES:
         raise not_found()
-    folders = site.folders(runs)
+    return {"series": read_series(site, site.folders(runs), names, call.query)}
+
+
+def read_series(
+    site: Site, folders: Mapping[str, Path], names: Sequence[str], query: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The curves of some metrics; ``query`` has axis, number of points, and maybe a range."""
     found = []
     for run, folder in folders.items():
         scale = StepScale(folder, query["x"])
         attempts = _find_attempts(folder, scale)
-        curves = _read_curves(site, folder, scale, query) if scale.is_known else {}
+        curves = _read_curves(site, folder, scale, names, query) if scale.is_known else {}
         for name, curve in curves.items():
             found.append({"run": run, "name": name, **curve, "attempts": attempts})
-    return {"series": found}
+    return found
 
 
 @final
@@ -116,17 +121,17 @@ def _sample_times(folder: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 
 def _read_curves(
-    site: Site, folder: Path, scale: StepScale, query: Mapping[str, Any]
+    site: Site, folder: Path, scale: StepScale, names: Sequence[str], query: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The curves of a run that it has, by name."""
     from epochal.records.metrics.curve_cache import RunCurves, zoom_curve
 
-    first, last = scale.to_step(query["from"]), scale.to_step(query["to"])
+    first, last = scale.to_step(query.get("from")), scale.to_step(query.get("to"))
 
     def ask(curves: RunCurves) -> dict[str, Zoom]:
         return {
             name: zoom_curve(curves.get(name), first, last, query["points"], is_even=False)
-            for name in dict.fromkeys(query["name"])
+            for name in dict.fromkeys(names)
             if name in curves.names
         }
 

@@ -17,6 +17,7 @@ from epochal.records.metrics.pyramid import (
     PyramidCurve,
     PyramidRoot,
     concatenate_ranges,
+    count_points,
     extend_pyramid,
     keep_last_per_step,
     merge_blocks,
@@ -111,6 +112,32 @@ def test_levels_are_added_as_points_are(tmp_path: Path) -> None:
         everything = InMemoryCurve(np.arange(step + 1), -1.0 * np.arange(step + 1))
         assert_same(PyramidCurve(tmp_path / "0", root), everything)
     assert root.sizes == [40, 14, 5, 2]
+
+
+def test_parts_are_the_same_in_whatever_order_they_are_read(tmp_path: Path) -> None:
+    steps = np.arange(0, 3000, 3)
+    root = extend_pyramid(tmp_path / "0", PyramidRoot(), steps, np.sin(steps))
+    curve, generator = PyramidCurve(tmp_path / "0", root), np.random.default_rng(1)
+    for _ in range(40):
+        level = int(generator.integers(len(root.sizes)))
+        start, end = sorted(generator.integers(0, root.sizes[level] + 1, 2).tolist())
+        found = curve.rows(level, start, end)
+        whole = PyramidCurve(tmp_path / "0", root).rows(level, 0, root.sizes[level])
+        assert found.tobytes() == whole[start:end].tobytes(), (level, start, end)
+
+
+def test_a_range_of_steps_is_narrowed_level_by_level(tmp_path: Path) -> None:
+    steps = np.arange(0, 3000, 3)
+    root = extend_pyramid(tmp_path / "0", PyramidRoot(), steps, np.sin(steps))
+    curve = PyramidCurve(tmp_path / "0", root)
+    for first, last in ((-5, 9999), (300, 310), (0, 0), (2990, 2999)):
+        for level, start, rows in curve.narrow(first, last):
+            begin, size = rows["step"].tolist(), 3 * count_points(level)
+            assert begin[0] == start * size
+            assert begin[0] <= max(first, 0) < begin[0] + size
+            assert begin[-1] <= last, (level, first, last)
+            assert begin[-1] + size > min(last, 2997)
+    assert not list(curve.narrow(-9, -1))
 
 
 def test_an_empty_curve_can_be_queried(tmp_path: Path) -> None:

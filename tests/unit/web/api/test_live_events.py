@@ -85,6 +85,18 @@ def test_changed_runs_growing_logs_and_mail_are_told(browser: Browser, runs: Pat
     assert events["mail"] == {"unread": 1}
 
 
+def test_the_log_of_a_run_is_followed_only_if_no_other_run_is(browser: Browser, runs: Path) -> None:
+    watch = LiveWatch(browser.site, [RUNS[0], RUNS[1]])
+    watch.start()
+    folder = runs / "shop" / "t" / RUNS[1]
+    with (folder / "logs" / "run.log").open("a") as file:
+        file.write("one more\n")
+    log_points(folder, 10, loss=1.0)
+    events = dict(watch.poll())
+    assert events["points"]["run"] == RUNS[1]
+    assert "log" not in events
+
+
 def test_stream_ends_with_the_browser(browser: Browser, runs: Path) -> None:
     """The application is called as a server would, and the browser leaves after two events."""
     headers = [(name.encode(), value.encode()) for name, value in browser.headers("GET")]

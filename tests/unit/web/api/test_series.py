@@ -46,6 +46,28 @@ def test_several_metrics_and_runs_come_together(browser: Browser) -> None:
     assert browser.send("GET", "/api/series", query=query).status == 404
 
 
+def test_the_curves_of_the_first_chart_come_with_the_names_of_compared_runs(
+    browser: Browser, runs: Path
+) -> None:
+    points = {
+        "train/loss": {0: 1.5},
+        "val/l10": {0: 1.0},
+        "val/l9": {0: 2.0},
+        "val/probe/a": {0: 3},
+    }
+    make_run(runs / "p" / "t" / NEW, points=points, metrics={"val/a": 1.0})
+    query = {"run": [NEW, RUNS[2]], "first_curves": "true"}
+    found = browser.get("/api/compare/metrics", **query, points=100)
+    assert {*points} <= {*found["metrics"]}
+    assert "val/a" not in found["metrics"]  # it has a last value, but no curve
+    (first,) = {one["name"] for one in found["series"]}
+    whole = browser.get("/api/series", run=query["run"], name=first, points=100)
+    assert found["series"] == whole["series"]
+    assert browser.get("/api/compare/metrics", run=[NEW])["series"] == []
+    (own,) = browser.get("/api/compare/metrics", run=[NEW], first_curves="true")["series"]
+    assert own["name"] == "val/l9"
+
+
 def test_packed_curves_are_the_same_numbers(browser: Browser, runs: Path) -> None:
     make_run(runs / "p" / "t" / NEW, points={"loss": {0: 1.5, 1: math.nan, 2: -math.inf, 9: 2.0}})
     plain = get_one(browser, NEW, name="loss")
