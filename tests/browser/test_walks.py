@@ -174,7 +174,7 @@ def test_runs_are_labelled_grouped_by_label_and_archived(
         wait_for(page, "6 runs")
         page.get_by_role("button", name="Archive").click()
         wait_for(page, "4 runs")
-        page.get_by_label("archived, too").check()
+        page.get_by_label("include archived").check()
         wait_for(page, "6 runs")
         page.get_by_role("link", name="wide").click()
         page.get_by_role("button", name="Take out of the archive").click()

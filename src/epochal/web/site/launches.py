@@ -41,7 +41,7 @@ _SKIPPED = ("node_modules", "__pycache__", "site-packages", "tests")
 _MAX_DEPTH = 3
 _MAX_FILES = 500
 _MAX_BYTES = 1 << 20
-_SECTIONS = re.compile(r'^[ \t]*["\[]?(task|model|experiment)\b', re.MULTILINE)
+_SECTIONS = re.compile(r'^[ \t{]*["\[]?(task|model|experiment|\$BASE)\b', re.MULTILINE)
 
 
 @final

@@ -98,6 +98,7 @@ def page(browser: Browser, launcher: RecordingLauncher, runs: Path) -> Browser:
     (project / "configs").mkdir()
     (project / "configs" / "base.yaml").write_text("task: points\nmodel: net\n")
     (project / "wide.toml").write_text("[model]\ntype = 'net'\n")
+    (project / "long.yaml").write_text("$BASE: configs/base.yaml\ntrain: {for: 9ep}\n")
     (project / "notes.yaml").write_text("shopping: [milk]\n")
     (project / ".hidden.yaml").write_text("task: points\n")
     (project / "link.yaml").symlink_to(project / "wide.toml")
@@ -115,7 +116,7 @@ def experiment(page: Browser) -> str:
 
 def test_experiments_are_config_files_of_the_project(page: Browser) -> None:
     found = page.get("/api/experiments")["experiments"]
-    assert [one["path"] for one in found] == ["wide.toml", "configs/base.yaml"]
+    assert [one["path"] for one in found] == ["long.yaml", "wide.toml", "configs/base.yaml"]
 
 
 def test_form_has_typed_fields_and_problems(page: Browser, launcher) -> None:
