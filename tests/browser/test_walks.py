@@ -252,7 +252,7 @@ def test_a_comparison_shows_bands_differences_and_code(
     page = open_page(served, COMPARED)
     page.get_by_role("button", name="Seed bands").click()
     page.locator("article").first.scroll_into_view_if_needed()
-    wait_for(page, "seeds, 3 seeds")
+    wait_for(page, "seeds, 3 runs")
     assert "bands=1" in page.url
     expect(page.get_by_role("row", name="val/acc best").get_by_role("cell")).to_have_count(3)
     expect(page.get_by_role("row", name="val/acc best").get_by_role("cell").last).to_have_text(

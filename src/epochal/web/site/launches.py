@@ -68,6 +68,9 @@ class LaunchCheck:
     problems: Sequence[Problem]
     form: LaunchForm | None = None
     desc: str = ""
+    tag: str = ""
+    """The name of the run, unless the request has another one."""
+
     changed_code: tuple[str, ...] = ()
     """Files of the project that changed since the run that is run again."""
 
@@ -190,6 +193,7 @@ class Launches:
         found = self.launcher.check(source, request)
         answer = {
             "desc": found.desc,
+            "tag": found.tag,
             "fields": [] if found.form is None else form_to_json(found.form),
             "text": "" if found.form is None else found.form.to_text(),
             "problems": _problems(found.problems, is_text=request.text is not None),

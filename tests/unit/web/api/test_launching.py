@@ -48,7 +48,7 @@ class RecordingLauncher:
 
     def check(self, source: Path, request: LaunchRequest) -> LaunchCheck:
         problems = [] if self.problem is None else [self.problem]
-        return LaunchCheck([*problems, *self.read(request)[1]], FORM, "about it")
+        return LaunchCheck([*problems, *self.read(request)[1]], FORM, "about it", "points")
 
     def read(self, request: LaunchRequest) -> tuple[dict, list[Problem]]:
         changes, written, problems = dict(request.overrides), None, []
@@ -122,7 +122,7 @@ def test_experiments_are_config_files_of_the_project(page: Browser) -> None:
 def test_form_has_typed_fields_and_problems(page: Browser, launcher) -> None:
     launcher.problem = Problem("optim.lr", "is odd", Place("a.yaml", 3, 1), hint="write 0.1")
     form = page.get(f"/api/experiments/{experiment(page)}/form")
-    assert form["desc"] == "about it"
+    assert (form["desc"], form["tag"]) == ("about it", "points")
     assert form["fields"][0] == {
         "key": "optim.lr", "label": "lr", "group": "optim", "doc": "", "value": 0.1,
         "type": "number", "is_integer": False, "is_nullable": False, "is_required": False,
