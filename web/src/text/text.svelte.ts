@@ -25,7 +25,7 @@ export function fill(text: string, values: Record<string, string | number>): str
 }
 
 /** The words for a value of a record, such as a status; one that is not known is shown as it is. */
-export function valueText(kind: "status" | "reason" | "parent" | "kind" | "part" | "saved", value: string): string {
+export function valueText(kind: "status" | "reason" | "parent" | "kind" | "part" | "saved" | "layer", value: string): string {
   const key = `${kind}.${value}`;
   return key in en ? t(key as TextKey) : value;
 }

@@ -133,7 +133,8 @@ def get_devices(site: Site, call: ApiCall) -> dict[str, Any]:
         own = {"name": f"cuda:{number}", "title": gpu.name, "free": free, "total": total}
         own |= {"use": gpu.read_use()}
         found.append(own | {"jobs": running.get(f"cuda:{number}", [])})
-    cpu = {"name": "cpu", "title": f"{psutil.cpu_count() or 1} cores", "total": memory.total}
+    cores = psutil.cpu_count() or 1
+    cpu = {"name": "cpu", "title": f"{cores} cores", "cores": cores, "total": memory.total}
     cpu |= {"use": psutil.cpu_percent(_USE_SECONDS)}
     found.append(cpu | {"free": memory.available, "jobs": running.get("cpu", [])})
     return {"host": host_name(), "devices": found}

@@ -121,6 +121,7 @@ def test_devices_show_memory_use_and_jobs(browser: Browser, queue: Queue) -> Non
     assert (cpu["name"], cpu["jobs"]) == ("cpu", [2])
     assert 0 < cpu["free"] <= cpu["total"]
     assert 0 <= cpu["use"] <= 100
+    assert cpu["title"] == f"{cpu['cores']} cores"
 
 
 def test_a_run_is_asked_to_stop(browser: Browser, runs: Path) -> None:
