@@ -130,13 +130,14 @@ def get_devices(site: Site, call: ApiCall) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for number, gpu in enumerate(find_gpus()):
         free, total = _read_memory(gpu.read_memory)
-        own = {"name": f"cuda:{number}", "title": gpu.name, "free": free, "total": total}
-        own |= {"use": gpu.read_use()}
+        own: dict[str, Any] = {"name": f"cuda:{number}", "title": gpu.name}
+        own |= {"free": free, "total": total, "use": gpu.read_use()}
         found.append(own | {"jobs": running.get(f"cuda:{number}", [])})
     cores = psutil.cpu_count() or 1
-    cpu = {"name": "cpu", "title": f"{cores} cores", "cores": cores, "total": memory.total}
-    cpu |= {"use": psutil.cpu_percent(_USE_SECONDS)}
-    found.append(cpu | {"free": memory.available, "jobs": running.get("cpu", [])})
+    cpu: dict[str, Any] = {"name": "cpu", "title": f"{cores} cores", "cores": cores}
+    cpu |= {"free": memory.available, "total": memory.total}
+    cpu |= {"use": psutil.cpu_percent(_USE_SECONDS), "jobs": running.get("cpu", [])}
+    found.append(cpu)
     return {"host": host_name(), "devices": found}
 
 
