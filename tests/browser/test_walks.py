@@ -48,7 +48,7 @@ PLACES = {
     "log": (f"#/runs/{BASE}/log", "epoch 399"),
     "media": (f"#/runs/{BASE}/media", "samples/grid"),
     "checkpoints": (f"#/runs/{BASE}/checkpoints", "No checkpoints"),
-    "machine": (f"#/runs/{BASE}/machine", "data wait"),
+    "machine": (f"#/runs/{BASE}/machine", "waiting for data"),
     "unknown": ("#/nowhere", "There is no such page"),
     "unknown-run": ("#/runs/nowhere", "There is no run of this name"),
     "unknown-table": ("#/tables/nowhere", "There is no table of this name"),
