@@ -121,6 +121,14 @@ def test_mistakes_are_shown_at_their_field_and_at_their_line(
         expect(seed).to_have_value("8")
         expect(page.get_by_label("lr", exact=True)).to_have_value("0.25")
         keep_screenshot(page, "launch-light")
+        page.reload()  # what was typed is kept, also while launching is off
+        expect(seed).to_have_value("8")
+        page.get_by_role("button", name="Reset").click()
+        expect(seed).not_to_have_value("8")
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_text("You are signed out").wait_for()
+        page.reload()
+        page.get_by_text("Open the link that epochal serve printed").wait_for()
 
 
 def test_jobs_are_reordered_by_drag_and_by_key_and_removed(

@@ -75,7 +75,7 @@ def test_a_sweep_shows_progress_importance_and_its_best_trials_first(
     page.reload()
     page.get_by_role("link", name="Sweeps").click()
     page.get_by_role("link", name=str(SUMMARY["id"])).click()
-    page.get_by_text("24 of 40 trials: 16 finished, 6 pruned, 1 failed").wait_for()
+    page.get_by_text("23 of 40 trials done: 16 finished, 6 pruned, 1 failed").wait_for()
     page.get_by_role("img", name="val/acc").locator("canvas").wait_for()
     keep_screenshot(page, "sweep-light")
     numbers = page.locator("tbody td:first-child").all_inner_texts()

@@ -48,7 +48,7 @@ PLACES = {
     "log": (f"#/runs/{BASE}/log", "epoch 399"),
     "media": (f"#/runs/{BASE}/media", "samples/grid"),
     "checkpoints": (f"#/runs/{BASE}/checkpoints", "No checkpoints"),
-    "machine": (f"#/runs/{BASE}/machine", "data wait"),
+    "machine": (f"#/runs/{BASE}/machine", "waiting for data"),
     "unknown": ("#/nowhere", "There is no such page"),
     "unknown-run": ("#/runs/nowhere", "There is no run of this name"),
     "unknown-table": ("#/tables/nowhere", "There is no table of this name"),
@@ -174,7 +174,7 @@ def test_runs_are_labelled_grouped_by_label_and_archived(
         wait_for(page, "6 runs")
         page.get_by_role("button", name="Archive").click()
         wait_for(page, "4 runs")
-        page.get_by_label("archived, too").check()
+        page.get_by_label("include archived").check()
         wait_for(page, "6 runs")
         page.get_by_role("link", name="wide").click()
         page.get_by_role("button", name="Take out of the archive").click()
@@ -252,7 +252,7 @@ def test_a_comparison_shows_bands_differences_and_code(
     page = open_page(served, COMPARED)
     page.get_by_role("button", name="Seed bands").click()
     page.locator("article").first.scroll_into_view_if_needed()
-    wait_for(page, "seeds, 3 seeds")
+    wait_for(page, "seeds, 3 runs")
     assert "bands=1" in page.url
     expect(page.get_by_role("row", name="val/acc best").get_by_role("cell")).to_have_count(3)
     expect(page.get_by_role("row", name="val/acc best").get_by_role("cell").last).to_have_text(

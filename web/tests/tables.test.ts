@@ -34,13 +34,17 @@ test("plots of many runs begin with the result and the parameter that mattered m
   const found = { columns: ["lr", "width", "val/acc"], metric: "val/acc", runs: [], importance: { lr: 0.2, width: 0.8 } };
   expect(firstAxes(found, "", "")).toEqual({ x: "width", y: "val/acc" });
   expect(firstAxes(found, "lr", "gone")).toEqual({ x: "lr", y: "val/acc" });
+  const run = (id: string, ...values: (number | null)[]) => ({ id, tag: "", values });
+  const rare = { ...found, runs: [run("a", 0.1, 8, 0.7), run("b", 0.2, null, 0.8), run("c", 0.2, null, 0.9)] };
+  expect(firstAxes(rare, "", "").x).toBe("lr"); // only one run has a width
   expect(parallelNames(found, "val/acc")).toEqual(["width", "lr", "val/acc"]);
 });
 
 test("a sweep that ended early was stopped", () => {
-  expect(sweepStatus({ is_running: true, trials: 3, planned: 33 })).toBe("running");
-  expect(sweepStatus({ is_running: false, trials: 3, planned: 33 })).toBe("stopped");
-  expect(sweepStatus({ is_running: false, trials: 33, planned: 33 })).toBe("finished");
+  const ended = { planned: 33, finished: 20, pruned: 10, failed: 3 };
+  expect(sweepStatus({ ...ended, is_running: true })).toBe("running");
+  expect(sweepStatus({ ...ended, is_running: false, pruned: 8 })).toBe("stopped"); // two trials wait
+  expect(sweepStatus({ ...ended, is_running: false })).toBe("finished");
 });
 
 test("curves of a large sweep are those of the best and the newest trials", () => {

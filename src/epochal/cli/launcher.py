@@ -109,11 +109,11 @@ class QueueLauncher(Launcher):
                 changes, written, problems = read_text(request.text, form)
             values, wrong = check_changes(form, changes, written)
             if problems or wrong:
-                return LaunchCheck([*problems, *wrong], form, _read_desc(found)), None
+                return LaunchCheck([*problems, *wrong], form, *_read_head(found)), None
             overrides += tuple(to_override(key, value) for key, value in values.items())
             found = check_file(source.path, overrides, choices, like=found.checked[0].registry)
             form = _build_form(found, source) if found.checked else form
-        check = LaunchCheck(_relocate(found.problems, written), form, _read_desc(found))
+        check = LaunchCheck(_relocate(found.problems, written), form, *_read_head(found))
         if found.problems:
             return check, None
         return check, _Accepted(found, overrides, choices, source.parent)
@@ -296,9 +296,11 @@ def _relocate(problems: Sequence[Problem], written: Node | None) -> list[Problem
     return [replace(one, place=find_written(written, one.key) or one.place) for one in problems]
 
 
-def _read_desc(found: FileCheck) -> str:
-    desc = found.checked[0].report.expanded.mapping.get("desc") if found.checked else None
-    return desc.value if desc is not None and isinstance(desc.value, str) else ""
+def _read_head(found: FileCheck) -> tuple[str, str]:
+    """Description and tag of the config."""
+    values = found.checked[0].report.expanded.mapping if found.checked else {}
+    desc, tag = (values[key].value if key in values else "" for key in ("desc", "tag"))
+    return desc if isinstance(desc, str) else "", tag if isinstance(tag, str) else ""
 
 
 def _environment() -> dict[str, str]:

@@ -71,7 +71,7 @@ from epochal.web.api.run_record import (
     search_log,
 )
 from epochal.web.api.series import AXES, MAX_BUCKETS, get_series, get_sparklines, get_system
-from epochal.web.api.sign_in import get_session, open_session
+from epochal.web.api.sign_in import close_session, get_session, open_session
 from epochal.web.api.sweeps import MAX_TRIALS, add_trials, get_sweep, get_sweeps, stop_sweep
 from epochal.web.openapi import describe_api
 from epochal.web.site.routes import MAX_INTEGER, ApiField, ApiRoute
@@ -148,6 +148,13 @@ ROUTES: tuple[ApiRoute, ...] = (
         answer=get_session,
         summary="what this session may do",
         is_quick=True,
+    ),
+    ApiRoute(
+        method="DELETE",
+        path="/api/session",
+        access="read",
+        answer=close_session,
+        summary="end this session",
     ),
     ApiRoute(
         method="GET",

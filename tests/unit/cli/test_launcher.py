@@ -57,7 +57,7 @@ def skip(batch: str) -> None:
 def test_a_form_is_made_without_executing_the_project(launcher, file: Path) -> None:
     found = launcher.check(file, LaunchRequest())
     assert list(found.problems) == []
-    assert found.desc == "a small one"
+    assert (found.desc, found.tag) == ("a small one", "small")
     assert found.form is not None
     fields = {one.key: one for one in found.form.fields}
     names = ["seed", "task.batch_size", "model", "optim", "schedule", "train.for"]

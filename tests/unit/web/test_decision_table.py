@@ -17,6 +17,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 EXPECTED = {
     ("POST", "/api/session"): "public",
     ("GET", "/api/session"): "read",
+    ("DELETE", "/api/session"): "read",
     ("GET", "/api/openapi.json"): "read",
     ("GET", "/api/columns"): "read",
     ("GET", "/api/runs"): "read",

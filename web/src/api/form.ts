@@ -66,6 +66,7 @@ export interface FormProblem {
 
 export interface LaunchForm {
   desc: string;
+  tag: string;
   fields: FormField[];
   text?: string;
   problems: FormProblem[];

@@ -290,7 +290,7 @@ export interface JobQueue {
 
 export interface Devices {
   host: string;
-  devices: { name: string; title: string; free: number | null; total: number | null; jobs: number[] }[];
+  devices: { name: string; title: string; cores?: number; free: number | null; total: number | null; use: number | null; jobs: number[] }[];
 }
 
 export interface ExperimentFile {

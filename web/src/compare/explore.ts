@@ -4,11 +4,13 @@ import type { RunScatter } from "../api/types";
 
 const MAX_AXES = 10;
 
-/** The axes that were chosen, or the metric against the parameter that mattered most. */
+/** The axes that were chosen, or the metric against a parameter that most runs have, and of these the one that mattered most. */
 export function firstAxes(found: RunScatter, x: string, y: string): { x: string; y: string } {
-  const mattered = Object.entries(found.importance).sort((a, b) => b[1] - a[1])[0]?.[0];
   const result = found.metric ?? found.columns.at(-1) ?? "";
-  const parameter = mattered ?? found.columns.find((one) => one !== result) ?? "";
+  const spread = (name: string) => new Set(found.runs.map((run) => run.values[found.columns.indexOf(name)] ?? null).filter((one) => one !== null)).size;
+  const known = (name: string) => found.runs.filter((run) => (run.values[found.columns.indexOf(name)] ?? null) !== null).length;
+  const rank = (name: string) => (spread(name) > 1 ? known(name) : 0) + (found.importance[name] ?? 0) / 2;
+  const parameter = found.columns.filter((one) => one !== result).sort((a, b) => rank(b) - rank(a))[0] ?? "";
   return { x: found.columns.includes(x) ? x : parameter, y: found.columns.includes(y) ? y : result };
 }
 

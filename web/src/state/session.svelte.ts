@@ -8,6 +8,7 @@ type State = "asking" | "open" | "closed" | "unreachable";
 class SessionState {
   state = $state<State>("asking");
   isCodeRefused = $state(false);
+  isSignedOut = $state(false);
   facts = $state.raw<Session | null>(null);
 
   get csrf(): string {
@@ -36,6 +37,14 @@ class SessionState {
 
   close(): void {
     if (this.state === "open") this.state = "closed";
+  }
+
+  /** End the session of this browser; without an answer it stays as it is. */
+  async signOut(): Promise<void> {
+    const headers = { "content-type": "application/json", "x-epochal-csrf": this.csrf };
+    const answer = await fetch("/api/session", { method: "DELETE", headers, body: "{}" }).catch(() => null);
+    this.isSignedOut = answer?.ok ?? false;
+    await this.check();
   }
 
   async #open(code: string): Promise<void> {

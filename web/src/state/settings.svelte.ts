@@ -64,6 +64,14 @@ class Settings {
     write(name, JSON.stringify(value));
   }
 
+  forget(name: string): void {
+    try {
+      localStorage.removeItem(PREFIX + name);
+    } catch {
+      // there is nothing to forget
+    }
+  }
+
   recall<T>(name: string, fallback: T): T {
     try {
       return (JSON.parse(read(name) ?? "null") as T | null) ?? fallback;

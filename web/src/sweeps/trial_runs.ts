@@ -5,8 +5,13 @@ import type { Sweep, SweepSummary, Trial } from "../api/types";
 const MAX_CURVES = 100;
 
 /** A sweep that ended before its last trial was stopped, and can be continued. */
-export function sweepStatus({ is_running, trials, planned }: Pick<SweepSummary, "is_running" | "trials" | "planned">): string {
-  return is_running ? "running" : (trials ?? 0) < (planned ?? 0) ? "stopped" : "finished";
+export function sweepStatus(sweep: Pick<SweepSummary, "is_running" | "planned" | "finished" | "pruned" | "failed">): string {
+  return sweep.is_running ? "running" : countEnded(sweep) < (sweep.planned ?? 0) ? "stopped" : "finished";
+}
+
+/** How many trials have ended, in whatever way. */
+export function countEnded(sweep: Pick<SweepSummary, "finished" | "pruned" | "failed">): number {
+  return (sweep.finished ?? 0) + (sweep.pruned ?? 0) + (sweep.failed ?? 0);
 }
 
 /** The trial of each run: the best first, then the newest, so that a large sweep shows what matters. */

@@ -24,8 +24,8 @@ export function fill(text: string, values: Record<string, string | number>): str
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
 }
 
-/** The word for a status; one that is not known is shown as it is. */
-export function statusText(status: string): string {
-  const key = `status.${status}`;
-  return key in en ? t(key as TextKey) : status;
+/** The words for a value of a record, such as a status; one that is not known is shown as it is. */
+export function valueText(kind: "status" | "reason" | "parent" | "kind" | "part" | "saved" | "layer", value: string): string {
+  const key = `${kind}.${value}`;
+  return key in en ? t(key as TextKey) : value;
 }

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as the driver reports them: their names and their free memory."""
+"""NVIDIA GPUs as the driver reports them: their names, their free memory and their use."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class Gpu:
     read_memory: Callable[[], tuple[int, int]]
     """Gives the free and the total bytes; RuntimeError if the driver does not tell."""
 
+    read_use: Callable[[], float | None] = lambda: None
+    """Gives the percentage of the time in which it computed; None if the driver does not tell."""
+
 
 def find_gpus() -> list[Gpu]:
     """The GPUs that ``CUDA_VISIBLE_DEVICES`` selects, in its order; by default all.
@@ -39,7 +42,12 @@ def list_gpus(nvml: Any, visible: str | None) -> list[Gpu]:  # noqa: ANN401 - a 
         nvml.nvmlInit()
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
         gpus = [
-            Gpu(nvml.nvmlDeviceGetUUID(one), nvml.nvmlDeviceGetName(one), _memory_reader(nvml, one))
+            Gpu(
+                nvml.nvmlDeviceGetUUID(one),
+                nvml.nvmlDeviceGetName(one),
+                _memory_reader(nvml, one),
+                _use_reader(nvml, one),
+            )
             for one in handles
         ]
     except nvml.NVMLError:
@@ -54,6 +62,16 @@ def _memory_reader(nvml: Any, handle: Any) -> Callable[[], tuple[int, int]]:  # 
         except nvml.NVMLError as error:
             raise RuntimeError(str(error)) from error
         return int(memory.free), int(memory.total)
+
+    return read
+
+
+def _use_reader(nvml: Any, handle: Any) -> Callable[[], float | None]:  # noqa: ANN401 - see above
+    def read() -> float | None:
+        try:
+            return float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        except nvml.NVMLError:
+            return None
 
     return read
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from epochal.web.site.site import Site
 
 _MAX_ENDED = 50
+_USE_SECONDS = 0.1
+"""How long the use of the CPU is measured."""
 
 
 def get_queue(site: Site, call: ApiCall) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def _numbers(queue: Queue, texts: list[str]) -> list[int]:
 
 
 def get_devices(site: Site, call: ApiCall) -> dict[str, Any]:
-    """The devices of this machine, their memory, and the jobs on them."""
+    """The devices of this machine, their memory and use, and the jobs on them."""
     running: dict[str, list[int]] = {}
     for job in Queue(site.index.root).list_jobs("running"):
         running.setdefault(job.device, []).append(job.id)
@@ -128,10 +130,14 @@ def get_devices(site: Site, call: ApiCall) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for number, gpu in enumerate(find_gpus()):
         free, total = _read_memory(gpu.read_memory)
-        own = {"name": f"cuda:{number}", "title": gpu.name, "free": free, "total": total}
+        own: dict[str, Any] = {"name": f"cuda:{number}", "title": gpu.name}
+        own |= {"free": free, "total": total, "use": gpu.read_use()}
         found.append(own | {"jobs": running.get(f"cuda:{number}", [])})
-    cpu = {"name": "cpu", "title": f"{psutil.cpu_count() or 1} cores", "total": memory.total}
-    found.append(cpu | {"free": memory.available, "jobs": running.get("cpu", [])})
+    cores = psutil.cpu_count() or 1
+    cpu: dict[str, Any] = {"name": "cpu", "title": f"{cores} cores", "cores": cores}
+    cpu |= {"free": memory.available, "total": memory.total}
+    cpu |= {"use": psutil.cpu_percent(_USE_SECONDS), "jobs": running.get("cpu", [])}
+    found.append(cpu)
     return {"host": host_name(), "devices": found}
 
 

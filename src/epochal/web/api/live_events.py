@@ -28,7 +28,7 @@ from epochal.web.site.numbers import to_json_numbers
 from epochal.web.site.routes import EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from epochal.web.site.routes import ApiCall
@@ -50,15 +50,17 @@ _BOOT = secrets.token_hex(4)
 
 def open_events(site: Site, call: ApiCall) -> EventStream:
     """The stream of events about all runs, and about the points of some."""
-    runs = list(dict.fromkeys(call.query["run"]))
-    return EventStream(_stream(LiveWatch(site, runs, call.last_event_id)))
+    assert call.session is not None
+    runs, session = list(dict.fromkeys(call.query["run"])), call.session
+    watch = LiveWatch(site, runs, call.last_event_id)
+    return EventStream(_stream(watch, lambda: site.sessions.has(session)))
 
 
-async def _stream(watch: LiveWatch) -> AsyncIterator[str]:
+async def _stream(watch: LiveWatch, is_open: Callable[[], bool]) -> AsyncIterator[str]:
     events = await asyncio.to_thread(watch.start)
     yield f"retry: 2000\n{_format(events, watch.position)}"
     quiet = 0
-    while True:
+    while is_open():  # until the browser signs out
         await asyncio.sleep(TICK_SECONDS)
         events = await asyncio.to_thread(watch.poll)
         quiet = 0 if events else quiet + 1

@@ -11,13 +11,22 @@ if TYPE_CHECKING:
     from epochal.web.site.sessions import WebSession
     from epochal.web.site.site import Site
 
+_RULES = "HttpOnly; SameSite=Strict; Path=/"
+
 
 def open_session(site: Site, call: ApiCall) -> JsonAnswer:
     """Exchange the code of the printed link for a cookie."""
     cookie, session = site.sessions.open(call.body["code"])
-    rules = "HttpOnly; SameSite=Strict; Path=/"
-    headers = {"set-cookie": f"{site.cookie_name}={cookie}; {rules}"}
+    headers = {"set-cookie": f"{site.cookie_name}={cookie}; {_RULES}"}
     return JsonAnswer(_describe(site, session), headers)
+
+
+def close_session(site: Site, call: ApiCall) -> JsonAnswer:
+    """End the session of this browser."""
+    assert call.session is not None
+    site.sessions.close(call.session)
+    headers = {"set-cookie": f"{site.cookie_name}=; Max-Age=0; {_RULES}"}
+    return JsonAnswer({"signed_out": True}, headers)
 
 
 def get_session(site: Site, call: ApiCall) -> dict[str, Any]:

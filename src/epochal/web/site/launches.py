@@ -41,7 +41,7 @@ _SKIPPED = ("node_modules", "__pycache__", "site-packages", "tests")
 _MAX_DEPTH = 3
 _MAX_FILES = 500
 _MAX_BYTES = 1 << 20
-_SECTIONS = re.compile(r'^[ \t]*["\[]?(task|model|experiment)\b', re.MULTILINE)
+_SECTIONS = re.compile(r'^[ \t{]*["\[]?(task|model|experiment|\$BASE)\b', re.MULTILINE)
 
 
 @final
@@ -68,6 +68,9 @@ class LaunchCheck:
     problems: Sequence[Problem]
     form: LaunchForm | None = None
     desc: str = ""
+    tag: str = ""
+    """The name of the run, unless the request has another one."""
+
     changed_code: tuple[str, ...] = ()
     """Files of the project that changed since the run that is run again."""
 
@@ -190,6 +193,7 @@ class Launches:
         found = self.launcher.check(source, request)
         answer = {
             "desc": found.desc,
+            "tag": found.tag,
             "fields": [] if found.form is None else form_to_json(found.form),
             "text": "" if found.form is None else found.form.to_text(),
             "problems": _problems(found.problems, is_text=request.text is not None),

@@ -124,7 +124,7 @@ class JsonAnswer:
 @final
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """An answer that never ends: texts that are sent as they come."""
+    """Texts that are sent as they come, until the browser leaves or signs out."""
 
     parts: AsyncIterator[str]
 

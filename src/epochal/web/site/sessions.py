@@ -37,6 +37,8 @@ class WebSession:
     """The value that its page sends with every change."""
 
     capabilities: tuple[Capability, ...]
+    key: str
+    """The hash of its cookie, under which the server knows it."""
 
 
 @final
@@ -82,10 +84,24 @@ class WebSessions:
             valid = {name: one for name, one in self._sessions.items() if one.expires > now}
             kept = list(valid.items())[-(MAX_SESSIONS - 1) :]
             self._sessions = {**dict(kept), _digest(cookie): fresh}
-            if self._file is not None:
-                self._file.write(self._sessions)
+            self._keep()
             self.make_code()
-        return cookie, WebSession(_make_csrf(cookie), self.capabilities)
+        return cookie, WebSession(_make_csrf(cookie), self.capabilities, _digest(cookie))
+
+    def close(self, session: WebSession) -> None:
+        """End a session; its cookie is worth nothing any more."""
+        with self._lock:
+            kept = {key: one for key, one in self._sessions.items() if key != session.key}
+            self._sessions = kept
+            self._keep()
+
+    def has(self, session: WebSession) -> bool:
+        """Whether a session is still open."""
+        return session.key in self._sessions
+
+    def _keep(self) -> None:
+        if self._file is not None:
+            self._file.write(self._sessions)
 
     def find(self, cookie: str) -> WebSession | None:
         """The session of a cookie, if there is one.
@@ -96,7 +112,7 @@ class WebSessions:
         if kept is None or kept.expires <= self._clock():
             return None
         allowed = tuple(one for one in self.capabilities if one in kept.capabilities)
-        return WebSession(_make_csrf(cookie), allowed)
+        return WebSession(_make_csrf(cookie), allowed, _digest(cookie))
 
     def _refuse_guess(self) -> ApiError:
         now = time.monotonic()

@@ -24,6 +24,10 @@ def make_nvml(**broken: bool) -> SimpleNamespace:
         fail("memory")
         return SimpleNamespace(free=handle * 10, total=100)
 
+    def use(handle: int) -> SimpleNamespace:
+        fail("use")
+        return SimpleNamespace(gpu=30 + handle, memory=5)
+
     return SimpleNamespace(
         NVMLError=NVMLError,
         nvmlInit=lambda: fail("init"),
@@ -32,6 +36,7 @@ def make_nvml(**broken: bool) -> SimpleNamespace:
         nvmlDeviceGetUUID=lambda handle: f"GPU-{'abc'[handle]}",
         nvmlDeviceGetName=lambda handle: "H200",
         nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetUtilizationRates=use,
     )
 
 
@@ -53,6 +58,11 @@ def test_free_memory_is_read_when_asked() -> None:
     (silent,) = list_gpus(make_nvml(memory=True), "1")
     with pytest.raises(RuntimeError, match="memory is broken"):
         silent.read_memory()
+
+
+def test_use_is_unknown_where_the_driver_does_not_tell() -> None:
+    assert list_gpus(make_nvml(), "1")[0].read_use() == 31
+    assert list_gpus(make_nvml(use=True), "1")[0].read_use() is None
 
 
 def test_a_machine_whose_driver_does_not_answer_has_no_gpus() -> None:

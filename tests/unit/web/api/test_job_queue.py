@@ -114,12 +114,14 @@ def test_a_folder_without_a_queue_has_an_empty_one(browser: Browser) -> None:
     assert browser.get("/api/queue") == {"is_paused": False, "is_worked": False, "jobs": []}
 
 
-def test_devices_show_memory_and_jobs(browser: Browser, queue: Queue) -> None:
+def test_devices_show_memory_use_and_jobs(browser: Browser, queue: Queue) -> None:
     queue.update(2, ["waiting"], state="running", device="cpu")
     found = browser.get("/api/devices")
     cpu = found["devices"][-1]
     assert (cpu["name"], cpu["jobs"]) == ("cpu", [2])
     assert 0 < cpu["free"] <= cpu["total"]
+    assert 0 <= cpu["use"] <= 100
+    assert cpu["title"] == f"{cpu['cores']} cores"
 
 
 def test_a_run_is_asked_to_stop(browser: Browser, runs: Path) -> None:

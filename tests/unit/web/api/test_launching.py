@@ -48,7 +48,7 @@ class RecordingLauncher:
 
     def check(self, source: Path, request: LaunchRequest) -> LaunchCheck:
         problems = [] if self.problem is None else [self.problem]
-        return LaunchCheck([*problems, *self.read(request)[1]], FORM, "about it")
+        return LaunchCheck([*problems, *self.read(request)[1]], FORM, "about it", "points")
 
     def read(self, request: LaunchRequest) -> tuple[dict, list[Problem]]:
         changes, written, problems = dict(request.overrides), None, []
@@ -98,6 +98,7 @@ def page(browser: Browser, launcher: RecordingLauncher, runs: Path) -> Browser:
     (project / "configs").mkdir()
     (project / "configs" / "base.yaml").write_text("task: points\nmodel: net\n")
     (project / "wide.toml").write_text("[model]\ntype = 'net'\n")
+    (project / "long.yaml").write_text("$BASE: configs/base.yaml\ntrain: {for: 9ep}\n")
     (project / "notes.yaml").write_text("shopping: [milk]\n")
     (project / ".hidden.yaml").write_text("task: points\n")
     (project / "link.yaml").symlink_to(project / "wide.toml")
@@ -115,13 +116,13 @@ def experiment(page: Browser) -> str:
 
 def test_experiments_are_config_files_of_the_project(page: Browser) -> None:
     found = page.get("/api/experiments")["experiments"]
-    assert [one["path"] for one in found] == ["wide.toml", "configs/base.yaml"]
+    assert [one["path"] for one in found] == ["long.yaml", "wide.toml", "configs/base.yaml"]
 
 
 def test_form_has_typed_fields_and_problems(page: Browser, launcher) -> None:
     launcher.problem = Problem("optim.lr", "is odd", Place("a.yaml", 3, 1), hint="write 0.1")
     form = page.get(f"/api/experiments/{experiment(page)}/form")
-    assert form["desc"] == "about it"
+    assert (form["desc"], form["tag"]) == ("about it", "points")
     assert form["fields"][0] == {
         "key": "optim.lr", "label": "lr", "group": "optim", "doc": "", "value": 0.1,
         "type": "number", "is_integer": False, "is_nullable": False, "is_required": False,

@@ -10,7 +10,8 @@ from comparing import make_run
 from epochal.launch.queue.queue import Queue
 from epochal.records.mail.mailbox import Mail, Mailbox
 from epochal.records.metrics.points import MetricWriter
-from epochal.web.api.live_events import LiveWatch
+from epochal.web.api.live_events import LiveWatch, open_events
+from epochal.web.site.routes import ApiCall
 from unit.web.conftest import RUNS
 
 if TYPE_CHECKING:
@@ -134,6 +135,20 @@ def test_stream_ends_with_the_browser(browser: Browser, runs: Path) -> None:
     assert text.count("\nid: ") >= 2
     assert browser.app._num_streams == 0
     assert browser.app._num_requests == 0
+
+
+def test_stream_ends_when_its_session_is_closed(browser: Browser) -> None:
+    session = browser.site.sessions.find(browser.cookie)
+    assert session is not None
+    stream = open_events(browser.site, ApiCall({}, {"run": []}, {}, session))
+
+    async def play() -> list[str]:
+        first = await anext(stream.parts)
+        browser.site.sessions.close(session)
+        return [first, *[part async for part in stream.parts]]
+
+    found = browser.runner.run(play())
+    assert len(found) == 1
 
 
 def test_streams_are_limited(browser: Browser) -> None:

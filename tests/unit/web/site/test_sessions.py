@@ -57,6 +57,27 @@ def test_code_works_once_and_another_one_follows(stranger: Browser) -> None:
     assert stranger.send("POST", "/api/session", body={"code": stranger.codes[1]}).status == 200
 
 
+def test_signing_out_ends_the_session_here_and_after_a_restart(
+    stranger: Browser, runs: Path
+) -> None:
+    stranger.sign_in()
+    assert stranger.send("DELETE", "/api/session", body={}, x_epochal_csrf="wrong").status == 403
+    done = stranger.send("DELETE", "/api/session", body={})
+    assert done.json == {"signed_out": True}
+    assert done.headers["set-cookie"].startswith(f"{COOKIE}=; Max-Age=0; ")
+    assert stranger.send("GET", "/api/session").status == 401
+    server = Server(runs)
+    kept, gone = server.sign_in(), server.sign_in()
+    session = server.sessions.find(gone)
+    assert session is not None
+    assert server.sessions.has(session)
+    server.sessions.close(session)
+    assert not server.sessions.has(session)
+    again = Server(runs)
+    assert again.sessions.find(gone) is None
+    assert again.sessions.find(kept) is not None
+
+
 def test_guesses_are_limited_but_lock_nobody_out(stranger: Browser) -> None:
     answers = [
         stranger.send("POST", "/api/session", body={"code": str(i)}).status for i in range(1000)
