@@ -53,6 +53,7 @@ def start(spares: int) -> None:
 def hide_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "implementation", SimpleNamespace(name="other"))
     monkeypatch.setattr(module, "_find_spare_normal", lambda: None)
+    monkeypatch.setattr(module, "_find_torch_place", lambda: None)
 
 
 @pytest.mark.parametrize("spares", [0, 1])
@@ -79,7 +80,13 @@ def test_every_draw_is_noticed_and_undone(
             assert draw() == expected, name
 
 
-def test_every_draw_between_begin_and_end_is_noticed() -> None:
+@pytest.mark.parametrize("is_torch_readable", [True, False])
+def test_every_draw_between_begin_and_end_is_noticed(
+    is_torch_readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert module._find_torch_place() is not None
+    if not is_torch_readable:
+        monkeypatch.setattr(module, "_find_torch_place", lambda: None)
     for spares in [0, 1]:
         for name, draw_some in DRAWS.items():
             generators = HostGenerators()
