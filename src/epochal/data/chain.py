@@ -128,7 +128,7 @@ class Chain:
         if length is not None and not -length <= index < length:
             raise IndexError(f"{index} is not below {length}")
         at = index + (length or 0) if index < 0 else index
-        return self.last.read_at(at, Pass())
+        return self.last.reader(Pass())(at)
 
     def __iter__(self) -> Iterator[Item]:
         return self.items()

@@ -29,7 +29,7 @@ class _Chosen(Pipe, ABC):
 
     needs_index = True
     sets_order = True
-    _drawn: tuple[Pass, NDArray[np.int64]] | None = None
+    _drawn: tuple[Pass, memoryview] | None = None
 
     @override
     def count(self, one_pass: Pass) -> int:
@@ -37,19 +37,19 @@ class _Chosen(Pipe, ABC):
 
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
-        return self.parent.read(int(self._indices(one_pass)[index]), one_pass)
+        return self.parent.read(self._indices(one_pass)[index], one_pass)
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
-        chosen = self._indices(one_pass)[np.asarray(indices, dtype=np.int64)]
-        return self.parent.read_many(chosen.tolist(), one_pass)
+        chosen = self._indices(one_pass)
+        return self.parent.read_many([chosen[index] for index in indices], one_pass)
 
-    def _indices(self, one_pass: Pass) -> NDArray[np.int64]:
+    def _indices(self, one_pass: Pass) -> memoryview:
         drawn = self._drawn
         if drawn is None or (drawn[0] is not one_pass and drawn[0] != one_pass):
             generator = np.random.Generator(np.random.PCG64(self.seed(one_pass)))
             length = require_length(self.parent, one_pass)
-            drawn = self._drawn = one_pass, self.draw(generator, length)
+            drawn = self._drawn = one_pass, memoryview(self.draw(generator, length))
         return drawn[1]
 
     @abstractmethod

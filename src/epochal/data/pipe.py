@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, count, islice
 from typing import Any, ClassVar, Literal, TypeVar, final
 
@@ -118,25 +118,30 @@ class Pipe:
         positions = count(start) if length is None else range(start, length)
         return self.read_seeded(positions, one_pass)
 
-    def read_at(self, index: int, one_pass: Pass) -> Item:
-        """The item at an index, read under its own seed; nothing is seeded unless it draws."""
-        while not self._is_random:
-            states = self.generators.begin(self.seed(one_pass))
-            if states is None:
-                break
-            watched = one_pass if self._is_parent_random else _watch(one_pass)
-            item, error = None, None
-            try:
-                item = self.read(index, watched)
-            except Exception as caught:
-                error = caught
-            if self.generators.end(states):
-                if error is not None:
-                    raise self._noted(error, index) from error.__cause__
-                return item
-            vars(self)["_is_random" if self._is_parent_random else "_is_parent_random"] = True
-        (item,) = self.read_seeded((index,), one_pass)
-        return item
+    def reader(self, one_pass: Pass) -> Callable[[int], Item]:
+        """Reads the item at an index under its own seed; nothing is seeded unless it draws."""
+        generators, seed = self.generators, self.seed(one_pass)
+        watched = replace(one_pass, is_watched=True)
+
+        def read(index: int) -> Item:
+            while not self._is_random:
+                states = generators.begin(seed)
+                if states is None:
+                    break
+                item, error = None, None
+                try:
+                    item = self.read(index, one_pass if self._is_parent_random else watched)
+                except Exception as caught:
+                    error = caught
+                if generators.end(states):
+                    if error is not None:
+                        raise self._noted(error, index) from error.__cause__
+                    return item
+                vars(self)["_is_random" if self._is_parent_random else "_is_parent_random"] = True
+            (item,) = self.read_seeded((index,), one_pass)
+            return item
+
+        return read
 
     def read_seeded(self, indices: Iterable[int], one_pass: Pass) -> Iterator[Item]:
         """The items at some indices, each read under its own seed."""
@@ -238,11 +243,6 @@ class Pipe:
     @override
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_host_generators"}
-
-
-@lru_cache(maxsize=8)
-def _watch(one_pass: Pass) -> Pass:
-    return replace(one_pass, is_watched=True)
 
 
 def _call_all(

@@ -182,12 +182,10 @@ class _Lines(_InFiles, ABC):
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
         if len(self.files) != 1:
             return super().read_many(indices, one_pass)
-        chosen = np.asarray(indices, dtype=np.int64)
-        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(self):
-            raise IndexError(f"{chosen.max()} is not below {len(self)}")
-        starts, data, parse = self._starts[0], self._map(0), self.parse
-        bounds = zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True)
-        return [parse(data[first:end].decode()) for first, end in bounds]
+        if indices and min(indices) < 0:
+            raise IndexError(f"{min(indices)} is below 0")
+        starts, data, parse = memoryview(self._starts[0]), self._map(0), self.parse
+        return [parse(data[starts[at] : starts[at + 1]].decode()) for at in indices]
 
     not_read = "is no UTF-8"
     """What is wrong with a line that cannot be read."""
@@ -430,7 +428,7 @@ def read_image(
     except ImportError as error:
         raise _missing("pillow", "data") from error
     with Image.open(file) as image:
-        made = image.convert(mode)
+        made = image if image.mode == mode else image.convert(mode)
         if size is not None:
             made = made.resize((size[1], size[0]))
         pixels = np.asarray(made)

@@ -28,8 +28,11 @@ _WORD_BYTES = 4 * _WORDS
 _PREFIX_BYTES = 4 * 5  # of the first words, which tell apart states with the same position
 _HEAD = object.__basicsize__  # where an object's own memory begins
 _LONGEST_TORCH_BASE = 256  # within which a generator of torch has its seed
-_TORCH_HEAD_BYTES = 20  # seed, words left, whether seeded, next word
-_TORCH_TAIL_BYTES = 28  # spare normal numbers of 32 and 64 bits, behind the words
+# The memory of a generator of torch, from its seed on: 8 bytes of seed, 4 of words left, a gap,
+# 4 of the next word, the words; then whether there are spare normal numbers of 32 and 64 bits.
+_TORCH_NEXT = 16
+_TORCH_WORDS = 20
+_TORCH_SPARES = (_TORCH_WORDS + _WORD_BYTES + 8, _TORCH_WORDS + _WORD_BYTES + 20)
 _MASK = (1 << 64) - 1
 
 _join = b"".join
@@ -129,9 +132,11 @@ class HostGenerators:
 
     def end(self, states: HostGeneratorStates) -> bool:
         """Restore the states that ``begin`` gave; whether there was no draw since."""
-        is_untouched = self._read_marks() == (*states.marks[:2], self._torch_begun)
-        self.restore(states)
-        return is_untouched
+        if self._read_marks() != (*states.marks[:2], self._torch_begun):
+            self.restore(states)
+            return False
+        HOST_GENERATORS["torch"].restore(states.torch)
+        return True
 
     @contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
@@ -219,31 +224,32 @@ def _find_torch_mark() -> Mark:
         return lambda: generator.get_state().numpy().tobytes()
     address = generator._cdata + place
     views = (
-        _view(address, _TORCH_HEAD_BYTES + _PREFIX_BYTES),
-        _view(address + _TORCH_HEAD_BYTES + _WORD_BYTES, _TORCH_TAIL_BYTES),
+        _view(address, 12),
+        _view(address + _TORCH_NEXT, 4 + _PREFIX_BYTES),
+        *(_view(address + spare, 1) for spare in _TORCH_SPARES),
     )
     return lambda: _join(views)
 
 
 def _find_torch_place() -> int | None:
-    """Where a generator of torch has its seed, if a spare normal number is behind its words."""
+    """Where a generator of torch has its seed, if a spare normal number is noted as expected."""
     trial = torch.Generator().manual_seed(_MASK // 3)
     torch.randn(1, generator=trial)
     seed_and_left = trial.get_state().numpy().tobytes()[:12]
     place: int = _view(trial._cdata, _LONGEST_TORCH_BASE).raw.find(seed_and_left)
     if place < 0 or not _has_torch_words(trial, place):
         return None
-    address = trial._cdata + place + _TORCH_HEAD_BYTES + _WORD_BYTES
-    with_spare = _view(address, _TORCH_TAIL_BYTES).raw
+    has_spare = _view(trial._cdata + place + _TORCH_SPARES[1], 1)
+    before = has_spare.raw
     torch.randn(1, generator=trial)
-    return None if _view(address, _TORCH_TAIL_BYTES).raw == with_spare else place
+    return place if (before, has_spare.raw) == (b"\1", b"\0") else None
 
 
 def _has_torch_words(generator: torch.Generator, place: int) -> bool:
     """Whether the memory there is the state of a generator."""
     state = generator.get_state().numpy().tobytes()
     seed, left, following, *words = struct.unpack_from(f"=Qi4xQ{_WORDS}Q", state)
-    memory = _view(generator._cdata + place, _TORCH_HEAD_BYTES + _WORD_BYTES).raw
+    memory = _view(generator._cdata + place, _TORCH_WORDS + _WORD_BYTES).raw
     found = struct.unpack(f"=Qi4xI{_WORDS}I", memory)
     return found == (seed, left, following, *words)
 

@@ -105,6 +105,20 @@ def test_every_draw_between_begin_and_end_is_noticed(
                 assert before.equals(HostGenerators().take()), name
 
 
+def test_a_block_inside_another_one_is_no_draw() -> None:
+    for spares in [0, 1]:
+        start(spares)
+        outer, inner = HostGenerators(), HostGenerators()
+        states = outer.begin(9)
+        assert states is not None
+        with inner.seeded(5):
+            draw()
+        inside = inner.begin(7)
+        assert inside is not None
+        assert inner.end(inside), spares
+        assert outer.end(states), spares
+
+
 HIDDEN: dict[str, tuple[Any, str, Any]] = {
     "another Python": (module.sys, "implementation", SimpleNamespace(name="other")),
     "a small generator of Python": (module, "_HEAD", 10**6),
