@@ -101,11 +101,9 @@ class Chain:
 
     def passes(self, one_pass: Pass) -> list[Pass]:
         """The pass over each lane."""
-        from dataclasses import replace
-
         if self.is_indexed or not any(pipe.splits for pipe in self.pipes):
             return [one_pass]
-        return [replace(one_pass, lane=lane) for lane in range(self.lanes)]
+        return [one_pass._replace(lane=lane) for lane in range(self.lanes)]
 
     def count(self, one_pass: Pass | None = None) -> int | None:
         """How many items a pass has; None if it is unknown or endless."""

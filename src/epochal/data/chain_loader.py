@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from itertools import chain as chain_iterators
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -179,7 +178,7 @@ class ChainLoader(DataLoader[Any]):
             return share.of_batches(self._read(_Slot(whole, number) for number in numbers))
         parts = (last.rows_of(number, whole) for number in numbers)
         return self._read(
-            _Slot(replace(whole, rows=rows and (rows.start, rows.stop)), number)
+            _Slot(whole._replace(rows=rows and (rows.start, rows.stop)), number)
             for number, _, rows in share.of_indices(parts, start)
         )
 

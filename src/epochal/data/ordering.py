@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -12,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from epochal.config.bounds import AtLeast
-from epochal.data.pipe import Item, Pass, Pipe, require_length, with_seed
+from epochal.data.pipe import Item, Pass, Pipe, require_length
 from epochal.engine.feed.host_generators import mix_seed
 from epochal.errors import DataError
 
@@ -46,7 +45,7 @@ class _Chosen(Pipe, ABC):
 
     def _indices(self, one_pass: Pass) -> memoryview:
         drawn = self._drawn
-        if drawn is None or (drawn[0] is not one_pass and drawn[0] != one_pass):
+        if drawn is None or drawn[0] != one_pass:
             generator = np.random.Generator(np.random.PCG64(self.seed(one_pass)))
             length = require_length(self.parent, one_pass)
             drawn = self._drawn = one_pass, memoryview(self.draw(generator, length))
@@ -393,7 +392,7 @@ class Repeat(Pipe):
             start = max(start - seen, 0)
 
     def _pass(self, time: int, one_pass: Pass) -> Pass:
-        return with_seed(one_pass, mix_seed(one_pass.seed, -1 - time)) if time else one_pass
+        return one_pass._replace(seed=mix_seed(one_pass.seed, -1 - time)) if time else one_pass
 
 
 @final
@@ -435,7 +434,7 @@ class Mix(Pipe):
         for _ in range(start):
             seen[draw.choices(numbers, self.weights)[0]] += 1
         opened = [
-            one.last.iterate(replace(one_pass, seed=mix_seed(one_pass.seed, number)), seen[number])
+            one.last.iterate(one_pass._replace(seed=mix_seed(one_pass.seed, number)), seen[number])
             for number, one in enumerate(self.chains)
         ]
         while True:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, islice
-from typing import Any, ClassVar, Literal, TypeVar, final
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -21,9 +20,7 @@ _NOTE = "data: while reading item"
 _CHUNK = 32  # items that are watched for draws at once
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(NamedTuple):
     """One pass over a chain; with the position of an item it determines the item."""
 
     seed: int = 0
@@ -40,7 +37,7 @@ class Pass:
     divides_batches: bool = False
     """Whether each process makes its own part of every batch, of its own items."""
 
-    is_watched: bool = field(default=False, compare=False)
+    is_watched: bool = False
     """Whether draws of random numbers are noticed already, so that pipes need not watch again."""
 
 
@@ -121,7 +118,7 @@ class Pipe:
     def reader(self, one_pass: Pass) -> Callable[[int], Item]:
         """Reads the item at an index under its own seed; nothing is seeded unless it draws."""
         generators, seed = self.generators, self.seed(one_pass)
-        watched = replace(one_pass, is_watched=True)
+        watched = one_pass._replace(is_watched=True)
 
         def read(index: int) -> Item:
             while not self._is_random:
@@ -154,7 +151,7 @@ class Pipe:
             try:
                 return self.read_many(indices, one_pass)
             except Exception:  # read again one by one, to say which item it was
-                return list(self.read_seeded(indices, replace(one_pass, is_watched=False)))
+                return list(self.read_seeded(indices, one_pass._replace(is_watched=False)))
         states = None if self._is_random else self.generators.begin(self.seed(one_pass))
         if states is not None:
             try:
@@ -268,8 +265,3 @@ def require_length(pipe: Pipe, one_pass: Pass) -> int:
             "  put `take` or `materialise` after it"
         )
     return length
-
-
-def with_seed(one_pass: Pass, seed: int) -> Pass:
-    """The same pass with another seed."""
-    return replace(one_pass, seed=seed)
