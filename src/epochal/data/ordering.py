@@ -48,7 +48,7 @@ class _Chosen(Pipe, ABC):
         if drawn is None or drawn[0] != one_pass:
             generator = np.random.Generator(np.random.PCG64(self.seed(one_pass)))
             length = require_length(self.parent, one_pass)
-            drawn = self._drawn = one_pass, memoryview(self.draw(generator, length))
+            drawn = self._drawn = one_pass, self.draw(generator, length).data
         return drawn[1]
 
     @abstractmethod

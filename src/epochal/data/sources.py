@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from json.scanner import make_scanner
 from pathlib import Path
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, Literal, cast, final
 
 import numpy as np
 from typing_extensions import override
@@ -24,7 +24,7 @@ from epochal.data.transforms import seeded_stream
 from epochal.errors import DataError
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-_scan = make_scanner(json.JSONDecoder())
+_scan = make_scanner(cast("Any", json.JSONDecoder()))  # typed as if it took another scanner
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 
@@ -184,7 +184,7 @@ class _Lines(_InFiles, ABC):
             return super().read_many(indices, one_pass)
         if indices and min(indices) < 0:
             raise IndexError(f"{min(indices)} is below 0")
-        starts, data, parse = memoryview(self._starts[0]), self._map(0), self.parse
+        starts, data, parse = self._starts[0].data, self._map(0), self.parse
         return [parse(data[starts[at] : starts[at + 1]].decode()) for at in indices]
 
     not_read = "is no UTF-8"

@@ -62,7 +62,7 @@ class WebDataset(Pipe):
 
 def _read_bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     """A file of a tar, read without the two objects that ``extractfile`` puts around it."""
-    if tar.fileobj is None or member.issparse():
+    if member.issparse():
         file = tar.extractfile(member)
         return b"" if file is None else file.read()
     tar.fileobj.seek(member.offset_data)

@@ -220,9 +220,9 @@ def _find_spare_normal() -> int | None:
 def _find_torch_mark() -> Mark:
     """The same for torch's generator, with its seed; its whole state if unreadable."""
     generator, place = torch.default_generator, _find_torch_place()
-    if place is None or not _has_torch_words(generator, place):
+    address = _address_of(generator) + (place or 0)
+    if place is None or not _has_torch_words(generator, address):
         return lambda: generator.get_state().numpy().tobytes()
-    address = generator._cdata + place
     views = (
         _view(address, 12),
         _view(address + _TORCH_NEXT, 4 + _PREFIX_BYTES),
@@ -235,21 +235,28 @@ def _find_torch_place() -> int | None:
     """Where a generator of torch has its seed, if a spare normal number is noted as expected."""
     trial = torch.Generator().manual_seed(_MASK // 3)
     torch.randn(1, generator=trial)
-    seed_and_left = trial.get_state().numpy().tobytes()[:12]
-    place: int = _view(trial._cdata, _LONGEST_TORCH_BASE).raw.find(seed_and_left)
-    if place < 0 or not _has_torch_words(trial, place):
+    address, seed_and_left = _address_of(trial), trial.get_state().numpy().tobytes()[:12]
+    if not address:
         return None
-    has_spare = _view(trial._cdata + place + _TORCH_SPARES[1], 1)
+    place: int = _view(address, _LONGEST_TORCH_BASE).raw.find(seed_and_left)
+    if place < 0 or not _has_torch_words(trial, address + place):
+        return None
+    has_spare = _view(address + place + _TORCH_SPARES[1], 1)
     before = has_spare.raw
     torch.randn(1, generator=trial)
     return place if (before, has_spare.raw) == (b"\1", b"\0") else None
 
 
-def _has_torch_words(generator: torch.Generator, place: int) -> bool:
+def _address_of(generator: torch.Generator) -> int:
+    """Where torch has a generator; 0 if it does not tell."""
+    return getattr(generator, "_cdata", 0)
+
+
+def _has_torch_words(generator: torch.Generator, address: int) -> bool:
     """Whether the memory there is the state of a generator."""
     state = generator.get_state().numpy().tobytes()
     seed, left, following, *words = struct.unpack_from(f"=Qi4xQ{_WORDS}Q", state)
-    memory = _view(generator._cdata + place, _TORCH_WORDS + _WORD_BYTES).raw
+    memory = _view(address, _TORCH_WORDS + _WORD_BYTES).raw
     found = struct.unpack(f"=Qi4xI{_WORDS}I", memory)
     return found == (seed, left, following, *words)
 
