@@ -115,6 +115,11 @@ def text_contenders(file: Path, workers: int) -> dict[str, Open]:
     )
     plain: Any = DataLoader(Texts(file), BATCH, shuffle=True, collate_fn=pad, **options)
     found: dict[str, Open] = {"epochal": lambda: ours, "DataLoader": lambda: plain}
+    kept = ep.data.Cache(str(file.parent / "encoded"))
+    encoded = ep.data.chain(ep.data.Jsonl(str(file)), encode, kept, ep.data.Shuffle()).loader(
+        batch_size=BATCH, collate=pad, workers=workers, persistent_workers=workers > 0
+    )
+    found["epochal (encoded before)"] = lambda: encoded
     try:
         from torch.utils.data import RandomSampler
         from torchdata.nodes import Batcher, Loader, ParallelMapper, SamplerWrapper

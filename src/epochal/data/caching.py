@@ -64,7 +64,7 @@ class Cache(Pipe):
         if self._file is not None:
             return self._file.read(index)
         if index not in self._memory:
-            self._memory[index] = self.parent.read_at(index, _ONCE)
+            self._memory[index] = self.parent.reader(_ONCE)(index)
         return copy.deepcopy(self._memory[index])  # a pipe may change what it gets
 
     @override

@@ -101,11 +101,9 @@ class Chain:
 
     def passes(self, one_pass: Pass) -> list[Pass]:
         """The pass over each lane."""
-        from dataclasses import replace
-
         if self.is_indexed or not any(pipe.splits for pipe in self.pipes):
             return [one_pass]
-        return [replace(one_pass, lane=lane) for lane in range(self.lanes)]
+        return [one_pass._replace(lane=lane) for lane in range(self.lanes)]
 
     def count(self, one_pass: Pass | None = None) -> int | None:
         """How many items a pass has; None if it is unknown or endless."""
@@ -128,7 +126,7 @@ class Chain:
         if length is not None and not -length <= index < length:
             raise IndexError(f"{index} is not below {length}")
         at = index + (length or 0) if index < 0 else index
-        return self.last.read_at(at, Pass())
+        return self.last.reader(Pass())(at)
 
     def __iter__(self) -> Iterator[Item]:
         return self.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from itertools import chain as chain_iterators
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -23,7 +22,7 @@ from epochal.engine.process.read_log import ReadLog
 from epochal.engine.process.workers import iterate_loader, protect_workers_from_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from epochal.data.chain import Chain
     from epochal.engine.feed.rank_shares import RankShare
@@ -59,6 +58,7 @@ class ChainBatches(Dataset[Any]):
         self.log: ReadLog | None = None
         """Where workers note what they read."""
 
+        self._reader: tuple[Pass, Callable[[int], Batch]] | None = None
         self._opened: dict[int, tuple[_Slot, Iterator[Any]]] = {}
 
     @override
@@ -69,7 +69,9 @@ class ChainBatches(Dataset[Any]):
         if self.log is not None:
             self.log.note(slot.number)
         if self._is_indexed:
-            return chain.last.read_at(slot.number, one_pass)
+            if self._reader is None or self._reader[0] != one_pass:
+                self._reader = one_pass, chain.last.reader(one_pass)
+            return self._reader[1](slot.number)
         lanes = chain.passes(one_pass)
         lane, number = slot.number % len(lanes), slot.number // len(lanes)
         expected, items = self._opened.get(lane, (None, iter(())))
@@ -87,7 +89,7 @@ class ChainBatches(Dataset[Any]):
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_opened": {}}
+        return {**vars(self), "_reader": None, "_opened": {}}
 
 
 @final
@@ -176,7 +178,7 @@ class ChainLoader(DataLoader[Any]):
             return share.of_batches(self._read(_Slot(whole, number) for number in numbers))
         parts = (last.rows_of(number, whole) for number in numbers)
         return self._read(
-            _Slot(replace(whole, rows=rows and (rows.start, rows.stop)), number)
+            _Slot(whole._replace(rows=rows and (rows.start, rows.stop)), number)
             for number, _, rows in share.of_indices(parts, start)
         )
 

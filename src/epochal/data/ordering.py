@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -12,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from epochal.config.bounds import AtLeast
-from epochal.data.pipe import Item, Pass, Pipe, require_length, with_seed
+from epochal.data.pipe import Item, Pass, Pipe, require_length
 from epochal.engine.feed.host_generators import mix_seed
 from epochal.errors import DataError
 
@@ -29,7 +28,7 @@ class _Chosen(Pipe, ABC):
 
     needs_index = True
     sets_order = True
-    _drawn: tuple[Pass, NDArray[np.int64]] | None = None
+    _drawn: tuple[Pass, memoryview] | None = None
 
     @override
     def count(self, one_pass: Pass) -> int:
@@ -37,19 +36,19 @@ class _Chosen(Pipe, ABC):
 
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
-        return self.parent.read(int(self._indices(one_pass)[index]), one_pass)
+        return self.parent.read(self._indices(one_pass)[index], one_pass)
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
-        chosen = self._indices(one_pass)[np.asarray(indices, dtype=np.int64)]
-        return self.parent.read_many(chosen.tolist(), one_pass)
+        chosen = self._indices(one_pass)
+        return self.parent.read_many([chosen[index] for index in indices], one_pass)
 
-    def _indices(self, one_pass: Pass) -> NDArray[np.int64]:
+    def _indices(self, one_pass: Pass) -> memoryview:
         drawn = self._drawn
-        if drawn is None or (drawn[0] is not one_pass and drawn[0] != one_pass):
+        if drawn is None or drawn[0] != one_pass:
             generator = np.random.Generator(np.random.PCG64(self.seed(one_pass)))
             length = require_length(self.parent, one_pass)
-            drawn = self._drawn = one_pass, self.draw(generator, length)
+            drawn = self._drawn = one_pass, self.draw(generator, length).data
         return drawn[1]
 
     @abstractmethod
@@ -161,37 +160,43 @@ class ShuffleBuffer(Pipe):
 
 
 class _Positions(Pipe, ABC):
-    """Items at positions that follow from their number."""
+    """Items at positions with equal distances."""
 
     @abstractmethod
-    def position(self, number: int, one_pass: Pass) -> int:
-        """The position in the pipe before of an item of this one."""
+    def places(self, one_pass: Pass) -> tuple[int, int | None, int]:
+        """Start, stop and step of the positions in the pipe before."""
 
-    @abstractmethod
-    def limit(self) -> int | None:
-        """The most items it gives, also if the length of the pipe before is unknown."""
+    @override
+    def count(self, one_pass: Pass) -> int | None:
+        length, (start, stop, step) = self.parent.count(one_pass), self.places(one_pass)
+        if length is not None:
+            return len(range(length)[start:stop:step])
+        return None if stop is None or not self.is_indexed else len(range(start, stop, step))
+
+    def _position(self, number: int, one_pass: Pass) -> int:
+        start, _, step = self.places(one_pass)
+        return start + number * step
 
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
-        return self.parent.read(self.position(index, one_pass), one_pass)
+        return self.parent.read(self._position(index, one_pass), one_pass)
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
-        positions = [self.position(index, one_pass) for index in indices]
-        return self.parent.read_many(positions, one_pass)
+        start, _, step = self.places(one_pass)
+        return self.parent.read_many([start + index * step for index in indices], one_pass)
 
     @override
     def rows_of(self, index: int, one_pass: Pass) -> range | None:
-        return self.parent.rows_of(self.position(index, one_pass), one_pass)
+        return self.parent.rows_of(self._position(index, one_pass), one_pass)
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:
         if self.is_indexed:
             return super().iterate(one_pass, start)
-        items = self.parent.iterate(one_pass, self.position(start, one_pass))
-        most, step = self.limit(), self.position(1, one_pass) - self.position(0, one_pass)
-        every = islice(items, 0, None, step)
-        return every if most is None else islice(every, max(most - start, 0))
+        first, stop, step = self.places(one_pass)
+        every = islice(self.parent.iterate(one_pass, first + start * step), 0, None, step)
+        return every if stop is None else islice(every, len(range(first, stop, step)[start:]))
 
 
 @final
@@ -214,19 +219,8 @@ class Slice(_Positions):
         self.ends = stop is not None
 
     @override
-    def position(self, number: int, one_pass: Pass) -> int:
-        return self.start + number * self.every
-
-    @override
-    def count(self, one_pass: Pass) -> int | None:
-        length = self.parent.count(one_pass)
-        if length is None:
-            return self.limit() if self.is_indexed else None
-        return len(range(length)[self.start : self.stop : self.every])
-
-    @override
-    def limit(self) -> int | None:
-        return None if self.stop is None else len(range(self.start, self.stop, self.every))
+    def places(self, one_pass: Pass) -> tuple[int, int | None, int]:
+        return self.start, self.stop, self.every
 
 
 @final
@@ -237,24 +231,14 @@ class Take(_Positions):
         count: How many.
     """
 
+    ends = True
+
     def __init__(self, count: Annotated[int, AtLeast(0)]) -> None:
         self.most = count
-        self.ends = True
 
     @override
-    def position(self, number: int, one_pass: Pass) -> int:
-        return number
-
-    @override
-    def count(self, one_pass: Pass) -> int | None:
-        length = self.parent.count(one_pass)
-        if length is None:
-            return self.most if self.is_indexed else None
-        return min(length, self.most)
-
-    @override
-    def limit(self) -> int:
-        return self.most
+    def places(self, one_pass: Pass) -> tuple[int, int, int]:
+        return 0, self.most, 1
 
 
 @final
@@ -269,17 +253,8 @@ class Skip(_Positions):
         self.first = count
 
     @override
-    def position(self, number: int, one_pass: Pass) -> int:
-        return number + self.first
-
-    @override
-    def count(self, one_pass: Pass) -> int | None:
-        length = self.parent.count(one_pass)
-        return None if length is None else max(length - self.first, 0)
-
-    @override
-    def limit(self) -> None:
-        return None
+    def places(self, one_pass: Pass) -> tuple[int, None, int]:
+        return self.first, None, 1
 
 
 @final
@@ -304,19 +279,8 @@ class SplitByWorker(_Positions):
         return seed if one_pass.lane is None else mix_seed(seed, one_pass.lane)
 
     @override
-    def position(self, number: int, one_pass: Pass) -> int:
-        return number if one_pass.lane is None else number * self.parts + one_pass.lane
-
-    @override
-    def limit(self) -> None:
-        return None
-
-    @override
-    def count(self, one_pass: Pass) -> int | None:
-        length = self.parent.count(one_pass)
-        if length is None or one_pass.lane is None:
-            return length
-        return len(range(one_pass.lane, length, self.parts))
+    def places(self, one_pass: Pass) -> tuple[int, None, int]:
+        return (0, None, 1) if one_pass.lane is None else (one_pass.lane, None, self.parts)
 
 
 @final
@@ -334,17 +298,8 @@ class ShardByRank(_Positions):
         return mix_seed(seed, one_pass.rank)
 
     @override
-    def position(self, number: int, one_pass: Pass) -> int:
-        return number * one_pass.world + one_pass.rank
-
-    @override
-    def limit(self) -> None:
-        return None
-
-    @override
-    def count(self, one_pass: Pass) -> int | None:
-        length = self.parent.count(one_pass)
-        return None if length is None else len(range(one_pass.rank, length, one_pass.world))
+    def places(self, one_pass: Pass) -> tuple[int, None, int]:
+        return one_pass.rank, None, one_pass.world
 
 
 @final
@@ -393,7 +348,7 @@ class Repeat(Pipe):
             start = max(start - seen, 0)
 
     def _pass(self, time: int, one_pass: Pass) -> Pass:
-        return with_seed(one_pass, mix_seed(one_pass.seed, -1 - time)) if time else one_pass
+        return one_pass._replace(seed=mix_seed(one_pass.seed, -1 - time)) if time else one_pass
 
 
 @final
@@ -435,7 +390,7 @@ class Mix(Pipe):
         for _ in range(start):
             seen[draw.choices(numbers, self.weights)[0]] += 1
         opened = [
-            one.last.iterate(replace(one_pass, seed=mix_seed(one_pass.seed, number)), seen[number])
+            one.last.iterate(one_pass._replace(seed=mix_seed(one_pass.seed, number)), seen[number])
             for number, one in enumerate(self.chains)
         ]
         while True:

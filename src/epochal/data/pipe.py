@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, count, islice
-from typing import Any, ClassVar, Literal, TypeVar, final
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -21,9 +20,7 @@ _NOTE = "data: while reading item"
 _CHUNK = 32  # items that are watched for draws at once
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(NamedTuple):
     """One pass over a chain; with the position of an item it determines the item."""
 
     seed: int = 0
@@ -40,7 +37,7 @@ class Pass:
     divides_batches: bool = False
     """Whether each process makes its own part of every batch, of its own items."""
 
-    is_watched: bool = field(default=False, compare=False)
+    is_watched: bool = False
     """Whether draws of random numbers are noticed already, so that pipes need not watch again."""
 
 
@@ -118,25 +115,30 @@ class Pipe:
         positions = count(start) if length is None else range(start, length)
         return self.read_seeded(positions, one_pass)
 
-    def read_at(self, index: int, one_pass: Pass) -> Item:
-        """The item at an index, read under its own seed; nothing is seeded unless it draws."""
-        while not self._is_random:
-            states = self.generators.begin(self.seed(one_pass))
-            if states is None:
-                break
-            watched = one_pass if self._is_parent_random else _watch(one_pass)
-            item, error = None, None
-            try:
-                item = self.read(index, watched)
-            except Exception as caught:
-                error = caught
-            if self.generators.end(states):
-                if error is not None:
-                    raise self._noted(error, index) from error.__cause__
-                return item
-            vars(self)["_is_random" if self._is_parent_random else "_is_parent_random"] = True
-        (item,) = self.read_seeded((index,), one_pass)
-        return item
+    def reader(self, one_pass: Pass) -> Callable[[int], Item]:
+        """Reads the item at an index under its own seed; nothing is seeded unless it draws."""
+        generators, seed = self.generators, self.seed(one_pass)
+        watched = one_pass._replace(is_watched=True)
+
+        def read(index: int) -> Item:
+            while not self._is_random:
+                states = generators.begin(seed)
+                if states is None:
+                    break
+                item, error = None, None
+                try:
+                    item = self.read(index, one_pass if self._is_parent_random else watched)
+                except Exception as caught:
+                    error = caught
+                if generators.end(states):
+                    if error is not None:
+                        raise self.noted(error, index) from error.__cause__
+                    return item
+                vars(self)["_is_random" if self._is_parent_random else "_is_parent_random"] = True
+            (item,) = self.read_seeded((index,), one_pass)
+            return item
+
+        return read
 
     def read_seeded(self, indices: Iterable[int], one_pass: Pass) -> Iterator[Item]:
         """The items at some indices, each read under its own seed."""
@@ -149,7 +151,7 @@ class Pipe:
             try:
                 return self.read_many(indices, one_pass)
             except Exception:  # read again one by one, to say which item it was
-                return list(self.read_seeded(indices, replace(one_pass, is_watched=False)))
+                return list(self.read_seeded(indices, one_pass._replace(is_watched=False)))
         states = None if self._is_random else self.generators.begin(self.seed(one_pass))
         if states is not None:
             try:
@@ -184,7 +186,7 @@ class Pipe:
                 break
             yield from results
             if error is not None:
-                raise self._noted(error, chunk[len(results)][0] if chunk[len(results) :] else None)
+                raise self.noted(error, chunk[len(results)][0] if chunk[len(results) :] else None)
             if len(chunk) < _CHUNK:
                 return
             made += len(chunk)
@@ -194,10 +196,10 @@ class Pipe:
                 with self.generators.seeded(mix_seed(seed, index)):
                     result = call()
             except Exception as error:
-                raise self._noted(error, index) from error.__cause__
+                raise self.noted(error, index) from error.__cause__
             yield result
 
-    def _noted(self, error: Exception, index: int | None) -> Exception:
+    def noted(self, error: Exception, index: int | None) -> Exception:
         """The error, with the item that was read, unless a pipe before has said it."""
         has_note = any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
         if index is not None and not has_note:
@@ -240,11 +242,6 @@ class Pipe:
         return {name: value for name, value in vars(self).items() if name != "_host_generators"}
 
 
-@lru_cache(maxsize=8)
-def _watch(one_pass: Pass) -> Pass:
-    return replace(one_pass, is_watched=True)
-
-
 def _call_all(
     calls: Iterable[Call[ItemT]], made: list[Call[ItemT]]
 ) -> tuple[list[ItemT], Exception | None]:
@@ -268,8 +265,3 @@ def require_length(pipe: Pipe, one_pass: Pass) -> int:
             "  put `take` or `materialise` after it"
         )
     return length
-
-
-def with_seed(one_pass: Pass, seed: int) -> Pass:
-    """The same pass with another seed."""
-    return replace(one_pass, seed=seed)

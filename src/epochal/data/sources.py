@@ -10,8 +10,9 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
+from json.scanner import make_scanner
 from pathlib import Path
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, Literal, cast, final
 
 import numpy as np
 from typing_extensions import override
@@ -23,7 +24,7 @@ from epochal.data.transforms import seeded_stream
 from epochal.errors import DataError
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-_DECODER = json.JSONDecoder()
+_scan = make_scanner(cast("Any", json.JSONDecoder()))  # typed as if it took another scanner
 _IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 
@@ -151,7 +152,7 @@ class _Lines(_InFiles, ABC):
     def __init__(self, path: str | list[str]) -> None:
         self.path = path
         self._starts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-        self._maps: dict[int, memoryview] = {}
+        self._maps: dict[int, mmap.mmap | bytes] = {}
 
     @override
     def index_file(self, number: int, file: str) -> int:
@@ -171,9 +172,9 @@ class _Lines(_InFiles, ABC):
     def read_item(self, number: int, at: int) -> Item:
         first, end = self._starts[number][at : at + 2].tolist()
         try:
-            return self.parse(str(self._map(number)[first:end], "utf-8"))
+            return self.parse(self._map(number)[first:end].decode())
         except ValueError as error:
-            begin = bytes(self._map(number)[first : min(end, first + 60)])
+            begin = self._map(number)[first : min(end, first + 60)]
             what = f"data: {self.files[number]}: a line {self.not_read}: {error}"
             raise DataError(f"{what}\n  it begins {begin!r}") from error
 
@@ -181,12 +182,10 @@ class _Lines(_InFiles, ABC):
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
         if len(self.files) != 1:
             return super().read_many(indices, one_pass)
-        chosen = np.asarray(indices, dtype=np.int64)
-        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(self):
-            raise IndexError(f"{chosen.max()} is not below {len(self)}")
-        starts, data, parse = self._starts[0], self._map(0), self.parse
-        bounds = zip(starts[chosen].tolist(), starts[chosen + 1].tolist(), strict=True)
-        return [parse(str(data[first:end], "utf-8")) for first, end in bounds]
+        if indices and min(indices) < 0:
+            raise IndexError(f"{min(indices)} is below 0")
+        starts, data, parse = self._starts[0].data, self._map(0), self.parse
+        return [parse(data[starts[at] : starts[at + 1]].decode()) for at in indices]
 
     not_read = "is no UTF-8"
     """What is wrong with a line that cannot be read."""
@@ -195,17 +194,14 @@ class _Lines(_InFiles, ABC):
     def parse(self, line: str) -> Item:
         """The item of a line."""
 
-    def _map(self, number: int) -> memoryview:
-        found = self._maps.get(number)
-        if found is None:
+    def _map(self, number: int) -> mmap.mmap | bytes:
+        if number not in self._maps:
             with Path(self.files[number]).open("rb") as file:
                 is_empty = not file.seek(0, 2)
-                # A view is decoded without a copy.
-                found = memoryview(
+                self._maps[number] = (
                     b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
                 )
-            self._maps[number] = found
-        return found
+        return self._maps[number]
 
     @override
     def __getstate__(self) -> dict[str, Any]:
@@ -250,11 +246,11 @@ class Jsonl(_Lines):
 
     @override
     def parse(self, line: str) -> Item:
-        if line[:1] == "{":  # without the two searches for spaces of json.loads
-            value, end = _DECODER.raw_decode(line)
-            if line[end:] in ("\n", ""):
-                return value
-        return json.loads(line)
+        try:
+            value, end = _scan(line, 0)  # without the two searches for spaces of json.loads
+        except StopIteration:
+            return json.loads(line)
+        return value if line[end:] == "\n" else json.loads(line)
 
 
 @final
@@ -432,7 +428,7 @@ def read_image(
     except ImportError as error:
         raise _missing("pillow", "data") from error
     with Image.open(file) as image:
-        made = image.convert(mode)
+        made = image if image.mode == mode else image.convert(mode)
         if size is not None:
             made = made.resize((size[1], size[0]))
         pixels = np.asarray(made)

@@ -42,7 +42,7 @@ class Map(_Calls):
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
-        function = self.function
+        function = self.function  # a comprehension calls it faster than map
         return [function(item) for item in self.parent.read_many(indices, one_pass)]
 
     @override

@@ -54,12 +54,19 @@ class WebDataset(Pipe):
     def _read(self, tar: tarfile.TarFile, key: str, members: list[tarfile.TarInfo]) -> Item:
         sample: dict[str, Any] = {"__key__": key}
         for member in members:
-            file = tar.extractfile(member)
-            name = member.name[len(key) + 1 :]
-            data = b"" if file is None else file.read()
+            name, data = member.name[len(key) + 1 :], _read_bytes(tar, member)
             decode = _DECODERS.get(name.rpartition(".")[2].lower()) if self.decode else None
             sample[name] = data if decode is None else decode(data)
         return sample
+
+
+def _read_bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    """A file of a tar, read without the two objects that ``extractfile`` puts around it."""
+    if member.issparse():
+        file = tar.extractfile(member)
+        return b"" if file is None else file.read()
+    tar.fileobj.seek(member.offset_data)
+    return tar.fileobj.read(member.size)
 
 
 def _group(tar: tarfile.TarFile) -> Iterator[tuple[str, list[tarfile.TarInfo]]]:

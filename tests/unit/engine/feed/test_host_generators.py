@@ -53,6 +53,7 @@ def start(spares: int) -> None:
 def hide_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys, "implementation", SimpleNamespace(name="other"))
     monkeypatch.setattr(module, "_find_spare_normal", lambda: None)
+    monkeypatch.setattr(module, "_find_torch_place", lambda: None)
 
 
 @pytest.mark.parametrize("spares", [0, 1])
@@ -79,7 +80,13 @@ def test_every_draw_is_noticed_and_undone(
             assert draw() == expected, name
 
 
-def test_every_draw_between_begin_and_end_is_noticed() -> None:
+@pytest.mark.parametrize("is_torch_readable", [True, False])
+def test_every_draw_between_begin_and_end_is_noticed(
+    is_torch_readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert module._find_torch_place() is not None
+    if not is_torch_readable:
+        monkeypatch.setattr(module, "_address_of", lambda generator: 0)
     for spares in [0, 1]:
         for name, draw_some in DRAWS.items():
             generators = HostGenerators()
@@ -96,6 +103,20 @@ def test_every_draw_between_begin_and_end_is_noticed() -> None:
                 assert not generators.end(states), name
                 assert torch.initial_seed() == 1, name
                 assert before.equals(HostGenerators().take()), name
+
+
+def test_a_block_inside_another_one_is_no_draw() -> None:
+    for spares in [0, 1]:
+        start(spares)
+        outer, inner = HostGenerators(), HostGenerators()
+        states = outer.begin(9)
+        assert states is not None
+        with inner.seeded(5):
+            draw()
+        inside = inner.begin(7)
+        assert inside is not None
+        assert inner.end(inside), spares
+        assert outer.end(states), spares
 
 
 HIDDEN: dict[str, tuple[Any, str, Any]] = {
