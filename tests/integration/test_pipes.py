@@ -123,3 +123,22 @@ def test_an_interrupted_run_resumes_in_the_middle_of_a_stream(project: Path) -> 
     resumed = ep.resume(part.dir, overrides=overrides)
     assert resumed.steps == whole.steps
     assert numbers(resumed) == numbers(whole)
+
+
+def test_mixed_chains_have_functions_and_short_names_like_any_others(project: Path) -> None:
+    (project / "mix.toml").write_text(
+        CONFIG.partition("[data.train]")[0]
+        + """
+[data.train]
+pipes = [
+  {type = "mix", weights = [2, 1], chains = [
+    [{type = "jsonl", path = "part-0.jsonl"}, "shuffle", {type = "pipe_parts.encode", drop = 0.1}],
+    [{type = "jsonl", path = "part-1.jsonl"}, "repeat", "pipe_parts.encode"],
+  ]},
+  {type = "bucket_by_length", size = 4, key = "tokens"},
+]
+"""
+    )
+    result = ep.run("mix.toml", no_file=True)
+    assert result.ok, result.traceback
+    assert result.steps > 4
