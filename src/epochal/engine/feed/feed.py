@@ -432,11 +432,8 @@ def iter_batches(
     """
     read, is_unknown = 0, must_end and limit is None and count_batches(loader, None) is None
     doubtful = MAX_UNKNOWN_BATCHES // 10 if is_unknown else -1
-    if limit is None and getattr(loader, "is_endless", False):
-        raise DataError(
-            f"{label}: its data never end\n"
-            "  set train.limit_eval_batches, or give the pipe repeat a number"
-        )
+    if limit is None:
+        refuse_endless(loader, label)
     with explaining_worker_deaths(loader, label, find_log):
         for batch in open_loader(loader, limit):
             read += 1
@@ -445,6 +442,15 @@ def iter_batches(
                 doubtful = _doubt_end(read, label)
     if not may_be_empty:
         _require_batches(read, loader, label)
+
+
+def refuse_endless(loader: Loader, label: str) -> None:
+    """DataError if it is known that a pass over a loader never ends."""
+    if getattr(loader, "is_endless", False):
+        raise DataError(
+            f"{label}: its data never end\n"
+            "  set train.limit_eval_batches, or give the pipe repeat a number"
+        )
 
 
 def _doubt_end(read: int, label: str) -> int:
