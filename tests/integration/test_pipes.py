@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import epochal as ep
+from epochal.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,6 +124,11 @@ def test_an_interrupted_run_resumes_in_the_middle_of_a_stream(project: Path) -> 
     resumed = ep.resume(part.dir, overrides=overrides)
     assert resumed.steps == whole.steps
     assert numbers(resumed) == numbers(whole)
+
+
+def test_a_source_without_files_is_named_with_its_split(project: Path) -> None:
+    with pytest.raises(DataError, match=r"^data.val: no file matches 'gone-\*.jsonl'\n"):
+        ep.run("run.toml", overrides=["data.val.pipes.0.path=gone-*.jsonl"], no_file=True)
 
 
 def test_mixed_chains_have_functions_and_short_names_like_any_others(project: Path) -> None:
