@@ -507,10 +507,17 @@ def explaining_worker_deaths(
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
         log = find_log(loader) if find_log is not None else None
-        last = log.find_last(error) if log is not None else None
-        reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
-        fault, lines = log.find_crash(error) if log is not None else ("", "")
-        raise WorkerDiedError(label, reading, fault=fault, lines=lines) from error
+        raise explain_worker_death(error, loader, label, log) from error
+
+
+def explain_worker_death(
+    error: BaseException, loader: Loader, label: str, log: ReadLog | None
+) -> WorkerDiedError:
+    """An error with what the worker that died was reading, if its log says it."""
+    last = log.find_last(error) if log is not None else None
+    reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
+    fault, lines = log.find_crash(error) if log is not None else ("", "")
+    return WorkerDiedError(label, reading, fault=fault, lines=lines)
 
 
 def _name_item(loader: Loader) -> str:
