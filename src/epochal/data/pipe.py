@@ -132,7 +132,7 @@ class Pipe:
                 error = caught
             if self.generators.end(states):
                 if error is not None:
-                    raise self._noted(error, index) from error.__cause__
+                    raise self.noted(error, index) from error.__cause__
                 return item
             vars(self)["_is_random" if self._is_parent_random else "_is_parent_random"] = True
         (item,) = self.read_seeded((index,), one_pass)
@@ -184,7 +184,7 @@ class Pipe:
                 break
             yield from results
             if error is not None:
-                raise self._noted(error, chunk[len(results)][0] if chunk[len(results) :] else None)
+                raise self.noted(error, chunk[len(results)][0] if chunk[len(results) :] else None)
             if len(chunk) < _CHUNK:
                 return
             made += len(chunk)
@@ -194,10 +194,10 @@ class Pipe:
                 with self.generators.seeded(mix_seed(seed, index)):
                     result = call()
             except Exception as error:
-                raise self._noted(error, index) from error.__cause__
+                raise self.noted(error, index) from error.__cause__
             yield result
 
-    def _noted(self, error: Exception, index: int | None) -> Exception:
+    def noted(self, error: Exception, index: int | None) -> Exception:
         """The error, with the item that was read, unless a pipe before has said it."""
         has_note = any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
         if index is not None and not has_note:
