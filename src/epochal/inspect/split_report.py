@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Sample = dict[str, Any]  # values by field
 
 _MAX_CLASSES = 100
+_MAX_LABEL = 40  # characters; longer texts are no names of classes
 _MAX_SHAPES = 6
 _TIMED_ITEMS = 64
 
@@ -132,6 +133,7 @@ class SplitReport:
             name: one.values
             for name, one in self.fields.items()
             if 1 < len(one.values) <= min(_MAX_CLASSES, max(self.num_read // 2, 2))
+            and max(map(len, one.values)) <= _MAX_LABEL
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def test_fields_and_labels_are_counted() -> None:
     assert report.labels["label"] == {"0": 3, "1": 3, "2": 3}
     assert len(report.examples) == 2
     assert inspect(SAMPLES, limit=5).num_read == 5
+    texts = [{"kind": "ab"[index % 2], "text": "long " * (9 + index % 2)} for index in range(9)]
+    assert list(inspect(texts).labels) == ["kind"]
 
 
 def test_missing_repeated_and_shared_samples_are_warned_of() -> None:
