@@ -91,7 +91,7 @@ def resolve_run(name: str, root: Path, *, is_wanted: Callable[[Path], bool] | No
         whose = "" if base == LAST else f" of {base!r}"
         count = format_count(len(trainings), "run")
         raise RecordError(
-            f"{name}: there are only {count}{whose} in {root}\n  `epochal runs` lists them"
+            f"{name}: only {count}{whose} in {root}\n  `epochal runs` lists them"
         )
     matches = matches or [run for run in runs if name and name in run.id]
     matches = matches or [run for run in runs if name and name in run.tag]
