@@ -156,7 +156,7 @@ def test_names_trains_tests_and_predicts_with_the_pipes_of_one_file(
     (names / "new.jsonl").write_text('{"text": "Uma left"}\n{"text": "Ada moved to Oslo"}\n')
     options = {"overrides": ["data.predict.collate={type: pad, mask: mask}"], "device": "cpu"}
     ep.predict("last", input="new.jsonl", output="found.jsonl", **options)
-    first, second = map(json.loads, Path("found.jsonl").read_text().splitlines())
+    _, second = map(json.loads, Path("found.jsonl").read_text().splitlines())
     assert second["found"] == ["Ada (person)", "Oslo (place)"]
 
 

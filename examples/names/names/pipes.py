@@ -23,7 +23,10 @@ def open_lines(path: str) -> Iterator[str]:
 def parse(line: str) -> dict[str, Any]:
     """The words of a line and their tags."""
     pairs = [word.partition("/") for word in line.split()]
-    return {"words": [word for word, _, _ in pairs], "tags": [tag or "other" for _, _, tag in pairs]}
+    return {
+        "words": [word for word, _, _ in pairs],
+        "tags": [tag or "other" for _, _, tag in pairs],
+    }
 
 
 def is_short(sample: dict[str, Any], most: int = 12) -> bool:
