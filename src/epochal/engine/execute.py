@@ -237,8 +237,10 @@ def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
 def _explain_death(run: EngineRun, error: BaseException) -> WorkerDiedError:
     """The death of a worker that was noticed outside of its loader, such as in a step."""
     loaders = named_loaders(run.task, run.split)
-    loader = run.feed.loader if run.split == "train" else loaders.get(run.loader_name or "")
-    log = run.feed.find_read_log(loader) if loader is not None else None
+    loader = run.feed.loader if run.split == "train" else loaders.get(run.loader_name)
+    if loader is None:
+        return WorkerDiedError(f"{run.split}_loader")
+    log = run.feed.find_read_log(loader)
     return explain_worker_death(error, loader, f"{run.split}_loader", log)
 
 
