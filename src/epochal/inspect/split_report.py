@@ -32,6 +32,7 @@ _MAX_CLASSES = 100
 _MAX_LABEL = 40  # characters; longer texts are no names of classes
 _MAX_SHAPES = 6
 _TIMED_ITEMS = 64
+_ORIGINS = ("path", "__key__")  # where a sample was found: copies of it have others
 
 
 @final
@@ -243,6 +244,8 @@ def _add_sample(report: SplitReport, sample: Sample, examples: int) -> None:
         if name not in report.fields:
             report.fields[name] = FieldReport()
         report.fields[name].add(value)
+        if name in _ORIGINS:
+            continue
         digest.update(name.encode())
         digest.update(repr(value).encode() if array.dtype.hasobject else array.tobytes())
     report.digests[digest.hexdigest()] += 1

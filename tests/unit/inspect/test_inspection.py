@@ -56,6 +56,11 @@ def test_missing_repeated_and_shared_samples_are_warned_of() -> None:
     ]
 
 
+def test_the_same_image_in_two_files_is_a_repeated_sample() -> None:
+    samples = [{"image": np.zeros((1, 9, 9)), "path": f"{number}.png"} for number in range(3)]
+    assert inspect(samples).num_duplicates == 2
+
+
 def test_samples_that_make_no_batch_are_read_one_by_one() -> None:
     rows = [{"city": None, "age": 1}, {"city": "Ulm", "age": 2}, {"city": "Ulm", "age": 2}]
     chain = ep.data.chain(rows).loader(batch_size=2)
