@@ -145,7 +145,9 @@ def test_names_trains_tests_and_predicts_with_the_pipes_of_one_file(
     assert kept == ["best-val.jsonl", "best.json", *passes]
     best = json.loads((trained.path / "outputs" / "best.json").read_text())
     assert best["value"] == trained.result["best"] > 0.9
-    assert [one.name for one in read_media(trained.path)] == ["val/examples"] * 4
+    pages = read_media(trained.path)
+    assert [one.name for one in pages] == ["val/examples"] * 4
+    assert "(person), " in pages[0].read_text()
 
     # The test config is derived: no optimizer, no keep_best, the best weights.
     assert [path.name for path in (tested.path / "outputs").iterdir()] == ["test-000000.jsonl"]

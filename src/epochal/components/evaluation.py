@@ -122,6 +122,8 @@ def _to_cell(value: object) -> str:
         return f"{plain:.6g}"
     if isinstance(plain, list) and all(isinstance(one, float) for one in plain):
         return html.escape(", ".join(f"{one:.4g}" for one in plain[:32]))
+    if isinstance(plain, list) and all(isinstance(one, str) for one in plain):
+        plain = ", ".join(plain)
     return html.escape(str(plain)[:2000])
 
 
