@@ -77,7 +77,7 @@ def test_the_last_finite_weights_stay_and_are_the_best(sick: Path, epochal: Comm
     assert epochal("test", "last").out.count("best (step 12") == 1
     again = epochal("resume", folder)
     assert again.code == 79
-    assert "it diverged, and goes back to step 12; it will diverge again" in again.out
+    assert "it diverged, and resumes at step 12; it will diverge again" in again.out
     changed = epochal("resume", folder, "task.first=99", "--allow-changed")
     assert changed.code == 0, changed.err
     assert json.loads((folder / "status.json").read_text())["status"] == "finished"

@@ -86,7 +86,7 @@ def kill_one(lines: Iterable[str], choose: random.Random) -> tuple[list[int], li
 def count_lost(folder: Path, said: dict[int, tuple[list[int], list[int]]]) -> int:
     """The number of acknowledged points and events that are missing."""
     points = read_metric_points(folder)
-    assert points.bad_rows == 0  # a reader may meet a torn last row, but no damaged one
+    assert points.bad_rows == 0  # a reader may meet an incomplete last row, but no damaged one
     names = {name: number for number, name in points.names.items()}
     lines, damaged = read_json_lines(folder / "events.jsonl")
     assert damaged == 0

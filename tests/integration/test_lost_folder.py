@@ -78,9 +78,9 @@ def digests(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        (move, "the folder of the run is gone: deleted or moved"),
-        (delete, "the folder of the run is gone: deleted or moved"),
-        (take, "process 7 on elsewhere took the run over"),
+        (move, "the folder of the run was deleted or moved"),
+        (delete, "the folder of the run was deleted or moved"),
+        (take, "process 7 on elsewhere took over the run"),
     ],
 )
 def test_a_run_without_its_folder_ends_and_writes_nothing_more(

@@ -407,5 +407,5 @@ def test_record_shows_each_point_once_and_reports_the_rollback(
         assert kinds.count("nonfinite") >= 2
         assert kinds.count("rollback") == 2
         shown = epochal("show", folder).out
-        assert "attempt  1: went back to rotten-4, step 4, " in shown
+        assert "attempt  1: rolled back to rotten-4, step 4, " in shown
         assert "resumed" not in epochal("runs").out

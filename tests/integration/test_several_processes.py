@@ -302,7 +302,7 @@ def test_hang_names_the_rank_that_holds_up_the_others(project: Project) -> None:
     record = project.find("stuck")
     events = [json.loads(one) for one in (record / "events.jsonl").read_text().splitlines()]
     (hang,) = [one for one in events if one["kind"] == "hang"]
-    assert hang["ranks"] == "held up by rank 1 at step 4 of train"
+    assert hang["ranks"] == "waiting for rank 1 at step 4 of train"
     assert "suffer" in (record / "logs" / "stacks.rank1.txt").read_text()
     assert "rank 0 hung" in done.stderr
 

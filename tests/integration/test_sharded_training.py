@@ -224,7 +224,7 @@ class Calling(TinyTask):
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "several": (
         {"optim": {"a": {"type": "SGD", "match": "*", "lr": 1.0, "loss": "loss"}}},
-        "there are several optimizers with losses of their own, which fsdp does not support",
+        "there are several optimizers, each with its own loss, which fsdp does not support",
     ),
     "closure": (
         {"optim": {"type": "LBFGS"}},

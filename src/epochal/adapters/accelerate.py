@@ -133,7 +133,7 @@ def take_settings(inputs: ExperimentInputs, settings: Mapping[str, object]) -> E
             what = f"{node.value!r} contradicts the Accelerator, which says {value!r}"
             raise ConfigError(Problem(key, what, node.place, "keep one of them"))
     if "optim.accumulate" in changes and "optim" in inputs.given.parts:
-        what = "an optimizer that is given as an object has no options, such as accumulate"
+        what = "an optimizer object cannot accumulate, as gradient_accumulation_steps asks for"
         hint = "describe it: optim={'type': 'AdamW', 'lr': 1e-3}"
         raise ConfigError(Problem("optim", what, hint=hint))
     optim = root.find("optim")

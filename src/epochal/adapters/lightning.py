@@ -5,13 +5,15 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import override
 
+from epochal.config import parse_duration
 from epochal.engine import Task, TorchSchedule
 from epochal.engine.device.move import batch_size
 from epochal.errors import TaskError
@@ -155,15 +157,24 @@ class LightningTask(Task):
         return {**out, _LOGGED: self._log.take(split)}
 
     def batch_loss(self, out: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
-        """The loss that ``training_step`` returned."""
-        if not isinstance(out["loss"], Tensor):
-            what = f"{type(self._run.model).__name__}.training_step: returned no loss"
+        """The loss that the step returned; in evaluations the one that it logged, if any."""
+        if "loss" in out[_LOGGED]:
+            value, count = out[_LOGGED]["loss"]
+            return {"loss": (torch.as_tensor(value), count)}
+        if not isinstance(out.get("loss"), Tensor):
+            owner = type(self._run.model).__name__
+            if self._run.split != "train":
+                what = f"{owner}.{_STEPS[self._run.split]}: logged and returned no loss"
+                raise TaskError(f"{what}\n  log it there, or set train.eval_loss=false")
+            what = f"{owner}.training_step: returned no loss"
             raise TaskError(f'{what}\n  return the loss, or {{"loss": ...}}')
         return {"loss": (out["loss"], self._log.batch_size)}
 
     def batch_metric(self, out: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
-        """What the step of the module logged."""
+        """What the step of the module logged, without a loss that ``batch_loss`` returns."""
         logged: dict[str, Any] = out[_LOGGED]
+        if self._run.options.train.eval_loss:
+            return {name: value for name, value in logged.items() if name != "loss"}
         return logged
 
     def epoch_metric(self, run: Run, split: str) -> dict[str, Any]:
@@ -195,7 +206,12 @@ class LightningExperiment(Experiment):
         """The optimizer and schedule of the config, or those of the module."""
         if assembly.config.find("optim") is not None or "optim" in assembly.given.parts:
             return super().build_optimizer(assembly, model)
-        return read_optimizers(model)
+        module: Any = model
+        module._trainer = _TrainerPlan(assembly)
+        try:
+            return read_optimizers(module)
+        finally:
+            module._trainer = None
 
 
 def read_optimizers(module: Any) -> tuple[Optimizer, AnySchedule | None]:  # noqa: ANN401 - of an optional package
@@ -320,10 +336,61 @@ class _TrainerFacts:
         return dict(self._run.latest)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - raises
-        if name.startswith("_"):
-            raise AttributeError(name)
-        known = ", ".join(one for one in dir(type(self)) if not one.startswith("_"))
-        raise TaskError(f"self.trainer.{name}: not available in Epochal\n  there are: {known}")
+        _refuse_attribute(self, name)
+
+
+@final
+class _TrainerPlan:
+    """The ``self.trainer`` of ``configure_optimizers``: the length of the training."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self._assembly = assembly
+        length = assembly.config.get("train.for").value
+        is_known = isinstance(length, str) and "stages" not in assembly.config.mapping
+        self._length = parse_duration(str(length)) if is_known else None
+
+    @property
+    def max_epochs(self) -> int | None:
+        """The number of epochs, if the training is counted in them."""
+        return self._count("ep")
+
+    @property
+    def max_steps(self) -> int:
+        """The number of steps, or -1 if the training is not counted in them."""
+        return self._count("st") or -1
+
+    @property
+    def num_training_batches(self) -> int:
+        """Batches of an epoch."""
+        loader: Any = None if self._assembly.task is None else self._assembly.task.train_loader
+        limit = self._assembly.config.get("train.limit_batches").value
+        return min(len(loader), limit) if isinstance(limit, int) else len(loader)
+
+    @property
+    def estimated_stepping_batches(self) -> int:
+        """All steps of the training; without ``optim``, each batch is one."""
+        steps, epochs = self._count("st"), self._count("ep")
+        if steps is not None:
+            return steps
+        if epochs is None:
+            what = "self.trainer.estimated_stepping_batches: unknown before the training"
+            raise TaskError(f"{what}\n  write train.for in steps or epochs, without stages")
+        return epochs * self.num_training_batches
+
+    def _count(self, unit: str) -> int | None:
+        if self._length is None or self._length.unit != unit:
+            return None
+        return int(self._length.amount)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - raises
+        _refuse_attribute(self, name)
+
+
+def _refuse_attribute(trainer: object, name: str) -> NoReturn:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    known = ", ".join(one for one in dir(type(trainer)) if not one.startswith("_"))
+    raise TaskError(f"self.trainer.{name}: not available in Epochal\n  there are: {known}")
 
 
 def _check_module(module: Any) -> None:  # noqa: ANN401 - of an optional package

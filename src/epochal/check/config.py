@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from epochal.registry.parsed_module import Definition
 
 _DEFAULT = Place("default")
+_LIGHTNING_TASK = "epochal.adapters.lightning.LightningTask"
+_LIGHTNING_EXPERIMENT = "epochal.adapters.lightning.LightningExperiment"
 _RUNNERS = {
     "epochal.engine.runner.Train": "train",
     "epochal.engine.runner.Test": "test",
@@ -66,7 +68,7 @@ _RUNNERS = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CheckReport:
     """The outcome of checking one config."""
 
@@ -83,6 +85,10 @@ class CheckReport:
     def ok(self) -> bool:
         """Whether there are no mistakes."""
         return not self.problems
+
+    @override
+    def __repr__(self) -> str:  # an interactive session shows it
+        return str(self)
 
     @override
     def __str__(self) -> str:
@@ -195,7 +201,8 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
     for name, node in written.items():
         if name in SECTIONS:
             continue
-        hint = section_hint(name, node) or _owner_hint(checker, name, written)
+        hint = section_hint(name, node) or _nested_hint(name, node)
+        hint = hint or _owner_hint(checker, name, written)
         close = None if hint else meant_section(name) or nearest(name, SECTIONS)
         hint = hint or (f"did you mean {close!r}?" if close else "your own values go under 'extra'")
         checker.report(name, f"unknown section {name!r}", node.key_place, hint)
@@ -203,6 +210,14 @@ def _report_unknown(checker: ConfigChecker, written: Mapping[str, Node]) -> set[
     if BASE in meant:  # the files that it names may contain any section
         checker.broken |= {""}
     return meant
+
+
+def _nested_hint(name: str, node: Node) -> str:
+    """How to write a dotted key, which only overrides, variants and sweeps may have."""
+    first, *others = name.split(".")
+    if first not in SECTIONS or not others or node.is_mapping:
+        return ""
+    return f"write {first}: {{{': {'.join(others)}: {node.value}{'}' * len(others)}"
 
 
 def _owner_hint(checker: ConfigChecker, name: str, written: Mapping[str, Node]) -> str:
@@ -272,6 +287,9 @@ def _check_required(
     kind = _runner_kind(checker)
     if kind == "train" and not _brings_own_optimizers(checker):
         needs["optim"] = "add optim: {type: AdamW, lr: 1e-3}"
+        task = checker.factories.get("task")
+        if task is not None and task.dotted == _LIGHTNING_TASK:
+            needs["optim"] += f", or experiment: {_LIGHTNING_EXPERIMENT} for the module's own"
     place = Place(str(config.sources[0].path)) if config.sources else None
     factory = checker.factories.get("runner")
     runner = kind if factory is None else factory.name

@@ -46,7 +46,7 @@ _NAME = re.compile(r"[^/\\\0]{1,150}")
 
 
 def no_files(staged: Path) -> Mapping[str, StoredFile]:
-    """No files of other processes in the folder of a checkpoint."""
+    """Return no files of other processes, for a checkpoint of one process."""
     return {}
 
 
@@ -78,7 +78,7 @@ def write_checkpoint(
     ):
         raise CheckpointError(f"{name!r} cannot be the name of a checkpoint\n  use 'step-{{step}}'")
     unknown = facts.keys() - MANIFEST_FIELDS
-    assert not unknown, f"no manifest says {sorted(unknown)}"
+    assert not unknown, f"unknown fields of a manifest: {sorted(unknown)}"
     taken = state if isinstance(state, SerializedState) else serialize_state(state)
     text = json.dumps(taken.plain, separators=(",", ":"), allow_nan=False).encode()
     blobs = {key: _to_blob(tensor) for key, tensor in taken.tensors.items()}
@@ -166,7 +166,7 @@ def mark_as_damaged(path: Path) -> Path:
 def prune_checkpoints(
     folder: Path, *, keep_last: int | None, keep_best: int, keep_regular: bool = False
 ) -> list[str]:
-    """Update the links and remove old checkpoints; gives the names of those removed.
+    """Update the links and remove old checkpoints; returns the names of those removed.
 
     Call it only after a checkpoint was committed.
     """

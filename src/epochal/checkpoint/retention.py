@@ -21,13 +21,13 @@ def choose_deletions(
 ) -> list[CheckpointManifest]:
     """The checkpoints that may be deleted, oldest first; the newest always stays.
 
-    A step that was saved again after a resume counts once, so that it displaces no other.
+    A step that was saved again after a resume counts once, so that it replaces no other.
 
     Args:
         manifests: All committed checkpoints, including the one just written.
         keep_last: How many of the newest stay; None for all.
         keep_best: How many of those with the best monitored values stay.
-        keep_regular: Whether the newest one stays that was not saved because the run ended.
+        keep_regular: Whether to keep the newest one that was not saved at the end of a run.
     """
     ordered = sorted(manifests, key=lambda manifest: manifest.order)
     if keep_last is None:

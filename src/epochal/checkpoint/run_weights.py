@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 BEST, LAST, FINAL = "best", "last", "final"
 _AVERAGED_PREFIX = "val_ema/"
-"""Of metrics that averaged weights have."""
+"""Prefix of metrics of averaged weights."""
 
 
 @final
@@ -116,7 +116,7 @@ def choose_run_weights(record: RunRecord, wanted: str | int | Path | None = None
 
 
 def _find_best(record: RunRecord) -> RunWeights | None:
-    """The best weights, if the run kept them: others may be the best of those that are left."""
+    """The best weights, if the run still has them: the best remaining ones may be worse."""
     options = record.expanded.get("checkpoint")
     if isinstance(options, dict) and options.get("keep_best") == 0:
         return None

@@ -58,7 +58,7 @@ class Deserializer:
         if tag is None:
             return {key: self.visit(child) for key, child in plain.items()}
         if tag not in _DECODERS:
-            raise CheckpointError(f"state: unknown tag {tag!r}, made by a newer version")
+            raise CheckpointError(f"state: unknown tag {tag!r}, written by a newer version")
         return _DECODERS[tag](self, plain if tag in _MULTI_FIELD_TAGS else plain[tag])
 
     def pairs(self, plain: list[list[Any]]) -> list[tuple[Any, Any]]:
@@ -167,7 +167,7 @@ def deserialize_state(
     except CheckpointError:
         raise
     except Exception as error:  # a damaged file may hold anything
-        raise CheckpointError(f"state: cannot be put together: {error!r}") from error
+        raise CheckpointError(f"state: cannot be restored: {error!r}") from error
 
 
 @final
@@ -200,7 +200,7 @@ class _Serializer:
     def _inside(self, value: Any, path: tuple[str, ...], kind: type) -> object:  # noqa: ANN401
         if id(value) in self._open or len(path) > 200:
             raise unsupported_value_error(
-                path, "a structure that holds itself", "leave the inner reference out"
+                path, "a structure that contains itself", "leave the inner reference out"
             )
         self._open.add(id(value))
         plain = _CONTAINERS[kind](self, value, path)

@@ -83,7 +83,7 @@ def name_part(name: str, tensor: Tensor) -> str:
 
 
 def should_write(tensor: Tensor) -> bool:
-    """Whether this process writes its part: no other one before it has the same."""
+    """Whether this process writes its part: no process of lower rank has the same part."""
     return bool(get_own_part(tensor).numel()) and has_first_copy(tensor)
 
 
@@ -111,7 +111,7 @@ def fit_to(saved: Any, target: object, key: str = "") -> Any:  # noqa: ANN401 - 
             return wrap_part(_read_place_of(saved, target).to(target.dtype), target)
         if isinstance(saved, ShardedValue):
             shapes = f"{tuple(saved.shape)} there, {tuple(target.shape)} here"
-            raise CheckpointError(f"{key or saved.name}: has another shape: {shapes}")
+            raise CheckpointError(f"{key or saved.name}: its shape differs: {shapes}")
     return saved.read_whole() if isinstance(saved, ShardedValue) else saved
 
 

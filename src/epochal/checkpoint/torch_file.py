@@ -1,4 +1,4 @@
-"""Reads weights from files of ``torch.save``, without running the code that they may contain."""
+"""Reads weights from files of ``torch.save`` without executing code in them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_torch_file(path: Path) -> dict[str, Tensor]:
 def _explain_unreadable(path: Path, error: Exception) -> CheckpointError:
     found = _GLOBAL.search(str(error))
     if found is None:
-        what = "it is damaged, or no file of torch.save"
+        what = "it is damaged, or was not written by torch.save"
         return CheckpointError(f"{path}: {what}\n  use another copy, or save the weights again")
     return CheckpointError(
         f"{path}: contains {found[1]}, and reading that could run code\n"

@@ -110,13 +110,15 @@ def load_weights(path: Path) -> dict[str, Tensor]:
             metadata: dict[str, str] = file.metadata() or {}
     except FileNotFoundError as error:
         raise CheckpointError(
-            f"{path}: no such file\n  `ls {path.parent}` shows what is there"
+            f"{path}: no such file\n  `ls {path.parent}` lists the files there"
         ) from error
     except (SafetensorError, OSError, ValueError) as error:
         raise _explain_unreadable(path, error) from error
     for name, stored in _read_aliases(path, metadata).items():
         if stored not in tensors:
-            raise CheckpointError(f"{path}: damaged: {name!r} stands for {stored!r}, which is lost")
+            raise CheckpointError(
+                f"{path}: damaged: {name!r} refers to {stored!r}, which is missing"
+            )
         tensors[name] = tensors[stored]
     return tensors
 
@@ -165,7 +167,7 @@ def apply_tensors(
     try:
         model.load_state_dict(shared, strict=False)
     except RuntimeError as error:  # a read-only tensor, or a hook of the model
-        raise CheckpointError(f"{source}: the model refused its weights\n  {error}") from error
+        raise CheckpointError(f"{source}: the model cannot load its weights\n  {error}") from error
     trained = {name for name, one in model.named_parameters() if one.requires_grad}
     if not are_finite(one for name, one in shared.items() if name in trained):
         logger.warning("%s: some of its weights are not finite", source)
@@ -185,7 +187,7 @@ def _require_matches(source: Path, patterns: Sequence[str], names: set[str]) -> 
         if not any(_is_excluded(name, [pattern]) for name in names):
             known = sorted({_strip_compile_prefix(name).partition(".")[0] for name in names})
             hint = f"names begin with {', '.join(known[:_MAX_LISTED])}"
-            raise CheckpointError(f"{source}: no name fits exclude: {pattern!r}\n  {hint}")
+            raise CheckpointError(f"{source}: no name matches exclude: {pattern!r}\n  {hint}")
 
 
 def _named_tensors(path: Path, model: nn.Module) -> dict[str, Tensor]:
@@ -388,7 +390,7 @@ def load_weights_from(path: Path, *, try_ema: Ema = False) -> tuple[dict[str, Te
 
 
 def load_caches_from(path: Path) -> dict[str, Any]:
-    """The caches of the run that wrote the weights at ``path``; empty if it left no checkpoint."""
+    """The caches of the run that wrote the weights at ``path``; empty if it has no checkpoint."""
     if not (path / MANIFEST_FILE).exists():
         found, _ = find_newest_checkpoint(path / "checkpoints" if path.is_dir() else path.parent)
         if found is None:
@@ -426,6 +428,6 @@ def _read_checkpoint(path: Path, try_ema: Ema) -> tuple[dict[str, Tensor], Path]
 def _report_missing_average(path: Path, try_ema: Ema) -> None:
     if try_ema == "required":
         raise CheckpointError(
-            f"{path}: has no averaged weights\n  take the others with try_ema: true, or false"
+            f"{path}: has no averaged weights\n  use the other weights with try_ema: true, or false"
         )
-    logger.warning("%s: has no averaged weights; its own ones are taken", path)
+    logger.warning("%s: has no averaged weights; using the ordinary weights", path)

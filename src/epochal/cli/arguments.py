@@ -36,7 +36,7 @@ def add_config_words(parser: argparse.ArgumentParser) -> None:
 def add_config_arguments(
     parser: argparse.ArgumentParser, *, takes_all: bool = True, device: str = ""
 ) -> None:
-    """Declare what verbs need that read configs and run nothing; they also print JSON."""
+    """Declare the arguments of verbs that read configs and run nothing; they also print JSON."""
     add_config_words(parser)
     text = "a variant of the config"
     several = {"--variant NAMES": f"{text}, several as `wide,deep`, or `all`; `base` is none"}
@@ -132,7 +132,9 @@ def _problems_with(group: list[str]) -> Iterator[Problem]:
         yield Problem(word, f"{key!r} is not a valid key", hint=hint)
     else:
         what = "neither a config file that exists nor key=value"
-        yield Problem(word, what, hint=f"write {word}=VALUE to change a value of the config")
+        files = [word + end for end in (".yaml", ".yml", ".toml", ".json") if _exists(word + end)]
+        hint = f"write {word}=VALUE to change a value of the config"
+        yield Problem(word, what, hint=f"did you mean {files[0]!r}?" if files else hint)
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -158,12 +160,12 @@ def print_json(value: object) -> None:
 
 
 def find_sweep_word(word: str, runs_dir: Path) -> SweepFolder | None:
-    """The sweep that a word names; a run of that name comes before a part of a sweep's id."""
-    if not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
+    """The sweep that a word names; a run with that name wins over a part of a sweep's id."""
+    inner = word.removeprefix(f"{SWEEPS_DIR}/")
+    if inner == word and not (is_sweep_folder(word) or get_sweeps_dir(runs_dir).is_dir()):
         return None
     from epochal.sweep.sweep_folder import find_sweep, list_sweeps
 
-    inner = word.removeprefix(f"{SWEEPS_DIR}/")
     if is_sweep_folder(word) or inner != word:
         return find_sweep(word if is_sweep_folder(word) else inner, runs_dir)
     sweeps = list_sweeps(runs_dir)

@@ -1,4 +1,4 @@
-"""Builds experiments in other processes for the check of the page, one at a time."""
+"""Builds experiments in other processes, one at a time, for the checks of the web page."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ WAIT_SECONDS = 7.0
 MAX_BUILD_SECONDS = 120
 _MAX_KEPT = 20
 _MAX_OUTPUT = 1 << 20
-_NOTE = "memory of weights, gradients and optimizer; activations come on top"
+_NOTE = "memory of weights, gradients and optimizer, without activations"
 
 
 @final
 class BuildChecks:
-    """Builds in progress by what was asked; the same question is built once."""
+    """Builds in progress; equal requests share one build."""
 
     def __init__(self, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self._wait_seconds = wait_seconds
@@ -43,7 +43,7 @@ class BuildChecks:
         self._known: OrderedDict[str, Future[BuildFacts]] = OrderedDict()
 
     def ask(self, question: str, build: Callable[[], BuildFacts]) -> BuildFacts | None:
-        """The result; None while it is being built, so that the caller asks again."""
+        """The result; None while it is being built: the caller asks again later."""
         with self._lock:
             found = self._known.get(question)
             if found is None:
@@ -93,7 +93,7 @@ def build_job(waiting: WaitingJob) -> BuildFacts:
 
 
 def read_needs(code: int, text: str, errors: str) -> BuildFacts:
-    """What the process of a build printed; its last error if it failed."""
+    """The result that a build process printed, or its last error if it failed."""
     start = text.find("{")  # the code of the user may print, too
     try:
         found: Any = json.loads(text[start:]) if start >= 0 else {}

@@ -26,7 +26,7 @@ def check_configs(
 ) -> tuple[list[CheckedConfig], int]:
     """The checked configs, and an exit code that is not 0 if there are mistakes.
 
-    Every mistake is printed once, even if several files share it; ``outcome`` is said at the end.
+    Every mistake is printed once, even if several files share it; then ``outcome`` is printed.
     """
     checked = [check_file(path, overrides, choices) for path in files]
     wrong = [one for one in checked if one.problems]

@@ -36,7 +36,7 @@ def add_keep_alive_options(parser: argparse.ArgumentParser) -> None:
 
 
 def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
-    """Restart one run until it finishes or makes no progress; gives the exit code."""
+    """Restart one run until it finishes or makes no progress; returns the exit code."""
     # An ordinary run needs none of these imports.
     from epochal.launch.keep_alive_file import find_keep_alive_file
     from epochal.launch.supervisor import SupervisedCommands, supervise
@@ -62,7 +62,7 @@ def keep_alive(args: argparse.Namespace, files: Sequence[Path]) -> int:
         point = ["--from", args.resume_from] if args.resume_from else []
         # The record has all overrides except secrets.
         secrets = [word for word in args.words if "=" in word and redact(word) != word]
-        options = ["--trust", *point, *_options_of_process(args)]  # the user started that code
+        options = ["--trust", *point, *_options_of_process(args)]  # the user started this code
         return [*program, "resume", str(folder), *secrets, *options]
 
     commands = SupervisedCommands(

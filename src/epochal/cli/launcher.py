@@ -62,7 +62,7 @@ class _Source:
     """Keys that a recorded config contains although no user set them."""
 
     changed_code: tuple[str, ...] = ()
-    """Files that changed since the run."""
+    """Files that changed after the run."""
 
 
 @final
@@ -199,7 +199,7 @@ class QueueLauncher(Launcher):
     def resume(self, run_dir: Path, on_frozen: Callable[[str], None]) -> list[int]:
         run_dir = run_dir.absolute()
         for job in self._queue.list_jobs("waiting", "running"):
-            if job.run_dir == run_dir:  # asked for twice
+            if job.run_dir == run_dir:  # requested twice
                 return [job.id]
         record = read_folder(run_dir)
         if is_owner_alive(run_dir, durable.find_object(run_dir / LEASE_FILE)):
@@ -259,7 +259,7 @@ def _find_project_of(record: RunRecord) -> Project:
 
 
 def _find_changed_code(record: RunRecord, project: Project) -> tuple[str, ...]:
-    """The files that a run imported and that the project has no more, or has changed."""
+    """The files that a run imported and that were changed or removed since."""
     attempts = [one for one in record.attempts if one.code]
     changes = find_code_changes(attempts[-1].code, project) if attempts else []
     return tuple(one.key.removeprefix("code ") for one in changes)
@@ -276,9 +276,9 @@ def _freeze_code_of(record: RunRecord, batch: Path) -> FrozenCode:
         return FrozenCode(project=find_project(Path.cwd()), command=COMMAND)
     attempt, run_id = record.summary.attempt, record.path.name
     what = f"the code has changed since this run: {', '.join(changed[:3])}"
-    hint = f"with the code of today: epochal resume {run_id} --allow-changed"
+    hint = f"with the current code: epochal resume {run_id} --allow-changed"
     if not is_code_sealed(record.path, attempt):
-        raise RecordError(f"{what}; its own copy has no seal of yours\n  {hint}")
+        raise RecordError(f"{what}; its own copy is not signed by you\n  {hint}")
     try:
         code = freeze_recorded_code(record.path, project, batch, attempt=attempt, command=COMMAND)
     except RecordError as error:
@@ -290,7 +290,7 @@ def _freeze_code_of(record: RunRecord, batch: Path) -> FrozenCode:
 
 
 def _relocate(problems: Sequence[Problem], written: Node | None) -> list[Problem]:
-    """The problems with the places of a text, if they come from it."""
+    """The problems, with their places in a text if it caused them."""
     if written is None:
         return list(problems)
     return [replace(one, place=find_written(written, one.key) or one.place) for one in problems]

@@ -1,4 +1,4 @@
-"""The entry point of the command line: runs one verb and gives its exit code."""
+"""The entry point of the command line: runs one verb and returns its exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOADED = time.perf_counter()  # start-up time includes later imports
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; gives its exit code."""
+    """Run one verb; returns its exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     # Ctrl-C may come at any time: slow imports happen only inside this block.
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, cast, final
 
 from typing_extensions import override
 
-from epochal.errors import suggest
+from epochal.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,15 +17,15 @@ VERBS = {
     "new": "create a small project that is ready to run",
     "check": "list all mistakes in configs without building anything",
     "plan": "show what a config will run, in which order and how often",
-    "inspect": "look at the data of a config: fields, labels, duplicates, a sheet of samples",
+    "inspect": "inspect the data of a config: fields, labels, duplicates, a page of samples",
     "profile": "profile a few steps: trace, table of operators, advice",
     "find-batch": "find how many samples fit into memory at once",
     "find-lr": "suggest a learning rate from a range test",
     "run": "train the experiments of configs and record them",
-    "queue": "keep experiments waiting, in order, and run them on a pool",
+    "queue": "queue experiments, and run them on a pool of devices",
     "sweep": "search hyper-parameters; each trial is an ordinary run",
     "stop": "ask a run or a sweep to save and end",
-    "launch": "run experiments where their section launch says: here, or on a cluster",
+    "launch": "run experiments on this machine or on a cluster, as their section launch says",
     "resume": "continue a run from its newest checkpoint",
     "evaluate": "evaluate the checkpoints of a run, also while it trains",
     "test": "evaluate the weights of a run on its test data",
@@ -37,17 +37,28 @@ VERBS = {
     "table": "fill tables of results, typed or linked to runs; export them",
     "mail": "read messages about finished, failed and stalled runs",
     "restore": "restore the code and the config of a run into a new folder",
-    "pack": "write a run into one file, here or at a URL such as s3://bucket/run.tar",
-    "unpack": "add a packed run to the runs here",
+    "pack": "write a run to one file, local or at a URL such as s3://bucket/run.tar",
+    "unpack": "add a packed run to the local runs",
     "describe": "show or change title, description and labels of runs; archive runs",
     "index": "update, rebuild or verify the index that lists of runs use",
-    "doctor": "test that kills and full disks lose no checkpoint, and check the machine",
+    "doctor": "check the machine, and test that kills and full disks lose no checkpoint",
     "schema": "print the JSON Schema of configs, or the options of one component",
     "completion": "print the script that completes commands in bash, zsh or fish",
 }
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("train", "fit", "start"), "run"),
+    **dict.fromkeys(("list", "ls", "ps", "status"), "runs"),
+    **dict.fromkeys(("compare", "cmp"), "diff"),
+    **dict.fromkeys(("init", "create"), "new"),
+    **dict.fromkeys(("validate", "lint"), "check"),
+    **dict.fromkeys(("ui", "web"), "serve"),
+    **dict.fromkeys(("continue", "restart"), "resume"),
+}
+"""What other tools call our verbs."""
+
 INTERNAL_VERBS = ("run-job",)
-"""Verbs that other verbs call; the help does not list them."""
+"""Verbs that only other verbs call; the help does not list them."""
 
 
 _TOOLS = (
@@ -64,7 +75,7 @@ class Verb(Protocol):
         """Declare the arguments and options of the verb."""
 
     def execute(self, args: argparse.Namespace) -> int:
-        """Run the verb; gives the exit code."""
+        """Run the verb; returns the exit code."""
 
 
 def find_verb(words: Sequence[str]) -> str | None:
@@ -74,6 +85,7 @@ def find_verb(words: Sequence[str]) -> str | None:
 
 def parse_arguments(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """The parsed arguments; positional words may also follow options."""
+    _require_verb(parser, words)
     args, rest = parser.parse_known_args(_join_dashed_values(parser, words))
     unknown = [word for word in rest if word.startswith("-") or not hasattr(args, "words")]
     if unknown:
@@ -115,14 +127,30 @@ def _parser_of(parser: argparse.ArgumentParser, verb: str | None) -> argparse.Ar
     return chosen
 
 
+def _require_verb(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Refuse a first word that is no verb; argparse would list all of them."""
+    first = next((word for word in words if not word.startswith("-")), None)
+    if first is None or first in VERBS or first in INTERNAL_VERBS:
+        return
+    names = {**{verb: verb for verb in VERBS}, **_OTHER_NAMES}
+    close = nearest(first, names)
+    hint = f"did you mean {names[close]!r}?" if close else "`epochal --help` lists all verbs"
+    parser.error(f"unknown verb {first!r}; {hint}")
+
+
 def _refuse(parser: argparse.ArgumentParser, verb: str | None, word: str) -> NoReturn:
     chosen = _parser_of(parser, verb)
     shown = [action for action in chosen._actions if action.help != argparse.SUPPRESS]
-    options = [name for action in shown for name in action.option_strings]
-    hint = suggest(word.partition("=")[0], options) if word.startswith("-") else ""
-    if "." in word.partition("=")[0]:
-        key, _, value = word.lstrip("-").partition("=")
+    options = {name.lstrip("-"): name for action in shown for name in action.option_strings}
+    key, _, value = word.lstrip("-").partition("=")
+    meant = nearest(key, options) if word.startswith("-") else None
+    hint = f"`epochal {verb} --help` lists the options" if word.startswith("-") else ""
+    if "." in key:
         hint = f"write {key}={value or 'VALUE'}"
+    elif meant is not None:
+        hint = f"did you mean {options[meant]!r}?"
+    elif word.startswith("--") and any("key=value" in str(action.metavar) for action in shown):
+        hint = f"write SECTION.{key}={value or 'VALUE'} to change the config"
     chosen.error(f"unknown argument {word!r}" + f"; {hint}" * bool(hint))
 
 

@@ -61,7 +61,7 @@ def make_leases(args: argparse.Namespace) -> DeviceLeases:
 
 
 def require_devices(leases: Leases, choices: Choices) -> None:
-    """Refuse ``--nproc`` if the pool has not enough devices for one run."""
+    """Refuse ``--nproc`` if the pool does not have enough devices for one run."""
     from epochal.launch.pool.devices import DeviceRequest
 
     misfit = leases.find_misfit(DeviceRequest(num_processes=choices.get("nproc") or 1))
@@ -96,7 +96,7 @@ def run_pool(
     overrides: Sequence[str],
     choices: Choices,
 ) -> int:
-    """Run checked configs at once; gives the exit code of the first that failed."""
+    """Run checked configs at once; returns the exit code of the first that failed."""
     # An ordinary run needs none of these imports.
     from epochal.experiment.config.freeze import freeze_configs
     from epochal.launch.pool.local_executor import JOB_IMPORTS, LocalExecutor
@@ -126,7 +126,7 @@ def run_frozen(
     about: str = "",
     restart: Restart | None = None,
 ) -> int:
-    """Run frozen jobs and show them, or only print what would start; gives the exit code."""
+    """Run frozen jobs and show them, or only print what would start; returns the exit code."""
     from epochal.cli.pages.pool_page import PoolPage, print_ends, print_plan
     from epochal.launch.pool.backlog import never_restart
     from epochal.launch.pool.run_jobs import remove_batch, run_jobs

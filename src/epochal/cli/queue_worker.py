@@ -50,7 +50,7 @@ class ChildWorker:
         self._start("sweep", sweep_id)
 
     def stop(self) -> None:
-        """Let running jobs save, and wait for their end; Ctrl-C kills them."""
+        """Let running jobs save, and wait until they end; Ctrl-C kills them."""
         running = [one for one in self._children if one.poll() is None]
         for one in running:
             one.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Runs a frozen job: pools call ``epochal run-job``, users need not."""
+"""Runs a frozen job; pools call ``epochal run-job``, users do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device D": "device",
         "--nproc N": "number of processes on this machine",
         "--nnodes N|MIN:MAX": "number of machines",
-        "--rdzv-endpoint HOST:PORT": "where the machines meet",
+        "--rdzv-endpoint HOST:PORT": "where the machines connect",
         "--resume DIR": "folder of the run to continue",
         "--plan": "only build it, and print what it needs as JSON",
     }

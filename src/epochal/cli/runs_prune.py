@@ -79,7 +79,7 @@ def refuse_options(args: argparse.Namespace) -> None:
 
 
 def execute(index: Index, question: Question, args: argparse.Namespace) -> int:
-    """Show what goes and what that frees, ask, and delete it."""
+    """Show what would be deleted and freed, ask, and delete it."""
     policy = _policy(args)
     _refuse_listing(args)
     if not (question.where or question.search or question.words or question.status):
@@ -231,7 +231,7 @@ def _delete(folders: list[Path], own: int, index: Index, args: argparse.Namespac
 def _remove(
     folders: list[Path], own: int, index: Index, args: argparse.Namespace
 ) -> tuple[list[RecordError], int]:
-    """Delete runs or checkpoints of ``own`` bytes; gives the failures and the bytes freed."""
+    """Delete runs or checkpoints of ``own`` bytes; returns the failures and the bytes freed."""
     finish_interrupted_removals(
         {folder if args.checkpoints else folder.parent for folder in folders}
     )

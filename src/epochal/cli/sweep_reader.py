@@ -91,7 +91,7 @@ def _read(folder: SweepFolder) -> dict[str, Any]:
     states = Counter(one.state for one in trials)
     return {
         **summary,
-        # The summary is written when a trial ends, and knows no trials that were added since.
+        # The summary is written when a trial ends, and lacks trials that were added since.
         "planned": summary["planned"] if settings.num_trials is None else settings.num_trials,
         "trials": len(trials),
         **{name: states[name] for name in ("finished", "pruned", "failed")},

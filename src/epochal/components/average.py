@@ -153,7 +153,7 @@ class Swa(Average):
         return {**self._shadow.tensors(), UPDATES_KEY: self._count}
 
     def _copy_until_start(self) -> None:
-        """Equal the model until the first update."""
+        """Copy the model's weights until the first update."""
         if int(self._count) == 0:
             self._shadow.copy_weights()
 

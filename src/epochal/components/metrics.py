@@ -395,7 +395,7 @@ def _read_confusion(metric: Metric, owner: str) -> Tensor:
     confusion = metric.total("confusion").cpu().double()
     if unknown:
         raise TaskError(
-            f"{owner}: {unknown} targets are no class numbers from 0 to {len(confusion) - 1}\n"
+            f"{owner}: {unknown} targets are not class numbers from 0 to {len(confusion) - 1}\n"
             "  set ignore_index to the number that means no class"
         )
     return confusion * _NAN if int(metric.total("nans")) else confusion
@@ -432,7 +432,7 @@ def _to_errors(
 
 
 def _read_mask(owner: str, mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """The mask with one element for each that could count; of samples, it holds for all theirs."""
+    """The mask with one element per value; a mask of samples applies to all values of a sample."""
     if mask is None:
         return None
     _require_tensors(owner, mask=mask)

@@ -226,7 +226,7 @@ class _Span:
         if total_steps is None:
             raise schedule_error(
                 "over",
-                "must be given, because the number of steps of this run is unknown",
+                "required: the number of steps of this run is unknown",
                 hint="set `over: 10000st`, or end the run by steps or epochs (train.for)",
             )
         return total_steps
@@ -351,7 +351,7 @@ class InverseSqrt(Schedule):
         if self._timescale is not None:
             scale = self._timescale.steps(self.steps_per_epoch)
         if not scale:
-            what = "must be given, because there is no warm-up to take its length from"
+            what = "required: there is no warm-up whose length could be used"
             raise schedule_error("timescale", what, hint="add warmup: 1000st, or timescale: 1000st")
         return math.sqrt(scale / (scale + step))
 

@@ -31,7 +31,7 @@ def check_template(text: str) -> None:
         if name not in (*NUMBERS, *TEXTS) and "/" not in name:
             known = ", ".join((*TEXTS, *NUMBERS))
             raise ValueError(
-                f"knows no {{{name}}}\nwrite one of {known}, or a metric: {{val/loss}}"
+                f"has an unknown name {{{name}}}\nwrite one of {known}, or a metric: {{val/loss}}"
             )
         example: float | str = "a" if name in TEXTS else 1 if name in NUMBERS else 0.5
         try:
@@ -43,7 +43,7 @@ def check_template(text: str) -> None:
         raise ValueError("gives every checkpoint the same name\nadd {step}")
     literal = "".join(part for part, *_ in Formatter().parse(text))
     if "/" in literal or "\\" in literal:
-        raise ValueError("names a folder\nset checkpoint.dir for the place")
+        raise ValueError("names a folder\nset checkpoint.dir to choose the folder")
 
 
 def fill_template(text: str, values: Mapping[str, object]) -> str:

@@ -46,7 +46,7 @@ def parse_condition(text: str | Condition) -> Condition:
     False
 
     Raises:
-        ValueError: The text is no condition; the message says what is accepted.
+        ValueError: The text is not a condition; the message says what is accepted.
     """
     if isinstance(text, Condition):
         return text
@@ -59,7 +59,7 @@ def parse_condition(text: str | Condition) -> Condition:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"{number!r} is no number to reach; write {ACCEPTED}")
+        raise ValueError(f"{number!r} is not a number to reach; write {ACCEPTED}")
     direction = "+" if compared == ">=" else "-"
     if sign not in ("", direction):
         raise ValueError(f"the sign of {text!r} contradicts {compared!r}; leave out the sign")

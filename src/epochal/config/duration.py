@@ -46,7 +46,7 @@ class Duration:
         if self.unit in _COUNTED and not isinstance(amount, int):
             name = _COUNTED[self.unit]
             raise ValueError(
-                f"{name} are counted whole, got {self.amount}{self.unit}; write {ACCEPTED}"
+                f"{name} must be whole numbers, got {self.amount}{self.unit}; write {ACCEPTED}"
             )
         object.__setattr__(self, "amount", amount)
         object.__setattr__(self, "unit", self.unit if self.unit in _COUNTED else "s")
@@ -82,7 +82,7 @@ def parse_duration(text: str | Duration) -> Duration:
     '2h'
 
     Raises:
-        ValueError: The text is no duration; the message says what is accepted.
+        ValueError: The text is not a duration; the message says what is accepted.
     """
     if isinstance(text, Duration):
         return text

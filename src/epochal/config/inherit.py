@@ -33,11 +33,11 @@ BASE = "$BASE"
 @final
 @dataclass
 class Inheritance:
-    """Merges base files into a tree, each file being read once."""
+    """Merges base files into a tree; each file is read once."""
 
     allow_python: bool = False
     read: Callable[[Path], SourceFile] = read_source
-    """Gives the text of a file."""
+    """Returns the text of a file."""
 
     sources: list[SourceFile] = field(default_factory=list)
     """The base files that were read, in order."""

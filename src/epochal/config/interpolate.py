@@ -94,7 +94,7 @@ class _Resolver:
         if path in self._done:
             return self._done[path]
         if len(self._open) >= _NESTED_CALLS:
-            raise _Unresolved("references lead through too many others")
+            raise _Unresolved("references to references are nested too deep")
         self._open.append(path)
         try:
             result = self._resolve(node, path)
@@ -156,7 +156,7 @@ class _Resolver:
                 p.written for p in pieces if p.target is not None and p.target.is_deferred
             )
             what = f"{written} is known only when the task is built, and cannot be part of a text"
-            raise _Unresolved(what, "let it be the whole value", written=written)
+            raise _Unresolved(what, "make it the whole value", written=written)
         return replace(node, value=target.value, template=target.template)
 
     def _pieces(self, text: str, path: _Path) -> Iterator[_Piece]:
@@ -189,7 +189,7 @@ class _Resolver:
             return self._from_environment(name.strip(), written)
         if not reference:
             hint = "write ${section.key}, or $${ for the text itself"
-            raise _Unresolved(f"{written!r} names nothing", hint, written=written)
+            raise _Unresolved(f"{written!r} is empty", hint, written=written)
         node, target = self._find(reference, written)
         if target in self._unresolved:
             raise _Unresolved
@@ -252,7 +252,7 @@ class _Resolver:
         if piece.target.is_mapping or piece.target.is_list:
             kind = "a mapping" if piece.target.is_mapping else "a list"
             what = f"{piece.written} is {kind} and cannot be part of a text"
-            raise _Unresolved(what, "let it be the whole value", written=piece.written)
+            raise _Unresolved(what, "make it the whole value", written=piece.written)
         text = _as_text(piece.target)
         self._copied_characters += len(text)
         if self._copied_characters > MAX_BYTES:

@@ -83,7 +83,7 @@ def load(
         variant: The name of the variant to apply.
         overrides: Changes such as ``optim.lr=1e-3``.
         trial: The values by dotted key that a sweep sets; overrides win over them.
-        allow_python: Run .py configs, which is running code.
+        allow_python: Accept .py configs, whose code is executed.
 
     Raises:
         MissingFileError: The file does not exist.

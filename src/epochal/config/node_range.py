@@ -7,7 +7,7 @@ def parse_nodes(value: int | str) -> tuple[int, int]:
     """The least and the largest number of machines: ``2``, or ``1:3``.
 
     Raises:
-        ValueError: It is something else; the text says what.
+        ValueError: The value is neither; the message says why.
     """
     words = str(value).split(":")
     if len(words) > 2 or not all(word.isascii() and word.isdecimal() for word in words):

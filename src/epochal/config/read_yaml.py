@@ -166,7 +166,7 @@ class _YamlReader:
             key = str(event.value)
             if key == "<<" and event.style is None:
                 what = "the merge key '<<' is not read"
-                hint = "put the shared keys into a file of their own and write `$BASE: shared.yaml`"
+                hint = "put the shared keys into a separate file and write `$BASE: shared.yaml`"
                 self._findings.report(join(path, key), what, place, hint)
                 return None
             if scalar.has_surrogates(key):
@@ -230,7 +230,7 @@ class _YamlReader:
         place, name = self._place(event), event.anchor
         target = self._anchors.get(name)
         if name in self._open_anchors or target is None:
-            what, hint = f"alias '*{name}' refers to itself", "name the value another way"
+            what, hint = f"alias '*{name}' refers to itself", "refer to another value"
             if name not in self._open_anchors:
                 what = f"alias '*{name}' names no anchor"
                 hint = suggest(name, self._anchors) or f'put quotes around it: "*{name}"'

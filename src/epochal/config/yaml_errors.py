@@ -59,7 +59,7 @@ def _unreadable_character(error: Exception, text: SourceText, start: int, reache
         what = f"the character {char!r} is not allowed in a config"
         return Mistake(what, text.place(start + position), "delete it, or write it as an escape")
     hint = r"in double quotes a backslash starts an escape; write \\ for one backslash"
-    return Mistake("an escape sequence names no character", text.place(reached), hint)
+    return Mistake("an escape sequence is invalid", text.place(reached), hint)
 
 
 def _tab(problem: str, line: str, text: SourceText, place: Place) -> Mistake | None:
@@ -68,7 +68,9 @@ def _tab(problem: str, line: str, text: SourceText, place: Place) -> Mistake | N
         return None
     column = indent.find("\t") + 1 or place.column
     where = text.place(text.offset(place.line, column))
-    return Mistake("a tab is used for indentation", where, "indent with spaces; YAML takes no tabs")
+    return Mistake(
+        "a tab is used for indentation", where, "indent with spaces; YAML allows no tabs"
+    )
 
 
 def _interpolation(line: str, text: SourceText, place: Place, context: str) -> Mistake | None:
@@ -195,5 +197,5 @@ def _unexpected(context: str, text: SourceText, place: Place, first: Place) -> M
         hint = "indent it below its key, which then has no other value"
         return Mistake("a list entry is not allowed here", place, hint)
     kind = "keys of one mapping" if "mapping" in context else "entries of a list"
-    hint = f"{kind} start in one column: column {first.column}, as in line {first.line}"
+    hint = f"{kind} must start in column {first.column}, as in line {first.line}"
     return Mistake("wrong indentation", place, hint)

@@ -23,8 +23,8 @@ class Appender:
 
     Args:
         path: The file; created when it is missing.
-        sync: Whether each record must be on the disk before ``append`` returns. Without it
-            a record outlives the process, but not a power cut before the next ``sync``.
+        sync: Whether each record must be on the disk before ``append`` returns. Without it a record
+            survives the end of the process, but not a power failure before the next ``sync``.
         keep: How many bytes of an existing file are good; the rest is cut off.
     """
 

@@ -66,7 +66,7 @@ def build_header(
     for name in names:
         blob = tensors[name]
         if name == "__metadata__":
-            raise ValueError(f"{name}: the name is taken by the format itself")
+            raise ValueError(f"{name}: the format reserves this name")
         if not callable(blob.data):
             blob.view(name)
         end = offset + blob.num_bytes
@@ -87,7 +87,7 @@ _MAX_AHEAD = 1 << 30  # bytes that were written and not yet hashed
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path``, whole and durable, or raise and leave the old file alone."""
+    """Write ``data`` to ``path`` completely and durably, or raise and keep the old file."""
     system.stage(path, lambda file: system.write_all(file, data))
 
 
@@ -111,7 +111,7 @@ def find_object(path: Path) -> dict[str, Any]:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file, without a sync: it may be back after a power cut."""
+    """Remove a file, without a sync: it may reappear after a power failure."""
     with system.write_errors(path, "removed"):
         system.operations.unlink(path)
 
@@ -291,7 +291,7 @@ def rename(path: Path, target: Path) -> None:
 
 
 def remove_tree(path: Path, owner: str) -> None:
-    """Remove a folder atomically: it is renamed first, to a name that no leftover has."""
+    """Remove a folder atomically: it is renamed first, to an unused name."""
     with system.write_errors(path, "removed"):
         number = 0
         gone = path.with_name(f"{REMOVING}{path.name}-{owner}")

@@ -1,4 +1,4 @@
-"""Opens files below a folder by names that others wrote: no link is followed on the way."""
+"""Opens files below a folder by untrusted names, without following links."""
 
 from __future__ import annotations
 

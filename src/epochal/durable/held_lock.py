@@ -1,4 +1,4 @@
-"""Lock files that are held for long: the operating system frees them when their holders end."""
+"""Long-held lock files; the operating system frees them when their holders end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HeldLock:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
-        """Open in this process; for ``pass_fds`` of a child that shall hold the lock, too."""
+        """Open in this process; a child that should hold the lock too gets it by ``pass_fds``."""
 
     def write(self, facts: Mapping[str, object]) -> None:
         """Replace the facts about the holder."""
@@ -115,7 +115,7 @@ def _acquire(descriptor: int, is_gone: Callable[[Mapping[str, Any]], bool]) -> b
 
 
 def _is_abandoned(descriptor: int, is_gone: Callable[[Mapping[str, Any]], bool]) -> bool:
-    """Whether the file names no holder, or one that has ended or gives no more signs."""
+    """Whether the file names no holder, or one that has ended or no longer beats."""
     data = os.pread(descriptor, _MAX_BYTES, 0)
     try:
         facts = decode_json(data)

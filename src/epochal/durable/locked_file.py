@@ -67,7 +67,7 @@ class LockedFile:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether a process has ``path`` as a LockedFile; None if there is no file, or no locks.
+    """Whether a process has ``path`` as a LockedFile; None if there is not a file, or no locks.
 
     False is certain only for processes of this machine: some network file systems lock locally.
     """
@@ -78,7 +78,7 @@ def is_locked(path: Path) -> bool | None:
     except OSError:
         return None
     try:
-        # Shared: two readers that look at the same time do not take each other for the owner.
+        # Shared, so that two simultaneous readers do not mistake each other for the owner.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -27,7 +27,7 @@ _INSTALL = "pip install 'epochal[fsspec]'"
 
 
 class RemoteError(OSError):
-    """What a URL names cannot be read or written; says which, why and what to do."""
+    """A URL cannot be read or written; the message says which, why and what to do."""
 
 
 def is_url(path: object) -> bool:
@@ -162,7 +162,7 @@ def _copy_folder(store: Any, inner: str, target: Path) -> None:  # noqa: ANN401 
         for name in _list(store, inner):
             below = name[len(inner) :].lstrip("/")
             if not below or ".." in below.split("/"):
-                raise ValueError(f"{below!r} is no name of a file")
+                raise ValueError(f"{below!r} is not a file name")
             file = staging.path / below
             file.parent.mkdir(parents=True, exist_ok=True)
             store.get_file(name, str(file))
@@ -184,10 +184,10 @@ def open_input(source: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_output(target: str) -> Iterator[IO[bytes]]:
-    """A new file or URL, open for writing: it is there when the block has ended, and not before.
+    """A new file or URL, open for writing; it appears when the block has ended.
 
-    Object stores and file systems guarantee this; where a store has no such step, an interrupted
-    block may leave a part.
+    Object stores and file systems guarantee this; with other stores, an interrupted block may leave
+    an incomplete file.
     """
     if is_url(target):
         with _open_remote_output(target) as file:
@@ -238,7 +238,7 @@ def _open_store(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def _explained(url: str) -> Iterator[None]:
-    """Turn what stores raise, each its own errors, into a RemoteError."""
+    """Turn the various errors of stores into a RemoteError."""
     try:
         yield
     except RemoteError:

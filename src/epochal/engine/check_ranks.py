@@ -31,9 +31,9 @@ def check_ranks(run: EngineRun) -> None:
     ranks = [str(rank) for rank, one in enumerate(found) if one.get(first) != found[0].get(first)]
     names = ", ".join(different[:_MAX_NAMED]) + (", ..." if len(different) > _MAX_NAMED else "")
     raise TaskError(
-        f"engine.check_ranks: after step {run.step} the weights of rank {', '.join(ranks)} are not "
-        f"those of rank 0: {names or 'other parameters'}\n"
-        "  a hook or the task changes them with numbers that only one process has; use "
+        f"engine.check_ranks: after step {run.step} the weights of rank {', '.join(ranks)} "
+        f"differ from those of rank 0: {names or 'other parameters'}\n"
+        "  a hook or the task changes them with values that only one process has; use "
         "run.world.broadcast, or call the same code in every process"
     )
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _NOTHING = object()
-_EXCHANGED_BATCHES = 16  # of each process; more wait in memory, fewer are sent more often
+_EXCHANGED_BATCHES = 16  # per process: more would need more memory, fewer more exchanges
 
 
 def evaluate(run: EngineRun, split: str) -> dict[str, float]:
@@ -88,7 +88,7 @@ def evaluate(run: EngineRun, split: str) -> dict[str, float]:
 
 
 def log_interval_means(run: EngineRun) -> None:
-    """Record the training means since the previous evaluation, if the run does not last epochs."""
+    """Record the training means since the previous evaluation, in runs not measured in epochs."""
     means = {} if run.interval_means is None else run.interval_means.read()
     if means:
         run.log({f"{INTERVAL_MEAN_PREFIX}{name}": value for name, value in means.items()})
@@ -135,6 +135,10 @@ def check_sanity(run: EngineRun) -> None:
         if run.average is not None:
             metrics |= _as_averaged(metrics)  # the weights are equal before the first step
         _require_monitored_metrics(run, "val", metrics)
+    if not metrics and not run.eval_periods["val"][0].is_never:
+        _logger.info(
+            "val measures nothing: set train.eval_loss=true, or return metrics in batch_metric"
+        )
 
 
 def _run_sanity_batches(run: EngineRun, events: Events, limit: int) -> dict[str, float]:
@@ -215,7 +219,7 @@ def update_monitor(run: EngineRun, split: str, metrics: dict[str, float]) -> Non
         return
     value = metrics[monitor.metric]
     is_ranked = not monitor.is_better(value) or has_finite_weights(run)
-    if monitor.update(value if is_ranked else math.nan):  # NaN predicts a class too
+    if monitor.update(value if is_ranked else math.nan):  # NaN weights give an accuracy too
         run.fire("better_model", value)
     if run.step > 0:
         run.rate.after_value(value, run.step)
@@ -361,7 +365,7 @@ def _find_share(
 
 
 def _can_share(run: EngineRun, num_batches: int | None) -> bool:
-    """Whether each process can take another part of so many batches, if there are several."""
+    """Whether several processes can divide this many batches."""
     return not run.strategy.is_sharded or (num_batches or 0) >= run.num_data_ranks
 
 
@@ -467,20 +471,20 @@ class _OrderedOutputs:
         self._waiting: list[Output] = []
 
     def add(self, output: Output) -> None:
-        """Add the output of the next own batch."""
+        """Add the output of this process's next batch."""
         self._waiting.append(output)
         if len(self._waiting) == _EXCHANGED_BATCHES:
             self._exchange("", is_over=False)
 
     def finish(self, ended: str) -> None:
-        """Wait for the others; ``ended`` is the request from outside that ended the pass."""
+        """Wait for the other processes; ``ended`` is the outside request that ended the pass."""
         while not self._exchange(ended, is_over=True):
             pass
 
     def _exchange(self, ended: str, *, is_over: bool) -> bool:
-        """Send what is waiting; gives whether all processes are over."""
+        """Send the waiting outputs; returns whether all processes have finished."""
         world, waiting, self._waiting = self._run.world, self._waiting, []
-        parts = world.collect((waiting, ended, is_over))  # of other processes: none
+        parts = world.collect((waiting, ended, is_over))  # empty in other processes
         ends = next((end for _, end, _ in parts if end), "")
         are_over, ends = world.broadcast((all(over for *_, over in parts), ends))
         if ends:
@@ -496,7 +500,7 @@ class _OrderedOutputs:
 
 @contextmanager
 def _ending(pipe: OutputPass) -> Iterator[None]:
-    """Let output stages remove what is not whole, after an error."""
+    """Let output stages remove incomplete output after an error."""
     try:
         yield
     finally:
@@ -523,7 +527,7 @@ def _run_pass(
     opener = _opener(run, start, share)
     step = run.eval_steps.get(split, _plain_step)
     events.fire("loop_start", run, split)
-    batches = (  # what was left out already may be all of it
+    batches = (  # earlier batches may have been all of them
         opener(loader, limit)
         if start
         else iter_batches(
@@ -612,7 +616,7 @@ def _require_monitored_metrics(run: EngineRun, split: str, metrics: dict[str, fl
         produced = ", ".join(metrics) or "nothing"
         hint = suggest(owner.metric, metrics)
         several = any(named_loaders(run.task, split))
-        cause = "; each loader has metrics of its own" if several else ""
+        cause = "; each loader has its own metrics" if several else ""
         raise TaskError(
             f"{key}: no metric is named {owner.metric!r}\n"
             f"  evaluating {split} produced: {produced}{cause}"

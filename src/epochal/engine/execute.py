@@ -135,7 +135,7 @@ def execute_and_catch(
 
 
 def tell_ranks(world: World, error: BaseException) -> BaseException:
-    """Tell the other processes of an error; the first error of any of them, if that is another."""
+    """Tell the other processes of an error; returns the first error of all, if it is another."""
     first = world.explain(error)
     if first is error:
         look_at, world.look_at = world.look_at, None
@@ -211,9 +211,9 @@ def _work(run: EngineRun, runner: Runner) -> object:
 
 
 def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
-    """The error that ended a run; a dead worker of a loader has a cause of its own.
+    """The error that ended a run; a WorkerDiedError or a signal if a loader worker died.
 
-    A signal to the whole process group may have ended it, before it could ignore the signal.
+    A signal to the whole process group may end a worker before it can ignore the signal.
     """
     if isinstance(error, BdbQuit):  # the user left a debugger with q
         return KeyboardInterrupt().with_traceback(error.__traceback__)
@@ -387,7 +387,7 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
 
 @contextmanager
 def _listening(run: EngineRun) -> Iterator[None]:
-    """Hear the other processes of the run in a block, if there are any."""
+    """Listen to the other processes of the run in a block, if there are any."""
     if run.listener is None:
         yield
         return
@@ -418,7 +418,7 @@ def _ending_on_request(run: EngineRun, preemption: Preemption) -> Iterator[None]
 
 
 def _save_progress(run: EngineRun) -> object:
-    """What changes when a checkpoint is begun or ended; another object while one is written."""
+    """A value that changes when a save starts or ends, and at each call during one."""
     saver = run.find_part(Saver)
     if saver is None:
         return None

@@ -1,4 +1,4 @@
-"""The stages of a run after the model: what happens to outputs and to evaluations."""
+"""Runs the output stages of each batch and the evaluation stages of each evaluation."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class OutputPipes:
     def open(self, run: EngineRun, *, is_saving: bool = True, first_id: int = 0) -> OutputPass:
         """The stages that are valid in the run's split, for one pass over a loader.
 
-        Without ``is_saving`` they write nothing: they only find mistakes, or compute scores.
-        ``first_id`` is the number of the first sample, in a prediction that is continued.
+        Without ``is_saving`` they write no files. ``first_id`` is the number of the first sample,
+        in a prediction that is continued.
         """
         outputs = [one for one in self._outputs if run.split in _splits(one, OutputStage.on)]
         evaluation = [
@@ -84,7 +84,7 @@ class OutputPass:
                     stage.start(run, self._split)
 
     def add(self, outcome: Outcome) -> Samples:
-        """Take a batch through the output stages; gives its samples."""
+        """Pass a batch through the output stages; returns its samples."""
         samples = self._make_samples(outcome)
         for stage, process in zip(self._outputs, self._process, strict=True):
             with self._writing():

@@ -1,4 +1,4 @@
-"""A file of predictions that grows by batches, and continues after the process was killed."""
+"""A file of predictions, written batch by batch; a killed prediction resumes where it ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PredictionFile:
     """Rows of predictions, as JSON lines or, by its suffix, as Parquet.
 
     Rows are written to a hidden file beside it, which is renamed at the end. Another hidden file
-    says how many batches are surely written: the next prediction with the same facts starts there.
+    has the number of batches on disk: the next prediction with the same facts starts there.
 
     Args:
         path: The file; a ``.parquet`` file is converted at the end.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def select_result_metrics(latest: Mapping[str, float]) -> dict[str, float]:
-    """The latest values of metrics; those of training once, as the mean over the longest time.
+    """The latest values of metrics; training metrics only as the mean over the longest time.
 
     That is an evaluation interval in a run that does not last epochs, otherwise an epoch.
     """

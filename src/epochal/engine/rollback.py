@@ -111,7 +111,7 @@ def _iter_resume_points(run: EngineRun, saver: Saver, place: BadStep) -> Iterato
             state, _ = read_checkpoint(manifest.path, keeps_shards=True)
         except CheckpointError as error:
             aside = mark_as_damaged(manifest.path).name
-            logger.warning("%s; set aside as %s", str(error).splitlines()[0], aside)
+            logger.warning("%s; renamed to %s", str(error).splitlines()[0], aside)
             continue
         yield ResumePoint(state=state, manifest=manifest, path=manifest.path, has_ended=True)
 

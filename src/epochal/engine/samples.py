@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 def iter_rows(batch: object) -> Iterator[object]:
     """The samples of a batch as plain data, one by one.
 
-    A batch is split if all its lists and tensors have the same length; a single number of a
-    batch is repeated.
+    A batch is split if all its lists and tensors have the same length; a number that belongs to the
+    whole batch is repeated.
     """
     batch = to_plain(batch)
     if isinstance(batch, dict):

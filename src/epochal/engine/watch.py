@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from epochal.engine.run.engine_run import EngineRun
     from epochal.records.folder.checkpoint_manifests import CheckpointManifest
 
-_LOOK_SECONDS = 0.2  # between two looks for signals
+_LOOK_SECONDS = 0.2  # between two checks for signals
 _RUNNING = ("starting", "running")
 _logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Cross validation: one run for each fold, in the record of the whole, and their means."""
+"""Cross validation: one run for each fold, recorded in one folder, and their means."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ def copy_parts(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         copied = copy.deepcopy(own, memo)
     except Exception as error:  # the user's objects may raise anything
-        what = f"each fold trains copies of what Python gives, and that cannot be copied: {error}"
+        what = (
+            f"each fold trains copies of the objects from Python, which cannot be copied: {error}"
+        )
         hint = "describe it in the config, or give prepare_task and prepare_model"
         raise ConfigError(Problem("train.folds", what, hint=hint)) from error
     return {**given, **copied}

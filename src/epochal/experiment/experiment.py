@@ -104,7 +104,7 @@ class Experiment:
         return build() if has_own_placement else build_without_values(build, assembly)
 
     def place_model(self, assembly: Assembly, model: nn.Module) -> nn.Module:
-        """The model in its number format, with its first weights, on the run's device."""
+        """The model in its number format, with its initial weights, on the run's device."""
         return build_parts.place_model(assembly, model)
 
     def build_metrics(self, assembly: Assembly) -> dict[str, Metric]:
@@ -177,7 +177,7 @@ class Experiment:
         return self.run("predict", raise_errors=raise_errors)
 
     def _describe_inputs(self) -> ExperimentInputs:
-        """The inputs, which also say whether another process could make the same experiment."""
+        """The inputs, including whether another process could create the same experiment."""
         kind, known = self.inputs.kind, {*self._known_attributes, "_known_attributes"}
         own = sorted(name for name in vars(self) if name not in known)
         if kind is None or self._is_named or not own:
@@ -196,7 +196,7 @@ def load_experiment(
     """The experiment of a config, made with the class that its key ``experiment`` names.
 
     Raises:
-        ConfigError: The class cannot be imported, or is none of ``Experiment``.
+        ConfigError: The class cannot be imported, or is not a subclass of ``Experiment``.
     """
     inputs = load_inputs(source, overrides, choices or {}, {})
     node = inputs.config.root.get("experiment")
@@ -209,7 +209,7 @@ def load_experiment(
         else build_registry(inputs.config, user_dir=inputs.user_dir, project=inputs.project)
     )
     if "." not in node.value:
-        what = f"{node.value!r} is no dotted path"
+        what = f"{node.value!r} is not a dotted path"
         raise ConfigError(Problem("experiment", what, node.place, "write package.module.Class"))
     factory = registry.find("experiment", node.value, node.place, key="experiment")
     try:
@@ -220,12 +220,12 @@ def load_experiment(
         what = f"{factory.dotted} cannot be imported: {type(error).__name__}: {error}"
         raise ConfigError(Problem("experiment", what, node.place)) from error
     if not (isinstance(kind, type) and issubclass(kind, Experiment)):
-        what = f"{factory.dotted} is no subclass of epochal.Experiment"
+        what = f"{factory.dotted} is not a subclass of epochal.Experiment"
         raise ConfigError(Problem("experiment", what, node.place))
     try:
         inspect.signature(kind).bind(inputs)
     except TypeError as error:
-        what = f"{factory.dotted} cannot be made from a config alone: {error}"
+        what = f"{factory.dotted} cannot be created from a config alone: {error}"
         hint = "let its __init__ take the config first, and give all others a default"
         raise ConfigError(Problem("experiment", what, node.place, hint)) from error
     return kind(inputs)
@@ -249,7 +249,7 @@ def _check_methods(kind: type[Experiment]) -> None:
         close = misspelling_of(name, known) if callable(getattr(kind, name)) else None
         if close is not None:
             what = f"{kind.__name__} has a method {name!r}, which nothing calls"
-            hint = f"did you mean {close!r}? a leading underscore says that it is your own"
+            hint = f"did you mean {close!r}? a leading underscore marks it as your own"
             raise ConfigError(Problem(name, what, hint=hint))
 
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MAX_PATH = 250  # characters; a longer text is no path
+_MAX_PATH = 250  # characters; a longer text is not a path
 _BUILT = ("task", "model", "data", "hooks", "loss", "metrics")  # sections with the user's paths
 _ENDS_SERIES = ("interrupted", "preempted")
 _LIMITS = ("limit_batches", "limit_eval_batches")
@@ -149,7 +149,7 @@ def run_series(
 
 
 def run_job(file: Path, placed: Choices, *, resume: Path | None = None) -> RunResult:
-    """Run a frozen job, or continue its run; its config and code are those it has.
+    """Run a frozen job with its own config and code, or resume its run.
 
     Args:
         file: The file of the job.
@@ -191,7 +191,7 @@ def _resume_job(job: FrozenJob, run_dir: Path | None, placed: Choices) -> RunRes
     The job may have a copy of the code that the run had, where the project has changed since.
     """
     if run_dir is None:
-        raise RecordError(f"{job.name} cannot be resumed any more\n  it has finished, or is gone")
+        raise RecordError(f"{job.name} can no longer be resumed\n  it has finished, or was deleted")
     choices: Choices = {**placed, "raise_errors": False}
     if job.code.project.copy is not None:
         choices["frozen"] = job.code
@@ -207,7 +207,7 @@ def test(
     trust: bool = False,  # noqa: PT028
     **choices: Unpack[Choices],
 ) -> RunResult:
-    """Evaluate a run on its test data, as a run of its own.
+    """Evaluate a run on its test data, as a separate run.
 
     Args:
         run_name: Its folder, id or tag, a part of them, or ``last``.
@@ -375,7 +375,7 @@ def evaluate_checkpoints(
     trust: bool = False,
     **choices: Unpack[Choices],
 ) -> RunResult:
-    """Evaluate every checkpoint of a run, as a run of its own; see ``epochal evaluate``."""
+    """Evaluate every checkpoint of a run, as a separate run; see ``epochal evaluate``."""
     check_choices(choices, sections=SECTIONS)
     if count_ranks(choices) > 1:
         what, hint = "checkpoints are evaluated in one process", "name one device"
@@ -469,7 +469,7 @@ def _recorded_overrides(
 
 
 def _warn_about_paths(record: RunRecord) -> None:
-    """Warn if relative paths of a config led to files where the run was started, but not here."""
+    """Warn of relative paths that existed where the run was started, but not here."""
     begun_in, here = record.run.get("cwd"), Path.cwd()
     if not isinstance(begun_in, str) or Path(begun_in) == here:
         return
@@ -495,7 +495,7 @@ def _refuse_given(record: RunRecord) -> None:
 
 
 def _refuse_unnamed_class(record: RunRecord, verb: str, arguments: str) -> None:
-    """Refuse a run whose parts a class builds that its config cannot name."""
+    """Refuse a run whose parts are built by a class that its config cannot name."""
     found = find_unnamed_class(record.run)
     if found is not None:
         script = display_name(Path(found.script)) if found.script else "the script that made it"
@@ -519,10 +519,17 @@ def _require_configured(
     missing = [name for name in parts if name in known]
     if missing:
         text = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        advice = (
+            f"use experiment.{method}() in the script that made them, with "
+            f"init_from={str(chosen.path)!r}"
+        )
+        if verb == "load":
+            advice = (
+                f"build the model, then load the weights: ep.recover(model, {str(record.path)!r})"
+            )
         raise CheckpointError(
             f"{record.path}: its {text} came from Python, so its config alone cannot {verb} it\n"
-            f"  use experiment.{method}() in the script that made them, with "
-            f"init_from={str(chosen.path)!r}"
+            f"  {advice}"
         )
 
 
@@ -541,7 +548,7 @@ def run_rank(source: ConfigSource, overrides: Sequence[str], choices: Choices) -
     """Run as one of several processes; the first one of each machine returns the result.
 
     Raises:
-        SystemExit: Another process is lost, which its launcher has to know.
+        SystemExit: Another process is lost; the exit code tells the launcher.
     """
     try:
         result = _run_one(source, overrides, {**choices, "raise_errors": False})

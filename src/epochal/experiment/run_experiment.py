@@ -98,7 +98,7 @@ def run_experiment(
     with hiding_secrets(iter_config_secrets(inputs.config.root)):
         result, error = _run(steps, inputs, runner)
         is_raised = raise_errors and not result.ok
-        # A mistake that is found before the run is told by whatever shows the error.
+        # The code that shows the error also reports a mistake found before the run.
         is_early = is_raised and result.reason == "config" and result.dir is None
         is_main = _is_main(inputs) and not _may_start_again(result)
         unshown = redact_message(result) if is_early and is_main else ""
@@ -117,12 +117,12 @@ def run_experiment(
 
 
 def _may_start_again(result: RunResult) -> bool:
-    """Whether the parent of this process decides what a lost process means."""
+    """Whether the parent process decides what happens after a lost process."""
     return result.reason == RANK_LOST and LAUNCHED_VARIABLE in os.environ
 
 
 def _is_main(inputs: ExperimentInputs) -> bool:
-    """Whether this process tells how the run ended."""
+    """Whether this process reports how the run ended."""
     node = inputs.config.root.find("engine.strategy")
     return is_main_process() or (node is not None and node.value == "none")
 
@@ -280,7 +280,7 @@ def build_unrecorded_run(
 ) -> tuple[EngineRun, Runner, CheckReport]:
     """The run of an experiment, built but not started, without a record.
 
-    If it ``is_quiet``, it has no default hooks: nothing is shown, nothing is saved.
+    If it ``is_quiet``, it has no default hooks: it shows and saves nothing.
     """
     checked = check_inputs(inputs, None)
     report = checked.report
@@ -384,9 +384,9 @@ def _build_and_execute(
             raise ended_by
         leave_preemption_to_next_run()
         return result, ended_by
-    except ChangedError:  # nothing has begun, and the record is put back
+    except ChangedError:  # nothing has started, and the record is restored
         raise
-    except BaseException as error:  # also sys.exit: the record must not say "running" for ever
+    except BaseException as error:  # also sys.exit: the record must not stay "running"
         if isinstance(error, ConfigError):
             error.locate(assembly.config.find_place)
         error = tell_ranks(assembly.world, error)

@@ -1,4 +1,4 @@
-"""Runs several configs at once, each in a process of its own, and gives their results."""
+"""Runs several configs at once, each in its own process, and returns their results."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def run_ranks(
 
     Raises:
         ConfigError: Other machines cannot be reached, or have other code.
-        NodesLostError: They are gone.
+        NodesLostError: The connection to them was lost.
     """
     from epochal.distributed.elastic import launch_ranks  # imports torch's launcher
     from epochal.experiment.build.nodes import join_chosen_nodes
@@ -90,7 +90,7 @@ def run_ranks(
         rest["variant"], source = source.config.variant, source.config.path
 
     def ends_run(result: RunResult | None) -> bool:
-        """Not if another machine is preempted, and this one can go on."""
+        """False if another machine is preempted and this one can continue."""
         return result is None or result.status != "preempted" or not nodes.is_elastic
 
     def launch(file: Path) -> GroupEnd:
@@ -154,7 +154,7 @@ def _tell(text: str) -> None:
 
 
 def _wait_until_free(folder: Path) -> Path:
-    """Wait until a process on a lost machine, which cannot be asked, gives no sign of life."""
+    """Wait until the process on a lost machine has stopped giving signs of life."""
     has_told = False
     while is_owner_alive(folder, owner := durable.find_object(folder / LEASE_FILE)):
         if not has_told:
@@ -176,7 +176,7 @@ def _not_needed() -> RunResult:
 def _report(
     result: RunResult, folder: Path | None, end: GroupEnd, *, is_supervised: bool
 ) -> RunResult:
-    """The result for the user of this machine; the one with the main process has shown it."""
+    """The result, shown on this machine too unless the main process ran here."""
     if end.has_main:
         return _send_mail(result, folder, is_supervised=is_supervised)
     _tell(f"the run has ended: {result.status} ({result.reason}); its record is {folder}")
@@ -190,7 +190,7 @@ def _send_mail(
     *,
     is_supervised: bool,
 ) -> RunResult:
-    """Mail about a run that failed, which its main process leaves to this one."""
+    """Mail about a failed run on behalf of its main process."""
     if not is_supervised and not result.ok:
         end = ProcessExit(code=result.exit_code)
         send_final_mail(folder, end, decision or RestartDecision(False), lambda: None)
@@ -208,10 +208,10 @@ def _choose_start_method(choices: Choices) -> StartMethod:
 
 
 def _decide(policy: RestartPolicy, died: ProcessExit) -> RestartDecision:
-    """Restart what was killed or hung; an error would come again."""
+    """Restart after a kill or a hang, not after an error, which would repeat."""
     if died.code < 0 or died.code in (STALLED, RANK_LOST_EXIT_CODE):
         return policy.decide(died)
-    return RestartDecision(False, "another start would not change that")
+    return RestartDecision(False, "a restart would not change that")
 
 
 def _describe_exit(end: GroupEnd, folder: Path | None, before: int) -> ProcessExit:

@@ -102,6 +102,7 @@ class Banner(Hook):
             "optim": describe_optimizer(run.optimizer),
             "data": describe_data(run, splits or SPLITS),
             **({} if splits else describe_periods(engine_run(run))),
+            **({"save": ""} if run.dir is None else {}),
             "trackers": "" if run.dir is None else describe_trackers(run),
             "defaults": "" if splits or run.resume is not None else self._describe_defaults(),
         }
@@ -134,7 +135,7 @@ def _find_weights(run: Run) -> object:
 
 
 def describe_weights(file: object) -> dict[str, str]:
-    """The file of the weights, and its run if the file lies in a run's folder."""
+    """The file of the weights, and its run if the file is in a run's folder."""
     if not file:
         return {"weights": "as the model was built"}
     file = file.get("path") if isinstance(file, Mapping) else file

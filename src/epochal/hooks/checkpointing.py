@@ -98,7 +98,7 @@ class Checkpointing(Hook):
             return
         if isinstance(error, LeaseLostError):  # there is no folder to save to
             return
-        if not run.world.is_single:  # the others may be at another step
+        if not run.world.is_single:  # other processes may be at another step
             return
         if engine_run(run).is_between_steps:
             _save_after_error(engine_run(run), saver)

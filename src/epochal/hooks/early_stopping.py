@@ -118,7 +118,7 @@ class EarlyStopping(Hook):
         return f"was not better than {monitor.best:.4g} in {evaluations}"
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the own monitor, if ``min_delta`` needs one."""
+        """The state of this hook's monitor, if ``min_delta`` needs one."""
         return {"own": None if self._own is None else self._own.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -119,7 +119,7 @@ class Probe(Hook):
             return
         self._is_step_pending = True
         self._open(run)
-        # Asked for together with changes of user code, so that an ordinary step checks nothing.
+        # Checked together with changes of user code, so that an ordinary step checks nothing.
         inner.events.has_run_user_code = True
         if not self._has_spoken and run.choices.get("step") in ("graph", "compile"):
             self._has_spoken = True

@@ -272,7 +272,7 @@ class Profile:
     def advice(self) -> str:
         """How to make such steps faster, in one sentence."""
         found = suggest_speedup(self.times, {}, shortest=0.0)
-        if found and found != "nothing stands out":
+        if found and found != "no bottleneck found":
             return found
         if self.device_seconds and self.busy_share < _BUSY_SHARE:
             return (

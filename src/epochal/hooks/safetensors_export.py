@@ -131,7 +131,7 @@ class FinalWeights(Hook):
 
     @override
     def error(self, run: Run, error: BaseException) -> None:
-        # Processes that have parts of the weights cannot wait for each other any more.
+        # Processes that have parts of the weights can no longer wait for each other.
         is_sharded = engine_run(run).strategy.is_sharded
         self._has_failed = is_sharded or not isinstance(error, KeyboardInterrupt)
 
@@ -165,7 +165,7 @@ def _save(path: Path | None, run: Run) -> None:
         weights = gather_weights(run.model, is_main=run.is_main)
     if path is None:
         return
-    # People publish weights: what a user put into the task must not take a password along.
+    # Weights are often published: values of the task must not contain a password.
     plain = redact_tree({"tag": run.tag, "meta": json.loads(json.dumps(run.meta, default=str))})
     facts = {"tag": plain["tag"], "step": str(run.step), "epoch": str(run.epoch)}
     save_weights(path, weights, metadata={**facts, "meta": json.dumps(plain["meta"])})

@@ -93,7 +93,7 @@ class WandB(Tracker):
 
 @final
 class WandBSink(Sink):
-    """Writes one W&B run, and a file with the last step per name, which W&B cannot be asked for."""
+    """Writes one W&B run, and a file with the last step per name, which W&B does not return."""
 
     def __init__(self, wandb: Any, run: Any, known_file: Path) -> None:  # noqa: ANN401 - of an optional package
         self._wandb, self._run = wandb, run

@@ -1,4 +1,4 @@
-"""What a run leaves on disk, and how to read it."""
+"""What a run writes to disk, and readers for it."""
 
 from __future__ import annotations
 

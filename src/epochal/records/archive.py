@@ -61,9 +61,9 @@ def write_archive(
 ) -> int:
     """Write the files of a run folder as tar; returns their size.
 
-    Only regular files that are not hidden are written, and no checkpoints; if it is to be whole,
-    also these, and links to a neighbour. ``admit`` is called before each file, with the number and
-    the size of the files so far.
+    Only regular files that are not hidden are written. Checkpoints and links to neighbouring
+    entries are written only if the whole run is packed. ``admit`` is called before each file, with
+    the number and the size of the files so far.
     """
     total = 0
     with ExitStack() as stack:
@@ -91,7 +91,7 @@ def write_archive(
 
 
 def _iter_files(folder: Path, *, is_whole: bool) -> Iterator[tuple[Path, str, str]]:
-    """Each file or link: a folder, its name below it, and its name below the run."""
+    """Each file or link: a folder, the name below that folder, and the name below the run."""
     for name in _iter_names(folder):
         if not name.startswith(f"{CHECKPOINTS_DIR}/") and name not in (CHECKPOINTS_DIR, *_OWNED):
             yield folder, name, name
@@ -112,13 +112,13 @@ def _iter_names(folder: Path) -> Iterator[str]:
 
 @final
 class _Exactly:
-    """A file that may grow or shrink while it is read, as one of a fixed size."""
+    """Reads a fixed number of bytes from a file that may grow or shrink meanwhile."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._left = file, size
 
     def read(self, count: int = -1, /) -> bytes:
-        """The next bytes; zeros for those that are gone."""
+        """The next bytes; zeros if the file has become shorter."""
         wanted = self._left if count < 0 else min(count, self._left)
         data = self._file.read(wanted)
         self._left -= wanted
@@ -126,12 +126,12 @@ class _Exactly:
 
 
 def unpack_run(source: str, runs_dir: Path) -> Path:
-    """The folder of a run that was in a tar file or at a URL, whole or not there.
+    """Unpack a run from a tar file or URL, completely or not at all; returns its folder.
 
     It gets its place below ``runs_dir`` by project, tag and id. Nothing in it is executed.
 
     Raises:
-        RecordError: It is no archive of one run, it is unsafe, or the run is there already.
+        RecordError: It is not an archive of one run, it is unsafe, or the run already exists.
     """
     durable.make_dir(runs_dir, exist_ok=True)
     staging = runs_dir / f".unpacked-{uuid4().hex}"
@@ -174,7 +174,9 @@ def _extract(source: str, file: IO[bytes], staging: Path) -> str:
                 elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
                     durable.write_stream(path, content)
     except (tarfile.TarError, EOFError) as error:
-        raise _refusal(source, f"is no readable tar file: {error}", "pack the run again") from error
+        raise _refusal(
+            source, f"is not a readable tar file: {error}", "pack the run again"
+        ) from error
     if not tops:
         raise _refusal(source, "is empty", "pack the run again")
     return tops.pop()

@@ -101,7 +101,7 @@ def resolve_run(name: str, root: Path, *, is_wanted: Callable[[Path], bool] | No
         raise RecordError(f"{name}: no such run in {root}\n  {hint}")
     shown = [f"  {run.path}" for run in matches[-_MAX_CANDIDATES:]]
     more = [f"  and {len(matches) - len(shown)} older ones"] if len(matches) > len(shown) else []
-    raise RecordError("\n".join([f"{name}: fits {len(matches)} runs in {root}", *shown, *more]))
+    raise RecordError("\n".join([f"{name}: matches {len(matches)} runs in {root}", *shown, *more]))
 
 
 def _split_back(name: str) -> tuple[str, int]:

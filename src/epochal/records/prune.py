@@ -81,7 +81,7 @@ def plan_pruning(
     why_not: Callable[[Path], str] = lambda folder: "",
     linked: Mapping[str, str] = MappingProxyType({}),
 ) -> PrunePlan:
-    """Which of the ``chosen`` runs among all, the ``whole``, a policy deletes or protects.
+    """Which of the ``chosen`` runs a policy deletes or protects; ``whole`` are all runs.
 
     ``why_not`` gives the reason for which a folder must not be deleted, if there is one;
     ``linked`` the runs that result tables show, each with the name of a table.
@@ -227,7 +227,7 @@ def remove_run(folder: Path, root: Path) -> None:
     """Delete the folder of a run below ``root``, renamed first.
 
     Raises:
-        RecordError: It is running, in use, or not surely a run.
+        RecordError: It is running, in use, or not certainly a run.
     """
     _remove(folder, folder, why_not_removable(folder, root))
 
@@ -254,7 +254,7 @@ def get_code_store_dir(root: Path) -> Path:
 
 
 def remove_unused_code(root: Path) -> int:
-    """Delete code that no run uses; gives the freed bytes."""
+    """Delete code that no run uses; returns the freed bytes."""
     from epochal.records.code.content_store import ContentStore
 
     return ContentStore(get_code_store_dir(root)).remove_unused()

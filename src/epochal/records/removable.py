@@ -1,4 +1,4 @@
-"""Whether a folder is surely a run, so that it may be deleted with all that is in it."""
+"""Whether a folder is certainly a run, so that it may be deleted with its content."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def why_not_removable(folder: Path, root: Path, *, is_whole: bool = True) -> str
         if not _is_own(folder):
             return "belongs to another user"
         if not _is_record(folder):
-            return "is not surely a run: run.json is missing or damaged, and other files are there"
+            return (
+                "is not certainly a run: run.json is missing or damaged, and there are other files"
+            )
         return _why_kept_whole(folder, place) if is_whole else ""
     except OSError:
         return "cannot be read"

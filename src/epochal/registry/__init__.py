@@ -23,7 +23,7 @@ __all__ = ["REGISTERED", "Factory", "Project", "Registry", "find_project", "regi
 
 
 def __getattr__(name: str) -> object:
-    # Names arrive when first used: commands that only read runs need the project file alone.
+    # Imported on first use: commands that only read runs need only the project file.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return resolve_name(f"{__name__}.{_HOMES[name]}:{name}")

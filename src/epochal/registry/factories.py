@@ -35,7 +35,7 @@ KINDS = (
     "runner",
 )
 ANY_KIND = "component"
-"""The kind of a spec inside another one: only its owner knows what it expects."""
+"""The kind of a spec inside another one: any, since only its owner restricts it."""
 
 BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -176,7 +176,7 @@ BUILTINS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 @final
 @dataclass(frozen=True, slots=True)
 class Factory:
-    """The callable that a name leads to, known without importing it."""
+    """The callable that a name means, found without importing it."""
 
     kind: str
     name: str
@@ -215,8 +215,8 @@ def register(
 ) -> Callable[[ComponentT], ComponentT]:
     """A decorator that lets configs name a class or function by a short name.
 
-    The name is the object's own unless another is given. A taken name is an error unless
-    ``override`` says that the old component is to be replaced.
+    The name is the object's own unless another is given. A taken name is an error, unless
+    ``override`` replaces the old component.
 
     Raises:
         ConfigError: The kind does not exist, or the name is taken.
@@ -256,6 +256,6 @@ def conflict(new: Registered, old: Registered | None) -> Problem | None:
         return None
     return Problem(
         f"{factory.kind} {factory.name}",
-        f"{factory.dotted!r} cannot take the name that {holder!r} has already",
+        f"{factory.dotted!r} cannot have this name, which {holder!r} already has",
         hint="choose another name, or register it with override=True",
     )

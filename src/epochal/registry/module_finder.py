@@ -124,7 +124,7 @@ class ModuleFinder:
     def _follow_stars(
         self, module: Module, name: str, seen: set[tuple[str, str]], *, strict: bool
     ) -> Definition | Variable | Import | None:
-        """What a star import brings; ``strict``: only what its source defines and exports."""
+        """What a star import binds; ``strict``: only what its source defines and exports."""
         for star in reversed(module.stars):
             if not self._star_imports.may_offer(star, name, defined=strict):
                 continue  # parsing them all would take minutes

@@ -31,7 +31,7 @@ class Project:
     """Groups the records of this project's runs."""
 
     runs_dir: Path = RUNS_DIR
-    """The folder of the runs, relative to the current folder unless it is far away."""
+    """The folder of the runs; a relative path if the current folder is in the project."""
 
     has_private_runs: bool = True
     """Whether only the user who starts a run may read its folder."""
@@ -51,7 +51,7 @@ class Project:
         return (self.code_dir, source) if source.is_dir() else (self.code_dir,)
 
     def owns(self, top: str) -> bool:
-        """Whether a top-level module name is the project's own code."""
+        """Whether a top-level module belongs to the project."""
         return not is_reserved(top) and self.has_module(top)
 
     def has_module(self, top: str) -> bool:

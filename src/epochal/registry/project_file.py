@@ -43,7 +43,7 @@ def name_run(folder: Path) -> str:
     """The name of a run in a command: its id, or its folder if the id would not be found."""
     try:
         root = get_runs_dir()
-    except ConfigError:  # the project file is broken, which is not the topic here
+    except ConfigError:  # the project file is broken, which other code reports
         root = RUNS_DIR
     is_found = root.resolve() in folder.resolve().parents
     return folder.name if is_found else shlex.quote(str(folder))

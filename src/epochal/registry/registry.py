@@ -264,7 +264,7 @@ def _check_is_component(factory: Factory, target: object) -> None:
     home = str(getattr(target, "__module__", ""))
     is_code = isinstance(target, type | FunctionType | BuiltinFunctionType)
     if not is_code or home.split(".")[0] != factory.module.split(".")[0]:
-        what = f"{factory.dotted!r} is no class or function of that package"
+        what = f"{factory.dotted!r} is not a class or function of that package"
         raise ConfigError(Problem(factory.name, what))
 
 
@@ -324,7 +324,7 @@ def _refusal(name: str, project: Project, finder: ModuleFinder) -> Refused | Non
         return None
     what = f"{name!r} is outside the project's roots"
     if top == "torch":
-        return hidden_by(top, project, finder) or Refused(what, "list modules of your own")
+        return hidden_by(top, project, finder) or Refused(what, "list only modules of your project")
     return hidden_by(top, project, finder) or outside(top, what)
 
 

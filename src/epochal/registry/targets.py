@@ -66,7 +66,7 @@ class Refused(Exception):  # noqa: N818 - never leaves the registry
 
 
 def find_target(dotted: str, project: Project, finder: ModuleFinder) -> Target:
-    """What a dotted path leads to, also one whose module has moved since; else ``Refused``."""
+    """What a dotted path means, even if its module has moved since; else ``Refused``."""
     module, _, name = dotted.rpartition(".")
     for old in (module, f"{module.rpartition('.')[0]}.*"):
         dotted = f"{_MOVED_MODULES[old]}.{name}" if old in _MOVED_MODULES else dotted
@@ -123,7 +123,7 @@ def is_listed(dotted: str, project: Project) -> bool:
 
 
 def is_allowed_module(dotted: str, project: Project) -> bool:
-    """Whether a module lies under the roots whose code this project's configs may use."""
+    """Whether a module is below the roots whose code this project's configs may use."""
     top = dotted.split(".")[0]
     if is_listed(dotted, project) or project.owns(top):
         return True
@@ -147,7 +147,7 @@ def hidden_by(top: str, project: Project, finder: ModuleFinder) -> Refused | Non
 def outside(top: str, why: str) -> Refused:
     """The refusal of a module outside the project's roots, with a hint."""
     if is_standard(top):
-        hint = "write a function or class of your own that uses it"
+        hint = "write your own function or class that uses it"
         return Refused("code of the standard library cannot be named in a config", hint)
     return Refused(why, f'list it in pyproject.toml: [tool.epochal] roots = ["{top}"]')
 
@@ -187,7 +187,7 @@ def _admit(dotted: str, found: Definition, project: Project) -> Target:
         raise Refused("it is a function of torch; only its classes can be named")
     if top == "epochal" and not any(_is_below(home, own) for own in _OWN_MODULES):
         raise Refused(
-            "it is not a component", "components live in epochal.components and epochal.hooks"
+            "it is not a component", "components are in epochal.components and epochal.hooks"
         )
     if top in ("torch", "epochal") and found.node.name.startswith("_"):
         raise Refused("names with a leading underscore are private to their package")
@@ -204,7 +204,7 @@ def _without_source(dotted: str, project: Project, finder: ModuleFinder) -> Targ
     is_class = module is not None and parts[known][:1].isupper()
     if module is not None and (is_class or parts[known] in module.bindings):
         what = f"{parts[known]!r} is not a module; attributes of attributes cannot be built"
-        raise Refused(what, f"write a function of your own that calls {'.'.join(parts[known:])}")
+        raise Refused(what, f"write your own function that calls {'.'.join(parts[known:])}")
     if is_listed(dotted, project) and (known == 0 or module is None or module.is_dynamic):
         if known == 0 and not finder.find_folders(parts[0]):
             raise Refused(f"the package {parts[0]!r} is not installed")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from epochal.sweep.pruning import Pruner
     from epochal.sweep.sampling import Sampler
+    from epochal.sweep.settings import SweepSettings
     from epochal.sweep.sweep_folder import SweepFolder
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,42 @@ MAX_STARTS = 3
 
 
 _SUMMARY_SECONDS = 2.0
+
+
+def create_next_sampler(settings: SweepSettings, trials: Collection[Trial]) -> Sampler:
+    """A sampler that knows the trials so far, and proposes the next one."""
+    sampler = create_sampler(
+        settings.method,
+        settings.space,
+        is_allowed=settings.is_allowed,
+        directions=[one.mode for one in settings.objectives],
+        seed=settings.seed,
+        observed={one.number: one.values for one in trials},
+        has_constraints=bool(settings.metric_constraints),
+    )
+    for trial in trials:
+        if _is_complete(trial, settings):
+            sampler.tell(_observe(trial, settings))
+        else:
+            sampler.adopt(trial.number, trial.values)
+    return sampler
+
+
+def _observe(trial: Trial, settings: SweepSettings) -> Observation:
+    return Observation(
+        trial.number,
+        trial.values,
+        trial.get_objectives(settings),
+        trial.get_violation(settings),
+        is_pruned=trial.state == "pruned",
+    )
+
+
+def _is_complete(trial: Trial, settings: SweepSettings) -> bool:
+    """Whether all repeats that the trial needs have ended."""
+    if not trial.is_ended:
+        return False
+    return trial.state != "finished" or len(trial.runs) >= settings.repeats
 
 
 @final
@@ -227,38 +264,9 @@ class SweepBacklog(Backlog):
         return self.trials[run.job.key // 1000]
 
     def _create_sampler(self) -> Sampler:
-        settings = self.settings
-        sampler = create_sampler(
-            settings.method,
-            settings.space,
-            is_allowed=settings.is_allowed,
-            directions=[one.mode for one in settings.objectives],
-            seed=settings.seed,
-            observed={one.number: one.values for one in self.trials.values()},
-            has_constraints=bool(settings.metric_constraints),
-        )
-        self._told = {one.number for one in self.trials.values() if self._is_complete(one)}
-        for trial in self.trials.values():
-            if trial.number in self._told:
-                sampler.tell(self._observe(trial))
-            else:
-                sampler.adopt(trial.number, trial.values)
-        return sampler
-
-    def _observe(self, trial: Trial) -> Observation:
-        return Observation(
-            trial.number,
-            trial.values,
-            trial.get_objectives(self.settings),
-            trial.get_violation(self.settings),
-            is_pruned=trial.state == "pruned",
-        )
-
-    def _is_complete(self, trial: Trial) -> bool:
-        """Whether all repeats that the trial needs have ended."""
-        if not trial.is_ended:
-            return False
-        return trial.state != "finished" or len(trial.runs) >= self.settings.repeats
+        trials, settings = self.trials.values(), self.settings
+        self._told = {one.number for one in trials if _is_complete(one, settings)}
+        return create_next_sampler(settings, trials)
 
     def _may_propose(self) -> bool:
         if self._is_exhausted or self.stop_reason:
@@ -301,7 +309,7 @@ class SweepBacklog(Backlog):
 
     def _advance(self, trial: Trial) -> None:
         """Queue what a trial still needs; learn from it when it is complete."""
-        if self._is_complete(trial):
+        if _is_complete(trial, self.settings):
             self._learn(trial)
             return
         waiting = [run for run in trial.runs if run.state == "waiting"]
@@ -317,7 +325,8 @@ class SweepBacklog(Backlog):
             return  # another repeat of it has failed before
         if trial.runs[0].curves:
             self._ended_curves.add(trial.number, trial.runs[0].curves[0])
-        observation, settings = self._observe(trial), self.settings
+        settings = self.settings
+        observation = _observe(trial, settings)
         if trial.number not in self._told:
             self._told.add(trial.number)
             self._sampler.tell(observation)

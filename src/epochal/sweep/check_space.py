@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from epochal.check.sections.monitor import computes_eval_loss
 from epochal.config import load
 from epochal.errors import ConfigError, Problem
 from epochal.experiment.config.check_file import check_config, drop_sections
+from epochal.sweep.sampling import create_sampler
 from epochal.sweep.settings import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
-    from epochal.config import Config
+    from epochal.config import Config, FrozenSource
     from epochal.experiment.config.check_file import CheckedConfig
     from epochal.sweep.settings import SweepSettings
     from epochal.sweep.space import Values
@@ -21,9 +23,15 @@ _MAX_SHOWN = 40
 
 
 def check_sweep(
-    checked: CheckedConfig, *, allow_python: bool = False
+    checked: CheckedConfig,
+    *,
+    source: FrozenSource | Mapping[str, Any] | None = None,
+    allow_python: bool = False,
 ) -> tuple[SweepSettings | None, list[Problem]]:
-    """The settings of the sweep in a config, and every mistake in it and in its trials."""
+    """The settings of the sweep in a config, and every mistake in it and in its trials.
+
+    ``source`` is what the config was loaded from, if not from its file.
+    """
     config = checked.config
     try:
         settings = read_settings(config.sweep, checked.report.expanded)
@@ -32,7 +40,7 @@ def check_sweep(
 
     def load_trial(values: Values) -> Config:
         return load(
-            config.path,
+            source or config.path,
             variant=config.variant,
             overrides=config.overrides,
             trial=values,
@@ -45,27 +53,73 @@ def check_sweep(
 def find_space_problems(
     checked: CheckedConfig, settings: SweepSettings, load_trial: Callable[[Values], Config]
 ) -> list[Problem]:
-    """What the config would refuse in some trials, with the place of the range.
+    """What the config would refuse in some trials, with the place of the range; missing metrics.
 
     Args:
         checked: The config without the values of a trial.
         settings: What is searched.
         load_trial: Gives the config with the values of a trial.
     """
-    known = {(one.key, one.what) for one in checked.report.problems}
     found: dict[tuple[str, str], Problem] = {}
     for parameter, values in settings.space.iter_probes():
-        config = load_trial(values)
-        config = drop_sections(config, has_task=config.root.get("experiment").value is not None)
-        probe = check_config(config, like=checked.registry, project=checked.report.project)
-        for problem in probe.report.problems:
+        for problem in _find_new_problems(checked, load_trial(values)):
             spot = (problem.key, problem.what)
-            if spot in known or spot in found:
+            if spot in found:
                 continue
-            value = repr(values[parameter.key])[:_MAX_SHOWN]
-            is_own = problem.key.startswith(parameter.key) or parameter.key.startswith(problem.key)
+            keys = {one.key: one for one in settings.space.parameters if one.key in values}
+            owner = next((keys[key] for key in keys if problem.key.startswith(key)), parameter)
+            value = repr(values[owner.key])[:_MAX_SHOWN]
+            is_own = problem.key.startswith(owner.key) or owner.key.startswith(problem.key)
             what = problem.what if is_own else f"with {value}, {problem.key}: {problem.what}"
             found[spot] = Problem(
-                f"sweep.space.{parameter.key}", what, parameter.place or problem.place, problem.hint
+                f"sweep.space.{owner.key}", what, owner.place or problem.place, problem.hint
             )
-    return list(found.values())
+    problems = [*found.values(), *_find_metric_problems(checked, settings, load_trial)]
+    if not problems and settings.constraints and not _can_propose(settings):
+        node = checked.config.sweep.find("constraints") if checked.config.sweep else None
+        what, hint = "no values of the space meet all of them", "change them, or the ranges"
+        problems.append(Problem("sweep.constraints", what, node and node.place, hint))
+    return problems
+
+
+def _can_propose(settings: SweepSettings) -> bool:
+    """Whether a search without knowledge finds values that meet the constraints."""
+    sampler = create_sampler(
+        "grid" if settings.method == "grid" else "random",
+        settings.space,
+        is_allowed=settings.is_allowed,
+        directions=(),
+        seed=settings.seed,
+        observed={},
+    )
+    return sampler.ask(0) is not None
+
+
+def _find_metric_problems(
+    checked: CheckedConfig, settings: SweepSettings, load_trial: Callable[[Values], Config]
+) -> list[Problem]:
+    """Objectives and constraints whose metric no trial produces."""
+    sweep = checked.config.sweep
+    assert sweep is not None  # it has been read
+    # As the monitor of a trial, an objective would switch the loss of evaluations on.
+    eval_loss = computes_eval_loss(checked.report.expanded)
+    watched = [("objective", str(one)) for one in settings.objectives]
+    watched += [("constraints", f"{one.sign}{one.metric}") for one in settings.metric_constraints]
+    found = []
+    for key, metric in watched:
+        node = sweep.find(key) or (sweep.find("metric") if key == "objective" else None)
+        if node is None:
+            continue  # it is the monitor, which is checked with the config
+        config = load_trial({"monitor": metric, "train.eval_loss": eval_loss})
+        for problem in _find_new_problems(checked, config):
+            if problem.key == "monitor":
+                found.append(Problem(f"sweep.{key}", problem.what, node.place, problem.hint))
+    return found
+
+
+def _find_new_problems(checked: CheckedConfig, trial: Config) -> Iterator[Problem]:
+    """The mistakes of a trial that its config does not have."""
+    known = {(one.key, one.what) for one in checked.report.problems}
+    trial = drop_sections(trial, has_task=trial.root.get("experiment").value is not None)
+    probe = check_config(trial, like=checked.registry, project=checked.report.project)
+    yield from (one for one in probe.report.problems if (one.key, one.what) not in known)

@@ -332,6 +332,7 @@ class _Reader:
                 self.values.report("sweep.constraints", str(error), part.place)
                 continue
             known = {one.key for one in space.parameters}
+            known |= {key for key, _ in self._expanded.iter_leaves()}
             for key in sorted(constraint.keys - known):
                 if self._expanded.find(key) is None:
                     what = f"there is no key {key!r}"

@@ -63,6 +63,8 @@ class SpaceReader:
                 what = "a grid needs to know which values of the range"
                 self._values.report(f"sweep.space.{key}", what, child.place, "add step: or points:")
             found[key] = parameter
+        for parameter in found.values():
+            self._check_when(parameter, found)
         ordered = self._order(found)
         fixed = {
             name: (self._expanded.find(name) or Node(None)).value
@@ -88,6 +90,26 @@ class SpaceReader:
             return False
         current = self._expanded.find(key)
         return bool(node.mapping) and (current is None or current.is_mapping)
+
+    def _check_when(self, parameter: SweepParameter, found: Mapping[str, SweepParameter]) -> None:
+        """Report a condition that no trial can meet: the parameter would never be set."""
+        path = f"sweep.space.{parameter.key}.when"
+        for name, accepted in parameter.when.items():
+            current = self._expanded.find(name)
+            if name in found:
+                choice = found[name].values
+                possible = choice.values if isinstance(choice, ValueChoice) else accepted
+            elif current is not None:
+                possible = (current.to_plain(),)
+            else:
+                known = {*found, *(key for key, _ in self._expanded.iter_leaves())}
+                what, hint = f"there is no key {name!r}", suggest(name, known)
+                self._values.report(path, what, parameter.place, hint)
+                continue
+            if not any(value in possible for value in accepted):
+                what = f"never holds: {name} is {', '.join(map(repr, possible[:5]))}"
+                hint = "change the condition" + ("" if name in found else f", or search {name} too")
+                self._values.report(path, what, parameter.place, hint)
 
     def _order(self, found: dict[str, SweepParameter]) -> list[SweepParameter]:
         """Parameters after those that their conditions read."""

@@ -31,6 +31,7 @@ from epochal.records.mail.signature import (
     write_signed,
 )
 from epochal.records.secrets import redact
+from epochal.sweep.check_space import check_sweep
 from epochal.sweep.settings import SweepSettings, read_settings
 
 if TYPE_CHECKING:
@@ -74,15 +75,32 @@ class SweepFolder:
 
     def read_settings(self) -> SweepSettings:
         """What is searched now: the section of the config, and the changes made since."""
-        checked = self._check()
+        checked = self._check(self._read_changes())
         return read_settings(checked.config.sweep, checked.report.expanded)
+
+    def check_changes(self, overrides: Sequence[str]) -> SweepSettings:
+        """What would be searched with further changes, such as ``sweep.trials=40``.
+
+        Raises:
+            ConfigError: The changes are mistaken.
+        """
+        checked = self._check(_add_changes(self._read_changes(), overrides))
+        base = self.read_base()
+        allow_python = base.choices.get("allow_python") is True
+        settings, problems = check_sweep(checked, source=base.source, allow_python=allow_python)
+        if problems or settings is None:
+            raise ConfigError(*problems)
+        return settings
+
+    def _read_changes(self) -> list[str]:
+        return self.read_facts().get("changes") or []
 
     def read_notify(self) -> list[dict[str, Any]]:
         """The entries of ``notify`` of its config."""
-        return read_specs(self._check().report.expanded)
+        return read_specs(self._check(self._read_changes()).report.expanded)
 
-    def _check(self) -> CheckedConfig:
-        base, changes = self.read_base(), self.read_facts().get("changes") or []
+    def _check(self, changes: Sequence[str]) -> CheckedConfig:
+        base = self.read_base()
         choices: Choices = {**base.choices}  # type: ignore[typeddict-item]  # from our own file
         config = load(
             base.source,
@@ -102,13 +120,10 @@ class SweepFolder:
         """
         self.require_own()
         with durable.locked(self.path):
-            before = self.read_facts()
-            self._write_facts(before | {"changes": [*(before.get("changes") or []), *overrides]})
-            try:
-                return self.read_settings()
-            except ConfigError:
-                self._write_facts(before)
-                raise
+            settings = self.check_changes(overrides)
+            changes = _add_changes(self._read_changes(), overrides)
+            self._write_facts(self.read_facts() | {"changes": changes})
+        return settings
 
     def _write_facts(self, facts: Mapping[str, Any]) -> None:
         _write_signed(
@@ -153,7 +168,10 @@ class SweepFolder:
         if lock is None:
             owner = durable.find_object(self.path / _LOCK_FILE)
             who = f"process {owner.get('pid')} on {owner.get('host')}"
-            raise RecordError(f"{self.id}: {who} runs this sweep\n  wait for its end, or stop it")
+            raise RecordError(
+                f"{self.id}: {who} runs this sweep\n"
+                f"  wait for its end, or stop it: `epochal stop {self.id}`"
+            )
         return lock
 
     def is_locked(self) -> bool:
@@ -216,6 +234,12 @@ def create_sweep(
         durable.remove_tree(folder.path, "unfinished")
         raise
     return folder
+
+
+def _add_changes(changes: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """All changes; one that sets the same key again replaces the earlier one."""
+    keys = {one.partition("=")[0] for one in overrides}
+    return [*(one for one in changes if one.partition("=")[0] not in keys), *overrides]
 
 
 def _add_trial(base: FrozenJob, facts: Mapping[str, Any]) -> FrozenJob:

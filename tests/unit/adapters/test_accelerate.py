@@ -297,7 +297,7 @@ def test_what_the_engine_does_otherwise_is_refused_before_the_run() -> None:
             wrong_bf16,
         ),
         (by_two, "accumulate: 3 contradicts", {"optim": {"type": "SGD", "accumulate": 3}}),
-        (by_two, "optim: an optimizer that is given.*\n.*describe it", {"optim": given}),
+        (by_two, "optim: an optimizer object cannot accumulate.*\n.*describe it", {"optim": given}),
         (partial(two, dataloader_config=split), "it is process 1 of 2, and the run has 1 of 1", {}),
         (make_elsewhere, "'cpu' contradicts the Accelerator, which is on 'cuda:0'", on_cpu),
         (two, "split_batches is False.*\n.*multiply batch sizes", {}),

@@ -121,6 +121,66 @@ def test_methods_of_the_module_are_called_and_values_recorded() -> None:
     assert any(name.endswith("/twice") for name in result.metrics)
 
 
+def test_configure_optimizers_can_read_the_length_of_the_training() -> None:
+    class Planning(Regression):
+        def configure_optimizers(self) -> Any:
+            self.planned = tuple(getattr(self.trainer, name) for name in self.asked)
+            return super().configure_optimizers()
+
+    everything = ("estimated_stepping_batches", "num_training_batches", "max_epochs", "max_steps")
+    for train, planned in (
+        ({"for": "3ep"}, (6, 2, 3, -1)),
+        ({"for": "5st"}, (5, 2, None, 5)),
+        ({"for": "3ep", "limit_batches": 1}, (3, 1, 3, -1)),
+    ):
+        model = Planning()
+        model.asked = everything
+        assert fit(model, Points(), train=train).ok
+        assert model.planned == planned, train
+    for train, asked, message in (
+        (
+            {"for": "1h"},
+            everything,
+            "estimated_stepping_batches: unknown .*\n.*in steps or epochs",
+        ),
+        ({"for": "1ep"}, ["fit_loop"], "self.trainer.fit_loop: not available .*\n.*max_steps"),
+    ):
+        model = Planning()
+        model.asked = asked
+        with pytest.raises(TaskError, match=message):
+            fit(model, Points(), train=train)
+
+
+def test_a_logged_val_loss_can_be_monitored() -> None:
+    class Returning(Regression):
+        def validation_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = (self.net(batch[0]) - batch[1]).square().mean()
+            self.log("val_loss", loss)
+            return loss
+
+    class Unlogged(Regression):
+        def validation_step(self, batch: Any, batch_idx: int) -> Any:
+            return {"loss": (self.net(batch[0]) - batch[1]).square().mean()}
+
+    class AtTheEnd(Regression):
+        def validation_step(self, batch: Any, batch_idx: int) -> None: ...
+        def on_validation_epoch_end(self) -> None:
+            self.log("val_loss", 3.0)
+
+    found = []
+    for kind in (Regression, Returning, Unlogged):
+        torch.manual_seed(0)
+        result = fit(kind(), Points(), train={"for": "1ep"}, monitor="-val/loss")
+        assert result.best == result.metrics["val/loss"], kind
+        found.append(result.best)
+    assert found == [found[0]] * 3
+    train = {"for": "1ep", "eval_loss": False}
+    assert fit(AtTheEnd(), Points(), train=train, monitor="-val/loss").best == 3
+    message = "AtTheEnd.validation_step: logged and returned no loss\n.*train.eval_loss=false"
+    with pytest.raises(TaskError, match=message):
+        fit(AtTheEnd(), Points(), train={"for": "1ep"}, monitor="-val/loss")
+
+
 def test_the_section_optim_replaces_the_optimizer_of_the_module() -> None:
     torch.manual_seed(0)
     ours, theirs = (Regression() for _ in range(2))

@@ -152,6 +152,12 @@ def test_a_custom_runner_needs_what_its_base_needs(check_dict, write_files) -> N
     assert check_dict(task=None, model=None, optim=None, runner="user.runners.Own").ok
 
 
+def test_a_lightning_task_without_optim_is_told_of_its_experiment(check_dict) -> None:
+    (problem,) = check_dict(task="lightning", optim=None).problems
+    assert problem.key == "optim"
+    assert "or experiment: epochal.adapters.lightning.LightningExperiment" in problem.hint
+
+
 def test_model_and_data_alone_use_the_task_module(check_dict) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
     report = check_dict(task=None, data={"train": spec, "val": spec}, monitor="-val/loss")
@@ -199,10 +205,20 @@ def test_misspelt_methods_of_tasks_and_hooks_are_reported(check_task, write_file
 
 
 def test_unknown_sections_suggest_one_or_extra(check_dict) -> None:
-    report = check_dict(modle={}, zzz=1)
+    report = check_dict(modle={}, zzz=1, run_cap=5, **{"optim.groups.a.lr": 0.1})
     assert problems_of(report) == [
         ("modle", "unknown section 'modle'", "did you mean 'model'?"),
         ("zzz", "unknown section 'zzz'", "your own values go under 'extra'"),
+        (
+            "run_cap",
+            "unknown section 'run_cap'",
+            "a key of a W&B sweep file: write it under 'sweep' of an experiment's config",
+        ),
+        (
+            "optim.groups.a.lr",
+            "unknown section 'optim.groups.a.lr'",
+            "write optim: {groups: {a: {lr: 0.1}}}",
+        ),
     ]
 
 
@@ -386,6 +402,7 @@ def test_problems_are_sorted_by_place_without_duplicates() -> None:
 
 def test_the_text_of_a_report_is_its_problems_or_the_number_of_defaults(check_dict) -> None:
     good = check_dict()
+    assert repr(good) == str(good)
     assert str(good) == f"no mistakes, {len(good.defaults)} defaults"
     bad = check_dict(seed="x", modle={})
     assert str(bad) == "\n\n".join(str(problem) for problem in bad.problems)

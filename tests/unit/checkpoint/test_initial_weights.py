@@ -101,8 +101,8 @@ def test_averaged_weights_are_used_if_requested(
     final = tmp_path / "checkpoints" / FINAL_WEIGHTS_FILE
     save_weights(final, make(1))
     assert value_of(load_weights_from(final, try_ema=True)) == 1
-    assert "no averaged weights; its own ones are taken" in caplog.text
-    with pytest.raises(CheckpointError, match="has no averaged weights\n  take the others"):
+    assert "no averaged weights; using the ordinary weights" in caplog.text
+    with pytest.raises(CheckpointError, match="has no averaged weights\n  use the other weights"):
         load_weights_from(tmp_path, try_ema="required")
     save_weights(tmp_path / "checkpoints" / AVERAGED_WEIGHTS_FILE, make(2))
     assert value_of(load_weights_from(tmp_path, try_ema="required")) == 2
@@ -127,7 +127,7 @@ def test_excluded_names_keep_their_values(tmp_path: Path) -> None:
     assert mismatch.missing == ()
     assert float(model.get_parameter("body.bias").detach()[0]) == 1
     assert float(model.get_parameter("head.bias").detach()[0]) == 0
-    with pytest.raises(CheckpointError, match=r"no name fits exclude: 'hed\.\*'\n.* body, head"):
+    with pytest.raises(CheckpointError, match=r"no name matches exclude: 'hed\.\*'\n.* body, head"):
         init_weights(make(), path, exclude=["hed.*"])
 
 

@@ -171,7 +171,7 @@ def test_unsupported_parts_and_circular_structures_are_refused() -> None:
         serialize_tree(object(), "task")
     tree: list[object] = []
     tree.append({"again": tree})
-    with pytest.raises(CheckpointError, match=r"task: 0\.again: .* holds itself"):
+    with pytest.raises(CheckpointError, match=r"task: 0\.again: .* contains itself"):
         serialize_tree(tree, "task")
 
 
@@ -212,5 +212,5 @@ def test_damaged_text_is_a_checkpoint_error() -> None:
             found = str(error)
         assert found is not None, plain
         assert found.startswith("state: "), plain
-    with pytest.raises(CheckpointError, match=r"state: unknown tag '\$later', made by a newer"):
+    with pytest.raises(CheckpointError, match=r"state: unknown tag '\$later', written by a newer"):
         deserialize_state({"$later": 1}, {})

@@ -131,7 +131,7 @@ def test_a_run_is_repeated_with_changes(launcher, shop: Path, epochal, file: Pat
     parts.write_text(parts.read_text() + "# changed\n")
     found = launcher.check(run, LaunchRequest())
     assert found.changed_code == ("shop/parts.py",)
-    assert launcher.add(run, LaunchRequest(), skip) == [2], "with the code of today"
+    assert launcher.add(run, LaunchRequest(), skip) == [2], "with the current code"
     parts.write_text(parts.read_text().replace("class Net", "class Other"))
     assert [one.key for one in launcher.check(run, LaunchRequest()).problems] == ["model.type"]
 
@@ -213,12 +213,12 @@ def test_other_copies_of_code_are_not_executed(launcher, shop: Path, stopped: Pa
             path.write_bytes(data)
 
     start = r"the code has changed since this run: shop/parts\.py; its own copy "
-    end = rf"\n  with the code of today: epochal resume {stopped.name} --allow-changed"
+    end = rf"\n  with the current code: epochal resume {stopped.name} --allow-changed"
     jobs = shop / "runs" / ".epochal" / "jobs"
     for change, what in (
         (alter, "cannot be used"),
-        (alter_all, "has no seal of yours"),
-        ((stopped / "code" / "seal.json").unlink, "has no seal of yours"),
+        (alter_all, "is not signed by you"),
+        ((stopped / "code" / "seal.json").unlink, "is not signed by you"),
     ):
         change()
         with pytest.raises(RecordError, match=start + what + end):
@@ -253,7 +253,7 @@ def test_a_run_that_was_asked_to_stop_is_resumed_by_its_job(
     done = run_job(waiting.file, {"device": "cpu"}, resume=waiting.resume)
     assert done.status == "finished"
     assert read_folder(run).summary.attempt == 1
-    with pytest.raises(RecordError, match="cannot be resumed any more"):
+    with pytest.raises(RecordError, match="can no longer be resumed"):
         run_job(waiting.file, {"device": "cpu"})
     assert waiting.lock is not None
     waiting.lock.release()

@@ -39,10 +39,17 @@ def test_version_is_that_of_the_package(epochal: Command) -> None:
     assert epochal("--version").out == f"epochal {version('epochal')}\n"
 
 
-def test_unknown_verb_lists_those_that_exist(epochal: Command) -> None:
-    done = epochal("trian")
-    assert done.code == 2
-    assert "'run'" in done.err
+def test_unknown_verbs_are_refused_with_the_one_that_was_meant(epochal: Command) -> None:
+    for verb, hint in [
+        ("chekc", "did you mean 'check'?"),
+        ("list", "did you mean 'runs'?"),
+        ("compare", "did you mean 'diff'?"),
+        ("trian", "did you mean 'run'?"),
+        ("zzzzzz", "`epochal --help` lists all verbs"),
+    ]:
+        done = epochal(verb, "a.yaml")
+        assert done.code == 2, verb
+        assert done.err.splitlines()[-1] == f"epochal: error: unknown verb {verb!r}; {hint}"
 
 
 def test_user_errors_are_shown_without_a_traceback(epochal: Command) -> None:

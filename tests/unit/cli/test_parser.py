@@ -27,6 +27,8 @@ def test_unknown_arguments_are_refused(epochal: Command) -> None:
         (("run", "a.yaml", "--optim.lr=3"), "write optim.lr=3"),
         (("run", "a.yaml", "--optim.lr", "3"), "write optim.lr=VALUE"),
         (("runs", "--zzz"), "unknown argument '--zzz'"),
+        (("run", "a.yaml", "--lr", "3"), "'--lr'; write SECTION.lr=VALUE to change the config"),
+        (("run", "a.yaml", "--lr=3"), "'--lr=3'; write SECTION.lr=3 to change the config"),
     ]:
         done = epochal(*words)
         assert done.code == 2, words

@@ -142,7 +142,7 @@ def test_targets_that_are_no_classes_are_refused_when_computed() -> None:
     for metric in (F1(), ConfusionMatrix()):
         metric.update(SCORES, torch.tensor([0, 1, 7, 255]))
         with pytest.raises(
-            TaskError, match=r"2 targets are no class numbers from 0 to 2\n.*ignore"
+            TaskError, match=r"2 targets are not class numbers from 0 to 2\n.*ignore"
         ):
             metric.compute()
 

@@ -172,7 +172,7 @@ def test_over_makes_a_run_of_unknown_length_possible() -> None:
 
 def test_a_decay_of_unknown_length_says_what_to_set() -> None:
     for shape in (*FALLING, OneCycle):
-        with pytest.raises(ConfigError, match=r"schedule\.over: must be given(.|\n)*over: 10000st"):
+        with pytest.raises(ConfigError, match=r"schedule\.over: required(.|\n)*over: 10000st"):
             shape().factor(0, None)
 
 
@@ -264,8 +264,8 @@ def test_schedules_of_unknown_length_fail_before_the_first_step() -> None:
     for schedule, message in (
         (Warmup(Constant(), "1ep"), r"schedule\.warmup: cannot be '1ep'(.|\n)*warmup: 500st"),
         (Linear(over="1ep"), r"schedule\.over: cannot be '1ep'(.|\n)*over: 500st"),
-        (Cosine(), r"schedule\.over: must be given"),
-        (OneCycle(), r"schedule\.over: must be given"),
+        (Cosine(), r"schedule\.over: required"),
+        (OneCycle(), r"schedule\.over: required"),
     ):
         rates = Rates()
         with pytest.raises(ConfigError, match=message):
@@ -329,7 +329,7 @@ def test_inverse_sqrt_follows_the_length_of_the_warmup() -> None:
 
 
 def test_inverse_sqrt_without_any_scale_says_what_to_set() -> None:
-    with pytest.raises(ConfigError, match=r"schedule\.timescale: must be given(.|\n)*warmup: 1000"):
+    with pytest.raises(ConfigError, match=r"schedule\.timescale: required(.|\n)*warmup: 1000"):
         InverseSqrt().factor(0, None)
 
 

@@ -41,9 +41,9 @@ def test_wrong_templates_are_refused() -> None:
     for template, message in (
         ("{tag}", "same name\nadd {step}"),
         ("best", "same name\nadd {step}"),
-        ("{stop}-{step}", "knows no {stop}\nwrite one of tag, step, epoch, samples"),
-        ("{step.real}", "knows no {step.real}"),
-        ("{step}-{}", "knows no {}"),
+        ("{stop}-{step}", "has an unknown name {stop}\nwrite one of tag, step, epoch, samples"),
+        ("{step.real}", "has an unknown name {step.real}"),
+        ("{step}-{}", "has an unknown name {}"),
         ("{step!r}", "{step!r}: names take no conversion"),
         ("{step:.3q}", "{step:.3q}: Unknown format code 'q'"),
         ("{tag:d}{step}", "{tag:d}: Unknown format code 'd'"),

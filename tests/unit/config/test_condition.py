@@ -41,7 +41,7 @@ def test_what_is_no_condition_is_refused_with_an_example() -> None:
 
 def test_a_condition_needs_a_finite_number() -> None:
     for number in ("nan", "inf", "high", "0,9"):
-        with pytest.raises(ValueError, match="is no number to reach"):
+        with pytest.raises(ValueError, match="is not a number to reach"):
             parse_condition(f"val/acc >= {number}")
 
 

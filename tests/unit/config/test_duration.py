@@ -24,9 +24,9 @@ def test_what_is_no_duration_is_refused() -> None:
     for text, message in (
         ("0ep", "must be more than zero, got 0ep"),
         ("-3st", "must be more than zero, got -3st"),
-        ("2.5st", "steps are counted whole, got 2.5st"),
-        ("0.5ep", "epochs are counted whole"),
-        ("0.5sa", "samples are counted whole"),
+        ("2.5st", "steps must be whole numbers, got 2.5st"),
+        ("0.5ep", "epochs must be whole numbers"),
+        ("0.5sa", "samples must be whole numbers"),
         ("10", "needs a unit, got '10'"),
         ("10epochs", "unknown unit 'epochs'"),
         ("10EP", "unknown unit 'EP'"),

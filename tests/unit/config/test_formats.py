@@ -78,7 +78,7 @@ def test_a_mistake_is_named_and_placed() -> None:
         ("yaml", 'a: "x\nb: 2', "this quote is never closed", "1:4", 'add a "'),
         ("yaml", "a: 'it's'", "text after a closing quote", "1:8", "it''s"),
         ("yaml", 'a: "C:\\dir"', "bad escape", "1:8", "single quotes"),
-        ("yaml", 'a: "\\U99999999"', "names no character", "1:2", "write \\\\"),
+        ("yaml", 'a: "\\U99999999"', "an escape sequence is invalid", "1:2", "write \\\\"),
         ("yaml", "a: @x", "cannot start with '@'", "1:4", "put quotes"),
         ("yaml", "a: `x`", "cannot start with '`'", "1:4", "put quotes"),
         ("yaml", "a: b: c", "a second ': ' in one line", "1:5", "put quotes"),

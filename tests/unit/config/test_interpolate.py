@@ -92,7 +92,7 @@ def test_a_reference_that_cannot_be_filled_in_is_reported() -> None:
         ("${model.width.x}", "refers to 'model.width.x', which is not set", ""),
         ("${model..width}", "which is not set", ""),
         ("${.width}", "refers to '.width', which is not set", "the whole path"),
-        ("${}", "'${}' names nothing", "${section.key}"),
+        ("${}", "'${}' is empty", "${section.key}"),
         ("a ${b", "'${' is never closed", "$${ for the text itself"),
         ("${a{b}}", "'${' is never closed", "$${"),
         ("${oc.env:X}", "unknown kind of reference '${oc.env:X}'", "${env:NAME}"),

@@ -207,7 +207,7 @@ def test_a_monitored_metric_that_does_not_exist_is_found_before_the_first_step()
 def test_a_monitor_of_several_loaders_must_name_one() -> None:
     task = Sums()
     task.val_loader = {"a": task.val_loader, "b": task.test_loader}
-    text = "produced: val/a/mae, val/b/mae; each loader has metrics of its own\n  did you mean"
+    text = "produced: val/a/mae, val/b/mae; each loader has its own metrics\n  did you mean"
     with pytest.raises(TaskError, match=text):
         fit(make_run(task, parts={"monitor": Monitor.parse("-val/mae")}))
 
@@ -262,6 +262,20 @@ def test_the_sanity_evaluation_has_no_side_effects() -> None:
     assert "seen" not in run.store
     assert run.latest == {}
     assert run.monitor.best is None
+
+
+def test_a_validation_that_measures_nothing_says_how_to_change_that(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Unmeasured(Sums):
+        batch_metric = None  # type: ignore[assignment]  # a task without metrics
+
+    for train, says in (({}, True), ({"eval_loss": True}, False), ({"eval_every": 0}, False)):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            check_sanity(make_run(Unmeasured(), **train))
+        said = "val measures nothing: set train.eval_loss=true, or return metrics" in caplog.text
+        assert said is says, train
 
 
 class Buffering(Sums):

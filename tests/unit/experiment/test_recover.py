@@ -40,7 +40,7 @@ def test_weights_of_a_run_or_file_are_loaded_into_a_model(
     assert all(torch.equal(tensor, best[name]) for name, tensor in model.state_dict().items())
     plain = ep.run("config.yaml").dir
     ep.recover(TinyModel(), plain)
-    assert "has no averaged weights; its own ones are taken" in caplog.text
+    assert "has no averaged weights; using the ordinary weights" in caplog.text
     with pytest.raises(CheckpointError, match="has no averaged weights"):
         ep.recover(TinyModel(), plain, try_ema="required")
 

@@ -87,7 +87,7 @@ def test_a_terminal_gets_one_table(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_run_without_facts_has_a_banner(caplog: pytest.LogCaptureFixture) -> None:
     lines = [record.getMessage() for record in announce(Banner(), caplog)]
     assert lines[0] == "untitled run"
-    assert not any(line.startswith(("folder", "defaults", "config")) for line in lines)
+    assert not any(line.startswith(("folder", "defaults", "config", "save")) for line in lines)
 
 
 def test_the_shown_config_can_be_given(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,7 +40,7 @@ def report(
 def test_training_ends_with_a_report_of_its_parts(caplog: pytest.LogCaptureFixture) -> None:
     lines = [record.getMessage() for record in report(caplog)]
     assert lines[0].startswith("time: ")
-    assert lines[0].endswith(" in all; too short a run to say what slows it down")
+    assert lines[0].endswith(" in all; the run is too short to find what slows it down")
     assert any(line.startswith("  steps ") for line in lines)
 
 
@@ -54,7 +54,7 @@ def test_a_resumed_run_reports_this_attempt_and_the_total(
         carry_out(run, Train())
     title = next(one.getMessage() for one in caplog.records if one.name.endswith("time_report"))
     assert " in this attempt, at least 2:00:0" in title
-    assert title.endswith(" in all; nothing stands out")
+    assert title.endswith(" in all; no bottleneck found")
 
 
 def test_a_terminal_gets_one_table(caplog: pytest.LogCaptureFixture) -> None:

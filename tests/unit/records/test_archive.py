@@ -106,7 +106,7 @@ def test_archives_that_are_unsafe_or_no_run_leave_nothing_behind(tmp_path: Path)
     for reason, entry in {
         "a link to another folder": link,
         "neither a file nor a folder": device,
-        "no path below the folder": tarfile.TarInfo("../a"),
+        "not a path below the folder": tarfile.TarInfo("../a"),
         "holds no run": tarfile.TarInfo("notes/a"),
     }.items():
         data = io.BytesIO()
@@ -117,7 +117,7 @@ def test_archives_that_are_unsafe_or_no_run_leave_nothing_behind(tmp_path: Path)
             unpack_run(str(tmp_path / "a.tar"), tmp_path / "runs")
         assert not list((tmp_path / "runs").iterdir()), reason
     (tmp_path / "a.tar").write_bytes(b"no tar file")
-    with pytest.raises(RecordError, match="is no readable tar file"):
+    with pytest.raises(RecordError, match="is not a readable tar file"):
         unpack_run(str(tmp_path / "a.tar"), tmp_path / "runs")
     with pytest.raises(RecordError, match="gone"):
         unpack_run(str(tmp_path / "gone.tar"), tmp_path / "runs")

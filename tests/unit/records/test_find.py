@@ -58,7 +58,7 @@ def test_a_tag_means_its_newest_training_and_tilde_the_ones_before(tmp_path: Pat
         resolve_run("last~4", tmp_path)
     with pytest.raises(RecordError, match="wide~2: only 2 runs of 'wide'"):
         resolve_run("wide~2", tmp_path)
-    with pytest.raises(RecordError, match="ep: fits 2 runs"):  # no id has a p
+    with pytest.raises(RecordError, match="ep: matches 2 runs"):  # no id has a p
         resolve_run("ep", tmp_path)
     assert resolve_run("last", tmp_path, is_wanted=lambda path: path == other) == other
     assert resolve_run("last", tmp_path, is_wanted=lambda path: False) == newest
@@ -94,11 +94,11 @@ def test_a_path_needs_no_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_name_of_several_runs_is_refused_with_their_paths(root: Path) -> None:
-    with pytest.raises(RecordError, match=r"-aa: fits 2 runs in .*\n.*-aaaa\n.*-aabb"):
+    with pytest.raises(RecordError, match=r"-aa: matches 2 runs in .*\n.*-aaaa\n.*-aabb"):
         resolve_run("-aa", root)
     for _ in range(8):
         make_run(root)
-    with pytest.raises(RecordError, match=r"fits 10 runs(.*\n)*  and 2 older ones$"):
+    with pytest.raises(RecordError, match=r"matches 10 runs(.*\n)*  and 2 older ones$"):
         resolve_run("20", root)
 
 

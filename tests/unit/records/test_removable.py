@@ -59,12 +59,12 @@ def test_only_what_is_surely_a_run_is_deleted(
         "current folder": (work, "holds the current folder"),
         "project with a status": (
             write_files(root / "a", "status.json", "main.py", "pyproject.toml"),
-            "not surely a run",
+            "not certainly a run",
         ),
-        "only a status": (write_files(root / "b", "status.json"), "not surely a run"),
+        "only a status": (write_files(root / "b", "status.json"), "not certainly a run"),
         "like a run": (
             write_files(root / "c", "status.json", "run.json", "logs/x", "config/y"),
-            "not surely a run",
+            "not certainly a run",
         ),
         "project with a record in it": (
             write_record(root / "d", "pyproject.toml", "src/a.py"),
@@ -81,10 +81,16 @@ def test_only_what_is_surely_a_run_is_deleted(
         ),
         "git worktree": (write_record(root / "h" / ID, "x/.git"), "holds a git checkout: x"),
         "project in a run": (write_record(root / "i" / ID, "setup.py"), "holds a project"),
-        "other files, no record": (write_files(root / "j" / ID, "thesis.tex"), "not surely a run"),
-        "damaged record": (write_files(root / "k" / ID, "run.json", "x.tex"), "not surely a run"),
+        "other files, no record": (
+            write_files(root / "j" / ID, "thesis.tex"),
+            "not certainly a run",
+        ),
+        "damaged record": (
+            write_files(root / "k" / ID, "run.json", "x.tex"),
+            "not certainly a run",
+        ),
         "no folder": (root / "l" / ID, "cannot be read"),
-        "linked record": (write_files(root / "m" / ID, "x.tex"), "not surely a run"),
+        "linked record": (write_files(root / "m" / ID, "x.tex"), "not certainly a run"),
     }
     (tmp_path / "facts.json").write_text(facts)
     link(root / "m" / ID / "run.json", tmp_path / "facts.json")
@@ -139,7 +145,7 @@ def test_checkpoints_are_deleted_only_from_records(tmp_path: Path) -> None:
         (folder / "checkpoints").symlink_to(tmp_path / "elsewhere")
 
     table: dict[Callable[[Path], None], str] = {
-        no_record: "not surely a run",
+        no_record: "not certainly a run",
         linked: "has its checkpoints elsewhere, behind a link",
     }
     root = tmp_path / "runs"

@@ -76,7 +76,7 @@ def test_a_run_that_was_resumed_or_has_a_lease_stays(
     Lease(run)
     for operations in (system.operations, replace(system.operations, write=full_disk)):
         monkeypatch.setattr(system, "operations", operations)
-        with pytest.raises(RecordError, match="works on this run"):
+        with pytest.raises(RecordError, match="is working on this run"):
             remove_run(run, run.parents[1])
     assert (run / "checkpoints").is_dir()
 

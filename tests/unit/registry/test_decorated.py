@@ -61,7 +61,7 @@ def test_two_modules_that_claim_one_name_are_a_problem(write_project) -> None:
     text = "import epochal as ep\n@ep.register('model', 'net')\nclass Net: pass"
     registry = write_project({"a.py": text, "b.py": text}, imports=("a", "b"))
     (problem,) = registry.problems
-    assert problem.what == "'b.Net' cannot take the name that 'a.Net' has already"
+    assert problem.what == "'b.Net' cannot have this name, which 'a.Net' already has"
 
 
 def test_a_built_in_name_cannot_be_claimed_silently(write_project) -> None:

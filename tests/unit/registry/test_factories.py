@@ -24,7 +24,7 @@ def test_a_taken_name_is_refused_unless_it_is_to_be_replaced() -> None:
     class First:
         pass
 
-    with pytest.raises(ConfigError, match=r"cannot take the name that .*First' has already"):
+    with pytest.raises(ConfigError, match=r"cannot have this name, which .*First' already has"):
 
         @register("model", "tiny")
         class Second:

@@ -224,7 +224,7 @@ def test_dynamic_names_must_be_code_of_their_own_package(write_project) -> None:
     registry = write_project({"lazy_library/__init__.py": text}, roots=("lazy_library",))
     assert registry.load(registry.find("model", "lazy_library.Lazy")).__name__ == "Real"
     for name in ("Shell", "Made"):
-        with pytest.raises(ConfigError, match="no class or function of that package"):
+        with pytest.raises(ConfigError, match="not a class or function of that package"):
             registry.load(registry.find("model", f"lazy_library.{name}"))
     with pytest.raises(ConfigError, match="not callable"):
         registry.load(registry.find("model", "lazy_library.Object"))

@@ -163,7 +163,7 @@ def test_a_listed_root_may_be_used_and_may_be_dynamic(write_project) -> None:
     with pytest.raises(UnknownComponentError, match=r"did you mean 'lib\.plain\.Known'"):
         registry.find("model", "lib.plain.Knwon")
     with pytest.raises(
-        UnknownComponentError, match=r"'Lazy' is not a module.*\n.*function of your"
+        UnknownComponentError, match=r"'Lazy' is not a module.*\n.*your own function"
     ):
         registry.find("model", "lib.Lazy.from_pretrained")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from epochal.config import Config, load
 from epochal.experiment.config.check_file import check_file
-from epochal.sweep.check_space import find_space_problems
+from epochal.sweep.check_space import check_sweep, find_space_problems
 from epochal.sweep.settings import read_settings
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ sweep:
 """
 
 
-def problems_of(folder: Path, *space: str) -> list[str]:
+def problems_of(folder: Path, *space: str, more: str = "") -> list[str]:
     (folder / "parts.py").write_text(PARTS)
     path = folder / "c.yaml"
-    path.write_text(CONFIG.format(space="\n".join(f"    {line}" for line in space)))
+    path.write_text(CONFIG.format(space="\n".join(f"    {line}" for line in space)) + more)
 
     def load_trial(values: Mapping[str, object]) -> Config:
         return load(path, trial=values)
@@ -86,3 +86,36 @@ def test_a_value_that_is_active_only_under_a_condition_is_checked_there(tmp_path
     (found,) = problems_of(tmp_path, "optim.type: [adam, sgd]", "optim.momentum: [0.9]")
     assert found.startswith("sweep.space.")
     assert "momentum" in found
+
+
+def test_a_mistake_is_reported_for_its_own_key(tmp_path: Path) -> None:
+    (found,) = problems_of(tmp_path, "optim.lr: [0.1, 0.2]", "model.widht: [1, 2]")
+    assert found.startswith("sweep.space.model.widht:10: unknown argument 'widht'"), found
+
+
+def test_metrics_and_constraints_that_no_trial_can_meet_are_reported(tmp_path: Path) -> None:
+    rows = {
+        "objective: -val/loss": "",
+        "objective: [-val/loss, +val/acc]": "",
+        "metric: {name: val/acc, goal: maximize}": "",
+        "objective: -val/lsos": "objective:10: nothing produces the metric 'val/lsos'",
+        "objective: [-val/loss, +val/acy]": "objective:10: nothing produces the metric 'val/acy'",
+        "constraints: [model.width * 2 <= 2]": "",
+        "constraints: [model.width > 2]": "constraints:10: no values of the space meet all of them",
+        "constraints: [val/lsos <= 2]": "constraints:10: nothing produces the metric 'val/lsos'",
+    }
+    for line, expected in rows.items():
+        found = problems_of(tmp_path, "model.width: [1, 2]", more=f"  {line}\n")
+        assert found == ([f"sweep.{expected}"] if expected else []), line
+
+
+def test_an_objective_does_not_switch_the_loss_of_evaluations_on(tmp_path: Path) -> None:
+    more = "  objective: -val/loss\ntrain: {for: 1ep, eval_loss: false}\nmonitor: +val/acc\n"
+    lines = CONFIG.replace("train: {{for: 1ep}}\n", "").replace("monitor: -val/loss\n", "")
+    (tmp_path / "parts.py").write_text(PARTS)
+    path = tmp_path / "c.yaml"
+    for eval_loss, expected in (("false", 1), ("true", 0)):
+        text = lines.format(space="    model.width: [1, 2]") + more.replace("false", eval_loss)
+        path.write_text(text)
+        _, problems = check_sweep(check_file(path, [], {}).checked[0])
+        assert len(problems) == expected, eval_loss

@@ -142,6 +142,10 @@ def test_every_mistake_is_reported_at_once() -> None:
             "f": {"values": [1, 2], "probabilities": [1]},
             "g": {"distribution": "gauss", "min": 1, "max": 2},
             "h": {"min": "one", "max": 2},
+            "i": {"values": [1], "when": {"model.widht": 64}},
+            "j": {"values": [1], "when": {"model.width": 65}},
+            "k": {"values": [1], "when": {"l": [3, 4]}},
+            "l": [1, 2],
         },
     }
     with pytest.raises(ConfigError) as caught:
@@ -154,7 +158,7 @@ def test_every_mistake_is_reported_at_once() -> None:
         "sweep.repeats: expected a whole number from 1, got 'three'",
         "sweep.objective: does not say which way is better: 'val/other'",
         "sweep.prune.factr: unknown key\n  did you mean 'factor'?",
-        "sweep.constraints: there is no key 'model.widht'",
+        "sweep.constraints: there is no key 'model.widht'\n  did you mean 'model.width'?",
         "sweep.constraints: expected a comparison, got 'import os'",
         "sweep.space.optim.lr: min must be below max, got 0.1 and 0.0001",
         "sweep.space.a.min: min must be above 0 for a logarithmic range",
@@ -165,6 +169,10 @@ def test_every_mistake_is_reported_at_once() -> None:
         "sweep.space.f.probabilities: expected 2 probabilities",
         "sweep.space.g.distribution: unknown distribution 'gauss'",
         "sweep.space.h.min: expected a number, got 'one'",
+        "sweep.space.i.when: there is no key 'model.widht'\n  did you mean 'model.width'?",
+        "sweep.space.j.when: never holds: model.width is 64\n"
+        "  change the condition, or search model.width too",
+        "sweep.space.k.when: never holds: l is 1, 2\n  change the condition",
     ):
         assert expected in text, expected
 

@@ -334,19 +334,19 @@ def find_problem(one: FormField, value: object) -> tuple[str, str] | None:
     if one.type == "choice" or (one.type == "text" and value in one.choices and value is not None):
         if any(type(known) is type(value) and known == value for known in one.choices):
             return None
-        return "is none of the choices", ""
+        return "is not one of the choices", ""
     if one.type == "bool":
         return None if isinstance(value, bool) else ("is neither true nor false", "")
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return f"is no {one.type}", ""
+        return f"is not a {one.type}", ""
     if not isinstance(value, str) and one.type == "text" and not one.annotation:
-        return "is no text", ""
+        return "is not a text", ""
     if isinstance(value, str) and one.type == "text":
         problem = _find_text_problem(value, is_free=one.is_free)
         if problem is not None:
             return problem
     elif isinstance(value, str):
-        return "is no number", ""
+        return "is not a number", ""
     elif not math.isfinite(value) or abs(value) > 1e300:
         return "is not a finite number", ""
     node = from_plain(value)

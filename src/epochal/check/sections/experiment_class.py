@@ -54,7 +54,7 @@ def read_overridden_steps(checker: ConfigChecker, node: Node | None) -> frozense
         return frozenset()
     if "." not in name:
         checker.report(
-            KIND, f"{name!r} is no dotted path", node.place, "write package.module.Class"
+            KIND, f"{name!r} is not a dotted path", node.place, "write package.module.Class"
         )
         return frozenset(_SECTIONS_BY_STEP)
     try:
@@ -66,7 +66,7 @@ def read_overridden_steps(checker: ConfigChecker, node: Node | None) -> frozense
     order = (None,) if definition is None else find_mro(definition, checker.finder)
     own = [item for item in order if item is not None and item.dotted != _BASE]
     if len(own) == len(order):
-        what = f"{factory.dotted} is no subclass of epochal.Experiment"
+        what = f"{factory.dotted} is not a subclass of epochal.Experiment"
         checker.report(KIND, what, node.place, f"write class {factory.qualname}(ep.Experiment)")
     if None in order:
         return frozenset(_SECTIONS_BY_STEP)

@@ -82,7 +82,7 @@ def check_metric_inputs(checker: ConfigChecker, root: Node) -> None:
 
 
 def check_output_stages(checker: ConfigChecker, root: Node) -> None:
-    """Report functions with arguments that no stage gets, and columns that are no paths."""
+    """Report functions with unknown arguments, and columns that are not paths."""
     for section, available in _STAGE_ARGUMENTS.items():
         for index, entry in enumerate(root.get(section).elements):
             definition = checker.find_definition(f"{section}.{index}")

@@ -61,7 +61,7 @@ def find_uncalled_methods(
                 continue
             name = statement.name
             if name.startswith("_") or name in known or name in used or _is_no_method(statement):
-                continue  # a name that its module uses is no typo
+                continue  # a name that its module uses is not a typo
             close = misspelling_of(name, known)
             if close is None and (kind == "task" or not is_complete or _inherits(chain, name)):
                 continue

@@ -105,7 +105,8 @@ def _is_directed(checker: ConfigChecker, root: Node, watched: WatchedMetric) -> 
     mode = None if node is None else node.value
     sign, text = watched.sign, f"{watched.sign}{watched.metric}"
     if not sign and mode is None:
-        hint = f"write '+{text}' if larger is better, '-{text}' if smaller is"
+        name = _with_split(checker, text)
+        hint = f"write '+{name}' if larger is better, '-{name}' if smaller is"
         what = f"does not say which way is better: {text!r}"
         checker.report(watched.key, what, watched.place, hint)
         return False
@@ -307,6 +308,13 @@ def _lacks_average(
     return True
 
 
+def _with_split(checker: ConfigChecker, metric: str) -> str:
+    """``val/loss`` for ``val_loss``, as Lightning would name it; any other name as it is."""
+    first, _, rest = metric.partition("_")
+    split = split_names(checker.finder).get(first)
+    return f"{split}/{rest}" if split and rest and "/" not in metric else metric
+
+
 def _check_split(
     checker: ConfigChecker, root: Node, task: Definition, watched: WatchedMetric
 ) -> None:
@@ -317,7 +325,9 @@ def _check_split(
         return
     what, hint = "", ""
     if not slash or split != written:
-        meant = f"{split}/{rest}" if split and slash else f"val/{watched.metric}"
+        meant = f"{split}/{rest}" if split and slash else _with_split(checker, watched.metric)
+        if meant == watched.metric:
+            meant = f"val/{meant}"
         what = f"{watched.metric!r} does not start with a split"
         hint = f"write {watched.spell(meant)}"
     elif split == "predict" or not _is_evaluated(checker, root, split):
@@ -338,7 +348,7 @@ def _find_loader_hint(root: Node, watched: WatchedMetric, split: str) -> tuple[s
     if not is_mapping_of_specs(node) or rest.partition("/")[0] in node.mapping:
         return None
     names = list(node.mapping)
-    what = f"the loaders of {split} have metrics of their own: {', '.join(names)}"
+    what = f"each loader of {split} has its own metrics: {', '.join(names)}"
     prefix = watched.metric.partition("/")[0]
     return what, f"write {watched.spell(f'{prefix}/{names[0]}/{rest}')}"
 

@@ -78,7 +78,7 @@ class _Chain:
         name = str(written.value)
         other = "source" if number else "pipe"
         if name in checker.registry.names(other) and name not in checker.registry.names(kind):
-            what = "is a source, but not the first pipe" if number else "is no source"
+            what = "is a source, but not the first pipe" if number else "is not a source"
             hint = "join several with mix" if number else "start with a source, such as jsonl"
             checker.report(f"{path}.type", f"{name!r} {what}", written.place, hint)
             self.form = "unknown"

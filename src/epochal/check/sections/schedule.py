@@ -45,7 +45,7 @@ def check_schedules(checker: ConfigChecker, root: Node) -> None:
 def _wrong_lengths(node: Node, dotted: str) -> Iterator[Mistake]:
     """Lengths that are not in steps or epochs, or do not ascend."""
     if dotted.startswith(_OURS) and node.get("unit").value == "eval":
-        what = "'eval' is for schedulers of torch; ours go by step or epoch"
+        what = "'eval' is for schedulers of torch; others use step or epoch"
         yield "unit", what, "write epoch, or remove it"
     for key in _LENGTHS if dotted.startswith((_OURS, _TORCHS)) else ("warmup",):
         length = read_length(node.get(key).value)
@@ -121,8 +121,11 @@ def _too_long_for_limit(node: Node, root: Node, whole: Node | None) -> Iterator[
 def _length_of(root: Node, path: str) -> Node | None:
     """How long the schedule is used, if one key sets that."""
     if path.startswith("stages."):
-        return root.find(f"{path.rpartition('.')[0]}.for")
-    return None if "stages" in root.mapping else root.find("train.for")
+        node = root.find(f"{path.rpartition('.')[0]}.for")
+    else:
+        node = None if "stages" in root.mapping else root.find("train.for")
+    # A number without a unit is no length, and a mistake of its own.
+    return node if node is not None and isinstance(node.value, str) else None
 
 
 def read_length(value: object) -> Duration | None:

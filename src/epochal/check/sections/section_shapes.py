@@ -85,7 +85,7 @@ def _splits(checker: ConfigChecker, section: Section, node: Node, own: Signature
             what, hint = f"unknown split {written!r}", suggest_known(written, names)
             checker.report(here, what, child.key_place, hint)
         elif split in entries:
-            what = f"the split {split!r} is there twice, once as {written!r}"
+            what = f"the split {split!r} is given twice, once as {written!r}"
             checker.report(here, what, child.key_place, "keep one of them")
         elif is_mapping_of_specs(child):
             loaders = {

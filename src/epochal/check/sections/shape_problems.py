@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def report_shape(checker: ConfigChecker, path: str, node: Node, wanted: str, hint: str) -> None:
-    """Report a value that is no mapping or no list, unless loading the config reported it."""
+    """Report a value that is not a mapping or list, unless loading the config reported it."""
     if not checker.is_known_bad(path):
         what = f"expected {wanted}, got {show(node.to_plain())}"
         checker.report(path, what, node.place, hint)

@@ -62,7 +62,7 @@ def expand_stages(
 
 @final
 class _StageChecker:
-    """Checks stages in order, with what the earlier ones changed."""
+    """Checks stages in order, after the changes of earlier ones."""
 
     def __init__(
         self, checker: ConfigChecker, entries: dict[str, Node], given: Collection[str]
@@ -169,7 +169,7 @@ class _StageChecker:
                 why = "with another optimizer" if changed.endswith("state") else why
                 why = "after a stage with its own schedule" if self.had_schedule else why
                 what = f"{factory.name}, the run's schedule from torch, cannot continue {why}"
-                hint = "add schedule: to this stage, or use one that is not torch's for the run"
+                hint = "add schedule: to this stage, or use a schedule of Epochal for the run"
                 self.checker.report(path, what, node.place, hint)
                 return
 

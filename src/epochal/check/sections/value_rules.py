@@ -34,7 +34,7 @@ _STAGE_SPLITS = {"outputs": ("val", "test", "predict"), "evaluation": ("val", "t
 _NOT_WITH_FSDP = {
     "engine.step": (
         ("auto", "eager"),
-        "steps can only run as they are written",
+        "steps can only run eagerly",
         "write step: eager, or leave it out",
     ),
     "engine.microbatch": (
@@ -53,7 +53,7 @@ _WITH_WEIGHTS = ("manifest.json", "run.json", "checkpoints")
 
 
 def check_rules(checker: ConfigChecker, root: Node) -> None:
-    """Report values that have the right type and still cannot be used."""
+    """Report values that have the right type, but are invalid."""
     _check_weights(checker, root)
     _check_times(checker, root)
     _check_nodes(checker, root)
@@ -130,7 +130,7 @@ def _check_compile_mode(checker: ConfigChecker, root: Node) -> None:
 
 
 def _check_fsdp(checker: ConfigChecker, root: Node) -> None:
-    """Report options that do not go with parameters in parts, if the strategy is fsdp."""
+    """Report options that do not work with sharded parameters, if the strategy is fsdp."""
     engine = root.get("engine")
     if engine.get("strategy").value != "fsdp":
         return

@@ -95,7 +95,7 @@ def binds_name(node: DefinitionNode, name: str) -> bool:
 def _order(
     definition: Definition, finder: ModuleFinder, below: tuple[str, ...]
 ) -> list[Definition | None]:
-    if definition.dotted in below:  # a circle, which Python would refuse
+    if definition.dotted in below:  # a cycle, which Python would refuse
         return []
     bases = list(_bases(definition, finder))
     orders: list[list[Definition | None]] = [

@@ -60,11 +60,13 @@ _ARGUMENTS: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(("bs", "batchsize", "train_batch_size"), "batch_size"),
         "num_workers": "workers",
+        "warmup_ratio": "warmup",
     }
 )
 _DEVICES = ("device", "devices", "gpu", "gpus", "gpu_ids", "cuda", "accelerator")
 _EPOCHS = ("epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs")
 _STEPS = ("steps", "max_steps", "num_steps", "iterations", "max_iters", "num_iters", "total_steps")
+_WANDB_KEYS = ("parameters", "method", "early_terminate", "run_cap")
 _FOLDERS = ("work_dir", "log_dir", "output_dir", "save_dir", "default_root_dir")
 
 
@@ -214,6 +216,10 @@ class ConfigChecker:
         hint = f"did you mean {meant!r}?" if close == meant else suggest_known(key, known)
         if path == f"train.{key}":
             hint = length_hint(key, child) or hint
+        if "warmup" in known:
+            hint = _warmup_hint(key, child) or hint
+        if path.startswith("hooks.") and key in ("monitor", "mode"):
+            hint = "the whole run has one monitor: write monitor: -val/loss outside of hooks"
         self.report(path, f"unknown {word} {key!r} of {owner}", child.key_place, hint)
         return close or ""
 
@@ -340,7 +346,9 @@ def section_hint(name: str, node: Node) -> str:
     """What to write for a top-level key that belongs into a section; else empty."""
     length = length_hint(name, node)
     if length:
-        return length.replace("write for: ", "write train.for: ")
+        return f"write train: {{{length.removeprefix('write ')}}}"
+    if name in _WANDB_KEYS:
+        return "a key of a W&B sweep file: write it under 'sweep' of an experiment's config"
     if name.lower() in _FOLDERS:
         return f"write record: {{log_dir: {node.value}}}"
     if name.lower() in _DEVICES:
@@ -351,5 +359,17 @@ def section_hint(name: str, node: Node) -> str:
 def length_hint(key: str, node: Node) -> str:
     """How to write the length of a training, for keys such as ``epochs``; else empty."""
     unit = "ep" if key.lower() in _EPOCHS else "st" if key.lower() in _STEPS else ""
-    amount = node.value if isinstance(node.value, int | float) else 10
-    return f"write for: {amount}{unit}" if unit else ""
+    return f"write for: {_amount(node)}{unit}" if unit else ""
+
+
+def _warmup_hint(key: str, node: Node) -> str:
+    """How to write the length of a warm-up, for keys such as ``warmup_steps``; else empty."""
+    unit = {"warmup_steps": "st", "warmup_iters": "st", "warmup_epochs": "ep"}.get(
+        key.lower().removeprefix("num_").removeprefix("lr_")
+    )
+    return f"write warmup: {_amount(node)}{unit}" if unit else ""
+
+
+def _amount(node: Node) -> object:
+    """The number of a key such as ``epochs``, or an example if it has none."""
+    return node.value if isinstance(node.value, int | float) else 10

@@ -1,4 +1,4 @@
-"""Lines that are drawn again in place while a command works, if standard output is a terminal."""
+"""Lines that are redrawn in place while a command works, if standard output is a terminal."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def _first_words(text: str, width: int) -> str:
-    """Whole words only: a number without its last digit would be another number."""
+    """The first whole words: a number without its last digit would be another number."""
     start = ""
     for word in _WORDS.findall(text):
         if display_width(start + word) + 2 > width:

@@ -29,8 +29,8 @@ class Option:
     text: str
     takes_value: bool
     kind: str
-    """What completes its value: ``configs``, ``keys``, ``runs``, ``variants``, ``files``, ``dirs``
-    or nothing."""
+    """How its value is completed: ``configs``, ``keys``, ``runs``, ``variants``, ``files``,
+    ``dirs`` or empty."""
 
     choices: tuple[str, ...] = ()
 

@@ -379,7 +379,7 @@ def _describe_beyond_tolerance(
     if one.beyond is None:
         return f"never by more than {close}"
     if one.beyond == one.bitwise:
-        return f"by more than {close} at once"
+        return f"by more than {close} at the same step"
     return f"by more than {close} {_describe_point(one.beyond, names)}"
 
 

@@ -30,10 +30,10 @@ _MAX_ROWS = 40
 _MAX_METRICS = 3
 _STATES = {75: "preempted", 130: "interrupted"}
 HINTS = {
-    "running": "Ctrl-C: let the running ones end, and start no more",
-    "draining": "starting no more; Ctrl-C again: save and stop the running ones",
-    "stopping": "the running ones save and end; Ctrl-C again kills them",
-    "killing": "killing the running ones",
+    "running": "Ctrl-C: finish the running jobs, and start no more",
+    "draining": "starting no more jobs; Ctrl-C again: save and stop the running ones",
+    "stopping": "the running jobs save and end; Ctrl-C again kills them",
+    "killing": "killing the running jobs",
 }
 
 
@@ -57,7 +57,7 @@ class PoolPage:
         self._live.__exit__()
 
     def show(self, pool: Pool) -> None:
-        """Show the present state."""
+        """Show the current state."""
         if self._live.is_shown:
             self._live.draw(self._lines(pool))
             return
@@ -96,7 +96,8 @@ class PoolPage:
         if len(rows) > _MAX_ROWS:
             rows = [row for row in rows if row[2] in ("running", "stopping", "pending")] or rows
             rows = rows[-_MAX_ROWS:]
-        failed = sum(entry.end is not None and entry.end.code != 0 for entry in pool.ended)
+        saved = (0, *_STATES)  # a run that was saved can be continued: no failure
+        failed = sum(entry.end is not None and entry.end.code not in saved for entry in pool.ended)
         counts = [
             f"{len(pool.running)} running",
             f"{pool.backlog.count_waiting()} waiting",
@@ -165,7 +166,7 @@ def describe_end(waiting: WaitingJob, end: JobEnd) -> str:
     if record is None:
         return "" if end.code == 0 else find_last_line(waiting.log)
     if end.code == PREEMPTED:
-        return f"continue with: {epochal_command()} resume {record.summary.id}"
+        return f"saved at step {record.summary.step}"
     if end.code != 0:
         return describe_error(record.result)
     found = record.result.get("metrics")
@@ -186,6 +187,8 @@ def print_ends(jobs: Sequence[WaitingJob], ends: Mapping[int, JobEnd]) -> None:
             continue
         folder = "" if end.run_dir is None else display_name(end.run_dir)
         rows.append((str(one.key), one.job.title, name_end(end), folder, describe_end(one, end)))
+        if end.code == PREEMPTED and end.run_dir is not None:
+            notes.append(f"continue {one.key}: {epochal_command()} resume {end.run_dir.name}")
         if end.code != 0 and one.log.is_file():
             notes.append(f"output of {one.key}: {display_name(one.log)}")
     print()

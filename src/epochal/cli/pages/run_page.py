@@ -105,13 +105,13 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     if marks.labels:
         yield f"  labels   {marks.text}"
     if marks.is_archived:
-        yield "  archived lists leave it out, unless --archived is given"
+        yield "  archived lists hide it, unless --archived is given"
     if summary.status == "lost":
         yield "           its process ended without a result: killed, or the machine went down"
     yield from _describe_best(record)
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
-    if started := _format_moment(summary.started):
+    if started := format_moment(summary.started):
         yield f"  started  {started}"
     if (seconds := seconds_of(record)) is not None:
         yield f"  time     {format_seconds(seconds)}"
@@ -184,7 +184,7 @@ def _describe_next(record: RunRecord) -> Iterator[str]:
         else:
             yield f"  next     `{epochal_command()} resume {name}` continues it"
     elif summary.status == DIVERGED and (command := find_resume_command(record.path)):
-        yield f"  next     `{command}` goes back to the last finite weights"
+        yield f"  next     `{command}` resumes from the last finite weights"
     elif summary.status == "failed":
         yield f"  next     `{epochal_command()} show {name} --log` shows the traceback"
 
@@ -206,7 +206,7 @@ def _describe_best(record: RunRecord) -> Iterator[str]:
 
 
 def _find_ranked(record: RunRecord, monitor: str) -> Point | None:
-    """The point that the run itself took for the best: weights that diverged never are."""
+    """The point that the run itself ranked best; diverged weights are never ranked."""
     best = record.result.get("best")
     points = (Point(*one) for one in zip(*map(list, record.series(monitor)), strict=True))
     return next((point for point in points if point.value == best), None)
@@ -215,15 +215,15 @@ def _find_ranked(record: RunRecord, monitor: str) -> Point | None:
 def _describe_attempts(record: RunRecord) -> Iterator[str]:
     for one in record.attempts:
         if one.attempt:
-            verb = "went back to" if one.cause == ROLLBACK else f"{one.cause} from".strip()
+            verb = "rolled back to" if one.cause == ROLLBACK else f"{one.cause} from".strip()
             place = f"{verb} {one.checkpoint}, step {one.step}" if one.checkpoint else one.cause
             place += " from the start, step 0" if one.kept_points == 0 else ""
-            when = _format_moment(one.started)
+            when = format_moment(one.started)
             yield f"  attempt  {one.attempt}: {', '.join(filter(None, [place, when]))}"
             yield from (f"           {text}" for text in one.changed)
 
 
-def _format_moment(text: str) -> str:
+def format_moment(text: str) -> str:
     """A recorded time in the local time zone; unreadable text stays as it is."""
     moment = read_time(text)
     return text if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
@@ -341,7 +341,7 @@ def _describe_metrics(record: RunRecord) -> Iterator[str]:
         return
     rows = [(f"  {name}", *_figures(found[name])) for name in names]
     rows.insert(0, ("  metric", "last", "lowest", "highest", "points"))
-    # A curve says more than the extremes: on a narrow terminal these are dropped first.
+    # A curve says more than the extremes, so a narrow terminal drops the extremes first.
     tables = [[row[:columns] for row in rows] for columns in (5, 4, 2)]
     table = next((one for one in tables if _room_beside(one) >= _MIN_SPARK_WIDTH), tables[-1])
     width = max(_MIN_SPARK_WIDTH, min(_SPARK_WIDTH, _room_beside(table)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self, final
 from epochal.cli.draw.live import LiveLines
 from epochal.cli.draw.table import format_table
 from epochal.cli.pages.pool_page import HINTS
+from epochal.cli.pages.run_page import format_moment
 from epochal.sweep.trials import rank_trials
 from epochal.text.command import epochal_command
 from epochal.text.escape import escape_control
@@ -47,7 +48,7 @@ class SweepPage:
         self._live.__exit__()
 
     def show(self, pool: Pool) -> None:
-        """Show the present state."""
+        """Show the current state."""
         settings = self._backlog.settings
         for trial in self._backlog.ended[self._num_told :]:
             if not self._live.is_shown:
@@ -66,7 +67,8 @@ class SweepPage:
             trial = backlog.trials[entry.waiting.key // 1000]
             seconds = format_seconds(pool.clock() - entry.started)
             rows.append((str(trial.number), entry.device, seconds, format_values(trial)))
-        yield format_table(("trial", "device", "time", "values"), rows)
+        if rows:
+            yield format_table(("trial", "device", "time", "values"), rows)
         yield from _count_lines(backlog.count_states(), settings, backlog.stop_reason)
         yield from _best_lines(self._ranking.update(), settings)
         yield HINTS[pool.mode]
@@ -86,7 +88,7 @@ class _Ranking:
         """The best trials now, best first."""
         settings, ended = self._backlog.settings, self._backlog.ended
         new, self._num_seen = ended[self._num_seen :], len(ended)
-        # More repeats can make a good trial worse than one that is not kept any more.
+        # More repeats can make a good trial worse than one that is no longer kept.
         if settings is not self._settings or any(one in self._best for one in new):
             self._settings = settings
             self._best = rank_trials(self._backlog.trials.values(), settings)
@@ -98,7 +100,7 @@ class _Ranking:
 
 
 def print_sweep(backlog: SweepBacklog) -> None:
-    """Print the best trials, and how to go on."""
+    """Print the best trials, and how to continue."""
     trials, settings = backlog.trials.values(), backlog.settings
     ranked = rank_trials(trials, settings)
     print()
@@ -111,6 +113,9 @@ def print_sweep(backlog: SweepBacklog) -> None:
         print(f"best run: {ranked[0].runs[0].path}")
     if backlog.is_stopped or not backlog.is_done():
         print(f"continue: {epochal_command()} sweep {backlog.folder.id}")
+    elif not backlog.ended and not reason and settings.num_trials is not None:
+        more = f"{backlog.folder.id} sweep.trials={2 * len(trials)}"
+        print(f"no trial is left; add some: {epochal_command()} sweep {more}")
 
 
 def describe_sweep(
@@ -126,7 +131,7 @@ def describe_sweep(
     )
     states = Counter(map(_state_of, trials))
     yield f"  trials   {next(iter(_count_lines(states, settings)))}"
-    yield f"  started  {escape_control(str(facts.get('begun') or ''))}"
+    yield f"  started  {escape_control(format_moment(str(facts.get('begun') or '')))}"
     yield f"  command  {escape_control(str(facts.get('command') or ''))}"
     for change in facts.get("changes") or []:
         yield f"  changed  {escape_control(str(change))}"
@@ -134,6 +139,8 @@ def describe_sweep(
     ranked = rank_trials(trials, settings)
     yield from _best_lines(ranked, settings, most=_NUM_SHOWN)
     failed = [one for one in trials if one.state == "failed"]
+    if len(failed) > _NUM_FAILED:
+        yield f"the last {_NUM_FAILED} of {len(failed)} failures:"
     for trial in failed[-_NUM_FAILED:]:
         yield escape_control(describe_trial(trial, settings))
     yield ""
@@ -141,7 +148,7 @@ def describe_sweep(
     if ranked and ranked[0].runs[0].path is not None:
         yield f"  best     `{command} show {ranked[0].runs[0].path.name}`"
     total = settings.num_trials
-    if total is not None and len(trials) < total:
+    if (total is not None and len(trials) < total) or states["waiting"]:
         yield f"  next     `{command} sweep {folder.id}` continues it"
     yield f"  all      `{command} runs --where sweep={folder.id}`"
     if (folder.path / "report.html").is_file():
@@ -168,6 +175,8 @@ def describe_trial(trial: Trial, settings: SweepSettings) -> str:
     result = ", ".join(
         f"{name} {format_value(value)}" for name, value in zip(names, found or (), strict=False)
     )
+    if trial.state == "finished" and not found:
+        result = f"no value of {' or '.join(names)}"
     return (
         f"{trial.state:<9} trial {trial.number}: {result or trial.error} ({format_values(trial)})"
     )
@@ -190,7 +199,7 @@ def _count_lines(
 
 
 def _state_of(trial: Trial) -> TrialState:
-    """Its state; in another process than that of the sweep, the record tells what runs."""
+    """Its state; outside the process of the sweep, it is read from the record."""
     is_running = any(run.status in ("starting", "running") for run in trial.runs)
     return "running" if trial.state == "waiting" and is_running else trial.state
 

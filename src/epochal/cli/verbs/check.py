@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     if choices.get("variant") is None:
         choices["variant"] = ALL_VARIANTS
     checked = [check_file(path, overrides, choices, is_plain_too=True) for path in files]
-    checked = [_check_sweeps(one, choices) for one in checked]
+    checked = [_check_sweeps(one, chosen) for one in checked]
     if args.build:
         checked = [one if one.problems else _build(one, overrides, chosen) for one in checked]
     code = next((one.exit_code for one in checked if one.problems), 0)
@@ -72,8 +72,12 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check_sweeps(checked: FileCheck, choices: Choices) -> FileCheck:
-    """The check with problems of the sections ``sweep``; without any if there are others."""
-    swept = [one for one in checked.checked if one.config.sweep is not None]
+    """The check with problems of the sections ``sweep``; without any if there are others.
+
+    A sweep is over the config without a variant, unless one is chosen.
+    """
+    chosen = checked.checked if choices.get("variant") else checked.checked[:1]
+    swept = [one for one in chosen if one.config.sweep is not None]
     if checked.problems or not swept:
         return checked
     from epochal.sweep.check_space import check_sweep  # most configs have no sweep

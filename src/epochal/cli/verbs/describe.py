@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--add": "append the text instead of replacing it",
         "--label NAMES": "add labels to runs, such as `baseline` or `paper, figure 2`",
         "--unlabel NAMES": "remove labels from runs",
-        "--archive": "leave runs out of lists, unless --archived is given",
-        "--unarchive": "list runs again",
+        "--archive": "hide runs from lists, unless --archived is given",
+        "--unarchive": "show runs in lists again",
     }
     add_options(parser, texts)
     add_json_option(parser)
@@ -86,12 +86,16 @@ def _changed(page: RunReadme, args: argparse.Namespace) -> RunReadme:
 
 
 def _mark(args: argparse.Namespace) -> int:
-    """Label or archive several runs; nothing changes if a run or a label is not possible."""
+    """Label or archive several runs; nothing changes if a run is unknown or a label is invalid."""
     for option in ("tag", "add"):
         if getattr(args, option) not in (None, False):
-            what = "does not go with labels and archiving, which take several runs"
+            what = "cannot be combined with labels and archiving, which take several runs"
             hint = f"write {epochal_command()} describe RUN TEXT --{option} ... for it"
             raise ConfigError(Problem(f"--{option}", what, hint=hint))
+    if text := next((word for word in args.words if " " in word), None):
+        what = "a text does not go with labels and archiving, which take several runs"
+        hint = f"write {epochal_command()} describe RUN TEXT for it"
+        raise ConfigError(Problem(repr(text), what, hint=hint))
     if args.archive and args.unarchive:
         what = "contradicts --unarchive"
         raise ConfigError(Problem("--archive", what, hint="leave out one of them"))

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Evaluate, as a run of its own."""
+    """Evaluate, as a separate run."""
     with deferring_interrupts():
         from epochal.experiment.run import evaluate_checkpoints
 

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Check the configs, then run or export them; gives the exit code."""
+    """Check the configs, then run or export them; returns the exit code."""
     files, overrides = split_files_and_overrides(args.words)
     choices = read_choices(args)
     refuse_gpus(choices)

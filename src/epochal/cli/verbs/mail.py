@@ -112,7 +112,7 @@ def _show(box: Mailbox, mails: list[Mail], *, is_json: bool) -> None:
             print(escape_control(mail.text.rstrip()))
     try:
         box.mark(mails, is_read=True)
-    except OSError as error:  # the mail has been shown nevertheless
+    except OSError as error:  # the mail was shown anyway
         print(f"cannot mark as read: {error}", file=sys.stderr)
 
 
@@ -186,7 +186,7 @@ def _send_unsent(box: Mailbox) -> int:
 
 
 def _print_unsigned(box: Mailbox, own: Sequence[Delivery]) -> None:
-    """Say why files in the outbox are never sent by this user."""
+    """Print why some files in the outbox are never sent by this user."""
     others = box.count_outbox() - len(own)
     if not others:
         return
@@ -196,7 +196,7 @@ def _print_unsigned(box: Mailbox, own: Sequence[Delivery]) -> None:
     except KeyUnusableError as error:
         print_wrapped([f"{where}: your key cannot be used", f"  {error}"])
     else:
-        print_wrapped([f"{where}: not written there by a run of yours (copied, moved or changed)"])
+        print_wrapped([f"{where}: not written by one of your runs (copied, moved or changed)"])
 
 
 def _send_trial(path: Path) -> int:

@@ -44,7 +44,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def write_project(target: Path) -> list[Path]:
-    """Write the template to ``target``; gives the files written, relative to it.
+    """Write the template to ``target``; returns the files written, relative to it.
 
     Raises:
         ConfigError: The folder is not empty, or its name cannot name a package.

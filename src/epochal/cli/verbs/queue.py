@@ -22,10 +22,11 @@ from epochal.cli.pool import (
     typed_command,
 )
 from epochal.cli.then_test import add_then_test_option, require_test_data
-from epochal.errors import ConfigError, Problem
+from epochal.errors import ConfigError, Problem, RecordError
 from epochal.experiment.config.choices import add_choices, add_options, read_choices
 from epochal.launch.queue.queue import Queue
 from epochal.text.command import epochal_command
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
 _ACTIONS = {
     "add": "add experiments, with their config and code as they are now",
     "list": "show the jobs: ended, running, and waiting in the order of their start",
-    "top": "let a job start next",
+    "top": "move a job to the front",
     "remove": "remove waiting jobs; running ones save and end",
-    "pause": "start nothing any more, or not these jobs; running ones go on",
+    "pause": "start no more jobs, or not these; running ones continue",
     "unpause": "continue after a pause",
     "drain": "let the workers end after their running jobs",
-    "work": "run the waiting jobs on a pool until none is left",
+    "work": "run the waiting jobs on a pool until the queue is empty",
 }
 _SHOWN_ENDED = 10
 
@@ -79,7 +80,7 @@ def _add_add_arguments(parser: argparse.ArgumentParser) -> None:
         "--retries N": "start a failed run again from its checkpoint, up to N times (default: 0)",
     }
     add_options(parser, texts, priority=0, retries=0)
-    text = "start only after this job or run has finished well; may be repeated"
+    text = "start only after this job or run has finished successfully; may be repeated"
     parser.add_argument("--after", action="append", default=[], metavar="JOB|RUN", help=text)
     add_options(parser, {"--dry-run": "only print what would be added"})
     add_choices(parser)
@@ -87,7 +88,7 @@ def _add_add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Do the action; gives the exit code."""
+    """Do the action; returns the exit code."""
     queue = Queue(args.runs_dir)
     if args.action == "add":
         return _add(args, queue)
@@ -122,7 +123,8 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
     if args.dry_run:
         for config in configs:
             variant = f" ({config.config.variant})" if config.config.variant else ""
-            print(f"would add {config.config.path}{variant}, priority {args.priority}")
+            words = " ".join([f"{config.config.path}{variant}", *overrides])
+            print(f"would add {words}, priority {args.priority}")
         return 0
     jobs = freeze_configs(
         configs,
@@ -135,7 +137,9 @@ def _add(args: argparse.Namespace, queue: Queue) -> int:
     added = queue.add(jobs, priority=args.priority, after=after, retries=args.retries)
     for job in added:
         print(f"added job {job.id}: {job.title}")
-    if not queue.list_jobs("running"):
+    if queue.is_paused:
+        print(f"the queue is paused: {epochal_command()} queue unpause")
+    elif not queue.list_jobs("running"):
         print(f"next: {epochal_command()} queue work")
     return 0
 
@@ -163,7 +167,7 @@ def _list(args: argparse.Namespace, queue: Queue) -> None:
 def _to_row(job: QueuedJob, obstacles: dict[int, Any]) -> tuple[str, ...]:
     obstacle = obstacles.get(job.id)
     name = "" if job.run_dir is None else job.run_dir.name
-    reason = job.error or name
+    reason = ": ".join(filter(None, (name, job.error)))
     if job.state == "waiting":
         reason = obstacle.text if obstacle is not None else ("continues " + name if name else "")
         reason += f" after: {job.error}" if job.error else ""
@@ -198,7 +202,9 @@ def _to_json(job: QueuedJob, obstacles: dict[int, Any]) -> dict[str, Any]:
 def _change(action: str, ids: Sequence[int], queue: Queue) -> None:
     if action == "top":
         job = queue.move_to_top(ids[0])
-        print(f"job {job.id} starts next: {job.title}")
+        obstacle = queue.find_obstacle(job)
+        but = "" if obstacle is None else f"; it cannot start yet: {obstacle.text}"
+        print(f"job {job.id} starts next: {job.title}{but}")
     elif action == "remove":
         for number in ids:
             job = queue.remove(number)
@@ -211,7 +217,7 @@ def _change(action: str, ids: Sequence[int], queue: Queue) -> None:
             queue.set_paused(is_paused, one)
             name = "the queue" if one is None else f"job {one}"
             print(
-                f"{name} is {'paused; running jobs go on' if is_paused else 'not paused any more'}"
+                f"{name} is {'paused; running jobs continue' if is_paused else 'no longer paused'}"
             )
 
 
@@ -226,12 +232,23 @@ def _work(args: argparse.Namespace, queue: Queue) -> int:
         print_plan(list_ready(queue), executor, leases)
         return 0
     backlog = QueueBacklog(queue)
+    known = {job.id for job in queue.list_jobs("failed")}
     with PoolPage() as page:
         pool = Pool(backlog, executor, leases, show=page.show, waits_for_more=args.wait)
         pool.run()
     codes = {entry.waiting.key: entry.end.code for entry in pool.ended if entry.end is not None}
+    for job in queue.list_jobs("failed"):
+        if job.id not in known and not job.starts:  # its files are gone, or not ours
+            codes[job.id] = RecordError.exit_code
+            print(escape_control(f"job {job.id} was not started: {job.error}"))
     failed = sum(code != 0 for code in codes.values())
     waiting = queue.list_jobs("waiting")
     text = f"{format_count(len(codes), 'job')}, {failed} failed"
     print(text + (f", {len(waiting)} waiting" if waiting else ""))
+    obstacles = queue.find_obstacles(waiting)
+    for number, obstacle in list(obstacles.items())[:_SHOWN_ENDED]:
+        print(f"job {number} cannot start: {obstacle.text}")
+    if obstacles:
+        command = f"{epochal_command()} queue"
+        print(f"`{command} list` shows all jobs, `{command} remove JOB` removes one")
     return exit_code_of(pool, codes.values())

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
     parser.add_argument("dir", type=Path, metavar="DIR", help="a new or empty folder")
     text = "attempt of the run, if it was resumed with other code (default: the first)"
-    partial = "leave out files that are not as recorded, instead of restoring nothing"
+    partial = "skip files that are damaged or missing, instead of restoring nothing"
     add_options(parser, {"--attempt N": text, "--partial": partial}, attempt=0)
     add_json_option(parser)
 
@@ -78,9 +78,7 @@ def _describe(record: RunRecord, done: RestoreResult) -> Iterator[str]:
         "not saved", [_describe_skipped(one) for one in done.others], done.manifest.left_out
     )
     yield from _listed("ignored", done.ignored)
-    yield from _listed(
-        "not as they were", [f"{path} ({why})" for path, why in done.altered.items()]
-    )
+    yield from _listed("changed", [f"{path} ({why})" for path, why in done.altered.items()])
     packages = _other_packages(record)
     yield from _listed(
         "other package versions here",
@@ -91,13 +89,13 @@ def _describe(record: RunRecord, done: RestoreResult) -> Iterator[str]:
     yield from _warnings(record)
     if _is_complete(record, done):
         yield (
-            "  all files are as they were: on the same machine the run repeats bit for bit, unless"
+            "  all files are unchanged: on the same machine the run repeats bit for bit, unless"
             " it reads hidden files or data elsewhere"
         )
 
 
 def _is_complete(record: RunRecord, done: RestoreResult) -> bool:
-    """Whether everything that the record could have is here as the run used it."""
+    """Whether all files of the record were restored as the run used them."""
     is_here = done.config is not None and not (done.lost or done.altered)
     is_all = not (done.others or done.ignored or done.manifest.left_out)
     return is_here and is_all and not (_other_packages(record) or any(_warnings(record)))
@@ -111,7 +109,7 @@ def _warnings(record: RunRecord) -> Iterator[str]:
     elif (own := find_unnamed_class(record.run)) is not None:
         yield f"  {own}, builds its parts; start its script: {record.run.get('command')}"
     if record.expanded.get("init_from") is not None:
-        yield f"  its first weights are not restored: init_from: {record.expanded['init_from']}"
+        yield f"  its initial weights are not restored: init_from: {record.expanded['init_from']}"
     if any(one.overrides for one in record.attempts):
         yield "  it was resumed with another config; this is the config it started with"
     elif any(one.changed for one in record.attempts):

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Continue the run; gives its exit code."""
+    """Continue the run; returns its exit code."""
     with raising_on_preemption():
         with deferring_interrupts():
             from epochal.experiment.run import resume

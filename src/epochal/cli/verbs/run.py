@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Check every file, then run them; gives the exit code of the first that failed."""
+    """Check every file, then run them; returns the exit code of the first that failed."""
     files, overrides = split_files_and_overrides(args.words)
     choices: Choices = {**read_choices(args), "can_fork": True}
     _refuse_one_run_for_all(files, choices)
@@ -125,7 +125,7 @@ def _refuse_with_nodes(args: argparse.Namespace, files: list[Path]) -> None:
         what, hint = "several machines share one run", "name one config and one variant"
         raise ConfigError(Problem("--nnodes", what, hint=hint))
     for option, hint in (
-        ("keep_alive", "leave it out: the machines start again by themselves"),
+        ("keep_alive", "leave it out: the machines restart automatically"),
         ("then_test", "run `epochal test` afterwards"),
         ("no_file", "leave it out: the machines share the record"),
     ):

@@ -161,7 +161,7 @@ def _print_code(link: str) -> None:
     drawn = io.StringIO()
     segno.make_qr(link, error="l").terminal(drawn, compact=True, border=2)
     for line in drawn.getvalue().splitlines():
-        # White on black, whatever the terminal has: most phones do not read inverted codes.
+        # White on black in any terminal: most phones do not read inverted codes.
         print(f"\x1b[97;40m{line}\x1b[0m" if sys.stdout.isatty() else line, flush=True)
 
 
@@ -181,7 +181,7 @@ def _find_launches(runs_dir: Path) -> Launches:
 
 
 def _has_browser() -> bool:
-    """Whether this terminal has a screen; a text browser would take the terminal over."""
+    """Whether this machine has a graphical browser; a text browser would block the terminal."""
     has_screen = sys.platform in ("darwin", "win32") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )

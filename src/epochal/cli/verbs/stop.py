@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
     text = f"{RUN_HELP}; or a sweep, sweeps/last is the newest"
     parser.add_argument("words", nargs="+", metavar="RUN|SWEEP", help=text)
-    add_options(parser, {"--reason TEXT": "why, for the record"})
+    add_options(parser, {"--reason TEXT": "the reason, which is recorded"})
     add_runs_dir_option(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Ask all of them, in order."""
+    """Ask every named run and sweep, in order."""
     reason = f"{STOP_REQUESTED}: {args.reason}" if args.reason else STOP_REQUESTED
     for word in args.words:
         sweep = find_sweep_word(word, args.runs_dir)
@@ -52,7 +52,7 @@ def _stop_run(folder: Path, reason: str) -> str:
     if is_on_this_machine(owner) and shares_process_ids(owner):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(owner["pid"], signal.SIGTERM)
-        when = "after its present step"
+        when = "after its current step"
     else:
         when = f"within {BEAT_SECONDS:.0f} s, on {owner.get('host')}"
     resume = f"`{epochal_command()} resume {folder.name}` continues it"

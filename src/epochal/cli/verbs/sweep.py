@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,12 @@ from epochal.sweep.check_space import check_sweep
 from epochal.sweep.sweep_folder import create_sweep, find_sweep, list_sweeps
 from epochal.text.command import epochal_command
 from epochal.text.error_output import print_error
+from epochal.text.escape import escape_control
 from epochal.text.formatting import format_count
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
     from epochal.experiment.config.choices import Choices
     from epochal.launch.jobs.frozen_job import FrozenJob
@@ -33,7 +36,10 @@ if TYPE_CHECKING:
     from epochal.launch.pool.executor import Executor
     from epochal.sweep.settings import SweepSettings
     from epochal.sweep.sweep_folder import SweepFolder
+    from epochal.sweep.trials import Trial
 
+_MAX_SHOWN = 10
+_MAX_COUNTED = 100_000
 _CONFIG_SUFFIXES = (".yaml", ".yml", ".toml", ".json", ".py")
 
 
@@ -45,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("words", nargs="*", metavar="FILE|SWEEP|key=value", help=text)
     texts = {
-        "--dry-run": "check the search space, and print the first trials",
+        "--dry-run": "check the search space, and print the next trials",
         "--export FILE": "write a sweep for optuna-dashboard: *.db for SQLite, *.log for a journal",
     }
     add_options(parser, texts)
@@ -57,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Start, continue, change or list sweeps; gives the exit code."""
+    """Start, continue, change or list sweeps; returns the exit code."""
     if not args.words:
         return _list(args)
     named = [word for word in args.words if "=" not in word]
@@ -66,6 +72,8 @@ def execute(args: argparse.Namespace) -> int:
         if args.export is not None:
             return _export(folder, args.export)
         changes = [word for word in args.words if "=" in word]
+        if args.dry_run:
+            return _show_next(folder, folder.check_changes(changes))
         if changes:
             folder.change(changes)
             print(f"changed: {', '.join(changes)}")
@@ -147,32 +155,45 @@ def _refuse_unsupported(choices: Choices) -> None:
         raise ConfigError(Problem("--variant", what, hint="start a sweep for each"))
 
 
-def _show_proposals(settings: SweepSettings) -> int:
-    from epochal.sweep.sampling import create_sampler
+def _show_proposals(settings: SweepSettings, trials: Collection[Trial] = ()) -> int:
+    """Print the next trials, as they would be proposed now."""
+    from epochal.sweep.backlog import create_next_sampler
 
-    sampler = create_sampler(
-        settings.method,
-        settings.space,
-        is_allowed=settings.is_allowed,
-        directions=[one.mode for one in settings.objectives],
-        seed=settings.seed,
-        observed={},
-    )
-    total = settings.num_trials
-    for number in range(min(total or 10, 10)):
+    sampler = create_next_sampler(settings, trials)
+    first, total = max((one.number for one in trials), default=-1) + 1, settings.num_trials
+    more = _MAX_SHOWN if total is None else total - len(trials)
+    for number in range(first, first + min(more, _MAX_SHOWN)):
         values = sampler.ask(number)
         if values is None:
             break
         print(f"trial {number}: " + ", ".join(f"{key}={value}" for key, value in values.items()))
-    size = "all combinations" if total is None else format_count(total, "trial")
+    size = format_count(total or 0, "trial")
+    if total is None:
+        allowed = filter(settings.is_allowed, settings.space.iter_grid())
+        size = f"all {sum(1 for _ in islice(allowed, _MAX_COUNTED)):,} combinations"
     print(f"{settings.method}: {size} by {', '.join(map(str, settings.objectives))}")
+    return 0
+
+
+def _show_next(folder: SweepFolder, settings: SweepSettings) -> int:
+    """Print which trials a sweep would continue and start; nothing is changed."""
+    from epochal.cli.pages.sweep_page import format_values
+    from epochal.sweep.trials import read_trials
+
+    trials = read_trials(folder, settings).values()
+    for trial in trials:
+        if not trial.is_ended:
+            print(escape_control(f"trial {trial.number} waits: {format_values(trial)}"))
+    _show_proposals(settings, trials)
+    ended = sum(trial.is_ended for trial in trials)
+    print(f"{format_count(ended, 'trial')} ended; nothing was started or changed")
     return 0
 
 
 def _find_places(args: argparse.Namespace) -> tuple[Executor, Leases]:
     """What starts trials, and on which devices."""
     if args.devices is None:
-        args.devices = args.device  # the trials run there and nowhere else
+        args.devices = args.device  # all trials run there
     return find_executor(args)
 
 
@@ -194,7 +215,7 @@ def _work(
         lock = folder.lock()
     except RecordError:
         if is_changed:
-            print("the process that runs this sweep takes the changes over")
+            print("the process that runs this sweep applies the changes")
             return 0
         raise
     try:

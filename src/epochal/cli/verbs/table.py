@@ -49,7 +49,7 @@ _ACTIONS = {
     "show": "show a table with the current values of its runs",
     "add": "add a row for each run; columns named like one of its metrics are linked to it",
     "set": "type texts into a cell and those right of it, or headings",
-    "link": "let cells show metrics of a run, from a cell to the right",
+    "link": "link cells to metrics of a run, from a cell to the right",
     "remove": "remove a row, a column, the text of a cell, or the table",
     "export": "print a table as Markdown, LaTeX or CSV, or write it to a file",
 }
@@ -101,7 +101,7 @@ def _add_own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Do the action; gives the exit code."""
+    """Do the action; returns the exit code."""
     root, _ = locate(args.runs_dir)
     tables = ResultTables(root)
     if args.action == "list":
@@ -151,7 +151,7 @@ def _format_time(text: object) -> str:
 
 
 def _change(args: argparse.Namespace) -> partial[TableContent]:
-    """The change that an action means; what it needs is read before the table is locked."""
+    """The change of an action; its inputs are read before the table is locked."""
     if args.action == "add":
         records = [read_run(word, args.runs_dir) for word in args.words]
         return partial(_add_runs, records=records)

@@ -143,7 +143,7 @@ def register_flops(run: EngineRun, data: Mapping[str, Any] | None, keys: Sequenc
     if flops is None:
         raise TaskError(
             f"register_flops: torch's counter fails with {type(run.model).__name__}\n"
-            "  see the log for the reason; register_caches accepts a known number"
+            "  see the log for the reason, or pass a known number to register_caches"
         )
     run.register_caches({"flops": flops.total})
     return flops.total

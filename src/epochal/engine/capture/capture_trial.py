@@ -126,9 +126,9 @@ class CaptureTrial:
         """Take the same steps with another function; describes how close the results are.
 
         They are refused if they differ by more than rounding explains; with ``is_exact`` bits must
-        be equal if eager steps repeat their bits. A value that eager steps read on the host, and
-        that the capture did without, decided between two ways to compute the same, such as
-        attention with and without a mask. Bits may differ then.
+        be equal if eager steps repeat their bits. Bits may differ if eager steps read a value on
+        the host and the capture did not: such a value chooses between two ways to compute the same
+        result, such as attention with and without a mask.
         """
         assert self._end is not None
         is_exact = is_exact and not self._has_host_reads

@@ -75,7 +75,7 @@ class CompiledSteps:
 
 
 def require_compile_backend(run: EngineRun) -> None:
-    """Refuse a backend or options that torch does not know, before the first step."""
+    """Refuse an unknown backend or unknown options before the first step."""
     name, options = run.options.engine.compile_backend, run.options.engine.compile_options
     if name == DEFAULT_BACKEND:
         if options:  # listing the known ones takes seconds
@@ -224,7 +224,7 @@ class CompileDecision:
                 f"{steps:,.0f}",
             )
         else:
-            logger.info("step: compiled: %s, which does not pay: captured again", text)
+            logger.info("step: compiled: %s, not worth it: using captured steps again", text)
             self._call_switch(False)
 
     def _call_switch(self, is_compiling: bool) -> None:

@@ -73,7 +73,7 @@ class CaptureContext:
             torch._C._cuda_releasePool(device, self.pool)
         # Torch refuses further captures into the pool, since it also pins memory for it.
         self.pool = torch.cuda.graph_pool_handle()
-        # The default generator works for the failed capture until another one ends.
+        # The default generator stays in the state of the failed capture until another one ends.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns that this one is empty
             with self._capturing(torch.cuda.CUDAGraph()):
@@ -137,7 +137,7 @@ class StepGraph:
 
 @contextmanager
 def noting_host_reads(device: torch.device) -> Iterator[list[str]]:
-    """Note when the host waits for the device in a block; a list that is empty if it never does.
+    """Collect torch's warnings about the host waiting for the device in a block; empty without any.
 
     Warnings of the block are not shown: it repeats steps that showed them.
     """
@@ -161,7 +161,7 @@ def refusing_host_reads(device: torch.device) -> Iterator[None]:
 
 
 def is_host_read(message: BaseException | str) -> bool:
-    """Whether torch says with this error or warning that the host waits for the device."""
+    """Whether torch's error or warning is about the host waiting for the device."""
     return "synchronizing CUDA operation" in str(message)
 
 

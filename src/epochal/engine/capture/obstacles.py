@@ -55,7 +55,7 @@ def _own_updater(run: EngineRun) -> str:
     changed = [name for name in _STEP_METHODS if getattr(kind, name) is not getattr(Updater, name)]
     if not changed:
         return ""
-    return f"{kind.__name__}.{changed[0]} is your own and does not say is_capturable = True"
+    return f"{kind.__name__}.{changed[0]} is overridden without is_capturable = True"
 
 
 def _optimizer(optimizer: Optimizer | None) -> str:
@@ -74,7 +74,7 @@ def _optimizer(optimizer: Optimizer | None) -> str:
 def _guard(run: EngineRun) -> str:
     guard = run.part(Updater).guard
     if guard is not None and guard.syncs_each_step:
-        return "the guard against numbers that are not finite reads one each step; use fused=True"
+        return "the non-finite guard reads a value from the device in each step; use fused=True"
     return ""
 
 

@@ -23,7 +23,7 @@ _NO_HOST_MEMORY = re.compile(
 _BATCH_VARIABLES = ("microbatches", "batch")
 _MAX_SHAPES = 6
 _NOTE = "what to change: "
-_LARGE = 31 * 2**20  # bytes; above 32 MiB glibc learns nothing from a block
+_LARGE = 31 * 2**20  # bytes; glibc does not raise its limit for blocks above 32 MiB
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -112,13 +112,13 @@ def _advise(run: Run, split: str) -> Iterator[str]:
     accumulate = run.options.optim.accumulate
     if split == "train":
         if run.options.engine.microbatch is None:
-            yield "engine.microbatch=auto, which trains the same in smaller parts"
+            yield "engine.microbatch=auto, which computes the same step in smaller parts"
         else:
             yield f"half the batch size with optim.accumulate={2 * accumulate}"
         if run.device.type == "cuda" and run.options.engine.precision in ("fp32", "tf32"):
             yield "engine.precision=bf16"
         if not run.options.engine.recompute:
-            yield "engine.recompute=['LAYERS.*'], which computes what layers need twice"
+            yield "engine.recompute=['LAYERS.*'], which recomputes activations to save memory"
     else:
         yield "a smaller batch size for this split"
     if run.device.type != "cuda":

@@ -68,7 +68,7 @@ def move_module(
 def choose_mover(
     device: torch.device, dtype: torch.dtype | None, *, channels_last: bool = False
 ) -> MoveBatch:
-    """A function that moves a batch to the device and dtype; it does next to nothing on the CPU."""
+    """A function that moves a batch to the device and dtype; on the CPU it does almost nothing."""
     if device.type == "cpu" and dtype is None and not channels_last:
         return keep_batch
     return BatchMover(device, dtype, channels_last=channels_last)
@@ -80,7 +80,7 @@ PLAIN_BATCHES = frozenset({Tensor, dict, list, tuple})
 
 
 def keep_batch(batch: Batch) -> Batch:
-    """The batch as it is; the method ``to`` of an own class is called, as on any device."""
+    """The batch as it is; the method ``to`` of a user's class is called, as on any device."""
     if type(batch) in PLAIN_BATCHES or not hasattr(batch, "to"):
         return batch
     return batch.to(_CPU)
@@ -193,7 +193,7 @@ def _require_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
 
 
 def explain_dtype_mismatch(model: nn.Module, error: BaseException) -> None:
-    """Add a note to an error of torch that numbers of two formats met."""
+    """Add a note to torch's error about two different dtypes."""
     text = str(error).lower()
     if not isinstance(error, RuntimeError | ValueError) or not _MISMATCH.search(text):
         return

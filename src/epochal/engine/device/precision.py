@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Autocast = Callable[[], AbstractContextManager[Any]]  # torch.autocast gives itself
+Autocast = Callable[[], AbstractContextManager[Any]]  # torch.autocast returns itself
 
 _AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -56,7 +56,7 @@ class Precision:
 
 
 def resolve_dtype(name: str, dtype: torch.dtype | None) -> torch.dtype | None:
-    """The dtype of the weights under a precision; refuses another one of the config."""
+    """The dtype of the weights under a precision; refuses a config that contradicts it."""
     if name == "fp64":
         if dtype not in (None, torch.float64):
             _refuse(name, dtype, "remove model.dtype, or write float64")

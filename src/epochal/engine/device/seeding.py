@@ -90,7 +90,7 @@ def find_used_generator(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 
 def fingerprint_generator_state(state: Any) -> Hashable:  # noqa: ANN401 - of three libraries
-    """A value that equals that of the same state."""
+    """A value that is equal for equal states."""
     if isinstance(state, dict):
         return tuple([(name, fingerprint_generator_state(part)) for name, part in state.items()])
     if isinstance(state, Tensor):
@@ -103,7 +103,7 @@ def fingerprint_generator_state(state: Any) -> Hashable:  # noqa: ANN401 - of th
 
 
 def read_generator_state(value: object) -> Any:  # noqa: ANN401 - of three libraries
-    """The state of a random generator object; None of anything else."""
+    """The state of a random generator object; None for any other object."""
     if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return value.getstate()
     if isinstance(value, torch.Generator):
@@ -116,7 +116,7 @@ def read_generator_state(value: object) -> Any:  # noqa: ANN401 - of three libra
 
 
 def set_generator_state(value: Any, state: Any) -> None:  # noqa: ANN401 - same
-    """Put a generator into a state that ``read_generator_state`` gave."""
+    """Put a generator into a state that ``read_generator_state`` returned."""
     if isinstance(value, random.Random):
         value.setstate(state)
     elif isinstance(value, np.random.Generator):

@@ -30,7 +30,7 @@ def read_sharding(options: EngineOptions) -> Sharding:
 
 
 def choose_strategy(options: EngineOptions, world: World, device: torch.device) -> Strategy:
-    """How the processes of a run share its model; one without a process group shares nothing."""
+    """How the processes of a run share its model; without a process group they share nothing."""
     if isinstance(world, SingleProcess):
         return NoStrategy()
     if options.strategy == "fsdp":

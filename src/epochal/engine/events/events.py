@@ -69,7 +69,7 @@ class Listener:
         return self.on is None or split in self.on
 
     def accepts_runner(self, kind: str) -> bool:
-        """Whether it is called under this kind of runner; all are as long as none is known."""
+        """Whether it is called under this kind of runner; true while the runner is unknown."""
         return not kind or self.runners is None or kind in self.runners
 
 
@@ -83,7 +83,7 @@ def hook_listeners(hook: object) -> list[Listener]:
     runners = _runners(getattr(hook, "runners", None), owner)
     found = list(_listeners(hook, priority, every, on, runners))
     if not found:
-        _refuse_deaf(hook, on)
+        _refuse_never_called(hook, on)
     if every is not None and not every.is_never:
         _refuse_unused_period(found, every, owner)
     return found
@@ -207,7 +207,7 @@ def _runners(runners: object, owner: str) -> tuple[str, ...] | None:
     return wanted
 
 
-def _refuse_deaf(hook: object, on: tuple[str, ...] | None) -> NoReturn:
+def _refuse_never_called(hook: object, on: tuple[str, ...] | None) -> NoReturn:
     """Refuse a hook that no event of any run would call."""
     what, hint = "has no method that an event calls", f"events: {', '.join(EVENTS)}"
     if on is not None and (named := [name for name in _NAMES if _event_method(hook, name)]):

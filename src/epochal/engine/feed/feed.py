@@ -439,7 +439,7 @@ def iter_batches(
             read += 1
             yield batch
             if read == doubtful:
-                doubtful = _doubt_end(read, label)
+                doubtful = _check_endless(read, label)
     if not may_be_empty:
         _require_batches(read, loader, label)
 
@@ -453,7 +453,7 @@ def refuse_endless(loader: Loader, label: str) -> None:
         )
 
 
-def _doubt_end(read: int, label: str) -> int:
+def _check_endless(read: int, label: str) -> int:
     """Warn of a loader without a length, then refuse it; returns when to look again."""
     hint = "set train.limit_eval_batches, or give it a __len__"
     if read >= MAX_UNKNOWN_BATCHES:

@@ -33,7 +33,7 @@ _join = b"".join
 
 
 def mix_seed(seed: int, number: int) -> int:
-    """64 bits that depend on both numbers and look like no others; splitmix64."""
+    """Mix two numbers into 64 pseudo-random bits, with splitmix64."""
     z = (seed + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK

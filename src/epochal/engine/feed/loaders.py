@@ -52,7 +52,7 @@ _COMPARED_OPTIONS = (*_OPTIONS, *_WORKER_OPTIONS, "worker_init_fn", "collate_fn"
 
 @final
 class IndexedLoaders:
-    """The indexed loaders of a run, which live, with their workers, as long as the DataLoaders."""
+    """The indexed loaders of a run; they and their workers exist as long as the DataLoaders."""
 
     def __init__(self) -> None:
         self._indexed_loaders: WeakKeyDictionary[DataLoader[Any], IndexedLoader] = (
@@ -149,7 +149,7 @@ class IndexedLoader:
         *,
         is_probe: bool,
     ) -> Iterator[Any]:
-        """Requests for the own samples, with the seeds that they have in whole batches."""
+        """Requests for the samples of this process, with the seeds they have in whole batches."""
         batch_seed, base = seeds
         for number, place, part in share.of_indices(parts, start):
             if self._reader.may_draw:

@@ -32,18 +32,18 @@ class RankShare(ABC):
 
     @abstractmethod
     def of_indices(self, parts: Iterable[Any], start: int) -> Iterator[tuple[int, int, Any]]:
-        """The own indices, each batch with its number and the place of its first sample.
+        """This process's indices, each batch with its number and the place of its first sample.
 
         ``parts`` are the indices of whole batches, from the batch ``start`` on.
         """
 
     @abstractmethod
     def of_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The own part of batches that were read as a whole."""
+        """The part of this process in batches that were read as a whole."""
 
     @abstractmethod
     def limit(self, batches: int) -> int:
-        """How many of the next batches are own ones."""
+        """How many of the next batches this process reads."""
 
 
 @final
@@ -62,14 +62,14 @@ class SampleSlices(RankShare):
         """The samples of each whole batch that was read and not used yet."""
 
     def bounds(self, size: int) -> slice:
-        """The own samples of a batch of some size; the first processes may have one more."""
+        """This process's samples in a batch of ``size``; the first processes may have one more."""
         each, more = divmod(size, self.world_size)
         first = self.rank * each + min(self.rank, more)
         end = first + each + (self.rank < more)
         return slice(first, end) if end > first else slice(0, 1)
 
     def is_empty(self, size: int) -> bool:
-        """Whether no sample of a batch of some size is an own one."""
+        """Whether this process has no sample in a batch of ``size``."""
         return self.rank >= size
 
     @override
@@ -99,7 +99,7 @@ class SampleSlices(RankShare):
                 ) from error
 
     def of_own_batches(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Batches of equal sizes, of which every process has read its own part only."""
+        """Batches of equal sizes of which every process has read only its part."""
         for batch in batches:
             self.sizes.append((batch_size(batch) or 1) * self.world_size)
             yield batch
@@ -111,7 +111,7 @@ class SampleSlices(RankShare):
 
 @final
 class WholeBatches(RankShare):
-    """Every so-many-th batch, for evaluation: each batch is computed once, as one process would."""
+    """Every n-th batch, for evaluation: each batch is computed once, as in a single process."""
 
     splits_batches = False
 
@@ -145,7 +145,7 @@ def refuse_divided_data(loader: Loader, share: RankShare | None) -> None:
     owners = (loader, getattr(loader, "batch_sampler", None))
     if any(isinstance(getattr(one, "sampler", None), DistributedSampler) for one in owners):
         raise DataError(
-            "data: a DistributedSampler divides the data, which is done here already\n"
+            "data: a DistributedSampler divides the data, but Epochal already does\n"
             "  write DataLoader(dataset, batch_size=..., shuffle=True): the batch size is that of "
             "all processes together"
         )

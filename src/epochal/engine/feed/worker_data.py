@@ -1,4 +1,4 @@
-"""What goes wrong when workers read a dataset: they take a run along, or repeat its samples."""
+"""Finds datasets that workers cannot read correctly: they hold a run, or repeat samples."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _iter_children(value: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - o
 
 
 def find_repeated_samples(loader: Loader) -> str:
-    """What to say if each worker seems to read all samples of an iterable dataset; else empty."""
+    """A warning if each worker seems to read all samples of an iterable dataset; else empty."""
     if not isinstance(loader, DataLoader) or loader.num_workers < 2:
         return ""
     dataset = loader.dataset

@@ -47,7 +47,7 @@ class Every:
 
     @property
     def is_never(self) -> bool:
-        """Whether it never comes."""
+        """Whether the period is 0 (never)."""
         return not self.amount
 
     def after(self, position: float) -> float:

@@ -1,4 +1,4 @@
-"""The interfaces of stages after the model: of outputs of batches, and of a whole evaluation."""
+"""The interfaces of output stages and evaluation stages, which run after the model."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ProbeFunction(Protocol):
     """Records an intermediate value, if this step is probed."""
 
     def __call__(self, name: str, value: object, kind: ProbeKind | None = None) -> None:
-        """Take a value; its kind is found from the value if it is not given."""
+        """Record a value; by default its kind is inferred from the value."""
 
 
 def ignore_probe(name: str, value: object, kind: ProbeKind | None = None) -> None:
@@ -270,7 +270,7 @@ class Run(ABC):
     def save_media(
         self, name: str, data: object, *, kind: str = "", suffix: str = "", step: int | None = None
     ) -> Path | None:
-        """Record an image, figure, sound or text; gives its file, or None without a record.
+        """Record an image, figure, sound or text; returns its file, or None without a record.
 
         Args:
             name: The series that it belongs to.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Plateau:
-    """The end of a stage in which the monitored metric stops to improve.
+    """The end of a stage when the monitored metric stops improving.
 
     Args:
         patience: Values in a row that are no better than the best one of the stage.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from epochal.engine.interfaces.task import Batch, Output
 
 _TARGETS = ("target", "targets", "label", "labels", "y")
-"""Names of what a model should have answered; a batch has usually one of them."""
+"""Usual names of the target; most batches have one of them."""
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

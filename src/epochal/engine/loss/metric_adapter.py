@@ -73,7 +73,7 @@ class MetricAdapter(Metric):
         is_object = all(callable(getattr(metric, method, None)) for method in _METHODS)
         if not is_object and not callable(metric):
             self._fail(
-                "is no metric", "give an object with update, compute and reset, or a function"
+                "is not a metric", "give an object with update, compute and reset, or a function"
             )
         called = metric.update if is_object else metric
         self._routes = ArgumentRoutes(called, inputs, owner=owner, key=key, place=place)
@@ -86,7 +86,7 @@ class MetricAdapter(Metric):
         self.on = tuple(split_name(split) for split in (own if on is None else on))
         if not self._routes.needed and not inputs and is_object:
             hint = "write for example inputs: {preds: out.logits, target: batch.label}"
-            self._fail("does not say which arguments it takes", hint)
+            self._fail("has no readable signature", hint)
 
     def to(self, device: torch.device) -> None:
         """Move the metric to a device, if it can be moved."""
@@ -153,7 +153,7 @@ class MetricAdapter(Metric):
 
 
 def find_unmergeable(metrics: Mapping[str, Metric]) -> str:
-    """The name of a metric whose parts of several processes cannot be merged; empty if none."""
+    """The name of a metric that cannot merge the batches of several processes; empty if none."""
     return next((name for name, metric in metrics.items() if not _can_merge(metric)), "")
 
 

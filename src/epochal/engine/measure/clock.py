@@ -118,7 +118,7 @@ class Clock:
         """The time of each part of the run."""
 
         self.agreed_seconds: float | None = None
-        """The time at which all processes of the run agreed last; None in a single process."""
+        """The last time on which all processes of the run agreed; None in a single process."""
 
         self.first_seconds = 0.0
         """Its ``seconds`` when this process started."""

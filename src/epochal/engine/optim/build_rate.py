@@ -93,7 +93,7 @@ class FactorRate(Rate):
 
 @final
 class WarmupRate(Rate):
-    """A linear warm-up to the first rates of another owner, which moves them afterwards.
+    """A linear warm-up to the first rates of another owner, which sets them afterwards.
 
     The factor of the follower's rates is ``start`` at the step ``first``, and 1 after ``steps``.
     """
@@ -277,7 +277,7 @@ def build_rate(
 def warn_of_long_warmup(
     schedule: AnySchedule | None, total_steps: int | None, steps_per_epoch: int | None
 ) -> None:
-    """Warn if a warm-up is not over before the training is."""
+    """Warn if a warm-up is longer than the training."""
     members: list[OneSchedule | None]
     if isinstance(schedule, OptimizerSchedules):
         members = [member for _, member in schedule.members.values()]

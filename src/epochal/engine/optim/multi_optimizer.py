@@ -94,7 +94,7 @@ class Optimizers(Optimizer):
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
         self.due = self.members
-        """Those that step at the next ``step``."""
+        """The optimizers that step at the next ``step``."""
 
         for member in members:
             _require_plain(member)
@@ -133,7 +133,7 @@ class Optimizers(Optimizer):
         self.due = self.members
 
     def choose_due(self, step: int) -> None:
-        """Choose those that step after ``step`` finished steps."""
+        """Choose the optimizers that step after ``step`` finished steps."""
         self.due = tuple([one for one in self.members if (step + 1) % one.options.every == 0])
 
     @override
@@ -157,8 +157,10 @@ class Optimizers(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group that a member had from the start; refuse others."""
         if not any(param_group is g for one in self.members for g in one.optimizer.param_groups):
-            what = "several optimizers take no further parameters once they are joined"
-            hint = "give them to one of them at first, frozen until they are trained"
+            what = "several optimizers cannot get further parameters during a run"
+            hint = (
+                "give them to one of the optimizers from the start, frozen until they are trained"
+            )
             raise ConfigError(Problem("optim", what, hint=hint))
         super().add_param_group(param_group)
 

@@ -75,7 +75,7 @@ class _GroupReader:
         left = [name for name, one in own.items() if one.requires_grad and name not in taken]
         if left:
             what = f"leaves out {len(left)} trainable parameters, such as {left[0]!r}"
-            self._fail(what, 'give them to a group, to one with "freeze": True if they stay')
+            self._fail(what, 'add them to a group; use "freeze": True if they are not trained')
         more = {name: self._selector.parameters[name] for name in taken if name not in own}
         return rules, more
 
@@ -112,7 +112,7 @@ class _GroupReader:
             elif id(entry) in self._names:
                 yield self._names[id(entry)]
             else:
-                what = f"group {index} has something that is no parameter of model or task"
+                what = f"group {index} has an entry that is not a parameter of model or task"
                 self._fail(f"{what}: {type(entry).__name__}", "use model.named_parameters()")
 
     def _fail(self, what: str, hint: str) -> NoReturn:

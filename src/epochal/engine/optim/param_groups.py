@@ -1,4 +1,4 @@
-"""Build the parameter groups of an optimizer from rules, layers, and what takes no decay."""
+"""Build the parameter groups of an optimizer from rules, layer decay and weight decay."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def find_rule_problems(rule: GroupRule, selector: ParameterSelector) -> Iterator
             yield Problem(rule.key, what, rule.place, selector.suggest_classes(kind))
     if rule.members is None and not missed and not find_rule_parameters(rule, selector):
         what = "no parameter has both such a name and such a module"
-        hint = "write two rules, or let one of the patterns mean more"
+        hint = "write two rules, or use a wider pattern"
         yield Problem(rule.key, what, rule.place, hint)
 
 
@@ -250,7 +250,7 @@ def _declared(prefix: str, module: nn.Module) -> Iterator[str]:
     for pattern in declare():
         if not any(matches_pattern(name, pattern) for name in own):
             where = f"{type(module).__name__}.no_decay" + (f" of {prefix}" if prefix else "")
-            logger.warning("%s names %r, which is none of its parameters", where, pattern)
+            logger.warning("%s names %r, which is not one of its parameters", where, pattern)
         yield f"{prefix}.{pattern}" if prefix else pattern
 
 

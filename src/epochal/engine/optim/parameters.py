@@ -143,8 +143,8 @@ def require_parameters(optimizer: Optimizer, model: nn.Module) -> None:
     missed = [name for name in trained if id(own[name]) not in held]
     if missed:
         logger.warning(
-            "%s misses %d of the %d trainable parameters of the model, such as %s: they stay "
-            "as they are; say requires_grad_(False) if that is meant",
+            "%s misses %d of the %d trainable parameters of the model, such as %s: they are not "
+            "trained; call requires_grad_(False) if that is intended",
             type(optimizer).__name__,
             len(missed),
             len(trained),

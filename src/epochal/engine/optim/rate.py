@@ -38,7 +38,7 @@ class GroupRates:
         """The rate of each group."""
 
         self.used_at: tuple[int, list[float]] = (-1, [])
-        """The last update after which rates may have moved, and the rates that it used."""
+        """The last update after which rates may have changed, and the rates that it used."""
 
         self.adopt()
 
@@ -63,7 +63,7 @@ class GroupRates:
                 self.set_rate(index, read_rate(tensor, self.values[index]))
 
     def keep_used(self, step: int) -> None:
-        """Keep the rates of the update ``step``, before they move; called once or more after it."""
+        """Keep the rates of the update ``step`` before they change; may be called repeatedly."""
         if step != self.used_at[0]:
             self.used_at = step, list(self.values)
 
@@ -143,7 +143,7 @@ def read_rate(rate: float | Tensor, known: float | None = None) -> float:
 
 
 class Rate(ABC):
-    """Owns the learning rates of an optimizer, and moves them when they may move."""
+    """Owns the learning rates of an optimizer, and changes them when the schedule says so."""
 
     is_moved_by_steps: bool = False
     """Whether ``after_step`` does anything."""
@@ -161,7 +161,7 @@ class Rate(ABC):
         self.rates.adopt()
 
     def keep_used(self, step: int) -> None:
-        """Keep the rates of the update ``step``; called before anything may move them."""
+        """Keep the rates of the update ``step``; called before anything may change them."""
         self.rates.keep_used(step)
 
     def get_used(self, step: int) -> list[float]:

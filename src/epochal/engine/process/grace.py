@@ -95,7 +95,7 @@ class GracePeriod:
 
 
 def end_stalled_process(writer: Writer, message: str, step: int) -> None:
-    """End this process, whose run makes no progress, for its supervisor to start it again."""
+    """End this process, whose run makes no progress, so that its supervisor starts it again."""
     result = {"status": "failed", "reason": STALLED, "exit_code": STALLED_EXIT_CODE, "steps": step}
     error = {"exception_type": "Stalled", "message": message}
 
@@ -117,7 +117,7 @@ def _end(
 
 
 def _within(seconds: float, work: Callable[[], object]) -> None:
-    """Do something in a thread, but wait no longer: a disk or a lock may hang, too."""
+    """Call a function in a thread and wait for a limited time: a disk or a lock may hang, too."""
 
     def run() -> None:
         with suppress(Exception):
@@ -135,7 +135,7 @@ def enforcing_grace_period(
     """End a run that hangs after SIGTERM or SIGHUP in a block.
 
     A thread learns of signals from a pipe, since Python calls a handler only when the main thread
-    returns from C code. A program with an event loop has a pipe of its own, and no grace period.
+    returns from C code. A program with an event loop has its own pipe, and no grace period.
     """
     period = run.options.engine.grace_period
     is_main = threading.current_thread() is threading.main_thread()

@@ -35,7 +35,7 @@ class EvaluationInterrupted(KeyboardInterrupt):
 
 
 EXTERNAL_STOPS = ("interrupted", PREEMPTED)
-"""Ends that came from outside; those that training itself came to are part of its state."""
+"""Ends that were requested from outside; those that training reached are part of its state."""
 
 
 def is_interrupted_or_preempted(run: Run) -> bool:

@@ -114,7 +114,7 @@ class Watchdog:
             run.step,
             ", in a call that blocks all other threads" if is_blocked else "",
             f", {others}" if others else "",
-            f"the stacks of all threads are in {where}" if where else "is something stuck?",
+            f"the stacks of all threads are in {where}" if where else "the run may hang",
         )
         message = f"no progress for {seconds:.0f} s in {run.split} at step {run.step}"
         self._on_stall(f"{message}, {others}" if others else message, run.step)

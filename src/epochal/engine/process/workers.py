@@ -1,4 +1,4 @@
-"""Loader workers and signals: they outlive the first signal of a scheduler, but never their run."""
+"""Signals and loader workers, which survive a scheduler's first signal, and end with their run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lets the processes of a run act at the same step on what comes from outside."""
+"""Lets the processes of a run act on outside requests at the same step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def build_alarm(run: EngineRun) -> Alarm:
 
 @final
 class ListenedPosition:
-    """What the listener of a process needs of its run."""
+    """What the listener of a process needs to know about its run."""
 
     def __init__(self, run: EngineRun, write_stacks: Callable[[], object]) -> None:
         self._run = run
@@ -103,24 +103,24 @@ def _is_in_collective() -> bool:
 
 
 def describe_ranks(run: EngineRun) -> str:
-    """Which process holds up the others, after each of them has written its stacks."""
+    """Which process the others wait for, after each of them has written its stacks."""
     listener, world = run.listener, run.world
     if listener is None or not world.is_main:
         return ""
     try:
         found = listener.collect_positions()
     except Exception as error:
-        return f"and the other processes cannot be asked: {error}"
+        return f"and the other processes cannot be reached: {error}"
     silent = [rank for rank in range(world.world_size) if rank not in found]
     if silent:
-        return f"{_name_ranks(silent)} without an answer"
+        return f"{_name_ranks(silent)} did not answer"
     slowest = min((one["step"], one["batch"]) for one in found.values())
     behind = [rank for rank, one in found.items() if (one["step"], one["batch"]) == slowest]
     guilty = [rank for rank in found if not found[rank]["is_waiting"]] or behind
     if len(guilty) == world.world_size:
         return f"{_name_ranks(guilty)} busy"
     where = found[guilty[0]]
-    return f"held up by {_name_ranks(guilty)} at step {where['step']} of {where['split']}"
+    return f"waiting for {_name_ranks(guilty)} at step {where['step']} of {where['split']}"
 
 
 def _name_ranks(ranks: list[int]) -> str:

@@ -99,13 +99,13 @@ class DeviceTime:
 
 @final
 class NoDeviceTime:
-    """For devices that work in step with the host."""
+    """For devices without a queue, such as the CPU."""
 
     def add_to(self, run: EngineRun) -> None:
         """Do nothing."""
 
     def read(self) -> dict[str, float]:
-        """Nothing is known."""
+        """An empty result."""
         return {}
 
 

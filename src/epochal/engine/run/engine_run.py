@@ -103,7 +103,7 @@ class Environment:
     """Whether a supervisor starts the run again when its process ends."""
 
     is_debug: bool = False
-    """Whether to look for the cause of errors, even if that makes steps slow."""
+    """Whether to find the cause of errors, even if that makes steps slow."""
 
     world: World = field(default_factory=SingleProcess)
     """The processes of the run."""
@@ -131,7 +131,7 @@ class BadStep:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunMethods:
-    """What a run does with code of the folders above this one; ``create_run`` has it."""
+    """Functions of a run from folders above this one; ``create_run`` passes them."""
 
     bind: Callable[[EngineRun], None]
     """Finds the methods of task, model and metrics again."""
@@ -185,7 +185,7 @@ class EngineRun(Run):
     """The counts of all losses so far, if the task says what they count."""
 
     nonfinite_losses: tuple[int, int] | None = None
-    """About the first and the last step of this process whose loss was not finite, if any."""
+    """The approximate first and last step of this process whose loss was not finite, if any."""
 
     message: str = ""
     """Why a run that raised no error did not succeed."""
@@ -257,17 +257,17 @@ class EngineRun(Run):
         self.world = environment.world
         self.strategy: Strategy = choose_strategy(options.engine, self.world, self.device)
         self.is_shared = not isinstance(self.strategy, NoStrategy)
-        """Whether several processes share the model, or one does as if."""
+        """Whether the model is shared between processes, even if there is only one."""
 
         together = options.engine.tensor_parallel if self.strategy.is_sharded else 1
         self.data_rank = self.world.rank // together
-        """The place of this process among those with different samples: the others compute each
-        batch together with one of them."""
+        """The rank of this process among those with different samples; the processes of one
+        tensor-parallel group have the same one."""
 
         self.num_data_ranks = self.world.world_size // together
 
         self.listener = None if self.world.is_single else self.world.listener
-        """Hears the other processes, if there are any."""
+        """Listens to the other processes, if there are any."""
 
         self._trained_model: nn.Module | None = None
         self.task, self.model = task, unwrap(model) if self.is_shared else model
@@ -347,7 +347,7 @@ class EngineRun(Run):
 
     @property
     def trained_model(self) -> nn.Module:
-        """What the task gets in training: the model, or what shares it between processes."""
+        """The model that the task gets in training; wrapped if several processes share it."""
         return self.model if self._trained_model is None else self._trained_model
 
     @trained_model.setter
@@ -445,7 +445,10 @@ class EngineRun(Run):
 
     @override
     def log(self, values: Mapping[str, float | Tensor], step: int | None = None) -> None:
-        points = {name: float(value) for name, value in values.items()}
+        points = {
+            name: float(value.detach() if isinstance(value, torch.Tensor) else value)
+            for name, value in values.items()
+        }
         self.latest.update(points)
         step = self.step if step is None else step
         self.writer.log(points, step)

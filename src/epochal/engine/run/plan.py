@@ -215,7 +215,7 @@ class Plan:
     def add_soonest(
         self, name: str, periods: Sequence[Every], call: Callable[[EngineRun], object]
     ) -> None:
-        """Add a call that has several periods, of which each call restarts all."""
+        """Add a call that has several periods; each call restarts all of them."""
         if len(periods) == 1:
             self.add_period(name, periods[0], call)
             return

@@ -116,7 +116,7 @@ class StageProgress:
         return all(one.length is None or one.length.unit == "ep" for one in self.stages)
 
     def find_periods(self, every: Every | Literal["auto"]) -> tuple[Every, ...]:
-        """The periods that an option means; several come at whichever is sooner."""
+        """The periods that an option means; of several, the sooner one counts."""
         return self.auto_periods if every == "auto" else (every,)
 
     @property

@@ -114,7 +114,7 @@ def fingerprint_value(value: object) -> Hashable:
 class ValueFingerprinter:
     """Makes comparable values of plain values and the attributes of objects.
 
-    A scalar tensor elsewhere than on the device of the steps is a constant to them.
+    Steps treat a scalar tensor on another device than theirs as a constant.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -220,7 +220,7 @@ def check_optim_change(optimizer: Optimizer, change: OptimChange) -> None:
         for name in (name for name in own if name not in (*_UPDATE_KEYS, "state")):
             is_config_only = name in _CONFIG_ONLY_KEYS
             if is_config_only or name not in one.defaults:
-                what = f"{type(one).__name__} came as an object and has no {name!r} to change"
+                what = f"{type(one).__name__} was given as an object and has no {name!r} to change"
                 hint = "" if is_config_only else suggest(name, one.defaults)
                 hint = hint or "describe the optimizer in the section optim"
                 raise ConfigError(Problem(f"{key}.{name}", what, hint=hint))
@@ -291,8 +291,8 @@ def find_torch_schedule(schedule: AnySchedule | None) -> TorchSchedule | None:
 def build_schedule_error(schedule: TorchSchedule, stage: Stage) -> ConfigError:
     """The error for a scheduler of torch that would continue in a stage with other rates."""
     kind = type(schedule.scheduler).__name__
-    what = f"{kind} of torch cannot go on with another optimizer or other rates"
-    hint = "give the stage a schedule of its own, or use one that is not torch's for the run"
+    what = f"{kind} of torch cannot continue with another optimizer or other rates"
+    hint = "give the stage its own schedule, or use a schedule of Epochal for the run"
     return ConfigError(Problem(f"{stage.key}.schedule", what, hint=hint))
 
 

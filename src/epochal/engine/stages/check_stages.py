@@ -44,7 +44,7 @@ def check_stages(run: EngineRun) -> None:
     stages = run.course.stages
     for index, stage in enumerate(stages):
         if isinstance(stage.until, Plateau) and run.monitor is None:
-            what = "a plateau is one of the run's monitor, and there is none"
+            what = "a plateau needs a monitor, and the run has none"
             hint = "add monitor: -val/loss, or +val/acc if larger is better"
             raise ConfigError(Problem(f"{stage.key}.until", what, hint=hint))
         for name in ("freeze", "unfreeze"):

@@ -249,7 +249,7 @@ def prepare_stages(run: EngineRun) -> None:
 
 
 def restore_stage_optimizer(run: EngineRun, state: Mapping[str, Any]) -> None:
-    """Give the run the optimizer of a checkpoint, whatever hooks and task changed until here."""
+    """Give the run the optimizer of a checkpoint, regardless of changes by hooks and task."""
     if state and not run.course.matches_checkpoint(state):
         with rebinding(run):
             run.course.changes = list(state["changes"])
@@ -391,7 +391,7 @@ def _count_steps(run: EngineRun) -> None:
 def _positions(
     stages: Iterable[Stage], start: TrainingPosition, epoch: EpochSize
 ) -> Iterator[TrainingPosition]:
-    """Where each stage starts and where the last one ends, where the data tell that."""
+    """Where each stage starts and where the last one ends, if the length of the data is known."""
     yield start
     for stage in stages:
         epoch = _get_epoch_size(stage, epoch)

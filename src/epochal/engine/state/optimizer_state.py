@@ -132,7 +132,7 @@ def _restore_groups(
     there = [group["params"] for group in saved]
     if here != there:
         raise CheckpointError(
-            "optim: its parameter groups are not those of the checkpoint\n"
+            "optim: its parameter groups do not match the checkpoint\n"
             f"  here {_describe(here)}, there {_describe(there)}"
             f"{_first_difference(here, there)}"
         )
@@ -168,8 +168,8 @@ def _first_difference(here: list[list[str]], there: list[list[str]]) -> str:
     missing, unexpected = sorted(flat_here - flat_there), sorted(flat_there - flat_here)
     if not missing and not unexpected:
         return (
-            "\n  they are the same parameters, grouped in another way: use the groups of the "
-            "checkpoint,\n  or start a new run with its weights: init_from"
+            "\n  the same parameters are grouped in another way: use the groups of the checkpoint,"
+            "\n  or start a new run with its weights: init_from"
         )
     lines = [("missing in the checkpoint", missing), ("only in the checkpoint", unexpected)]
     return "".join(f"\n  {what}: {', '.join(names[:5])}" for what, names in lines if names)

@@ -67,7 +67,7 @@ class SavedPart:
 def collect_state(run: EngineRun) -> State:
     """A tree for every part; its tensors are the live ones, so it is valid until the next step.
 
-    The run is between two steps, and all metrics that were on their way have arrived.
+    The run is between two steps, and all pending metrics have arrived.
     """
     return {part.name: part.collect(run) for part in SAVED_PARTS if part.is_in(run)}
 
@@ -75,7 +75,7 @@ def collect_state(run: EngineRun) -> State:
 def restore_state(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool = True) -> None:
     """Put every part of a prepared run into a state of ``collect_state``, in place.
 
-    If ``is_strict``, a checkpoint that lacks a part, or has one too many, is refused.
+    If ``is_strict``, a checkpoint with missing or additional parts is refused.
     """
     _compare_parts(run, state, is_strict=is_strict)
     for part in SAVED_PARTS:
@@ -88,14 +88,16 @@ def _compare_parts(run: EngineRun, state: Mapping[str, Any], *, is_strict: bool)
     required = (one for one in SAVED_PARTS if one.restore and one.is_in_all and not one.owner)
     lacking = sorted(one.name for one in required if one.name not in state)
     if lacking:
-        raise CheckpointError(f"checkpoint: has no {', '.join(lacking)}: not one of a run")
+        raise CheckpointError(
+            f"checkpoint: has no {', '.join(lacking)}: it is not the checkpoint of a run"
+        )
     here = [one.name for one in SAVED_PARTS if one.owner and one.is_in(run)]
     there = [one.name for one in SAVED_PARTS if one.owner and one.name in state]
     here += [f"metrics.{name}" for name in run.train_metrics]
     there += [f"metrics.{name}" for name in state["metrics"]]
     _compare_names("parts", here, there, is_strict=is_strict)
     hooks, saved = _stateful_hooks(run), state["hooks"]
-    if not run.is_main:  # it has none that write or print
+    if not run.is_main:  # it has no hooks that write or print
         saved = {name: saved[name] for name in saved if name in hooks}
     _compare_names("hooks", hooks, saved, is_strict=is_strict)
 
@@ -110,9 +112,9 @@ def _compare_names(
     if not listed:
         return
     if is_strict:
-        message = f"checkpoint: its {what} are not those of the run"
+        message = f"checkpoint: its {what} do not match those of the run"
         raise CheckpointError("\n  ".join([message, *listed]))
-    logger.warning("the checkpoint's %s are not those of the run: %s", what, "; ".join(listed))
+    logger.warning("the checkpoint's %s do not match those of the run: %s", what, "; ".join(listed))
 
 
 def _restore_tensors(owner: str, here: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
@@ -122,14 +124,14 @@ def _restore_tensors(owner: str, here: Mapping[str, Tensor], saved: Mapping[str,
         for name, tensor in here.items():
             if tensor.shape != saved[name].shape:
                 shapes = f"{tuple(saved[name].shape)} there, {tuple(tensor.shape)} here"
-                raise CheckpointError(f"{owner}.{name}: has another shape: {shapes}")
+                raise CheckpointError(f"{owner}.{name}: its shape differs: {shapes}")
             tensor.copy_(fit_to(saved[name], tensor))
 
 
 def _restore_loss(run: Any, state: State) -> None:  # noqa: ANN401 - a run that has a loss
     loss = run.loss
     restore_module(loss, state["module"], run.device, "loss")
-    # A term that only one of the two has is new, or gone: the config may have changed.
+    # A term that only one of the two has was added or removed in the config.
     loss.weights.update(
         {name: state["weights"].get(name, own) for name, own in loss.weights.items()}
     )
@@ -204,7 +206,7 @@ def _restore_task(run: EngineRun, state: State) -> None:
         part = getattr(run.task, name, None)
         if not isinstance(part, nn.Module):
             raise CheckpointError(
-                f"task.{name}: is a module in the checkpoint, and is not one here"
+                f"task.{name}: is a module in the checkpoint, but not in this task"
             )
         restore_module(part, saved, run.device, f"task.{name}")
 
@@ -383,7 +385,7 @@ def restore_module(module: nn.Module, state: State, device: torch.device, owner:
         try:
             holder = module.get_submodule(prefix)
         except AttributeError as error:
-            what = f"{owner}: has no buffer {name!r}, and the checkpoint has"
+            what = f"{owner}: has no buffer {name!r}, but the checkpoint has one"
             raise CheckpointError(what) from error
         setattr(
             holder, attribute, restore_in_place(getattr(holder, attribute, None), value, device)
@@ -403,7 +405,7 @@ def _restore_weights(module: nn.Module, saved: State, owner: str) -> None:
     if missing or unexpected:
         lines = [("missing in the checkpoint", missing), ("only in the checkpoint", unexpected)]
         listed = (f"\n  {what}: {', '.join(names[:10])}" for what, names in lines if names)
-        what = f"{owner}: its weights are not those of the checkpoint"
+        what = f"{owner}: its weights do not match the checkpoint"
         raise CheckpointError(what + "".join(listed))
     weights: Any = OrderedDict(
         {name: fit_to(one, current[name], f"{owner}.{name}") for name, one in saved.items()}
@@ -413,4 +415,4 @@ def _restore_weights(module: nn.Module, saved: State, owner: str) -> None:
         module.load_state_dict(weights)
     except RuntimeError as error:  # a shape differs, or a hook of the module raises
         what = str(error).splitlines()[-1].strip()
-        raise CheckpointError(f"{owner}: does not take its weights back\n  {what}") from error
+        raise CheckpointError(f"{owner}: cannot load its saved weights\n  {what}") from error

@@ -153,8 +153,7 @@ class Saver:
             self._report_disk_space(size)
         for name in find_stateless_hooks(run):
             logger.warning(
-                "%s holds tensors, and a resumed run begins without them; "
-                "give it state_dict and load_state_dict",
+                "%s holds tensors that a resumed run loses; give it state_dict and load_state_dict",
                 name,
             )
 
@@ -229,7 +228,7 @@ class Saver:
         if watch is not None:
             watch.check_now(run)
         if watch is not None and watch.has_diverged:
-            level, why = logging.INFO, "its updates were left out"
+            level, why = logging.INFO, "its updates were skipped"
         elif not has_finite_weights(run):
             level, why = logging.WARNING, "its weights are not finite; earlier checkpoints stay"
         else:

@@ -49,7 +49,7 @@ def leading_write(
 
 
 def follow_write(world: World, shards: Shards) -> None:
-    """Write the own part of the checkpoint that the main process writes now, if it does."""
+    """Write the part of this process of the checkpoint that the main process writes, if it does."""
     staged = world.broadcast("")
     if staged:
         world.gather(_write(staged, world.rank, shards))

@@ -172,17 +172,17 @@ class NonfiniteLossWarner:
         if run.part(Updater).guard is not None:
             what = "such updates are skipped; train/skipped is their share"
         elif is_empty:
-            what = "its gradient may be so too; divide by count.clamp(min=1)"
+            what = "its gradient may not be finite either; divide by count.clamp(min=1)"
         else:
             what = (
-                "the run continues, but will hardly learn; "
-                "try a smaller optim.lr, or optim.clip=1.0"
+                "the run continues, but is unlikely to learn; try a smaller optim.lr, or "
+                "optim.clip=1.0"
             )
         logger.warning("train/%s is %s since about step %d: %s", name, mean, run.step, what)
 
 
 def end_if_diverged(run: EngineRun) -> None:
-    """End a run as diverged, whatever ended it, if its weights or its last losses are not finite.
+    """End a run as diverged, for any reason of its end, if weights or last losses are not finite.
 
     A run that skipped every update of its last epoch has diverged too.
     """

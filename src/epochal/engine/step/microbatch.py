@@ -116,7 +116,7 @@ class MicrobatchedUpdate:
     def _try_step(self, run: EngineRun, microbatches: Microbatches) -> bool:
         """Whether a step could be taken; if not, sets smaller microbatches for the next try.
 
-        A function of its own, so that the exception and its memory are freed on return.
+        A separate function, so that the exception and its memory are freed on return.
         """
         parts = self._split(run, microbatches)
         try:

@@ -108,7 +108,7 @@ class NonfiniteWatch:
 
 def stop_diverged(run: EngineRun, what: str) -> None:
     """Log why a run diverged, and stop it, unless it was interrupted."""
-    message = f"{what}\n  try a smaller optim.lr, or optim.clip=1.0"
+    message = f"{what}\n  try a smaller optim.lr, or optim.clip=1.0; --debug finds its origin"
     logger.error("diverged: %s", message)
     if run.stop_status != "interrupted":
         run.message = message

@@ -1,4 +1,4 @@
-"""Steps of several processes: each loss counts with its items, and means are those of all."""
+"""Steps that several processes share: losses are weighted by their counts in all processes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class SharedStep:
             self.finish(run, outcome, place)
 
     def finish(self, run: EngineRun, outcome: Outcome, place: int) -> None:
-        """Count a microbatch after its backward pass; of one without own samples only the means."""
+        """Count a microbatch after its backward pass; only its means if it has no samples here."""
         if self.is_counted(run, place):
             run.finish_function(outcome)
         else:

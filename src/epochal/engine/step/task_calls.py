@@ -16,6 +16,7 @@ from epochal.engine.device.move import PLAIN_BATCHES, batch_size, keep_batch
 from epochal.engine.interfaces.binding import bind_by_name, parameter_names
 from epochal.engine.interfaces.outcome import Outcome
 from epochal.engine.interfaces.task import ModuleTask
+from epochal.engine.loss.loss import TOTAL_LOSS
 from epochal.engine.optim.multi_optimizer import Optimizers, add_total_loss
 from epochal.errors import ConfigError, Problem, TaskError
 
@@ -64,7 +65,8 @@ class TaskCalls:
         self._fail = partial(_fail, run)
         self._fail_metric = partial(_fail, run, "batch_metric")
         self._fail_loss = partial(_fail, run, "batch_loss" if self._find("batch_loss") else "")
-        self._say_count = _CountNote(_loss_owner(run))
+        is_sum = isinstance(run.optimizer, Optimizers) and TOTAL_LOSS not in run.optimizer.losses
+        self._say_count = _CountNote(_loss_owner(run), unsaid=TOTAL_LOSS if is_sum else "")
         self._fail_extra = partial(_fail, run, "extra_batch_metrics")
         self._loss = self._bind_loss()
         if isinstance(run.optimizer, Optimizers):
@@ -217,14 +219,18 @@ class TaskCalls:
 
 @final
 class _CountNote:
-    """Says once that the batch size is taken as the count of a loss."""
+    """Says once that the batch size is taken as the count of a loss.
 
-    def __init__(self, owner: str) -> None:
+    ``unsaid`` is the loss that is the sum of those of the task.
+    """
+
+    def __init__(self, owner: str, *, unsaid: str = "") -> None:
         self._owner = owner
+        self._unsaid = unsaid
         self._has_spoken = False
 
     def __call__(self, name: str, size: int) -> None:
-        if not self._has_spoken:
+        if not self._has_spoken and name != self._unsaid:
             self._has_spoken = True
             _logger.info(
                 "%s: %r has no count, so the batch size, now %d, is its weight in averages; "
@@ -270,12 +276,12 @@ def _return_output(out: Output, batch: Batch) -> Output:
     return out
 
 
-def _say_nothing(name: str, size: int) -> None:
-    """Leave it unsaid that the batch size is the count of a loss."""
+def _ignore_count(name: str, size: int) -> None:
+    """Do not log that the batch size is the count of a loss."""
 
 
 def check_losses(
-    losses: object, batch: Batch, fail: Fail, say_count: SayCount = _say_nothing
+    losses: object, batch: Batch, fail: Fail, say_count: SayCount = _ignore_count
 ) -> dict[str, Weighted]:
     """The losses of a batch, each with a count; a bare value gets the batch size.
 

@@ -368,7 +368,7 @@ def _require_usual_optimizer(updater: Updater, optimizer: Optimizer) -> None:
     if isinstance(updater, ClosureUpdater):
         why = f"{kind} evaluates the loss several times per step"
     elif isinstance(updater, MultiOptimizerUpdater):
-        why = "there are several optimizers with losses of their own"
+        why = "there are several optimizers, each with its own loss"
     elif type(optimizer).state_dict is not Optimizer.state_dict:
         why = f"{kind} has its own state_dict"
     if why:
@@ -382,7 +382,7 @@ def _require_usual_optimizer(updater: Updater, optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
         if len({is_sharded(parameter) for parameter in group["params"]}) > 1:
             what = "a group has parameters of the model, which fsdp divides, and others"
-            hint = "give parameters of loss and task a group of their own: {match: loss.*}"
+            hint = "put parameters of loss and task in a separate group: {match: loss.*}"
             raise ConfigError(Problem("optim.groups", what, hint=hint))
 
 

@@ -154,7 +154,7 @@ def _use_no_workers(task: Task) -> None:
 
 
 def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
-    """The model in its number format, with its first weights, on the run's device."""
+    """The model in its number format, with its initial weights, on the run's device."""
     options = _init_options(assembly)
     is_meta = any(one.is_meta for one in model.parameters())  # the main process sends its values
     if options and not assembly.is_resumed and not is_meta:
@@ -165,7 +165,7 @@ def place_model(assembly: Assembly, model: nn.Module) -> nn.Module:
     is_sharded = assembly.args.engine.strategy == "fsdp" and not is_whole
     model = move_module(
         model,
-        # Parameters move to the device once they are divided: there may be no room for all.
+        # Parameters move to the device once they are divided: all of them may not fit.
         torch.device("meta" if is_meta else "cpu") if is_sharded else assembly.device,
         parse_dtype(model_dtype(assembly)),
         channels_last=assembly.args.engine.channels_last,
@@ -199,7 +199,7 @@ def refuse_half_weights(model: nn.Module) -> None:
     """
     for name, parameter in model.named_parameters():
         if parameter.dtype == torch.float16 and parameter.requires_grad:
-            what = f"the weights {name!r} are float16, in which most updates round to nothing"
+            what = f"the weights {name!r} are float16, in which most updates round to zero"
             hint = "give model.float(), and write engine.precision: bf16 or fp16"
             raise ConfigError(Problem("model", what, hint=hint))
 
@@ -210,7 +210,7 @@ def model_dtype(assembly: Assembly) -> str | None:
     None if the config has neither, and Python gives the model: it stays as it is.
     """
     node = assembly.config.find("model.dtype")
-    if node is None:  # the section is not used, but its format holds
+    if node is None:  # the section is not used, but its dtype applies
         section = vars(assembly.args).get("model")
         dtype = getattr(section, "dtype", None)
     else:

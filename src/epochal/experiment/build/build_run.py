@@ -57,7 +57,7 @@ PartT = TypeVar("PartT")
 
 
 class BuildSteps(Protocol):
-    """The build steps that an experiment hands down; each works with the assembly so far."""
+    """The build steps of an experiment; each gets the parts built so far."""
 
     def build_task(self, assembly: Assembly) -> Task:
         """The task."""
@@ -232,7 +232,7 @@ def _build_environment(assembly: Assembly, record: OpenRecord, task: object) -> 
 
 
 def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -> list[object]:
-    """The hooks of every run, without those that the user replaces by one of the same kind."""
+    """The default hooks of a run, except those that the user replaces with one of the same kind."""
     log = options.log
     if not assembly.world.is_main:  # it shows nothing, but saves take part of all
         saving: list[object] = [Checkpointing(options.checkpoint)]
@@ -251,7 +251,7 @@ def _default_hooks(assembly: Assembly, options: Options, others: list[object]) -
             grad_norm=log.grad_norm,
             data_time=log.data_time,
             memory=log.memory,
-            bar=not assembly.is_debug,  # it would draw over the prompt of a debugger
+            bar=not assembly.is_debug,  # it would overwrite the prompt of a debugger
         ),
         Recording(every=log.record_every),
         Checkpointing(options.checkpoint),

@@ -147,7 +147,7 @@ def _merge(section: Node, changes: Sequence[Node], own: Signature) -> Node:
     entries = dict(section.mapping)
     names = {item.name for item in own.parameters}
     for change in changes:
-        if "type" in change.mapping:  # the arguments of another optimizer mean other things
+        if "type" in change.mapping:  # the arguments of another optimizer have other meanings
             entries = {name: child for name, child in entries.items() if name in names}
         entries |= {name: child for name, child in change.mapping.items() if name != "state"}
     entries.pop("freeze", None)  # frozen parameters need no gradient by now
@@ -159,7 +159,7 @@ def _merge(section: Node, changes: Sequence[Node], own: Signature) -> Node:
 
 
 def _require_changeable(change: Node, members: Sequence[str]) -> None:
-    """Refuse to change an optimizer that does not exist, or which parameters one has."""
+    """Refuse to change an optimizer that does not exist, or the parameters of one."""
     for name, child in change.mapping.items():
         if not child.is_mapping:
             continue

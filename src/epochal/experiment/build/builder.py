@@ -1,4 +1,4 @@
-"""Builds components from a checked config; holds it and the parts so far for the build steps."""
+"""Builds components from a checked config; holds the config and the parts built so far."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Builder:
         ).keyword
 
     def _build_option(self, node: Node, path: str) -> object:
-        """What a spec among the options of a section describes; a sampler waits for its data."""
+        """What a spec among the options of a section describes; a sampler is built with data."""
         kind = nested_kind(path)
         spec = self.read(node, "", path, kind=kind)
         if kind != "sampler":
@@ -156,7 +156,11 @@ class Builder:
         except TypeError as error:
             place = next(iter(spec.arguments.values())).place if spec.arguments else None
             raise ConfigError(
-                Problem(spec.path, f"{spec.factory.dotted} cannot take this: {error}", place)
+                Problem(
+                    spec.path,
+                    f"{spec.factory.dotted} does not accept these arguments: {error}",
+                    place,
+                )
             ) from error
         else:
             bound.apply_defaults()

@@ -48,7 +48,7 @@ def list_devices(chosen: str | int | list[int] | list[str] | None) -> list[str]:
 
 
 def count_ranks(choices: Choices) -> int:
-    """How many processes a run has on this machine, by what was chosen.
+    """How many processes a run has on this machine, from the choices.
 
     Raises:
         ConfigError: The choices contradict each other.
@@ -65,7 +65,7 @@ def count_ranks(choices: Choices) -> int:
 
 
 def count_nodes(choices: Choices) -> tuple[int, int]:
-    """The least and the largest number of machines of a run, by what was chosen.
+    """The smallest and the largest number of machines of a run, from the choices.
 
     Raises:
         ConfigError: The choices contradict each other.
@@ -76,8 +76,8 @@ def count_nodes(choices: Choices) -> tuple[int, int]:
     except ValueError as error:
         raise _device_error("--nnodes", str(error), "use for example 2, or 1:3") from None
     if largest > 1 and endpoint is None:
-        what = "missing; several machines need a place to meet"
-        raise _device_error("--rdzv-endpoint", what, "name a free port of one: node1:29400")
+        what = "missing; several machines need an address to connect to"
+        raise _device_error("--rdzv-endpoint", what, "name a free port on one of them: node1:29400")
     if largest == 1 and endpoint is not None:
         what = f"{endpoint!r} is for several machines, and there is one"
         raise _device_error("--rdzv-endpoint", what, "add --nnodes 2, or leave it out")
@@ -163,7 +163,7 @@ def _from_name(name: str) -> torch.device:
         raise _device_error("--device", f"unknown device {name!r}", hint) from None
     available = _available(device.type)
     if (device.index or 0) >= available:
-        what = f"{name!r} is not here: this machine has {available} of type {device.type!r}"
+        what = f"{name!r} does not exist: this machine has {available} of type {device.type!r}"
         raise _device_error("--device", what, "use --device cpu, or leave it out")
     return device
 

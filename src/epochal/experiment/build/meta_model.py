@@ -1,4 +1,4 @@
-"""Builds a model that fsdp divides without its values, which the main process sends later."""
+"""Builds a model for fsdp without values, which the main process sends later."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def build_without_values(build: Callable[[], nn.Module], assembly: Assembly) -> 
         if not _has_stray_tensor(model):
             return model
         why = "it has tensors that are neither parameters nor buffers"
-    except Exception as error:  # a mistake of the user comes again below
+    except Exception as error:  # a mistake of the user is raised again below
         why = f"{type(error).__name__}: {error}"
     logger.info(
-        "model: built as a whole in this process, since the meta device is no place: %s", why
+        "model: built completely in this process, since the meta device cannot be used: %s", why
     )
     with seeded(derive_seed(assembly.seed, "model")):
         return build()
 
 
 def _has_stray_tensor(model: nn.Module) -> bool:
-    """Whether there is a tensor on the meta device that nothing would fill."""
+    """Whether the model has a tensor on the meta device that would get no values."""
     gc.collect()
     own = {id(one) for one in (*model.parameters(), *model.buffers())}
     found = (one for one in gc.get_objects() if issubclass(type(one), Tensor))

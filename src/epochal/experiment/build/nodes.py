@@ -43,7 +43,7 @@ def join_chosen_nodes(
 
 
 def _describe_code(source: object, overrides: Sequence[str], choices: Choices) -> dict[str, str]:
-    """What all machines must have in common, by the words of a message."""
+    """What must be equal on all machines, by its name in messages."""
     digest = digest_package(get_package_dir())[:_DIGITS]
     facts = {"Epochal": f"{own_version()} ({digest})", "PyTorch": version("torch")}
     frozen = choices.get("frozen")

@@ -245,10 +245,11 @@ def read_rules(spec: Spec) -> list[GroupRule]:
     for index, node in enumerate(_elements(spec, "groups")):
         annotations = {one.name: one.annotation for one in spec.signature.parameters}
         values = {k: convert_value(one, annotations.get(k, "")) for k, one in node.mapping.items()}
+        patterns = [node.mapping[key] for key in ("match", "module") if key in node.mapping]
         rules.append(
             GroupRule(
                 key=f"{spec.path}.groups.{index}",
-                place=node.place,
+                place=patterns[0].place if len(patterns) == 1 else node.place,
                 match=_texts(values.pop("match", ())),
                 module=_texts(values.pop("module", ())),
                 freeze=values.pop("freeze", None),

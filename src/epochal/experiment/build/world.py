@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 _COLLECTIVE_SECONDS = 1800.0
 _WANTED = ("ddp", "fsdp")
 """Strategies that a single process uses, too, if they are asked for."""
-_DEBUGGING_SECONDS = 30 * 86400.0  # the others wait for the one in a debugger
+_DEBUGGING_SECONDS = 30 * 86400.0  # the others wait for the process in a debugger
 
 
 @contextmanager
 def joining_world(config: Node, choices: Choices) -> Iterator[World]:
     """The processes that share a run, as its launcher and ``engine.strategy`` say.
 
-    An error in the block is told to the others; the first error of any of them is raised.
+    An error in the block is sent to the others; the first error of any process is raised.
 
     Raises:
-        ConfigError: The choices ask for processes that nothing has started.
+        ConfigError: The choices require processes that were not started.
     """
     count = count_ranks(choices) if read_rank_environment() is None else 1
     if count > 1:
-        what = f"an Experiment in Python starts no processes, and {count} are asked for"
+        what = f"an Experiment in Python cannot start {count} processes"
         hint = f"torchrun --nproc-per-node {count} SCRIPT, or ep.run(CONFIG_FILE, nproc={count})"
         raise ConfigError(Problem("choices", what, hint=hint))
     strategy = config.get("engine.strategy").value
@@ -71,7 +71,7 @@ def joining_world(config: Node, choices: Choices) -> Iterator[World]:
 
 
 def _find_timeout(config: Node) -> float:
-    """Longer than the time after which a hang is reported, which says more."""
+    """A timeout that is longer than ``engine.hang_after``, whose report is more detailed."""
     hang_after = Every.parse(config.get("engine.hang_after").value)
     return max(_COLLECTIVE_SECONDS, 0.0 if hang_after.is_never else 2 * float(hang_after.amount))
 

@@ -82,7 +82,7 @@ def to_args(values: Mapping[str, Any], path: str = "args") -> Args:
 @final
 @dataclass(frozen=True)
 class ArgsOrigin:
-    """What ``parse_args`` read, so that an experiment gets the same config."""
+    """The result of ``parse_args``, so that an experiment gets the same config."""
 
     path: Path
     overrides: tuple[str, ...]
@@ -146,9 +146,9 @@ def parse_args(
 ) -> Args:
     """Config file and command line as one object with attribute access.
 
-    Options that were typed win over the file; those that were not typed never do: an option
-    whose default was not touched only fills a gap. Unknown ``--a.b value`` and ``a.b=value``
-    change config keys. A user's mistake ends the program with a message, not a traceback.
+    Options that were typed override the file. Defaults of options that were not typed apply only
+    where the file sets nothing. Unknown ``--a.b value`` and ``a.b=value`` change config keys. A
+    user's mistake ends the program with a message, not a traceback.
 
     Args:
         argv: The words; those of this process by default.

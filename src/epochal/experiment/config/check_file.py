@@ -50,8 +50,8 @@ def check_config(
 ) -> CheckedConfig:
     """The config with every mistake in it; see ``check`` for ``runner``, ``given`` and ``steps``.
 
-    ``project`` is that of a frozen job. ``like`` is the registry of a similar config, used again
-    if it serves for this one.
+    ``project`` is that of a frozen job. ``like`` is the registry of a similar config, reused if it
+    fits this one.
     """
     registry = build_registry(config, user_dir=user_dir, like=like, project=project)
     report = check(config, registry, runner=runner, given=given, steps=steps)
@@ -146,8 +146,8 @@ def _redact(problem: Problem) -> Problem:
 def find_blocking_problems(choices: Choices, problems: Collection[Problem]) -> tuple[Problem, ...]:
     """The mistakes that prevent a run; some of them do not matter to a resumed one.
 
-    It has its weights from a checkpoint, not from ``init_from``, and does not wait for a
-    password that only its mail needs.
+    It has its weights from a checkpoint, not from ``init_from``, and does not need a password that
+    is only for mail.
     """
     if choices.get("resume") is None:
         return tuple(problems)

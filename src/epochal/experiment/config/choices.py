@@ -37,7 +37,8 @@ _OPTIONS = {
     "--nproc N": "number of processes that share each batch (default: one for each device)",
     "--nnodes N|MIN:MAX": "number of machines that share each batch; run the same command on each "
     "of them. With 1:3, machines may leave and join",
-    "--rdzv-endpoint HOST:PORT": "with --nnodes: where machines meet, a free port of one of them",
+    "--rdzv-endpoint "
+    "HOST:PORT": "with --nnodes: where machines connect, a free port of one of them",
     "--name TAG": "tag of the run, instead of that in the config",
     "--desc TEXT": "description, written to the README of the record",
     "--epochs N": "train for N epochs, instead of train.for",
@@ -51,7 +52,7 @@ _OPTIONS = {
 
 
 class TrialFacts(TypedDict):
-    """Which trial of a sweep a run is."""
+    """The trial of a sweep that a run belongs to."""
 
     sweep: str
     """The id of the sweep."""
@@ -89,20 +90,20 @@ class Choices(TypedDict, total=False):
     may leave and join."""
 
     rdzv_endpoint: str | None
-    """Where several machines meet, as ``host:port``: a free port of one of them."""
+    """Where several machines connect, as ``host:port``: a free port of one of them."""
 
     restarts: int
     """How often a run of several processes is started again in a row without progress, after one
     of them was killed; 10 by default."""
 
     can_fork: bool
-    """Whether this process has done nothing yet, so that it can be forked."""
+    """Whether this process can be forked, since it has done nothing yet."""
 
     name: str | None
     """The run's tag, instead of the one in the file."""
 
     desc: str | None
-    """Why this run is made: the body of its README."""
+    """The purpose of this run: the body of its README."""
 
     epochs: int | None
     """How long to train, instead of ``train.for``."""
@@ -114,13 +115,13 @@ class Choices(TypedDict, total=False):
     """The same for one of several processes; the others wait while it is in a debugger."""
 
     fast: bool
-    """Three batches of everything, to try whether it runs."""
+    """Use only three batches of each split, as a quick test."""
 
     no_file: bool
-    """Leave no record; nothing at all is written."""
+    """Write no record and no other file."""
 
     user_dir: Path | str | None
-    """The folder in which the project's code lies."""
+    """The folder with the project's code."""
 
     allow_python: bool
     """Accept a ``.py`` config, which runs its code."""

@@ -92,7 +92,7 @@ class ExperimentClass:
 def describe_class(kind: type, base: type, *, is_named: bool) -> ExperimentClass | None:
     """The class of an experiment; None if it is ``base`` itself.
 
-    ``is_named`` says that a config named the class: then it is made in the same way again.
+    ``is_named`` means that a config named the class, so that it can be created again.
     """
     if kind is base:
         return None
@@ -113,7 +113,7 @@ def _find_overridden(kind: type, base: type) -> frozenset[str]:
 
 
 def _find_obstacle(kind: type, base: type, found: ExperimentClass) -> str:
-    """What keeps another process from making the same experiment from the class alone."""
+    """Why another process cannot create the same experiment from the class alone."""
     if found.file is None:
         return "it has no source file"
     if "." in kind.__qualname__:

@@ -66,7 +66,7 @@ class JobFreezer:
             checked: The config.
             overrides: As typed; the config has them already.
             choices: Choices for the run; ``device`` is the preferred device.
-            values: The values of a config that is no file.
+            values: The values of a config that is not a file.
             has_test: Whether the best weights are tested after the training.
         """
         choices = choices or {}
@@ -153,5 +153,5 @@ def _code_options(checked: CheckedConfig) -> CodeOptions:
 
 def _freeze_source(checked: CheckedConfig) -> FrozenSource:
     config = checked.config
-    assert config.path is not None, "a config that is no file needs its values"
+    assert config.path is not None, "a config that is not a file needs its values"
     return freeze_source(config.path, config.sources)

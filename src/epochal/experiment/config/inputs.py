@@ -1,4 +1,4 @@
-"""What an experiment was given, and the result of checking it; all parts are built from that."""
+"""The inputs of an experiment, and the result of checking them; all parts are built from these."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenP
                 check_given_part(name, entry)
             is_plain = [_is_plain(entry) for entry in entries]
             if name in _ORDERED and is_plain != sorted(is_plain, reverse=True):
-                what = "a spec follows an object, and stages run in their order"
+                what = "a spec follows an object, but stages run in order"
                 raise _refusal(name, what, "write specs first, or build all stages as objects")
         elif _is_plain(section):
             values[name] = _to_plain(section)
@@ -296,6 +296,10 @@ _EXAMPLES = {
     "hooks": "hooks=[{name}()]",
     **{name: name + "=[{name}()]" for name in ("metrics", "outputs", "evaluation")},
 }
+_SEVERAL_OPTIMIZERS = (
+    "give one of torch.optim, or describe several by name: "
+    "optim={'a': {'type': 'Adam', 'match': 'a', 'loss': 'a_loss'}, 'b': {...}}"
+)
 Part = Any  # an object of any type
 
 
@@ -313,8 +317,11 @@ def check_given_part(section: str, part: Part, *, source: str = "") -> None:
     if part is None:
         raise _refusal(where, "gave nothing", f"end it with: return {section}")
     if section == "model" and not isinstance(part, nn.Module):
-        what = f"is no torch.nn.Module, but an object of type {type(part).__name__!r}"
+        what = f"is not a torch.nn.Module, but an object of type {type(part).__name__!r}"
         raise _refusal(where, what, "give an object of a class that extends torch.nn.Module")
+    if section == "optim" and not hasattr(part, "param_groups"):
+        what = f"is no optimizer, but an object of type {type(part).__name__!r}"
+        raise _refusal(where, what, _SEVERAL_OPTIMIZERS)
     if section == "loss" and not callable(part):
         what = f"cannot be called: it is an object of type {type(part).__name__!r}"
         raise _refusal(where, what, "give a function or a module, such as nn.CrossEntropyLoss()")

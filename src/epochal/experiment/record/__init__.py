@@ -1,1 +1,1 @@
-"""The record, the log and the notices of the current run."""
+"""The record, the log and the notifications of the current run."""

@@ -33,7 +33,7 @@ _READING = "data: while reading "
 
 
 def show_failure(result: RunResult, *, what: str = "run") -> None:
-    """Print to standard error how a run, or ``what`` else, failed; nothing if it did not."""
+    """Print to standard error how a run, or ``what``, failed; nothing if it did not."""
     if result.ok:
         return
     sys.stdout.flush()
@@ -124,6 +124,9 @@ def _is_epochal_error(result: RunResult) -> bool:
 
 def _notes(result: RunResult) -> list[str]:
     """The notes of the error, such as which part was being built."""
+    if _IN_WORKER in result.message:  # has the notes of the worker, and another traceback
+        rest = result.traceback.rpartition(result.message)[2]
+        return [line for line in rest.splitlines() if line.strip()]
     frames = list(_FRAME.finditer(result.traceback))
     rest = result.traceback[frames[-1].end() if frames else 0 :]
     head = re.search(rf"^([\w.<>]+\.)?{result.exception_type}(: |$)", rest, re.MULTILINE)

@@ -58,7 +58,7 @@ class TerminalHandler(logging.StreamHandler[TextIO]):
 class RunLogHandler(logging.FileHandler):
     """Writes to the text log of a run; lines that a full disk refuses are dropped.
 
-    So are all lines once ``is_owner`` is false: the folder is another process's.
+    All lines are dropped once ``is_owner`` is false: another process owns the folder.
     """
 
     def __init__(self, path: Path, *, is_owner: Callable[[], bool]) -> None:

@@ -49,8 +49,7 @@ SEND_SECONDS = 5.0
 class Notifier:
     """The mails of one run; no error about mail reaches the run.
 
-    A run that is part of another one leaves the mail to that; a trial of a sweep mails failures
-    only.
+    A run that is part of another run sends no mail; a trial of a sweep mails failures only.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class Notifier:
                     log="" if kind == "finished" else self._log(result.traceback),
                 )
                 self._post(content)
-            if self._box is not None and result.reason != LEASE_LOST:  # else it is another's
+            if self._box is not None and result.reason != LEASE_LOST:  # else it has a new owner
                 cancel_expected(self._box, self._run)
 
     def _post(self, content: MailContent) -> None:

@@ -266,7 +266,7 @@ def open_record(
 
 
 def follow_record(world: World) -> OpenRecord:
-    """What a process knows of the record that the main process writes; it writes none itself."""
+    """The record as another process than the main one sees it; only the main process writes."""
     told = world.broadcast(_RecordForRanks())
     log_path, point = told.log_path, None
     if told.checkpoint is not None:
@@ -434,7 +434,7 @@ def _reopened(
     clear_stop_request(plan.record.path)
     if plan.record.summary.status == DIVERGED:
         start = 0 if point is None else point.manifest.step
-        back = f", and goes back to step {start}" * (plan.starts_again or plan.has_state)
+        back = f", and resumes at step {start}" * (plan.starts_again or plan.has_state)
         change = "it will diverge again unless something changes, such as optim.lr"
         notes = [*notes, f"it diverged{back}; {change}"]
     elif plan.starts_again:

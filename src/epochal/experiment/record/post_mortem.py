@@ -17,21 +17,21 @@ _INPUT_VARIABLE = "EPOCHAL_DEBUG_INPUT"
 
 
 def open_post_mortem(error: BaseException | None) -> None:
-    """Open pdb at the frame that raised ``error``, unless there is no one to type.
+    """Open pdb at the frame that raised ``error``, if this process has standard input.
 
-    Interrupts and mistakes in a config have nothing to look at.
+    Interrupts and mistakes in a config are ignored: there is nothing to inspect.
     """
     if error is None or isinstance(error, KeyboardInterrupt | ConfigError) or not _can_type():
         return
     import pdb
 
-    sys.stderr.write("the debugger is where the run failed: u goes up, q ends\n")
+    sys.stderr.write("the debugger is at the line that failed: u goes up, q ends\n")
     sys.stderr.flush()
     pdb.post_mortem(error.__traceback__)
 
 
 def describe_input() -> dict[str, str]:
-    """Variables that tell a process started from this one where its user types."""
+    """Environment variables that tell a child process which terminal its user types in."""
     try:
         descriptor = sys.stdin.fileno()
         name = os.ttyname(descriptor) if os.isatty(descriptor) else ""

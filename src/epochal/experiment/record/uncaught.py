@@ -1,4 +1,4 @@
-"""How a script ends when a run fails and nothing catches the error: a message and the exit code."""
+"""Ends a script whose run failed with an uncaught error: prints a message, sets the exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Explained(NamedTuple):
 def to_raised(
     result: RunResult, error: BaseException | None, *, unshown: str = ""
 ) -> BaseException:
-    """The error to raise for a run that failed: its own, without our frames.
+    """The error to raise for a run that failed: the original one, without our frames.
 
     A run that Ctrl-C or a signal stopped between two steps has no error; it gets the one that
     Python raises then. One that diverged gets a DivergedError. ``unshown`` is printed if nothing
@@ -68,10 +68,10 @@ def _keep_frames_of_user(error: BaseException) -> TracebackType | None:
 
 @cache
 def show_uncaught_errors() -> None:
-    """From now on a script that such an error ends prints the message and has its exit code.
+    """Make a script that ends with such an error print the message and use the exit code.
 
     Python calls ``sys.excepthook`` for errors that nothing catches. All other errors, and all
-    errors if the program has a hook of its own, go to the hook that was there before.
+    errors if the program has its own hook, go to the previous hook.
     """
     previous = sys.excepthook
 

@@ -1,4 +1,4 @@
-"""Finds what has changed since a run was recorded: its config, its code, its data."""
+"""Finds changes of config, code and data since a run was recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @final
 class ChangedError(ConfigError):
-    """A run cannot be resumed, since it would compute something else."""
+    """A run cannot be resumed, since its results would change."""
 
 
 _MAY_CHANGE = (
@@ -59,7 +59,7 @@ _MAY_CHANGE = (
 """Keys that may change when a run is resumed; all others decide what is computed."""
 
 _FORMER_DEFAULTS = {"train.eval_every": ("1ep", "auto"), "train.eval_loss": (False, None)}
-"""Defaults of version 0.1 and of now; a record of then may continue with those of now."""
+"""Defaults of version 0.1 and current ones; a record of that version may resume with these."""
 
 _PASSIVE_HOOKS = ("banner", "console", "recording", "timereport", "finalweights", "profiler")
 _UNRECORDED = ("init_from", "record")
@@ -141,7 +141,7 @@ def changes_to_overrides(changes: Sequence[Change]) -> tuple[str, ...]:
 
 
 def refuse_changes(where: object, found: Sequence[Change]) -> None:
-    """Refuse to resume a run that would compute something else."""
+    """Refuse to resume a run whose results would change."""
     wrong = [change for change in found if not change.may_change]
     if not wrong:
         return
@@ -206,7 +206,7 @@ def _name_in(path: Path, folder: Path) -> str | None:
         return None
     if "site-packages" in inner.parts or any(part[0] == "." for part in inner.parts):
         return None
-    # A project may itself lie below the environment, such as /usr/src/app below /usr.
+    # A project may be below the environment, such as /usr/src/app below /usr.
     environment = Path(sys.prefix)
     is_installed = environment.is_relative_to(folder) and path.is_relative_to(environment)
     return None if is_installed else inner.as_posix()

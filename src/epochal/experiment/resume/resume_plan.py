@@ -62,7 +62,7 @@ _LENGTHS = ("train.", "stages")
 @final
 @dataclass(frozen=True, kw_only=True)
 class ResumePlan:
-    """The run to resume, and how; nothing of it is changed yet."""
+    """The run to resume, and how; nothing in its folder has changed yet."""
 
     record: RunRecord
     chosen: str
@@ -239,7 +239,7 @@ def get_training_record(named: Path | str, root: Path) -> RunRecord:
 
 
 def is_evaluation(folder: Path) -> bool:
-    """Whether the run in a folder is no training, so that it starts again from the beginning."""
+    """Whether the run in a folder is not a training, so that it starts again from the beginning."""
     record = find_record(folder)
     return record is not None and record.summary.runner in _EVALUATIONS
 
@@ -292,11 +292,11 @@ def get_expanded_config(
 
 
 def _refuse_changed_files(record: RunRecord, instead: str) -> None:
-    """Refuse a run if accidents or edits have changed what describes it."""
+    """Refuse a run whose recorded files were edited or damaged."""
     for path in find_changed_files(record.path, record.run):
         is_there = path.exists() or path.is_symlink()
         is_regular = path.is_file() and not path.is_symlink()
-        what = "is not as the run wrote it: edited or damaged" if is_there else "is missing"
+        what = "was edited or damaged since the run wrote it" if is_there else "is missing"
         what = "is not a regular file" if is_there and not is_regular else what
         hint = "undo the change, or " if is_there else ""
         if instead:
@@ -334,7 +334,7 @@ def _restore_config(record: RunRecord, checked: CheckedInputs) -> None:
     for data in (redact(text).encode(), text.encode()):
         if is_recorded_config(record.run, path.name, data):
             durable.write_bytes(path, data)
-            logger.warning("%s: was not as the run wrote it; restored", path)
+            logger.warning("%s: was edited or damaged; restored", path)
             return
 
 
@@ -347,7 +347,7 @@ def project_dir(record: RunRecord) -> Path | None:
     """The folder of the code that a run used, if the record has it."""
     folder = record.run.get("project_dir")
     path = Path(to_openable_path(folder)) if isinstance(folder, str) else None
-    return path if path is not None and path.is_absolute() else None  # no run wrote a relative one
+    return path if path is not None and path.is_absolute() else None  # runs write no relative ones
 
 
 def require_project_dir(record: RunRecord) -> Path:
@@ -473,7 +473,7 @@ def load_resume_point(plan: ResumePlan) -> tuple[ResumePoint, list[str]]:
             find_newest_checkpoint(folder) if chosen == LAST else find_best_checkpoint(folder)
         )
         path = _require_found(folder, chosen, found, damaged).path
-        notes = [f"{one}; set aside as {mark_as_damaged(one.path).name}" for one in damaged]
+        notes = [f"{one}; renamed to {mark_as_damaged(one.path).name}" for one in damaged]
     state, manifest = read_checkpoint(path, keeps_shards=True)
     point = ResumePoint(
         state=state,
@@ -489,7 +489,7 @@ def _find_named(folder: Path, name: str) -> Path:
     path = folder / Path(name).name
     if not path.is_dir():
         known = [manifest.name for manifest in find_checkpoints(folder)]
-        hint = suggest(name, known) or f"`ls {folder}` shows what is there"
+        hint = suggest(name, known) or f"`ls {folder}` lists the checkpoints"
         raise CheckpointError(f"{path}: no such checkpoint\n  {hint}")
     return path
 

@@ -1,4 +1,4 @@
-"""Decides whether the code of a run may be executed: it is this project's own, or is trusted."""
+"""Decides whether the code of a run may be executed: it belongs to this project, or is trusted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def require_trusted_code(record: RunRecord, *, trust: bool) -> Path:
     folder = require_project_dir(record)
     if not folder.is_dir():
         raise CheckpointError(
-            f"{record.path}: its code was in {folder}, which is not here\n"
+            f"{record.path}: its code was in {folder}, which does not exist here\n"
             "  name the folder that has it: --user-dir DIR"
         )
     projects = _current_projects()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MAX_SAMPLES = 65_536
 """The largest size to try if there is no limit and the data has no length."""
 
-_EIGHTS = 16  # from here on the advice is a multiple of eight, which is fast
+_EIGHTS = 16  # above this, the advice is a multiple of eight, which is fast
 
 
 @final
@@ -191,7 +191,7 @@ class LargestBatchSearch(Runner):
         return BatchTry(samples, fits, peak if fits else None)
 
     def _takes_steps(self, run: EngineRun, batch: Batch, samples: int) -> bool:
-        """Whether steps with so many samples fit; frees the tensors of a failed step on return."""
+        """Whether steps with this many samples fit; the tensors of a failed step are freed."""
         try:
             for _ in range(STEPS_PER_TRY):
                 self._runner.train_step(run, (resize_batch(batch, samples),))
@@ -231,6 +231,6 @@ def _require_rows(batch: Batch) -> None:
         resize_batch(batch, 1)
     except UnsplittableError as error:
         raise DataError(
-            f"train_loader: its batches cannot be made of other sizes: {error}\n"
+            f"train_loader: its batches cannot be resized: {error}\n"
             "  give tensors with one row for each sample"
         ) from error

@@ -106,7 +106,7 @@ def find_lr(
         choices: What belongs to this test alone; see ``Choices``.
 
     Raises:
-        ConfigError: The config has mistakes, or the range makes no sense.
+        ConfigError: The config has mistakes, or the range is invalid.
         TaskError: The config does not train.
     """
     check_choices(choices, sections=SECTIONS)
@@ -154,10 +154,10 @@ def find_lr(
 
 def _require_range(min_lr: float, max_lr: float, steps: int) -> None:
     if not (0 < min_lr < max_lr and math.isfinite(max_lr)):
-        what = f"the range from {min_lr:g} to {max_lr:g} makes no sense"
+        what = f"the range from {min_lr:g} to {max_lr:g} is invalid"
         raise ConfigError(Problem("find-lr", what, hint="write for example --min 1e-8 --max 1"))
     if steps < _MIN_STEPS:
-        what = f"takes {_MIN_STEPS} steps at least, got {steps}"
+        what = f"needs at least {_MIN_STEPS} steps, got {steps}"
         raise ConfigError(Problem("find-lr", what, hint="write --steps 100"))
 
 
@@ -199,13 +199,13 @@ def _find_base(run: EngineRun) -> float:
     default = defaults.get("lr")
     base = max(bases) if default is None or read_rate(default) not in bases else read_rate(default)
     if not base > 0:
-        what = f"must be above 0 to know how the rates of groups compare, got {base!r}"
+        what = f"must be above 0, because the rates of groups are relative to it, got {base!r}"
         raise ConfigError(Problem("optim.lr", what, hint="write any other, such as 1e-3"))
     return base
 
 
 def _limit_run(run: EngineRun, steps: int) -> None:
-    """Limit a run that has not started to so many steps, without evaluation."""
+    """Limit a run that has not started to ``steps`` steps, without evaluation."""
     disable_evaluation(run)
     length = Duration(steps, "st")
     train = replace(run.options.train, for_=length, max_time=None, until=None)
@@ -338,7 +338,7 @@ class DivergenceStop:
     def check_loss(self, loss: float) -> str:
         """The reason to end the search; empty to continue."""
         if not math.isfinite(loss):
-            return "the loss is not finite any more"
+            return "the loss is no longer finite"
         self._count += 1
         self._mean = _MOMENTUM * self._mean + (1 - _MOMENTUM) * loss
         self._weight = _MOMENTUM * self._weight + (1 - _MOMENTUM)
@@ -347,4 +347,4 @@ class DivergenceStop:
         # Also right for negative losses, where a multiple of the lowest would be lower.
         is_high = mean > self._least + (DIVERGENCE_FACTOR - 1) * abs(self._least)
         is_settled = self._count > _MIN_POINTS
-        return f"the loss is {DIVERGENCE_FACTOR:g} times the least" * (is_high and is_settled)
+        return f"the loss is {DIVERGENCE_FACTOR:g} times the lowest" * (is_high and is_settled)

@@ -108,7 +108,7 @@ class RunPlan:
     """Memory for weights, gradients, averaged weights and the optimizer, without activations."""
 
     problems: tuple[Problem, ...] = ()
-    """Mistakes that only the data show and that a run warns of."""
+    """Mistakes that are found only with the data, of which a run would warn."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values, without the problems."""
@@ -267,7 +267,7 @@ def _describe_step(run: EngineRun) -> str:
         return "" if step is None else "eager"
     obstacle = find_capture_obstacle(run)
     if not obstacle:
-        return "captured as a CUDA graph, once that is seen to train the same"
+        return "captured as a CUDA graph, after a comparison with eager steps"
     return f"{'compiled, not captured' if step == 'compile' else 'eager'}: {obstacle}"
 
 

@@ -36,12 +36,12 @@ StepDigests = dict[str, dict[str, str]]
 
 _LAST = 10_000
 _HINTS = {
-    "start": "the model is built differently: draw its weights from torch's own generator, and "
-    "iterate over no sets",
-    "losses": "the data or the forward pass differs: look for generators of your own, sets, "
-    "threads and times in dataset and task",
+    "start": "the model is built differently: draw its weights from torch's own generator, "
+    "and do not iterate over sets",
+    "losses": "the data or the forward pass differs: look for your own generators, sets, "
+    "threads and clocks in dataset and task",
     "rest": "the backward pass or the update differs: try engine.deterministic=true, which "
-    "refuses or replaces operations that are not",
+    "refuses or replaces nondeterministic operations",
 }
 
 

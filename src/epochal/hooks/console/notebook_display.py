@@ -1,4 +1,4 @@
-"""The progress of a run in a notebook: one output that is drawn again and again."""
+"""The progress of a run in a notebook: one output that is redrawn periodically."""
 
 from __future__ import annotations
 

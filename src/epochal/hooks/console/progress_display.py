@@ -262,7 +262,7 @@ class RunProgress:
         return rates if self.is_by_steps else rates[-1:]
 
     def read_counts(self, samples: int) -> None:
-        """Find how much the task counts per sample, after so many samples."""
+        """Update how much the task counts per sample, after ``samples`` samples."""
         if self._run.counts is not None and samples:
             self.counts_per_sample = self._run.counts.count("loss") / samples
 

@@ -15,11 +15,13 @@ from epochal.launch.pool.run_jobs import remove_batch
 from epochal.records.find import read_run
 from epochal.records.folder.writer import COMPLETED_STATUSES, ENDED_STATUSES
 from epochal.records.project.database import get_database_path, open_database, writing
+from epochal.records.secrets.text_redaction import redact
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Collection, Sequence
 
+    from epochal.launch.jobs.frozen_job import FrozenJob
     from epochal.launch.pool.backlog import WaitingJob
 
 JobState = Literal["waiting", "running", "finished", "failed", "removed"]
@@ -32,6 +34,7 @@ _ORDER = (
 )
 
 MAX_ENDED = 200
+_MAX_TITLE = 80
 """How many ended jobs the queue remembers."""
 
 
@@ -145,7 +148,7 @@ class Queue:
             (last,) = connection.execute("SELECT coalesce(max(place), 0) FROM jobs").fetchone()
             for number, one in enumerate(jobs, start=1):
                 values = shared | {
-                    "title": one.job.title,
+                    "title": _title_of(one.job),
                     "file": str(one.file),
                     "seal": seals[one.key],
                     "place": last + number,
@@ -374,3 +377,9 @@ def _to_job(row: sqlite3.Row) -> QueuedJob:
             "run_dir": Path(run_dir) if run_dir else None,
         }
     )
+
+
+def _title_of(job: FrozenJob) -> str:
+    """What lists show: the experiment, and what was changed on the command line."""
+    words = " ".join([job.title, *(redact(one) for one in job.overrides)])
+    return words if len(words) <= _MAX_TITLE else words[: _MAX_TITLE - 1] + "…"

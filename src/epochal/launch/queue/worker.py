@@ -80,7 +80,11 @@ class QueueBacklog(Backlog):
             if _read_request(job).num_processes != request.num_processes:
                 continue
             lock = _try_lock(job)
-            if lock is None:  # its last process is still ending
+            if lock is None:
+                if not job.file.is_file():  # else its last process is still ending
+                    error = f"its files are gone: {job.file.parent}"
+                    values = {"state": "failed", "error": error, "ended": self._clock()}
+                    self._queue.update(job.id, ["waiting"], **values)
                 continue
             waiting = self._claim(job.id, lock)
             if waiting is not None:

@@ -62,7 +62,7 @@ class ContentStore:
                 done.result()
 
     def keep_package(self, package: FrameworkPackage) -> str:
-        """Add the package of Epochal if it is missing; gives its digest.
+        """Add the package of Epochal if it is missing; returns its digest.
 
         Raises:
             OSError: It cannot be read or written.
@@ -88,7 +88,7 @@ class ContentStore:
         )
 
     def remove_unused(self) -> int:
-        """Remove contents that no run links to; gives the freed bytes.
+        """Remove contents that no run links to; returns the freed bytes.
 
         A concurrent snapshot writes missing contents again.
         """
@@ -125,7 +125,7 @@ class CachedFile:
 @final
 @dataclass
 class FileCache:
-    """A cache of the files of one project, so that unchanged ones are not read again.
+    """A cache of a project's files, so that unchanged files are not read again.
 
     Args:
         path: The file of the cache.
@@ -173,7 +173,7 @@ class FileCache:
             self.has_changed = True
 
     def update_reported(self, paths: frozenset[str]) -> bool:
-        """Remember skipped files; gives whether some were not reported before."""
+        """Remember skipped files; returns whether some were not reported before."""
         has_new = not paths <= self.reported
         self.has_changed |= paths != self.reported
         self.reported = paths

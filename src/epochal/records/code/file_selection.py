@@ -65,7 +65,7 @@ def get_data_group(path: str) -> str:
         return ""
     folder, slash, name = path.rpartition("/")
     _, dot, suffix = name.rpartition(".")
-    # A number is a counter and no suffix.
+    # A number is a counter, not a suffix.
     return f"{folder}{slash}*" + (f".{suffix}" if dot and not suffix.isdecimal() else "")
 
 

@@ -93,7 +93,7 @@ def unpack_framework(archive: Path, target: Path, digest: str) -> None:
 
     Raises:
         OSError: It cannot be read or written.
-        ValueError: It is no such archive of Epochal.
+        ValueError: It is not the archive with this digest.
     """
     content = read_content(archive, max_bytes=_MAX_ARCHIVE_BYTES)
     if content is None:

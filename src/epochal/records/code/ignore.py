@@ -53,7 +53,7 @@ class IgnoreRules:
 
 
 def is_rarely_code(path: str, *, is_folder: bool) -> bool:
-    """Whether a path is usually no code: hidden files, caches, weights, data and archives."""
+    """Whether a path is rarely code: hidden files, caches, weights, data and archives."""
     name = path.rpartition("/")[2]
     _, dot, suffix = name.rpartition(".")
     if is_folder and (name in _FOLDERS or path in _TOP_FOLDERS or dot + suffix == ".egg-info"):

@@ -33,7 +33,7 @@ _RECORD_FILES = {"run.json", "status.json"}
 _IGNORE_FILE = ".gitignore"
 _MAX_IGNORE_BYTES = 1 << 16
 _MANY = 20
-"""A folder with so many files and no code is data."""
+"""A folder with this many files and no code is data."""
 
 _KINDS: tuple[tuple[int, SkipReason], ...] = (
     (stat.S_IFIFO, "fifo"),
@@ -97,7 +97,7 @@ class ProjectScanner:
     def scan(self) -> None:
         """Fill ``found`` and ``others``."""
         if _is_too_broad(self.root):
-            self._skip(".", "many", "no project but a home, temporary or top folder")
+            self._skip(".", "many", "not a project, but a home, temporary or top folder")
             return
         while queue := self._queue or self._data_queue:
             folder = queue.popleft()
@@ -140,7 +140,7 @@ class ProjectScanner:
             self._data_folders |= {folder, place.parent} - {""}
 
     def _skip_special_folder(self, folder: str, names: set[str]) -> bool:
-        """Skip a submodule, records or an environment of packages; gives whether it was one."""
+        """Skip a submodule, records or an environment of packages; returns whether it was one."""
         if ".git" in names:
             self._skip(folder, "submodule", _read_submodule_commit(self.root / folder / ".git"))
         elif EPOCHAL_DIR in names or names >= _RECORD_FILES:

@@ -71,7 +71,7 @@ class CodeReader:
         self._read(found.path, found.mode, max_bytes)
 
     def _is_still_good(self, path: str, known: CachedFile, max_bytes: int) -> bool:
-        """Whether the stored content of an unchanged file can be used: it may hold a new secret."""
+        """Whether the stored content of an unchanged file is usable: it may hold a new secret."""
         if self.store is None or not self.store.has(known.sha256, known.size):
             return False
         if not self._secrets:
@@ -105,7 +105,7 @@ class CodeReader:
         content = read_content(self.root / file.path, max_bytes=MAX_COPY_BYTES)
         data = (b"" if content is None else remove_secrets(content.data, file.path)) or b""
         if hashlib.sha256(data).hexdigest() != file.sha256:
-            raise OSError("it changed while it was kept")
+            raise OSError("it changed while the run started")
         return data
 
     def _read(self, path: str, mode: int, max_bytes: int) -> None:
@@ -115,7 +115,7 @@ class CodeReader:
             self.others.append(SkippedEntry(path, "unreadable", describe_os_error(error)))
             return
         if content is None:
-            self.others.append(SkippedEntry(path, "large", "it grew, or became another thing"))
+            self.others.append(SkippedEntry(path, "large", "it grew, or is no longer a file"))
             return
         self._take(path, mode, content)
 

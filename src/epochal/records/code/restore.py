@@ -178,7 +178,7 @@ def _restore_link(target: Path, other: SkippedEntry) -> bool:
 
 
 def _remove_escaping_links(target: Path, paths: Iterable[str]) -> set[str]:
-    """Remove links that lead out of the folder through other links; gives their paths."""
+    """Remove links that lead out of the folder through other links; returns their paths."""
     out = {path for path in paths if not _is_inside(target / path, target)}
     for path in out:
         with suppress(OSError):

@@ -212,7 +212,7 @@ class CodeSnapshot:
 
 
 def _store_package(package: FrameworkPackage, store: ContentStore) -> str:
-    """Add Epochal to the store; gives its digest, or nothing if that fails."""
+    """Add Epochal to the store; returns its digest, or nothing if that fails."""
     try:
         return store.keep_package(package)
     except OSError:
@@ -233,7 +233,7 @@ def _is_behind_link(path: str, others: Iterable[SkippedEntry]) -> bool:
 
 
 def _notes(others: Sequence[SkippedEntry], seen: FileCache) -> tuple[str, ...]:
-    """Report failures every time, and what is skipped for its size or its content once."""
+    """Report failures every time, and files skipped for their size or content once."""
     failed = [f"{one.path} ({one.text})" for one in others if one.kind in _TROUBLE]
     notes = [f"{_INCOMPLETE}: {_list(failed)}"] if failed else []
     beyond = [one for one in others if one.kind in _BEYOND and one.text]

@@ -55,12 +55,12 @@ def find_unsafe_paths(paths: Sequence[str]) -> dict[str, str]:
 
 
 def why_unsafe(path: str) -> str:
-    """Why a relative path must not be written; empty if it is ordinary."""
+    """Why a relative path must not be written; empty if it is safe."""
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
-        return "no path below the folder"
+        return "not a path below the folder"
     if "\\" in path or _DRIVE.match(path):
-        return "a path of Windows"
+        return "a Windows path"
     if _CONTROL.search(path):
         return "control characters in its name"
     if len(parts) > _MAX_DEPTH:

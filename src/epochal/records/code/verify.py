@@ -28,7 +28,7 @@ _MAX_ADDED = 1_000
 
 
 def find_code_damage(run_dir: Path, attempt: int = 0) -> dict[str, str]:
-    """What is not as the manifest says: each path below ``code`` with what happened to it.
+    """What differs from the manifest: each path below ``code`` with what happened to it.
 
     Empty for a run without a copy of its code.
     """

@@ -55,7 +55,7 @@ class Comparison:
 
     @cached_property
     def params(self) -> SectionComparison:
-        """The parameters; an explicit value equals the same default."""
+        """The parameters; a value equals an identical default."""
         return compare_tables(parameter_tables(self.records))
 
     @cached_property
@@ -172,7 +172,7 @@ def describe_differences(found: Comparison, sections: Iterable[str] = SECTIONS) 
     what = f"they differ in {', '.join(most)}{' and ' * bool(most)}{last}"
     if "curves" in differing:
         step = min(one.bitwise.step for one in found.curves if one.bitwise)
-        return f"{what}; their curves part by step {step:,}"
+        return f"{what}; their curves diverge by step {step:,}"
     return what if words else "nothing differs"
 
 

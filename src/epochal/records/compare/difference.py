@@ -22,7 +22,7 @@ class RunValue:
 
     value: Any  # any JSON value
     where: str = ""
-    """Who set it; empty for facts."""
+    """Where it was set; empty for facts."""
 
     is_default: bool = False
 
@@ -104,7 +104,7 @@ _TYPE_OF_ELEMENT = re.compile(r"(.+)\.(\d+)\.type")
 
 
 def read_settings(record: RunRecord) -> dict[str, RunValue]:
-    """Every value of a run's config by dotted key, defaults included, with who set it.
+    """Every value of a run's config by dotted key, defaults included, with its origin.
 
     Changes made when the run was resumed count.
     """
@@ -143,7 +143,7 @@ def parameter_tables(records: Sequence[RunRecord]) -> list[ValueTable | None]:
 
 
 def seed_table(record: RunRecord) -> ValueTable | None:
-    """The seed of a run and who set it; None if it is lost."""
+    """The seed of a run and its origin; None if it is lost."""
     side, recorded = read_settings(record).get(SEED), record.run.get(SEED)
     if side is None and recorded is not None:
         side = RunValue(recorded)

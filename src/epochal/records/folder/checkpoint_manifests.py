@@ -106,7 +106,7 @@ class CheckpointManifest:
 
     @property
     def is_regular(self) -> bool:
-        """Whether an uninterrupted run would have it: it was not saved because the run ended."""
+        """Whether it was saved for another reason than the end of the run."""
         return not {*self.reason.split(", ")} <= _AT_AN_END
 
     @property
@@ -259,11 +259,11 @@ def _read(path: Path) -> CheckpointManifest | CheckpointDamage:
 def _parse(path: Path, text: Mapping[str, Any]) -> CheckpointManifest | CheckpointDamage:
     plain: Any = durable.decode_json(json.dumps(text).encode())
     if not _has_valid_types(plain):
-        return CheckpointDamage(path, MANIFEST_FILE, "it makes no sense")
+        return CheckpointDamage(path, MANIFEST_FILE, "its values are invalid")
     try:
         files = {str(name): StoredFile(**stored) for name, stored in plain["files"].items()}
     except TypeError as error:
-        return CheckpointDamage(path, MANIFEST_FILE, f"it makes no sense: {error}")
+        return CheckpointDamage(path, MANIFEST_FILE, f"its list of files is invalid: {error}")
     facts = {name: plain[name] for name in MANIFEST_FIELDS if name in plain}
     return CheckpointManifest(path=path, files=files, format=plain["format"], **facts)
 

@@ -1,4 +1,4 @@
-"""Reads which class built the parts of a run, if only its script can build them again."""
+"""Reads the experiment class of a run that only its script can build again."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class RecordOptions:
     """What the copy leaves out, in the syntax of ``.gitignore``; ``!name`` includes it."""
 
     max_file_bytes: Annotated[int, AtLeast(0)] = 1_048_576
-    """Larger files are not copied, nor more than four times that of data, unless imported."""
+    """Larger files are not copied, nor data of more than four times this size, unless imported."""
 
 
 @final
@@ -137,7 +137,7 @@ def create_run_folder(
 
 
 def _make_private(path: Path) -> None:
-    """Take all rights from other users, before anything is in the folder."""
+    """Remove the permissions of other users, before anything is in the folder."""
     with suppress(OSError):  # a file system without permissions
         path.chmod(path.stat().st_mode & _OWNER_BITS)
 
@@ -199,7 +199,7 @@ def _require_empty_folder(path: Path) -> None:
         raise RecordError(f"{path}: is not empty, it holds {taken[0]!r}\n  {_ELSEWHERE}")
 
 
-_ELSEWHERE = "name a new folder with record.log_dir=PATH, or say record.exact=false"
+_ELSEWHERE = "name a new folder with record.log_dir=PATH, or set record.exact=false"
 
 
 def _require_inside(name: str, key: str) -> str:
@@ -221,7 +221,7 @@ JOB_RUN_FILE_VARIABLE = "EPOCHAL_JOB_RUN_FILE"
 
 
 def report_run_folder(folder: Path) -> bool:
-    """Report the folder once; gives whether a supervisor asked for it."""
+    """Report the folder once; returns whether a supervisor asked for it."""
     # Child processes must not inherit the variables.
     targets = [os.environ.pop(name, "") for name in (RUN_FILE_VARIABLE, JOB_RUN_FILE_VARIABLE)]
     for target in filter(None, targets):

@@ -24,13 +24,13 @@ SEPARATOR = ", "
 @final
 @dataclass(frozen=True, slots=True)
 class RunLabels:
-    """What a user marked a run with."""
+    """The labels of a run, and whether it is archived."""
 
     labels: tuple[str, ...] = ()
     """Sorted, each once."""
 
     is_archived: bool = False
-    """Whether lists leave the run out unless they are asked for archived runs."""
+    """Whether lists hide the run, unless they show archived runs."""
 
     @property
     def text(self) -> str:
@@ -53,7 +53,7 @@ def split_labels(text: str | None) -> list[str]:
 
 
 def check_labels(labels: Iterable[str], key: str = "label") -> list[str]:
-    """The labels without spaces around them; ConfigError names one that is not possible."""
+    """The labels without surrounding spaces; ConfigError for an invalid label."""
     found = [one.strip() for one in labels]
     for one in found:
         if mistake := _find_mistake(one):
@@ -64,7 +64,7 @@ def check_labels(labels: Iterable[str], key: str = "label") -> list[str]:
 
 def _find_mistake(label: str) -> str:
     if not label or label != label.strip():
-        return "is no label"
+        return "is not a label"
     if len(label) > MAX_LENGTH:
         return "is too long for a label"
     is_plain = label.isprintable() and "," not in label
@@ -78,10 +78,10 @@ def change_labels(
     remove: Iterable[str] = (),
     is_archived: bool | None = None,
 ) -> RunLabels:
-    """Add and remove labels of a run, archive it or bring it back; gives what it has then.
+    """Add and remove labels of a run, archive or unarchive it; returns the new state.
 
     Raises:
-        ConfigError: A label is not possible, or there are too many.
+        ConfigError: A label is invalid, or there are too many.
         RecordError: The folder cannot be written.
     """
     added, removed = check_labels(add), {one.strip() for one in remove}
@@ -90,7 +90,7 @@ def change_labels(
             return _change(run_dir, added, removed, is_archived)
     except OSError as error:
         what = f"{run_dir}: the labels cannot be written: {describe_os_error(error)}"
-        raise RecordError(f"{what}\n  ask for the right to write there") from error
+        raise RecordError(f"{what}\n  ask for write permission") from error
 
 
 def _change(

@@ -99,7 +99,9 @@ def save_media(
     content, found = _encode(name, data)
     suffix = (suffix or found or SUFFIXES_BY_KIND.get(kind, ("",))[0]).lstrip(".").lower()
     if not suffix:
-        raise RecordError(f"{name}: what kind of file is it?\n  say suffix='wav', or kind='audio'")
+        raise RecordError(
+            f"{name}: the kind of file is unknown\n  pass suffix='wav' or kind='audio'"
+        )
     kind = slugify(kind or get_media_kind(suffix), default="file")
     file = Path(MEDIA_EVENT, kind, f"{_file_name(name)}-{step:06}.{slugify(suffix, default='bin')}")
     if writer.path is None:
@@ -143,7 +145,7 @@ def _read_one(folder: Path, line: dict[str, Any]) -> Media | None:
     is_whole = all(isinstance(text, str) for text in (kind, name, file)) and isinstance(step, int)
     place = PurePosixPath(str(file))
     if not is_whole or place.is_absolute() or ".." in place.parts or (folder / place).is_symlink():
-        return None  # a record of others may name any file
+        return None  # a record from other users may name any file
     when = _seconds(line.get("time"))
     return Media(str(kind), str(name), int(step or 0), folder / str(file), when)
 

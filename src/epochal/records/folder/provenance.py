@@ -1,4 +1,4 @@
-"""Records and explains who set each value of a config."""
+"""Records and explains where each value of a config was set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from epochal.errors import COMMAND_LINE, ConfigError, RecordError, suggest
+from epochal.errors import COMMAND_LINE, ConfigError, RecordError, nearest, suggest
 from epochal.records.secrets import redact_tree
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ Origin = Mapping[str, object]
 def collect_provenance(
     expanded: Node, defaults: Iterable[tuple[str, object, str]] = ()
 ) -> dict[str, list[Origin]]:
-    """Who set each value of an expanded config, newest first, by dotted key.
+    """Where each value of an expanded config was set, newest first, by dotted key.
 
     ``defaults`` has key, value and owner of each default.
     """
@@ -34,7 +34,7 @@ def collect_provenance(
 
 
 def get_newest_origins(provenance: Mapping[str, object]) -> dict[str, Origin]:
-    """Who set the value in force of each key; damaged entries are left out."""
+    """Where the current value of each key was set; damaged entries are left out."""
     return {
         key: origins[0]
         for key, origins in provenance.items()
@@ -113,7 +113,7 @@ def apply_task_values(provenance: Mapping[str, object], values: object) -> Mappi
 
 
 def _find_changing_attempt(override: str, attempts: Sequence[Attempt]) -> int:
-    """The first attempt with an override that holds since then."""
+    """The first attempt since which an override is unchanged."""
     since = list(takewhile(lambda one: override in one.overrides, reversed(attempts)))
     return (since or attempts)[-1].attempt
 
@@ -131,7 +131,7 @@ def redact_provenance(provenance: Mapping[str, object]) -> dict[str, object]:
 
 
 def explain(record: RunRecord, key: str) -> str:
-    """The value of ``key``, who set it, and what that replaced; of a section, all values."""
+    """The value of ``key``, where it was set, and what that replaced; of a section, all values."""
     provenance = record.provenance
     if key in provenance:
         return "\n".join(_explain_one(key, provenance[key]))
@@ -144,9 +144,19 @@ def explain(record: RunRecord, key: str) -> str:
             f"  the values themselves are in {path.parent}"
         )
     if not inside:
-        hint = suggest(key, provenance) or f"this run has {len(provenance)} values"
+        hint = _suggest_key(key, provenance)
         raise RecordError(f"{key}: not in the config of {record.path}\n  {hint}")
     return "\n".join(line for known in inside for line in _explain_one(known, provenance[known]))
+
+
+def _suggest_key(key: str, known: Iterable[str]) -> str:
+    """A hint for a key that the config lacks: a similar one of the same section, if it has one."""
+    section, _, last = key.rpartition(".")
+    beside = {one.rpartition(".")[2]: one for one in known if one.startswith(f"{section}.")}
+    if not section or not beside:
+        return suggest(key, known) or "`--config` prints all values"
+    close = nearest(last, beside)
+    return f"did you mean {beside[close]!r}?" if close else f"`--explain {section}` shows all of it"
 
 
 def _explain_one(key: str, origins: object) -> list[str]:

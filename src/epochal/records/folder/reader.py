@@ -112,7 +112,7 @@ class RunRecord:
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
-        """Who set each value, newest first, by dotted key; empty if it is lost.
+        """Where each value was set, newest first, by dotted key; empty if it is lost.
 
         Includes overrides that were given when the run was resumed, and values of the task.
         """

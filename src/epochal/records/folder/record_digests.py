@@ -1,4 +1,4 @@
-"""Digests of the files that a resume reads, written with them and compared before they are used."""
+"""Digests of the files that a resume reads, checked before the files are used."""
 
 from __future__ import annotations
 

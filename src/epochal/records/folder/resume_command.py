@@ -28,7 +28,7 @@ def find_resume_command(folder: Path, epochal: str = "epochal") -> str:
     if not any(find_checkpoints(one / "checkpoints") for one in (folder, *folder.glob("folds/*"))):
         return ""
     facts = durable.find_object(folder / "run.json")
-    if facts.get("given") or find_unnamed_class(facts):  # its config has not every part
+    if facts.get("given") or find_unnamed_class(facts):  # its config does not describe every part
         return f"run the script again, with choices={{'resume': {str(folder)!r}}}"
     has_diverged = durable.find_object(folder / "status.json").get("status") == DIVERGED
     return f"{epochal} resume {name_run(folder)}" + f" {_CHANGE}" * has_diverged

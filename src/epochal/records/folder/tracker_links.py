@@ -1,4 +1,4 @@
-"""Where other tools show a run: the addresses that trackers note in the folder of the run."""
+"""The addresses of a run in other tools, which trackers store in its folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_BYTES = 4096
 
 
 def write_tracker_url(run_dir: Path, tracker: str, url: str | None) -> None:
-    """Note the address of a run; anything but a page in the web is ignored."""
+    """Store the address of a run in another tool; ignores anything but web addresses."""
     if url and _URL.fullmatch(plain := _LOGIN.sub("//", url)):
         folder = run_dir / tracker
         folder.mkdir(exist_ok=True)

@@ -54,7 +54,7 @@ np.fromfile("metrics.bin", np.dtype([{_FIELDS}]))
 
 
 class Writer(Protocol):
-    """The record of a run; after each call, a killed process loses nothing of what it wrote.
+    """The record of a run; what a call has written survives if the process is killed.
 
     All texts are written without secrets.
     """
@@ -89,7 +89,7 @@ class Writer(Protocol):
         """Write the facts at the start: project, tag, desc, seed, command, machine, ..."""
 
     def go_back(self, *, checkpoint: str, origin: int, step: int, points: object) -> int:
-        """Begin a new attempt after a rollback; gives its number.
+        """Begin a new attempt after a rollback; returns its number.
 
         Args:
             checkpoint: The name of the checkpoint.
@@ -134,7 +134,7 @@ class Writer(Protocol):
 class RunWriter(Writer):
     """Writes into the folder of one run; one thread of one process may use it.
 
-    Without the lease it had it writes nothing: each call raises LeaseLostError.
+    After it lost the lease, each call raises LeaseLostError and writes nothing.
     """
 
     def __init__(self, folder: RunFolder, *, attempt: int = 0, lease: Lease | None = None) -> None:

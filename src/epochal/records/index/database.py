@@ -1,4 +1,4 @@
-"""The SQLite file of the index: its tables, and how it is trusted, opened, locked and put aside."""
+"""The SQLite file of the index: its tables, and how it is verified, opened, locked and renamed."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def is_trusted(path: Path) -> bool:
 
 
 def _take_stamp(path: Path) -> str:
-    """What changes with the file or its write-ahead log; ValueError if one is no regular file."""
+    """What changes with the file or its write-ahead log; ValueError for irregular files."""
     words = [f"epochal index {SCHEMA_VERSION}"]
     for suffix in ("", *_SIDE_FILES):
         try:
@@ -179,7 +179,7 @@ ReadErrors = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 
 def is_damage(error: Exception, *, is_query: bool = False) -> bool:
-    """Whether an error lies in the file: not in its surroundings, nor in a query of a user."""
+    """Whether the file causes an error, not its surroundings or a user's query."""
     if isinstance(error, UnicodeDecodeError) or "decode to UTF-8" in str(error):
         return True
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -232,7 +232,7 @@ def open_in_memory(source: Path) -> sqlite3.Connection:
         try:
             file = _connect(f"file:{quote(str(source.absolute()))}?{options}")
             try:
-                file.execute("BEGIN")  # a copy of a locked file would wait for ever
+                file.execute("BEGIN")  # a copy of a locked file would wait forever
                 file.execute("SELECT is_built FROM state").fetchone()
                 file.backup(memory)
             finally:
@@ -259,7 +259,7 @@ def _connect(uri: str) -> sqlite3.Connection:
 
 
 def put_aside(path: Path) -> Path | None:
-    """Rename the file, whatever it is, and remove its side files; None if there is none.
+    """Rename the file, also if it is a folder, and remove its side files; None if it is missing.
 
     The caller must hold the lock.
     """
@@ -289,6 +289,6 @@ def _lock_of(path: Path) -> Path:
 
 @contextmanager
 def holding_writer_lock(path: Path, *, waits: bool = False) -> Iterator[bool]:
-    """Hold the writer lock in a block; gives False if another process has it, unless ``waits``."""
+    """Hold the writer lock in a block; False if another process has it, unless ``waits``."""
     with durable.locked(_lock_of(path), os.O_RDWR | os.O_CREAT | NO_FOLLOW, waits=waits) as is_mine:
         yield is_mine is not False  # without locks, rely on those of SQLite

@@ -29,7 +29,7 @@ LEASE_FILE = "lease.json"
 HEARTBEAT_FILE = "heartbeat.json"
 BEAT_SECONDS = 15.0
 STALE_AFTER_BEATS = 4
-"""Beats without a sign after which a process that cannot be tested counts as gone."""
+"""Missed heartbeats after which a process that cannot be tested counts as gone."""
 
 _SIGNS = (HEARTBEAT_FILE, LEASE_FILE, "status.json", "metrics.bin")
 
@@ -57,39 +57,39 @@ class Lease:
             self._file = durable.LockedFile(self._path, owner)
 
     def is_held(self) -> bool:
-        """Look whether the folder is still that of this process; once lost, it stays lost."""
+        """Whether this process still owns the folder; a lost lease stays lost."""
         if not self.loss and (loss := self._find_loss()):
             self.loss = loss
             self.on_loss(loss)
         return not self.loss
 
     def watch(self) -> bool:
-        """Look for a request to stop, and whether the folder is still that of this process."""
+        """Check for a stop request, and whether this process still owns the folder."""
         if not self._is_asked and (reason := read_stop_request(self._folder)):
             self._is_asked = True
             self.on_stop_request(reason)
         return self.is_held()
 
     def require(self) -> None:
-        """Raise LeaseLostError if the folder is no longer that of this process."""
+        """Raise LeaseLostError if this process no longer owns the folder."""
         if not self.is_held():
             raise LeaseLostError(
                 f"{self._folder}: {self.loss}\n"
-                "  this process has ended its work, and writes nothing more there"
+                "  this process stopped, and writes nothing more there"
             )
 
     def _find_loss(self) -> str:
         try:
             if self._file.is_current():
                 return ""
-        except OSError:  # a network file system may be away for a while
+        except OSError:  # a network file system may be unavailable for a while
             return ""
         if not (self._folder / "status.json").exists():  # a late write may have made a new folder
-            return "the folder of the run is gone: deleted or moved"
+            return "the folder of the run was deleted or moved"
         owner = durable.find_object(self._path)
         if not owner:
             return f"{LEASE_FILE} was deleted"
-        return f"process {owner.get('pid')} on {owner.get('host')} took the run over"
+        return f"process {owner.get('pid')} on {owner.get('host')} took over the run"
 
     def release(self) -> None:
         """Release it; does nothing in a forked process, or if another process holds it now."""
@@ -123,18 +123,18 @@ def _require_free(folder: Path) -> None:
     since = f" since {owner['time']}" if isinstance(owner.get("time"), str) else ""
     hint = "wait for its end, or stop it first"
     if not shares_process_ids(owner):
-        hint = f"if it is surely gone, delete {folder / LEASE_FILE}"
+        hint = f"if that process has certainly ended, delete {folder / LEASE_FILE}"
     elif pid == os.getpid():
         hint = "end that run before you resume it"
-    raise RecordError(f"{folder}: process {pid} on {host} works on this run{since}\n  {hint}")
+    raise RecordError(f"{folder}: process {pid} on {host} is working on this run{since}\n  {hint}")
 
 
 def is_owner_alive(folder: Path, owner: Mapping[str, Any], *, now: float | None = None) -> bool:
     """Whether the process that ``lease.json`` or ``status.json`` names works on a run.
 
     The lock of the lease decides, since it ends with its process. Where it cannot be tested, on
-    another machine or a file system without locks, a fresh sign of life does. ``now`` is the time
-    of the file system, by default that of this machine.
+    another machine or a file system without locks, a recent sign of life decides. ``now`` is the
+    time of the file system, by default that of this machine.
     """
     is_locked = durable.is_locked(folder / LEASE_FILE)
     if is_locked:
@@ -153,7 +153,7 @@ def is_owner_alive(folder: Path, owner: Mapping[str, Any], *, now: float | None 
 
 
 def _last_sign(folder: Path) -> float:
-    """When the process of a run last wrote something; 0.0 if it never did."""
+    """When the process of a run last wrote a file; 0.0 if it never did."""
     times = [0.0]
     for name in _SIGNS:
         with suppress(OSError):

@@ -23,7 +23,7 @@ def as_mapping(value: object) -> dict[str, Any]:
 
 
 def as_float(value: object) -> float | None:
-    """The value as a float; None if it is no number, NaN, or too large."""
+    """The value as a float; None if it is not a number, NaN, or too large."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:

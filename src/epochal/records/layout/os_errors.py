@@ -11,14 +11,14 @@ from epochal.errors import EpochalError, RecordError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ELSEWHERE = "record elsewhere: record.log_dir=PATH"
+_ELSEWHERE = "choose another folder: record.log_dir=PATH"
 _HINTS = {
     errno.ENOSPC: f"free some space there, or {_ELSEWHERE}",
     errno.EDQUOT: f"free some of your quota there, or {_ELSEWHERE}",
-    errno.EACCES: f"ask for the right to write there, or {_ELSEWHERE}",
-    errno.EPERM: f"ask for the right to write there, or {_ELSEWHERE}",
+    errno.EACCES: f"ask for write permission, or {_ELSEWHERE}",
+    errno.EPERM: f"ask for write permission, or {_ELSEWHERE}",
     errno.EROFS: f"the disk is mounted read-only; {_ELSEWHERE}",
-    errno.EIO: f"the disk reports a fault, look at `dmesg`; {_ELSEWHERE}",
+    errno.EIO: f"the disk reports an error, see `dmesg`; {_ELSEWHERE}",
     errno.ENOENT: "the folder it belongs to is gone; start the run again",
     errno.EBADF: "it was closed already; open it again before writing",
 }

@@ -49,7 +49,7 @@ def _pid_namespace() -> int:
 def is_on_this_machine(owner: Mapping[str, Any]) -> bool:
     """Whether the process of ``describe_process`` was started since the last boot of this machine.
 
-    Host names do not tell if both processes know the boot.
+    Host names are compared only if one of the boots is unknown.
     """
     mine, token = process_token(os.getpid()), owner.get("process")
     if mine and isinstance(token, str) and token:
@@ -65,7 +65,7 @@ def shares_process_ids(owner: Mapping[str, Any]) -> bool:
 def is_owner_gone(owner: Mapping[str, Any]) -> bool:
     """Whether the process of ``describe_process`` has ended; True for damaged entries.
 
-    False for another host or another container; an earlier boot of this host has ended.
+    False for another host or container; processes of an earlier boot of this host have ended.
     """
     pid, host, token = (owner.get(name) for name in ("pid", "host", "process"))
     if not isinstance(pid, int) or not isinstance(host, str):

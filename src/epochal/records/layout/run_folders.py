@@ -111,7 +111,7 @@ class _RunScanner:
         self._recent_ns = time.time_ns() - int(_RECENT_SECONDS * 1e9)
 
     def visit(self, folder: str, path: str, depth: int) -> None:
-        """Check a folder and, if it is no run, its subfolders."""
+        """Check a folder and, if it is not a run, its subfolders."""
         try:
             place = os.stat(folder)  # noqa: PTH116 - Path is slow
         except OSError:  # deleted meanwhile, or not readable
@@ -167,7 +167,7 @@ EPOCHAL_DIR = ".epochal"
 INDEX_FILE = "index.db"
 """Name of the index of all runs in this folder."""
 
-_IGNORE = "# Written by Epochal: nothing in here belongs into a repository.\n*\n"
+_IGNORE = "# Written by Epochal: keep this folder out of repositories.\n*\n"
 
 
 def make_epochal_dir(root: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A request to stop a run, left in its folder: it saves, ends, and counts as stopped."""
+"""A file in a run folder that asks the run to save and stop."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def read_stop_request(folder: Path) -> str:
 
 
 def clear_stop_request(folder: Path) -> None:
-    """Forget a request, as a resumed run does."""
+    """Delete a request; a resumed run does this."""
     (folder / STOP_FILE).unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""The mailbox: mails about what happened to runs, and the channels that send them."""
+"""The mailbox: mails about runs, and the channels that send them."""

@@ -32,7 +32,7 @@ _SMTP_PORTS = {"starttls": 587, "tls": 465, "none": 25}
 _SMTP_POLICY = SMTP.clone(max_line_length=900)
 _SMTP_PERMANENT = 500  # codes from here on are permanent failures
 
-_HTTP_TEMPORARY = (408, 425, 429)  # client errors that another attempt may cure
+_HTTP_TEMPORARY = (408, 425, 429)  # client errors after which another attempt may succeed
 _MAX_HTTP_REPLY = 300
 
 _APPRISE_INSTALL = "pip install 'epochal[apprise]'"
@@ -42,7 +42,7 @@ _APPRISE_TYPES = {"info": "success", "warning": "warning", "error": "failure"}
 
 @final
 class Smtp(Channel):
-    """E-mail through an SMTP server; its certificate must be one that this machine trusts.
+    """E-mail through an SMTP server, whose certificate this machine must trust.
 
     Args:
         host: Name of the server.
@@ -131,7 +131,7 @@ class Smtp(Channel):
 
 def _refusal(refused: dict[str, tuple[int, bytes]], *, is_total: bool) -> SendError:
     said = "; ".join(f"{who}: {code} {_decode(text)}" for who, (code, text) in refused.items())
-    others = "" if is_total else ", the others have it"
+    others = "" if is_total else ", the others received it"
     is_final = all(code >= _SMTP_PERMANENT for code, _ in refused.values())
     return SendError(f"refused{others}: {said}", is_final=is_final)
 
@@ -165,7 +165,7 @@ class Webhook(Channel):
         parts = urlsplit(self._url)
         host = parts.hostname or "the address"
         if parts.scheme not in ("http", "https"):
-            raise SendError(f"{host} is not of the web: http or https", is_final=True)
+            raise SendError(f"{host} is not an http or https address", is_final=True)
         request = urllib.request.Request(
             self._url,
             data=durable.encode_json(mail.to_json()),

@@ -1,4 +1,4 @@
-"""Composes mails: what they say about a run, from its own facts or from its record."""
+"""Composes mails about a run, from facts in memory or from its record."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def last_lines(path: Path, *, without: str = "") -> str:
 
 def _reason(record: RunRecord, kind: Kind) -> str:
     if kind == "lost":
-        return f"its process is gone, last sign of life {_last_sign_of_life(record):%b %d, %H:%M}"
+        return f"its process died, last sign of life {_last_sign_of_life(record):%b %d, %H:%M}"
     reason = record.summary.reason if record.summary.status == "stopped" else ""
     return describe_error(record.result) or (reason if kind == "finished" else "")
 

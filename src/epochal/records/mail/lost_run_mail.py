@@ -1,4 +1,4 @@
-"""Runs that have not reported their end yet, and the mails about those that never will."""
+"""Mails about runs that ended without reporting it, because their process was killed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SUPERVISED_SECONDS = 600.0
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExpectedMail:
-    """The mail that a run owes: how to write it if the run cannot."""
+    """The mail that a run will send at its end, and how to write it if the run cannot."""
 
     run: str
     """Its folder, relative to the folder of all runs."""
@@ -149,7 +149,7 @@ def _post_lost(box: Mailbox, expected: ExpectedMail, path: Path) -> list[Mail]:
         return []
     kind = mail_kind("lost" if summary.status == "damaged" else summary.status, summary.reason)
     posted = [] if kind is None else [_post(box, expected, kind)[0]]
-    if _read(path) == expected:  # otherwise the run was resumed meanwhile and owes another mail
+    if _read(path) == expected:  # otherwise the resumed run will send another mail
         durable.remove_file(path)
     return posted
 

@@ -36,7 +36,7 @@ _ID_LENGTH = 10
 @final
 @dataclass(frozen=True, kw_only=True)
 class Mail:
-    """What happened to a run, in one line and in full."""
+    """One mail about a run: a subject and a full text."""
 
     id: str
     """The same for the same event, whichever process reports it."""
@@ -198,7 +198,7 @@ def _matching(word: str, mails: list[Mail]) -> list[Mail]:
     found = [mail for mail in mails if mail.id.startswith(word)]
     if len(found) > 1:
         shown = "\n".join(f"  {mail.id}  {mail.subject}" for mail in found[-8:])
-        raise RecordError(f"{word}: fits {len(found)} mails\n{shown}")
+        raise RecordError(f"{word}: matches {len(found)} mails\n{shown}")
     name = word.rstrip("/")
     found = found or [mail for mail in mails if name in mail.run.rpartition("/")[2]]
     if not found or not name:

@@ -38,7 +38,7 @@ _SHORTEST_SECRET = 4
 
 
 class SendError(Exception):
-    """A mail could not be sent, and another attempt is pointless if ``is_final``."""
+    """A mail could not be sent; with ``is_final``, another attempt would fail too."""
 
     def __init__(self, what: str, *, is_final: bool = False) -> None:
         super().__init__(what)
@@ -78,12 +78,12 @@ def build_channel(spec: Spec) -> Channel:
     }
     channel = types.get(spec["type"])
     if channel is None:
-        raise SendError(f"there is no way to send called {spec['type']!r}", is_final=True)
+        raise SendError(f"there is no channel {spec['type']!r}", is_final=True)
     return channel(**{key: value for key, value in spec.items() if key not in _OWN_KEYS})
 
 
 def split_recipients(public: Spec) -> list[dict[str, Any]]:
-    """One entry per recipient, so that a retry reaches only those who lack the mail."""
+    """One entry per recipient, so that a retry reaches only those without the mail."""
     for key in _RECIPIENTS:
         several = public.get(key)
         if isinstance(several, list | tuple):
@@ -226,7 +226,7 @@ def queue_mail(mail: Mail, specs: Iterable[Spec], box: Mailbox | None) -> list[D
     wanted = [spec for spec in specs if not spec.get("kinds") or mail.kind in spec["kinds"]]
     single = [one for spec in wanted for one in split_recipients(spec)]
     if box is not None and single:
-        with suppress(OSError):  # a full disk must not keep the mail from the network
+        with suppress(OSError):  # a full disk must not prevent sending the mail
             folder = box.make_folder(OUTBOX)
     deliveries = []
     for index, spec in enumerate(single):
@@ -276,7 +276,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 @final
 class BackgroundSender:
-    """Sends deliveries, each in a daemon thread that tries again after each of some pauses."""
+    """Sends deliveries, each in a daemon thread that retries after pauses."""
 
     def __init__(self, retry_seconds: Sequence[float] = RETRY_SECONDS) -> None:
         self._retry_seconds = tuple(retry_seconds)
@@ -296,7 +296,7 @@ class BackgroundSender:
             thread.start()
 
     def wait(self, seconds: float) -> list[Delivery]:
-        """Wait at most so long, then stop retrying; gives what is unsent, with errors."""
+        """Wait at most ``seconds``, then stop retrying; returns what is unsent, with errors."""
         end = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))

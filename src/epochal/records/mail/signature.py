@@ -1,4 +1,4 @@
-"""Signs mail, queued jobs and sweeps of this user, so that nothing else is ever sent or executed.
+"""Signs mail, queued jobs and sweeps of this user; only signed ones are sent or executed.
 
 A folder that was copied, shared or unpacked can contain any address, any ``${env:NAME}`` and any
 code. Mail of other processes is therefore sent, and a job started, only if it has a signature by

@@ -56,7 +56,7 @@ CACHE_STATE_FILE = "series.json"
 _CHUNK_ROWS = 1 << 20
 _FORMAT = 2
 _MIN_ENTRIES = 4
-"""How many entries of a level a bucket needs at least, if it may be uneven."""
+"""The minimum number of entries of a level in a bucket, if buckets may be uneven."""
 
 
 class CacheUnusableError(Exception):

@@ -1,4 +1,4 @@
-"""Keeps verified parts of long curves in memory, for a server that shows them again and again."""
+"""Keeps verified parts of long curves in memory, for a server that shows them repeatedly."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CurveMemory:
     Every part was verified when it was read, so nothing is read or checked twice.
 
     Args:
-        max_bytes: How much memory they may use; those that were not used for longest go first.
+        max_bytes: How much memory they may use; the least recently used ones are dropped first.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

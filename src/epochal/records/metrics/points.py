@@ -51,7 +51,7 @@ SMALL_FILE_BYTES = 1 << 20
 """Smaller files are read whole each time, which takes a few milliseconds."""
 
 _MAX_BYTES = 1 << 34
-_CHUNK_ROWS = 16_384  # they fit into the cache of a core
+_CHUNK_ROWS = 16_384  # fits into the cache of a CPU core
 
 
 def count_valid_bytes(path: Path) -> int:
@@ -198,7 +198,7 @@ class MetricWriter:
         if not is_name or len(self._ids) >= MAX_SERIES:
             raise RecordError(
                 f"metric {str(name)[:40]!r}: cannot start series {len(self._ids) + 1} of this run\n"
-                "  name metrics such as 'val/acc', and let the step say what changes"
+                "  use few names, such as 'val/acc', and log values at steps"
             )
         name = str(name)
         if name in self._ids:  # from an earlier process
@@ -220,7 +220,7 @@ class MetricWriter:
             raise
         names, damaged = read_series_names(self._folder)
         self._ids.update((name, series) for series, name in names.items())
-        # A damaged line had an id too, and points may carry it.
+        # A damaged line had an id too, which points may use.
         self._next_id = max(max(names, default=-1) + 1, len(names) + damaged)
         return lines
 
@@ -256,7 +256,7 @@ class Points:
         unnamed = sum(int(series) not in self.names for series in np.unique(self.rows["series"]))
         found = (
             (self.bad_rows, "metrics.bin: {} with a wrong checksum left out", "row"),
-            (self.torn_bytes, "metrics.bin: a torn last row of {} left out", "byte"),
+            (self.torn_bytes, "metrics.bin: an incomplete last row of {} left out", "byte"),
             (self.bad_names, "series.jsonl: {} left out", "damaged line"),
             (unnamed, "series.jsonl: the names of {} lost", "metric"),
         )

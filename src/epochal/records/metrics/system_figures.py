@@ -1,7 +1,7 @@
 """Reads the use of CPU, memory, disk and GPUs that a run recorded over time.
 
 ``system.jsonl`` holds one sample per line: ``{"time": ..., "step": ..., "system/cpu": ...}``. These
-figures differ from run to run and are no metrics: nothing compares, monitors or sorts by them.
+figures differ from run to run and are not metrics: nothing compares, monitors or sorts by them.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ _NOTABLE_HOOK = 0.05
 _REMEDIES = {
     EVALUATION: "evaluate less often with train.eval_every",
     SAVING: "save less often, or to a faster disk",
-    CAPTURE: "that pays in longer runs, and engine.step: eager leaves it out",
-    STARTUP: "longer runs will hardly notice",
-    OTHER: "`epochal profile FILE` shows what the steps do, a Python profiler the rest",
+    CAPTURE: "worthwhile in longer runs; engine.step: eager disables it",
+    STARTUP: "not significant in longer runs",
+    OTHER: "`epochal profile FILE` shows the time of steps; use a Python profiler for the rest",
 }
 
 
@@ -74,7 +74,7 @@ class TimeSpent:
         return sum(self.times.values())
 
     def go_back(self, at: TimeSpent) -> TimeSpent:
-        """The time after a rollback to a state when it was ``at``."""
+        """The time after a rollback to a state that was saved at ``at``."""
         redone = at.redone_seconds + max(0.0, self.seconds - at.seconds)
         return replace(self, redone_seconds=redone) if at.times else self
 
@@ -108,7 +108,7 @@ def add_times(*several: Mapping[str, float]) -> dict[str, float]:
 
 
 def describe_attempts(spent: TimeSpent, attempts: int) -> str:
-    """How exact the time over several attempts is, as a text; empty for one attempt."""
+    """A note on how exact the time over several attempts is; empty for one attempt."""
     words = [f"over {format_count(attempts, 'attempt')}"] if attempts > 1 else []
     if spent.killed:
         who = "one was" if spent.killed == 1 else f"{spent.killed} were"
@@ -158,7 +158,7 @@ def suggest_speedup(
         return ""
     parts = _join_start(times)
     if total - parts[STARTUP] < shortest:
-        return "too short a run to say what slows it down"
+        return "the run is too short to find what slows it down"
     notable = {
         part: seconds / total
         for part, seconds in parts.items()
@@ -172,8 +172,8 @@ def suggest_speedup(
         what_now = "engine.step: auto or graph takes work off the host"
         if device_time.get("captured"):
             what_now = "larger batches or fewer hooks take work off the host"
-        return f"the device waited for the host in {waiting:.0%} of the steps looked at: {what_now}"
-    return "nothing stands out"
+        return f"the device waited for the host in {waiting:.0%} of the sampled steps: {what_now}"
+    return "no bottleneck found"
 
 
 def describe_device_time(device_time: Mapping[str, float]) -> str:
@@ -184,7 +184,7 @@ def describe_device_time(device_time: Mapping[str, float]) -> str:
     pace = f"{format_precise_time(seconds)} a step"
     if not behind:
         return f"waits for the host, {pace}"
-    return f"busy in {behind:.0%} of the steps looked at, {pace}"
+    return f"busy in {behind:.0%} of the sampled steps, {pace}"
 
 
 def format_precise_time(seconds: float) -> str:
@@ -241,6 +241,6 @@ def _advise_on(part: str, share: float) -> str:
     name = _name(part)
     if part.startswith(HOOKS_PREFIX):
         key = _PERIODS.get(name)
-        remedy = f"raise {key}" if key else "let it act less often with every:"
+        remedy = f"raise {key}" if key else "call it less often with every:"
         return f"{name} took {share:.0%} of the time: {remedy}"
     return f"{name} took {share:.0%} of the time: {_REMEDIES[part]}"

@@ -1,1 +1,1 @@
-"""``.epochal/project.db``: what a project keeps and no run folder has, such as result tables."""
+"""``.epochal/project.db``: project data outside run folders, such as result tables."""

@@ -1,4 +1,4 @@
-"""The SQLite file ``.epochal/project.db`` with what exists nowhere else: queue, result tables."""
+"""The SQLite file ``.epochal/project.db`` with the queue and the result tables."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _RESULT_TABLES = (
     "changed TEXT NOT NULL)",
 )
 _MIGRATIONS = (_QUEUE, _RESULT_TABLES)
-"""The statements of each version; an older file gets those it lacks."""
+"""The statements of each version; an older file is upgraded with the missing ones."""
 
 SCHEMA_VERSION = len(_MIGRATIONS)
 
@@ -73,8 +73,8 @@ def open_database(runs_dir: Path) -> sqlite3.Connection:
     """A connection; the file is created if it is missing.
 
     Raises:
-        RecordError: The file is no database of Epochal, damaged, of a later version, or cannot be
-            written.
+        RecordError: The file is damaged, not a database of Epochal, of a later version, or cannot
+            be written.
     """
     path = get_database_path(runs_dir.absolute())
     try:
@@ -121,7 +121,7 @@ def _read_version(connection: sqlite3.Connection, path: Path) -> int:
             f"{path}: was written by another version of Epochal\n  use that version, or update"
         )
     if tables:
-        raise RecordError(f"{path}: is no database of Epochal\n  move it away")
+        raise RecordError(f"{path}: is not a database of Epochal\n  move it away")
     return 0
 
 
@@ -134,7 +134,7 @@ def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
     if not version:
         connection.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}").fetchone()
     with writing(connection):
-        version = _read_version(connection, path)  # another process may have been quicker
+        version = _read_version(connection, path)  # another process may have been faster
         for statements in _MIGRATIONS[version:]:
             for statement in statements:
                 connection.execute(statement)
@@ -144,7 +144,7 @@ def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that no other writer can be in at the same time."""
+    """An exclusive write transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

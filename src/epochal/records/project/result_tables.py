@@ -85,11 +85,11 @@ class ResultTables:
             return found
 
     def create(self, name: str, content: TableContent | None = None) -> ResultTable:
-        """A new table; ConfigError if the name is not possible, RecordError if it is taken."""
+        """Create a table; ConfigError if the name is invalid, RecordError if it is taken."""
         name = _check_name(name)
         with self._open() as connection, writing(connection):
             if self._find(connection, name) is not None:
-                raise RecordError(f"{name}: there is a table of this name\n  choose another name")
+                raise RecordError(f"{name}: a table of this name exists\n  choose another name")
             ((total,),) = connection.execute("SELECT count(*) FROM result_tables").fetchall()
             if total >= MAX_TABLES:
                 raise RecordError(f"{name}: there are {total} tables\n  remove one first")
@@ -109,7 +109,7 @@ class ResultTables:
             return self._write(connection, name, content)
 
     def edit(self, name: str, change: Callable[[TableContent], TableContent]) -> ResultTable:
-        """Change the newest content, whatever its version is."""
+        """Change the newest content, regardless of its version."""
         with self._open() as connection, writing(connection):
             before = self._find(connection, name)
             if before is None:

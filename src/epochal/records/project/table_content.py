@@ -103,7 +103,7 @@ def _parse_cell(value: object, shown: str) -> Cell:
 
 
 def check_text(value: object, shown: str) -> str:
-    """A text in one line without needless spaces; ConfigError if it is not possible."""
+    """A text in one line without redundant spaces; ConfigError if it is invalid."""
     if not isinstance(value, str) or len(value) > MAX_TEXT:
         raise _error(shown, f"must be a text of at most {MAX_TEXT} characters")
     text = " ".join(value.split())
@@ -136,7 +136,7 @@ class CellPlace:
         """The place that a user typed; ConfigError if it is none."""
         found = _PLACE.fullmatch(text)
         if found is None or not text:
-            raise _error(text, "is no cell", "write B2 for a cell, B for a column, 2 for a row")
+            raise _error(text, "is not a cell", "write B2 for a cell, B for a column, 2 for a row")
         column = None
         for letter in found[1].upper():
             column = ((column + 1) * _LETTERS if column is not None else 0) + ord(letter) - ord("A")
@@ -155,7 +155,7 @@ def set_cells(content: TableContent, place: CellPlace, cells: Sequence[Cell]) ->
     A place without a row means headings.
     """
     if place.column is None:
-        raise _error("table", "a row has no text of its own", "name a cell, such as A2")
+        raise _error("table", "a row has no heading", "name a cell, such as A2")
     width, height = len(content.columns), len(content.rows)
     if place.column > width:
         name = name_column(width)

@@ -172,7 +172,7 @@ class Answer:
 
 
 def ask(index: Index, question: Question, *, now: datetime | None = None) -> Answer:
-    """The runs that match a question; raises ConfigError, which points at the place."""
+    """The runs that match a question; ConfigError points at the mistake."""
     names = NameResolver(index.fetch, now=now)
     conditions = list(_conditions(index, question, names))
     orders = list(_orders(question, names))

@@ -92,9 +92,9 @@ def tokenize(query: QueryText) -> list[Token]:
             continue
         token = Token(text if kind == "mark" else kind, text, *match.span())
         if kind == "unclosed":
-            raise query.error(token, "a quote is opened and not closed", hint=f"add {text[0]}")
+            raise query.error(token, "a quote was opened but not closed", hint=f"add {text[0]}")
         if kind == "unknown":
-            raise query.error(token, f"{text!r} means nothing here", hint=_QUOTE)
+            raise query.error(token, f"{text!r} has no meaning here", hint=_QUOTE)
         if kind == "text":
             if _INVALID.search(text):
                 raise query.error(token, "a text cannot hold this character")
@@ -141,7 +141,7 @@ class _Tokens:
     def close(self, opening: Token, hint: str = "") -> Token:
         """Take the parenthesis that closes ``opening``."""
         if self.next.kind == "end":
-            what = "a parenthesis is opened and not closed"
+            what = "a parenthesis was opened but not closed"
             raise self.error(what, hint="add )", where=opening)
         if self.next.kind != ")":
             raise self.unexpected("')'" if hint else "and, or, ')'", hint or self.meant())
@@ -152,7 +152,7 @@ class _Tokens:
         if self.next.kind == "end":
             return
         if self.next.kind == ")":
-            raise self.error("a parenthesis is closed that was not opened")
+            raise self.error("a parenthesis was closed but not opened")
         if self.next.kind == "sign" and self.next.text in _OPERATORS:
             raise self.error("one comparison follows another", hint=_TWICE)
         raise self.unexpected("and, or, or the end", self.meant())
@@ -162,7 +162,7 @@ class _Tokens:
         return self._query.error(where or self.next, what, hint=hint)
 
     def unexpected(self, expected: str, hint: str) -> ConfigError:
-        """The error that something else was expected than the next token."""
+        """The error for an unexpected next token."""
         got = "the end" if self.next.kind == "end" else repr(self.next.text)
         return self.error(f"expected {expected}, got {got}", hint=hint)
 
@@ -317,4 +317,4 @@ def _join_hint(first: str, second: str) -> str:
         return f"write {first}T{second}"
     if read_number(first) is not None:
         return f"a length is written {ACCEPTED_TIMES}, 10ep or 500st"
-    return f"a text with spaces stands in quotes: '{first} {second}'"
+    return f"put a text with spaces into quotes: '{first} {second}'"

@@ -1,4 +1,4 @@
-"""Sheets of runs: one row per run, or per group such as replicates, with means of metrics."""
+"""Tables of runs: one row per run, or per group such as replicates, with means of metrics."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from epochal.records.query.names import Target
 
 _FORMULA = re.compile(r"[=@\t\r]|[+-][^\n]*[(|!]")
-"""Texts that spreadsheets may execute; monitors such as ``-val/loss`` are none."""
+"""Texts that spreadsheets may execute; not monitors such as ``-val/loss``."""
 
 REPLICATE = Fact("replicate", "replicate")
-"""The column that runs share which differ only by seed."""
+"""The column with the same value in runs that differ only by seed."""
 
 
 @final
@@ -41,7 +41,7 @@ class RunGroup:
     """The runs that count: they ended, and no later run repeats them."""
 
     def mean(self, values: Sequence[Any] | Mapping[int, Any]) -> MeanEstimate | None:
-        """The mean over the runs that count; None if none has a value, or one is no number."""
+        """The mean over the runs that count; None if none has a value, or one is not a number."""
         known = [values[place] for place in self.counted if values[place] is not None]
         if not known or not all(_is_number(value) for value in known):
             return None

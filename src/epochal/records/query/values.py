@@ -171,7 +171,7 @@ class Period(NamedTuple):
 
 
 def read_number(text: str) -> int | float | None:
-    """The number in a word, integers as such; None if it is no number."""
+    """The number in a word, integers as such; None if it is not a number."""
     if text.casefold() in _SPECIAL:
         return _SPECIAL[text.casefold()]
     if not _NUMBER.fullmatch(text):
@@ -193,7 +193,7 @@ def read_quantity(text: str) -> Quantity | None:
 def read_period(text: str, now: datetime) -> Period | None:
     """The time that a year, month, day, minute, second, ``today`` or ``yesterday`` covers.
 
-    In the local time zone; None if it is no date.
+    In the local time zone; None if it is not a date.
     """
     try:
         begin, end = _read_day_name(text, now) or _read_date(text) or (None, None)
@@ -264,10 +264,12 @@ class Operand:
         return self.operator in ("<", "<=", ">", ">=")
 
     def find_number(self) -> float | str | None:
-        """The number, as digits if SQLite cannot hold the integer; None if it is no number."""
+        """The number, as digits if SQLite cannot hold the integer; None if it is not a number."""
         number = read_number(self.text)
         if number is not None and math.isnan(number) and self.is_order:
-            raise self.error("nan is neither more nor less than a number", "write = nan or != nan")
+            raise self.error(
+                "nan is neither larger nor smaller than a number", "write = nan or != nan"
+            )
         if not isinstance(number, int) or MIN_INTEGER <= number <= MAX_INTEGER:
             return number
         if self.is_order:
@@ -317,7 +319,7 @@ class Operand:
 
     def no_order(self, shown: str) -> ConfigError:
         """The error for texts, which have no order."""
-        what = f"texts have no order, and {self.text!r} is no number"
+        what = f"texts have no order, and {self.text!r} is not a number"
         hint = f"write {shown} = {self.text}, or {shown} ~ {self.text} for a part of it"
         return self.error(what, hint)
 

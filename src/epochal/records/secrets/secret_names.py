@@ -45,7 +45,7 @@ _ADDED = frozenset(("value", "text", "raw", "hex", "header", "hash", "plain"))
 
 _FOLDERS = frozenset(("PWD", "OLDPWD"))
 _FILE = re.compile(r"/|\.(?:pyi?|ya?ml|toml|json|txt|md|csv|ini|cfg|sh|ipynb)$")
-"""Marks of file names and metrics, which are no settings."""
+"""Characters of file names and metrics, which are not settings."""
 
 
 _LOGINS = frozenset(("user", "username", "login", "account", "host", "hostname", "server"))

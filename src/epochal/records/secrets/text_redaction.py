@@ -389,13 +389,13 @@ def _is_literal_secret(match: re.Match[str], start: int, rules: _TextKind, *, is
         return False
     if is_set or rules.is_page or _is_comment(text, start):
         return True
-    # A docstring explains words, too: `token: <s1>` is no secret.
+    # A docstring explains words, too: `token: <s1>` is not a secret.
     is_word = is_token_name(text[start : match.start()]) and len(value) < _SHORTEST_TOKEN
     return not is_word and _is_docstring(text, start)
 
 
 def _looks_random(value: str) -> bool:
-    """Whether a value has digits and letters, and is no type or the like."""
+    """Whether a value has digits and letters, and is not a type name."""
     return (
         _RANDOM_LOOKING.fullmatch(value) is not None and _DESCRIPTIVE_WORD.fullmatch(value) is None
     )

@@ -1,4 +1,4 @@
-"""Redacts secrets in JSON trees and configs, and knows the names of secret files."""
+"""Redacts secrets in JSON trees and configs, and recognises secret files by name."""
 
 from __future__ import annotations
 

@@ -215,9 +215,9 @@ def test_text_of_the_form_is_read_and_written(form: LaunchForm) -> None:
 
 def test_mistakes_of_a_text_have_their_line(form: LaunchForm) -> None:
     for text, line, what in [
-        ("optim:\n  lr: x\n", 2, "is no number"),
+        ("optim:\n  lr: x\n", 2, "is not a number"),
         ("optim:\n  lr: 0.1\n  width: 3\n", 3, "the form has no such key"),
-        ("hooks:\n  - type: EarlyStopping\n    patience: a\n", 3, "is no number"),
+        ("hooks:\n  - type: EarlyStopping\n    patience: a\n", 3, "is not a number"),
         ("model:\n  type: os.system\n", 2, "the form does not offer this"),
         ("train:\n  for: soon\n", 2, "expected a duration, got 'soon'"),
         ("imports: [os]\n", 1, "the form has no such key"),

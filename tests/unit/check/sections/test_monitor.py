@@ -87,6 +87,7 @@ def test_mistakes_in_monitor_are_reported(check_task) -> None:
     for monitor, key, what, hint in (
         ("val/acc", "monitor", better, "write '+val/acc' if larger is better"),
         ({"metric": "val/acc"}, "monitor.metric", better, "write '+val/acc'"),
+        ("val_acc", "monitor", "does not say which way is better", "write '+val/acc' if larger"),
         ({"metric": "+val/accu"}, "monitor.metric", "nothing produces", "did you mean '+val/acc'?"),
         ({"metric": "val/acc", "mode": "mx"}, "monitor.mode", "expected", "did you mean 'max'?"),
         (
@@ -184,10 +185,24 @@ def test_a_monitor_must_start_with_a_split(check_task) -> None:
         ("+dev/acc", "write +val/acc"),
         ("+acc", "write +val/acc"),
         ("+best/acc", "write +val/best/acc"),
+        ("-val_loss", "write -val/loss"),
+        ("-valid_loss", "write -val/loss"),
+        ("-train_loss", "write -train/loss"),
+        ("-top_loss", "write -val/top_loss"),
     ):
         unknown = "def batch_metric(self, out, batch): return self.compute(out)"
         what = f"{monitor[1:]!r} does not start with a split"
         assert problems_of(check_task(unknown, monitor=monitor)) == [("monitor", what, hint)]
+
+
+def test_hooks_take_no_monitor_of_their_own(check_task) -> None:
+    hook = {"type": "EarlyStopping", "patience": 3, "monitor": "val_loss", "mode": "min"}
+    hint = "the whole run has one monitor: write monitor: -val/loss outside of hooks"
+    report = check_task(ACC, monitor="+val/acc", hooks=[hook])
+    assert [(key, said) for key, _, said in problems_of(report)] == [
+        ("hooks.0.monitor", hint),
+        ("hooks.0.mode", hint),
+    ]
 
 
 def test_data_without_val_cannot_be_monitored(check_dict) -> None:
@@ -335,4 +350,4 @@ def test_a_monitor_names_one_of_several_loaders(write_files) -> None:
         report = check(load(base | {"monitor": monitor}), Registry(project))
         assert [one.hint for one in report.problems] == [hint] * bool(hint), monitor
         for problem in report.problems:
-            assert problem.what == "the loaders of val have metrics of their own: clean, noisy"
+            assert problem.what == "each loader of val has its own metrics: clean, noisy"

@@ -98,7 +98,12 @@ def test_every_mistake_of_a_chain_is_reported(found) -> None:
         ),
         ([SOURCE, {"type": "parts.encode", "vocab": "x"}], {}, "pipes.1.vocab", "expected a whole"),
         ([SOURCE, {"type": "parts.encode", "words": 2}], {}, "pipes.1.words", "unknown argument"),
-        ([{"type": "map", "function": "parts.encode"}], {}, "pipes.0.type", "'map' is no source"),
+        (
+            [{"type": "map", "function": "parts.encode"}],
+            {},
+            "pipes.0.type",
+            "'map' is not a source",
+        ),
         ([SOURCE, SOURCE], {}, "pipes.1.type", "'list' is a source, but not the first pipe"),
         (
             [SOURCE, FILTER, "shuffle"],

@@ -109,6 +109,22 @@ def test_lengths_that_do_not_fit_the_training_are_reported(check_dict) -> None:
         assert [one[0] for one in problems_of(report)] == expected, (key, value, length)
 
 
+def test_a_length_without_a_unit_is_the_only_mistake(check_dict) -> None:
+    report = check_dict(schedule={"type": "cosine", "warmup": "50st"}, train={"for": 30})
+    assert [one[0] for one in problems_of(report)] == ["train.for"]
+
+
+def test_warm_ups_of_other_frameworks_are_translated(check_dict) -> None:
+    for key, value, hint in (
+        ("warmup_steps", 50, "write warmup: 50st"),
+        ("num_warmup_steps", 50, "write warmup: 50st"),
+        ("warmup_epochs", 2, "write warmup: 2ep"),
+        ("warmup_ratio", 0.1, "did you mean 'warmup'?"),
+    ):
+        report = check_dict(schedule={"type": "cosine", key: value})
+        assert [one[2] for one in problems_of(report)] == [hint], key
+
+
 def test_epochs_of_a_limited_number_of_batches_are_counted_in_steps(check_dict) -> None:
     for warmup, limit, accumulate, is_wrong in (
         ("40st", 8, 1, True),

@@ -54,4 +54,4 @@ def test_a_split_under_two_names_is_reported(checker) -> None:
     spec = {"type": "torch.utils.data.Subset", "dataset": 1, "indices": [0]}
     expand(checker, "data", {"val": spec, "dev": spec})
     (problem,) = checker.problems
-    assert problem.what == "the split 'val' is there twice, once as 'dev'"
+    assert problem.what == "the split 'val' is given twice, once as 'dev'"

@@ -151,7 +151,7 @@ def test_names_of_checkpoints_are_checked(check_dict) -> None:
     assert problems_of(check_dict(checkpoint={"name": "{stp}"})) == [
         (
             "checkpoint.name",
-            "'{stp}' knows no {stp}",
+            "'{stp}' has an unknown name {stp}",
             "write one of tag, step, epoch, samples, or a metric: {val/loss}",
         )
     ]
@@ -259,7 +259,7 @@ def test_a_split_that_is_no_text_is_reported_once(check_dict) -> None:
 
 def test_options_that_fsdp_cannot_have_are_reported(check_dict) -> None:
     wrong = {
-        ("engine", "step", "graph"): "steps can only run as they are written",
+        ("engine", "step", "graph"): "steps can only run eagerly",
         ("engine", "microbatch", 4): "every process must take the same number of forward passes",
         ("engine", "check_ranks", "10st"): "there are no copies of weights to compare",
         ("engine", "find_unused", True): "it is not needed",

@@ -26,8 +26,8 @@ def test_section_names_of_other_frameworks_are_recognised(check_dict) -> None:
 
 def test_top_level_keys_that_belong_into_a_section_are_reported(check_dict) -> None:
     for name, value, hint in (
-        ("max_epochs", 5, "write train.for: 5ep"),
-        ("max_steps", 500, "write train.for: 500st"),
+        ("max_epochs", 5, "write train: {for: 5ep}"),
+        ("max_steps", 500, "write train: {for: 500st}"),
         ("work_dir", "out", "write record: {log_dir: out}"),
         ("log_dir", "out", "write record: {log_dir: out}"),
         ("lr", 0.1, "write optim: {lr: ...}"),

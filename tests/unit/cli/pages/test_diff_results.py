@@ -102,7 +102,7 @@ def test_differences_below_the_shown_digits_are_reported() -> None:
 def test_immediate_divergence_is_one_line() -> None:
     parting = Divergence(5, ("l",), (1.0, 2.0))
     *_, last = describe_curves([curves(parting, parting)], 0.05, PAIR)
-    assert last == "    by more than 5 % at once"
+    assert last == "    by more than 5 % at the same step"
 
 
 def test_equal_curves_are_one_line() -> None:

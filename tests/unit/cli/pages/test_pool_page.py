@@ -56,7 +56,7 @@ def test_without_a_terminal_each_start_and_end_is_one_line(
         "started   1 of 3: 1.yaml on cpu",
         "finished  1 of 3: 1.yaml",
         "started   2 of 3: 2.yaml on cpu",
-        "the running ones save and end; Ctrl-C again kills them",
+        "the running jobs save and end; Ctrl-C again kills them",
         "preempted 2 of 3: 2.yaml",
     ]
 
@@ -70,12 +70,13 @@ def test_a_terminal_shows_a_table_of_all_jobs(
     monkeypatch.setenv("COLUMNS", "120")
     run_pool(tmp_path, {1: 0, 2: None}, count=3)
     text = screen.getvalue()
+    assert "failed" not in text  # the second run was saved, and can be continued
     for part in (
         "experiment",
         "3  3.yaml      waiting",
         "1 running, 1 waiting, 1 ended",
-        "Ctrl-C: let the running ones end, and start no more",
-        "the running ones save and end; Ctrl-C again kills them",
+        "Ctrl-C: finish the running jobs, and start no more",
+        "the running jobs save and end; Ctrl-C again kills them",
     ):
         assert part in text, part
 
@@ -91,7 +92,7 @@ def test_ends_are_named_and_described_by_their_record(tmp_path: Path) -> None:
     rows = {
         (0, finished): ("finished", "val/acc 0.75, val/loss 0.5"),
         (1, failed): ("failed", "ValueError: torn"),
-        (75, preempted): ("preempted", f"continue with: epochal resume {preempted.name}"),
+        (75, preempted): ("preempted", "saved at step 7"),
         (-9, running): ("killed", "killed by signal 9"),
         (1, None): ("failed", "ModuleNotFoundError: no module"),
         (75, None): ("preempted", "ModuleNotFoundError: no module"),
@@ -116,6 +117,17 @@ def test_results_are_printed_in_the_order_of_submission(
     ]
     assert lines[5] == f"output of 2: {jobs[1].log}"
     assert lines[6] == "3 runs: 1 finished, 1 failed, 1 not started"
+
+
+def test_the_command_that_continues_a_preempted_run_is_not_cut_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    run_dir = write_run(tmp_path / "a", "preempted")
+    (job,) = waiting_jobs(tmp_path / "jobs", 1)
+    print_ends([job], {1: JobEnd(code=75, run_dir=run_dir)})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [f"continue 1: epochal resume {run_dir.name}", "1 run: 1 preempted"]
 
 
 def test_a_pool_without_a_free_device_says_why(

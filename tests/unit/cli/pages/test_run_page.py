@@ -154,7 +154,7 @@ def test_attempts_show_their_cause(tmp_path: Path) -> None:
     lines = [one for one in describe_run(record, tmp_path) if "attempt  " in one or "x: 1" in one]
     assert lines == [
         "  attempt  1: retried from a-4, step 4, today",
-        "  attempt  2: went back to a-2, step 2",
+        "  attempt  2: rolled back to a-2, step 2",
         "           x: 1",
         "  attempt  3: requeued",
         "  attempt  4: from a-6, step 6",

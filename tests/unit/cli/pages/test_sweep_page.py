@@ -6,12 +6,12 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from epochal.cli.pages.sweep_page import SweepPage
+from epochal.cli.pages.sweep_page import SweepPage, describe_trial, print_sweep
 from epochal.launch.pool.backlog import JobEnd, WaitingJob
 from epochal.launch.pool.pool import Pool
 from epochal.sweep.trials import rank_trials
 from pooled import ScriptedHandle, make_leases
-from swept import coordinator, end_job, finish, leave_run, new_sweep
+from swept import coordinator, end_job, finish, leave_run, new_sweep, work
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,3 +101,26 @@ def test_a_trial_with_a_failed_repeat_is_counted_once(tmp_path: Path) -> None:
             end_job(backlog, waiting, JobEnd(code=1, run_dir=path))
         assert backlog.count_states() == Counter(failed=1)
         assert len(backlog.ended) == 1
+
+
+def test_a_sweep_without_trials_left_says_how_to_add_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = new_sweep(tmp_path)
+    hint = f"no trial is left; add some: epochal sweep {folder.id} sweep.trials=6"
+    for is_expected in (False, True):
+        with coordinator(folder) as backlog:
+            work(backlog)
+            print_sweep(backlog)
+        assert (hint in capsys.readouterr().out) == is_expected
+
+
+def test_a_trial_without_the_metric_of_the_sweep_says_so(tmp_path: Path) -> None:
+    folder = new_sweep(tmp_path)
+    with coordinator(folder) as backlog:
+        waiting = backlog.take()
+        assert waiting is not None
+        path = leave_run(waiting, ())
+        end_job(backlog, waiting, JobEnd(code=0, run_dir=path))
+        text = describe_trial(backlog.trials[0], backlog.settings)
+    assert text.startswith("finished  trial 0: no value of val/loss (optim.lr="), text

@@ -84,6 +84,21 @@ def test_the_space_of_a_sweep_is_checked_against_the_config(shop: Path, epochal:
     assert epochal("check", "swept.yaml").code == 0
 
 
+def test_the_space_of_a_sweep_is_checked_for_the_variant_that_is_swept(
+    shop: Path, epochal: Command
+) -> None:
+    text = """
+        $BASE: config.yaml
+        schedule: {type: cosine}
+        variants: {flat: {schedule.type: constant}}
+        sweep: {space: {schedule.min_factor: [0.1, 0.5]}}
+    """
+    write(shop / "swept.yaml", text)
+    assert epochal("check", "swept.yaml").code == 0
+    done = epochal("check", "swept.yaml", "--variant", "flat")
+    assert "sweep.space.schedule.min_factor: unknown argument 'min_factor' of" in done.err
+
+
 def test_variants_are_checked_too(shop: Path, epochal: Command) -> None:
     write(shop / "bad.yaml", "$BASE: config.yaml\nvariants: {odd: {optim.lr: fast}}\n")
     done = epochal("check", "bad.yaml")
@@ -202,11 +217,14 @@ def test_repro_trains_twice_and_compares(
 def test_repro_reports_the_first_difference(
     shop: Path, epochal: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    differing = ReproResult(3, 2, ("losses: loss",), "look for generators", exit_code=1)
+    differing = ReproResult(3, 2, ("losses: loss",), "look for your own generators", exit_code=1)
     monkeypatch.setattr("epochal.experiment.tools.repro.check_repro", lambda *_, **__: differing)
     done = epochal("check", "config.yaml", "--repro")
     assert done.code == 1
-    assert "two trainings differ after step 2\n  losses: loss\n  look for generators" in done.err
+    assert (
+        "two trainings differ after step 2\n  losses: loss\n  look for your own generators"
+        in done.err
+    )
     (found,) = json.loads(epochal("check", "config.yaml", "--repro", "--json").out)
     assert found["repro"]["first_difference"] == 2
     failed = ReproResult(0, exit_code=70)

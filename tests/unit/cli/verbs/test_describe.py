@@ -103,9 +103,10 @@ def test_labels_that_cannot_be_given_change_nothing(run_dir: Path, epochal: Comm
     name = run_dir.name
     for words, message in (
         ((name, "nowhere", "--label", "a"), "nowhere: no such run"),
+        ((name, "a new text", "--label", "a"), "a text does not go with labels"),
         ((name, "--label", "x" * 61), "is too long for a label"),
         ((name, "--archive", "--unarchive"), "contradicts --unarchive"),
-        ((name, "--archive", "--tag", "x"), "does not go with labels"),
+        ((name, "--archive", "--tag", "x"), "cannot be combined with labels"),
         ((name, "it", "does"), "takes one run and one text, got 3 words"),
     ):
         done = epochal("describe", *words)

@@ -26,7 +26,7 @@ def runs(tmp_path: Path) -> Path:
 def test_two_runs_are_compared(runs: Path, epochal: Command) -> None:
     done = epochal("diff", "run0", "run1", "--runs-dir", runs)
     assert done.code == 0
-    assert "they differ in 1 parameter and 1 metric; their curves part by step 2" in done.out
+    assert "they differ in 1 parameter and 1 metric; their curves diverge by step 2" in done.out
     assert "\x1b" not in done.out
 
 
@@ -50,7 +50,7 @@ def test_comparison_is_printed_as_json(runs: Path, epochal: Command) -> None:
 
 def test_tolerance_can_be_chosen(runs: Path, epochal: Command) -> None:
     words = ("diff", "run0", "run1", "--runs-dir", runs, "--only", "curves", "--tolerance")
-    assert "by more than 1 % at once" in epochal(*words, "0.01").out
+    assert "by more than 1 % at the same step" in epochal(*words, "0.01").out
     assert "never by more than 60 %" in epochal(*words, "0.6").out
 
 

@@ -138,7 +138,7 @@ def test_the_reason_is_said_when_files_are_not_sent(
     box: Mailbox, hook: Hook, epochal: Command
 ) -> None:
     plant_outbox(box, stealing(hook))
-    what = "runs/.epochal/mail/outbox: 1 file will not be sent: not written there by a run of yours"
+    what = "runs/.epochal/mail/outbox: 1 file will not be sent: not written by one of your runs"
     for words in (["mail"], ["mail", "--send"]):
         out = " ".join(epochal(*words).out.split())
         assert what in out, out

@@ -51,10 +51,10 @@ def test_jobs_are_moved_paused_and_removed(shop: Path, epochal: Command) -> None
     jobs(shop, epochal)
     rows = {
         ("top", "2"): "job 2 starts next: config.yaml (hot)",
-        ("pause", "1"): "job 1 is paused; running jobs go on",
-        ("pause",): "the queue is paused; running jobs go on",
-        ("unpause",): "the queue is not paused any more",
-        ("unpause", "1"): "job 1 is not paused any more",
+        ("pause", "1"): "job 1 is paused; running jobs continue",
+        ("pause",): "the queue is paused; running jobs continue",
+        ("unpause",): "the queue is no longer paused",
+        ("unpause", "1"): "job 1 is no longer paused",
         ("remove", "1"): "job 1 is removed",
         ("drain",): "all workers end after their running jobs",
     }
@@ -69,6 +69,44 @@ def test_jobs_are_moved_paused_and_removed(shop: Path, epochal: Command) -> None
     ]
     queue.set_paused(True)
     assert "the queue is paused: epochal queue unpause" in epochal("queue", "list").out
+
+
+def test_jobs_are_told_apart_by_their_overrides(shop: Path, epochal: Command) -> None:
+    words = ("config.yaml", "optim.lr=0.25", "extra.api_key=sk-1234567890abcdef1234567890abcdef")
+    assert (
+        "would add config.yaml optim.lr=0.25 extra"
+        in epochal("queue", "add", *words, "--dry-run").out
+    )
+    done = epochal("queue", "add", *words)
+    assert "added job 1: config.yaml optim.lr=0.25 extra.api_key=" in done.out
+    listed = epochal("queue", "list").out
+    assert "config.yaml optim.lr=0.25" in listed
+    assert "1234567890" not in listed + done.out
+
+
+def test_why_jobs_cannot_start_is_said(shop: Path, epochal: Command) -> None:
+    jobs(shop, epochal)
+    queue = Queue(shop / "runs")
+    queue.update(
+        1, ["waiting"], state="failed", error="torn", run_dir=str(shop / "runs/x"), ended=1.0
+    )
+    queue.remove(2)
+    assert "  x: torn" in epochal("queue", "list").out
+    assert "; it cannot start yet: job 1 failed" in epochal("queue", "top", "3").out
+    assert epochal("queue", "work", "--devices", "cpu").out.splitlines() == [
+        "0 jobs, 0 failed, 1 waiting",
+        "job 3 cannot start: job 1 failed",
+        "`epochal queue list` shows all jobs, `epochal queue remove JOB` removes one",
+    ]
+    queue.remove(3)
+    epochal("queue", "add", "config.yaml")
+    queue.get(4).file.unlink()
+    done = epochal("queue", "work", "--devices", "cpu")
+    assert done.out.splitlines()[0].startswith("job 4 was not started: ")
+    assert (done.code, done.out.splitlines()[1]) == (74, "1 job, 1 failed")
+    queue.set_paused(True)
+    done = epochal("queue", "add", "config.yaml")
+    assert "the queue is paused: epochal queue unpause" in done.out
 
 
 def test_mistakes_add_nothing(shop: Path, epochal: Command) -> None:

@@ -29,7 +29,7 @@ def test_next_commands_are_printed(trained: Path, epochal: Command, tmp_path: Pa
     assert done.code == 0
     assert done.out == (
         f"restored 5 files of shop ({trained.name}) to {tmp_path / 'back'}\n"
-        "  all files are as they were: on the same machine the run repeats bit for bit, unless it"
+        "  all files are unchanged: on the same machine the run repeats bit for bit, unless it"
         " reads hidden files or data elsewhere\n\n"
         f"next\n\n  cd {tmp_path / 'back'}\n  epochal run restored.yaml\n"
     )
@@ -82,7 +82,7 @@ def test_what_keeps_a_run_from_repeating_is_mentioned(
     assert "init_from: null" in text
     expanded.write_text(text.replace("init_from: null", "init_from: old.pt"))
     out = epochal("restore", "last", tmp_path / "weights").out
-    assert "  its first weights are not restored: init_from: old.pt\n" in out
+    assert "  its initial weights are not restored: init_from: old.pt\n" in out
     assert "bit for bit" not in out
     expanded.write_text(text)
     attempts = [{"attempt": 0}, {"attempt": 1, "changed": ["code: 1 -> 2"]}]
@@ -150,4 +150,4 @@ def test_files_with_removed_secrets_are_listed(
     (shop / "hub.py").write_text('hub = "ghp_' + "a1B2" * 10 + '"\n')
     assert epochal("run", "config.yaml", "--fast").code == 0
     out = epochal("restore", "last", tmp_path / "back").out
-    assert "  not as they were: hub.py (secrets removed)\n" in out
+    assert "  changed: hub.py (secrets removed)\n" in out

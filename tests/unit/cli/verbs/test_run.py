@@ -250,6 +250,7 @@ def test_words_that_are_neither_files_nor_overrides_are_refused(
         (("+a.b=1",), "epochal has no '+'"),
         (("~a.b",), "write 'a.b=$delete'"),
         (("lr",), "lr: neither a config file that exists nor key=value\n  write lr=VALUE"),
+        (("config",), "config: neither a config file that exists nor key=value\n  did you mean"),
         (("other.yaml",), "other.yaml: no such file"),
     ]:
         done = epochal("run", "config.yaml", *words)
@@ -275,7 +276,10 @@ def test_dry_run_says_which_processes_would_start(shop: Path, epochal: Command) 
     text = "1 process on each of 1 to 3 machines, which meet at node1:29400; on cpu, connected by"
     assert text in done.out
     for words, expected in (
-        (("--nnodes", "2"), "--rdzv-endpoint: missing; several machines need a place to meet"),
+        (
+            ("--nnodes", "2"),
+            "--rdzv-endpoint: missing; several machines need an address to connect to",
+        ),
         (("--rdzv-endpoint", "a:1"), "--rdzv-endpoint: 'a:1' is for several machines"),
         (("--nnodes", "3:1", "--rdzv-endpoint", "a:1"), "--nnodes: the largest number comes last"),
         (("--nnodes", "two", "--rdzv-endpoint", "a:1"), "--nnodes: must be a number of machines"),

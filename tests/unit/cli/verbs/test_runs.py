@@ -301,7 +301,7 @@ def test_archived_runs_are_listed_only_on_request(made: list[Path], epochal: Com
     last = json.loads(epochal("runs", "--json", "--archived", "--where", "label = old").out)[0]
     assert (last["labels"], last["archived"]) == (["old", "paper"], True)
     shown = epochal("show", name).out
-    assert "  labels   old, paper\n  archived lists leave it out" in shown
+    assert "  labels   old, paper\n  archived lists hide it" in shown
     told = json.loads(epochal("show", name, "--json").out)
     assert (told["labels"], told["archived"]) == (["old", "paper"], True)
     refused = epochal("runs", "prune", "--archived", "--status", "finished")

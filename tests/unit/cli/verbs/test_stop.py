@@ -41,7 +41,7 @@ def test_a_running_run_gets_a_request_and_a_signal(
         done = epochal("stop", folder.name, "--reason", "enough")
     assert done.code == 0
     assert done.out == (
-        f"{folder.name} saves and ends after its present step; "
+        f"{folder.name} saves and ends after its current step; "
         f"`epochal resume {folder.name}` continues it\n"
     )
     assert read_stop_request(folder) == "stop requested: enough"

@@ -131,6 +131,9 @@ def test_a_dry_run_shows_proposals(shop: Path, epochal: Command) -> None:
     done = epochal("sweep", "sweep.yaml", "--dry-run")
     assert done.out.splitlines()[0].startswith("trial 0: optim.lr=")
     assert done.out.splitlines()[-1] == "quasi-random: 2 trials by +val/acc"
+    words = ("sweep.method=grid", "sweep.trials=null", "sweep.space={optim.lr: [0.1, 0.2, 0.3]}")
+    done = epochal("sweep", "sweep.yaml", "--dry-run", *words)
+    assert done.out.splitlines()[-1] == "grid: all 6 combinations by +val/acc"
     assert not (shop / "runs").exists()
 
 
@@ -166,14 +169,41 @@ def test_a_sweep_is_listed_and_shown(half_done: SweepFolder, epochal: Command) -
     assert "is a sweep, which has no --log" in epochal("show", name, "--log").err
 
 
+def test_a_dry_run_of_a_sweep_starts_and_changes_nothing(
+    half_done: SweepFolder, epochal: Command
+) -> None:
+    files = {path: path.read_bytes() for path in half_done.path.rglob("*") if path.is_file()}
+    done = epochal("sweep", "last", "sweep.trials=5", "--dry-run")
+    shown = [line.partition(":")[0] for line in done.out.splitlines()]
+    assert shown == [
+        *("trial 2 waits", "trial 3", "trial 4", "random"),
+        "2 trials ended; nothing was started or changed",
+    ]
+    now = {path: path.read_bytes() for path in half_done.path.rglob("*") if path.is_file()}
+    assert now == files
+
+
+def test_changes_are_checked_like_the_config(half_done: SweepFolder, epochal: Command) -> None:
+    half_done.lock()
+    for key in ("sweep.constraints=[optim.lr > 99]", "sweep.space.trains.for=[1ep]"):
+        done = epochal("sweep", "last", key)
+        assert done.code == 78, key
+        assert half_done.read_facts()["changes"] == []
+    for count in (8, 9):
+        done = epochal("sweep", "last", f"sweep.trials={count}")
+        assert "set 2 times" not in done.err
+    assert half_done.read_facts()["changes"] == ["sweep.trials=9"]
+
+
 def test_another_process_takes_changes_over(half_done: SweepFolder, epochal: Command) -> None:
     lock = half_done.lock()
     done = epochal("sweep", "last", "sweep.trials=9")
-    assert "the process that runs this sweep takes the changes over" in done.out
+    assert "the process that runs this sweep applies the changes" in done.out
     assert half_done.read_settings().num_trials == 9
     done = epochal("sweep", "last")
     assert done.code != 0
     assert "runs this sweep" in done.err
+    assert f"`epochal stop {half_done.id}`" in done.err
     lock.release()
 
 
@@ -189,3 +219,5 @@ def test_a_sweep_is_exported(half_done: SweepFolder, shop: Path, epochal: Comman
 
 def test_without_sweeps_a_hint_is_given(shop: Path, epochal: Command) -> None:
     assert epochal("sweep").out == "no sweeps yet; start one with: epochal sweep CONFIG\n"
+    for verb in ("show", "stop"):
+        assert "runs: no sweeps here" in epochal(verb, "sweeps/last").err, verb

@@ -104,10 +104,10 @@ def test_runs_in_a_table_are_not_pruned(made: Path, epochal: Command) -> None:
 def test_mistakes_are_explained(made: Path, epochal: Command) -> None:
     epochal("table", "new", "results", "method")
     for words, message in (
-        (("new", "results"), "there is a table of this name"),
+        (("new", "results"), "a table of this name exists"),
         (("new", "a/b"), "cannot be the name of a table"),
         (("show", "result"), "did you mean 'results'"),
-        (("set", "results", "1A", "x"), "1A: is no cell"),
+        (("set", "results", "1A", "x"), "1A: is not a cell"),
         (("set", "results", "C1", "x"), "the next column is B"),
         (("set", "results", "A1", "\x1b[31m"), "A1: has control characters"),
         (("link", "results", "A", "base", "val/acc"), "A: is a heading"),

@@ -92,7 +92,7 @@ def test_compiling_that_does_not_pay_is_taken_back_once(
     timer = Timer()
     watch(timer)
     assert [is_compiling for _, is_compiling in timer.switches] == [True, False]
-    assert "which does not pay: captured again" in caplog.text
+    assert "not worth it: using captured steps again" in caplog.text
 
 
 def test_events_that_are_not_over_are_asked_again_later(moments: list[Moment]) -> None:

@@ -56,7 +56,7 @@ class Own(Updater):
 
 
 def test_a_user_updater_must_say_that_it_can_be_captured() -> None:
-    assert "Own.apply is your own" in find_capture_obstacle(on_device(parts={"updater": Own()}))
+    assert "Own.apply is overridden" in find_capture_obstacle(on_device(parts={"updater": Own()}))
     own = Own()
     own.is_capturable = True
     assert find_capture_obstacle(on_device(parts={"updater": own})) == ""
@@ -78,7 +78,7 @@ def test_a_guard_that_reads_the_device_is_an_obstacle() -> None:
     optimizer = torch.optim.NAdam(model.parameters(), lr=torch.tensor(0.1), capturable=False)
     optimizer.param_groups[0]["capturable"] = True
     run = on_device(model, parts={"optimizer": optimizer}, engine={"on_nonfinite": "skip"})
-    assert "the guard" in find_capture_obstacle(run)
+    assert "the non-finite guard" in find_capture_obstacle(run)
 
 
 def test_a_forward_hook_of_the_user_is_named_and_one_of_torch_is_not() -> None:

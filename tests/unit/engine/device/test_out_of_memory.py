@@ -55,7 +55,7 @@ def test_the_message_has_the_batch_and_what_to_change() -> None:
         lines = "\n".join(describe_failure(result))
         assert "in train at step 0, with 4x3, 4x1" in lines, error
         assert (
-            "what to change: engine.microbatch=auto, which trains the same in smaller parts"
+            "what to change: engine.microbatch=auto, which computes the same step in smaller parts"
             in lines
         ), error
         assert "engine.recompute=['LAYERS.*']" in lines, error

@@ -191,9 +191,11 @@ def test_wrong_inputs_are_an_error_with_their_place() -> None:
         metric.update(OUT, BATCH)
     with pytest.raises(ConfigError, match=r"metrics.inputs: cannot tell which part is 'target'"):
         measure(Accuracy(), (OUT, {"image": LOGITS, "size": LABEL}))
-    with pytest.raises(TaskError, match=r"MetricCollection does not say which arguments it takes"):
+    with pytest.raises(TaskError, match=r"MetricCollection has no readable signature"):
         MetricAdapter(torchmetrics.MetricCollection([torchmetrics.MeanSquaredError()]))
-    with pytest.raises(TaskError, match=r"metrics: int is no metric\n  give an object with update"):
+    with pytest.raises(
+        TaskError, match=r"metrics: int is not a metric\n  give an object with update"
+    ):
         adapt_metric(3)
 
 

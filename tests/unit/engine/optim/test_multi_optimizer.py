@@ -109,7 +109,7 @@ def test_optimizers_with_their_own_loss_or_state_are_refused() -> None:
 def test_new_groups_are_refused() -> None:
     both = joined(two_nets())
     for optimizer in (both, both["a"]):
-        with pytest.raises(ConfigError, match="take no further parameters once they are joined"):
+        with pytest.raises(ConfigError, match="cannot get further parameters during a run"):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
         assert len(optimizer.param_groups) == (2 if optimizer is both else 1)
 

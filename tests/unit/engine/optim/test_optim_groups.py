@@ -69,7 +69,7 @@ def test_groups_that_cannot_be_used_are_refused() -> None:
         ([{"lr": 1}], r"group 0 is \{'lr': 1\}\n  write"),
         ([{"params": "*", "lrr": 1}], "group 0 has an unknown option 'lrr'\n  did you mean 'lr'"),
         ([{"params": "hed"}], "group 0: 'hed' matches no parameter\n  near it: head"),
-        ([{"params": [nn.Linear(1, 1).bias]}], "no parameter of model or task: Parameter"),
+        ([{"params": [nn.Linear(1, 1).bias]}], "not a parameter of model or task: Parameter"),
         ([{"params": "*"}, {"params": "head.bias"}], "gives 'head.bias' twice"),
         ([{"params": "head"}], "leaves out 2 trainable parameters, such as 'body.weight'"),
     ]

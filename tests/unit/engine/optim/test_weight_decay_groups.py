@@ -71,7 +71,7 @@ def test_a_declared_name_that_matches_nothing_is_a_warning(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert undecayed(nn.ModuleDict({"a": Declaring("scal")})) == set()
-    assert "Declaring.no_decay of a names 'scal', which is none of its" in caplog.text
+    assert "Declaring.no_decay of a names 'scal', which is not one of its" in caplog.text
 
 
 def test_a_module_called_no_decay_declares_nothing() -> None:

@@ -20,7 +20,7 @@ def test_values_are_logged_at_the_current_step_by_default() -> None:
     points = Points()
     run = make_run(setting={"writer": points})
     run.step = 4
-    run.log({"mine": torch.tensor(0.5)})
+    run.log({"mine": torch.tensor(0.5, requires_grad=True)})
     run.log({"mine": 0.25}, step=9)
     assert points.points == [(4, {"mine": 0.5}), (9, {"mine": 0.25})]
     assert run.latest == {"mine": 0.25}

@@ -125,7 +125,7 @@ def test_a_plateau_is_counted_from_the_start_of_its_stage() -> None:
 
 def test_a_plateau_needs_a_monitor() -> None:
     run = staged(stage("a", until=Plateau(2)), stage("b", "1st"))
-    with pytest.raises(ConfigError, match=r"stages.0.until: a plateau is one of the run's monitor"):
+    with pytest.raises(ConfigError, match=r"stages.0.until: a plateau needs a monitor"):
         fit(run)
 
 

@@ -136,7 +136,7 @@ def test_a_scheduler_of_torch_cannot_continue_with_other_rates() -> None:
         optimizer = adamw(model)
         schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2))
         run = described(model, optimizer=optimizer, parts={"schedule": schedule})
-        with pytest.raises(ConfigError, match="StepLR of torch cannot go on"):
+        with pytest.raises(ConfigError, match="StepLR of torch cannot continue"):
             fit(changed(run, **change))
 
 

@@ -59,7 +59,7 @@ def test_a_stage_that_changes_what_the_run_does_not_have_is_refused() -> None:
         ({"loss": {"aux": 1}}, {}, "stages.1.loss: there is no section loss"),
         ({"loss": {"fat": 1}}, lossy, r"no term 'fat'\n  did you mean 'far'"),
         ({"batch_size": 2}, {"task": Listed()}, "stages.1.batch_size: the training loader, a list"),
-        ({"optim": {"type": "SGD"}}, fixed, "came as an object and has no 'type' to change"),
+        ({"optim": {"type": "SGD"}}, fixed, "was given as an object and has no 'type' to change"),
     ]
     for change, given, message in table:
         refuse(staged(("1st", {}), ("1st", change), **given), message)
@@ -69,7 +69,7 @@ def test_a_change_of_several_given_optimizers_names_one_of_them_and_its_options(
     table: list[tuple[dict[str, Any], str]] = [
         ({"lr": 1}, "optim.lr: there is no optimizer 'lr'\n  known: accumulate, .*only"),
         ({"onl": {"lr": 1}}, "there is no optimizer 'onl'\n  did you mean 'only'"),
-        ({"only": {"lrr": 1}}, "optim.only.lrr: SGD came as an object and has no 'lrr'"),
+        ({"only": {"lrr": 1}}, "optim.only.lrr: SGD was given as an object and has no 'lrr'"),
     ]
     for change, message in table:
         model = adder()
@@ -101,7 +101,7 @@ def test_a_scheduler_of_torch_cannot_continue_with_other_rates() -> None:
         schedule = TorchSchedule(lr_scheduler.StepLR(optimizer, 2))
         parts = {"optimizer": optimizer, "schedule": schedule}
         run = staged(*[("1st", one) for one in stages], model=model, parts=parts)
-        refuse(run, "StepLR of torch cannot go on")
+        refuse(run, "StepLR of torch cannot continue")
 
 
 def test_a_scheduler_of_torch_of_one_of_several_optimizers_cannot_continue_either() -> None:
@@ -111,7 +111,7 @@ def test_a_scheduler_of_torch_of_one_of_several_optimizers_cannot_continue_eithe
     parts = {"optimizer": own, "schedule": OptimizerSchedules({"only": (own["only"], schedule)})}
     given = ("1st", {"schedule": lambda optimizer: Linear()}), ("1st", {})
     run = staged(*given, model=model, parts=parts)
-    refuse(run, r"stages\.1\.schedule: StepLR of torch cannot go on")
+    refuse(run, r"stages\.1\.schedule: StepLR of torch cannot continue")
 
 
 def test_the_check_changes_nothing() -> None:

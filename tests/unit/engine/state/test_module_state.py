@@ -82,7 +82,7 @@ def test_a_state_of_another_module_is_refused() -> None:
             named,
             r"missing.*1\.weight.*\n.*only.*0\.weight, 0\.bias",
         ),
-        (nn.Linear(3, 2), linear, r"model: does not take.*\n.*size mismatch"),
+        (nn.Linear(3, 2), linear, r"model: cannot load its saved weights.*\n.*size mismatch"),
         (nn.Linear(2, 2), buffered, r"has no buffer 'head\.cache'"),
     ]
     for module, state, message in table:

@@ -138,7 +138,7 @@ def test_groups_in_another_order_or_number_are_refused() -> None:
 
     state = stored(collect_optimizer(*build((0, 1))))
     for order in ((1, 0), (0,)):
-        with pytest.raises(CheckpointError, match="the same parameters, grouped in another way"):
+        with pytest.raises(CheckpointError, match="the same parameters are grouped in another way"):
             restore_optimizer(*build(order), state)
 
 

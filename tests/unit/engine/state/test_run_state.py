@@ -171,7 +171,7 @@ def test_a_checkpoint_of_other_parts_or_hooks_is_refused() -> None:
     hooks = {**state, "hooks": {}}
     with pytest.raises(CheckpointError, match="missing in the checkpoint: Recording#0, Early"):
         resume(plain, hooks)
-    with pytest.raises(CheckpointError, match="has no model: not one of a run"):
+    with pytest.raises(CheckpointError, match="has no model: it is not the checkpoint of a run"):
         resume(plain, {name: tree for name, tree in state.items() if name != "model"})
 
 
@@ -182,7 +182,7 @@ def test_missing_parts_are_only_a_warning_if_changes_are_allowed(
     run = plain({})
     run.on("run_end", lambda run: restore_state(run, {**state, "hooks": {}}, is_strict=False))
     fit(run)
-    assert "hooks are not those of the run: missing in the checkpoint: Rec" in caplog.text
+    assert "hooks do not match those of the run: missing in the checkpoint: Rec" in caplog.text
 
 
 def test_a_state_that_cannot_be_saved_is_reported_with_part_and_key() -> None:

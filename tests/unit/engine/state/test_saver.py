@@ -254,7 +254,7 @@ def test_a_hook_with_tensors_and_no_state_dict_is_one_warning(
         def step_end(self, run: Run) -> None: ...
 
     train(Checking(saver(tmp_path)), Averaging())
-    assert caplog.text.count("Averaging holds tensors, and a resumed run begins without") == 1
+    assert caplog.text.count("Averaging holds tensors that a resumed run loses") == 1
 
 
 def test_a_checkpoint_that_is_being_written_is_not_removed(
@@ -330,4 +330,4 @@ def test_a_diverged_run_is_not_saved(
     with caplog.at_level(logging.INFO):
         assert fit(run).reason == "diverged"
     assert steps_in(tmp_path)[-1][0] == 2
-    assert "step 3 is not saved: its updates were left out" in caplog.text
+    assert "step 3 is not saved: its updates were skipped" in caplog.text

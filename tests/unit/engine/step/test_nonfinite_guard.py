@@ -203,7 +203,7 @@ def test_stop_ends_the_run_with_the_weights_before_the_bad_step(
     assert same(snapshots[12], snapshots[-1])
     assert result.message == (
         "the gradient of step 14 is not finite; the weights before that step are kept\n"
-        "  try a smaller optim.lr, or optim.clip=1.0"
+        "  try a smaller optim.lr, or optim.clip=1.0; --debug finds its origin"
     )
     assert result.message in caplog.text
     assert caplog.text.count("is not finite") == 1

@@ -42,7 +42,9 @@ def test_a_run_that_is_not_finite_at_its_end_has_diverged() -> None:
         result = fit(make_run(task, for_="2ep", engine=engine))
         assert (result.status, result.reason) == ("diverged", "diverged"), engine
         assert result.message.startswith(what)
-        assert result.message.endswith("\n  try a smaller optim.lr, or optim.clip=1.0")
+        assert result.message.endswith(
+            "\n  try a smaller optim.lr, or optim.clip=1.0; --debug finds its origin"
+        )
         assert result.steps == 10
 
 

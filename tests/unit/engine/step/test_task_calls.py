@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.parts import Sums, fit, make_run
-from epochal.engine import Run, Task, Test
+from epochal.engine import Member, MemberOptions, Optimizers, Run, Task, Test
 from epochal.engine.execute import execute
 from epochal.engine.interfaces.task import ModuleTask
 from epochal.engine.step.task_calls import TaskCalls
@@ -240,6 +240,26 @@ def test_a_loss_without_a_count_is_said_once_to_have_the_batch_size(
             f"{owner}: 'loss' has no count, so the batch size, now 4, is its weight in averages; "
             "return {'loss': (value, count)} for another one"
         ]
+
+
+def test_the_sum_of_several_losses_is_not_named_as_a_loss_without_a_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Bare(Sums):
+        def batch_loss(self, out: Any, batch: Any) -> Any:
+            loss = super().batch_loss(out, batch)["loss"][0]
+            return {"first": loss, "second": loss}
+
+    model = nn.Linear(3, 1)
+    members = [
+        Member("a", torch.optim.SGD([model.weight], lr=0.1), MemberOptions(loss="first")),
+        Member("b", torch.optim.SGD([model.bias], lr=0.1), MemberOptions(loss="second")),
+    ]
+    with caplog.at_level("INFO"):
+        fit(make_run(Bare(), model, parts={"optimizer": Optimizers(members)}, for_="1ep"))
+    said = [one.getMessage() for one in caplog.records if "count" in one.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("Bare.batch_loss: 'first' has no count")
 
 
 def test_metrics_of_a_whole_pass_must_be_numbers() -> None:

@@ -227,7 +227,7 @@ def test_another_type_than_that_of_a_given_optimizer_is_refused(
         optim=optimizer,
         stages=[{"for": "2st", "optim": {"type": "AdamW"}}],
     )
-    with pytest.raises(ConfigError, match="came as an object and has no 'type' to change"):
+    with pytest.raises(ConfigError, match="was given as an object and has no 'type' to change"):
         experiment.fit()
 
 

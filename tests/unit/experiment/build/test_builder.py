@@ -130,7 +130,9 @@ def test_values_are_recorded_as_plain_data() -> None:
 
 
 def test_arguments_that_do_not_fit_are_a_mistake_of_the_config(shop: Path) -> None:
-    with pytest.raises(ConfigError, match=r"torch\.nn\.modules\.linear\.Linear cannot take this"):
+    with pytest.raises(
+        ConfigError, match=r"torch\.nn\.modules\.linear\.Linear does not accept these arguments"
+    ):
         ep.build({"type": "torch.nn.Linear", "in_features": 3})
 
 

@@ -30,7 +30,7 @@ def test_impossible_devices_are_refused_with_a_hint() -> None:
         ({"device": "cpu", "gpus": 0}, r"--gpus: given together with --device 'cpu'"),
         ({"gpus": -1}, r"--gpus: not a number of accelerators: -1"),
         ({"device": "gpu"}, r"--device: unknown device 'gpu'\n  use cpu, cuda, cuda:1, mps or xpu"),
-        ({"device": "cuda:99"}, r"--device: 'cuda:99' is not here: this machine has \d"),
+        ({"device": "cuda:99"}, r"--device: 'cuda:99' does not exist: this machine has \d"),
     ]
     for choices, message in table:
         with pytest.raises(ConfigError, match=message):
@@ -110,7 +110,7 @@ def test_a_number_is_an_accelerator_of_this_machine(monkeypatch: pytest.MonkeyPa
     ]
     for choices, name in rows:
         assert choose_device(choices) == torch.device(name), choices
-    with pytest.raises(ConfigError, match="'cuda:2' is not here: this machine has 2"):
+    with pytest.raises(ConfigError, match="'cuda:2' does not exist: this machine has 2"):
         choose_device({"device": "2"})
 
 

@@ -284,8 +284,18 @@ optim:
 def test_the_line_of_a_rule_that_matches_nothing_is_shown(shop: Path) -> None:
     write(shop / "ruled.yaml", RULED)
     result = ep.run("ruled.yaml", no_file=True, device="cpu", raise_errors=False)
-    assert "set in ruled.yaml:5:7" in result.message
+    assert "set in ruled.yaml:5:15" in result.message
     assert "near it: linear" in result.message
+
+
+def test_a_pattern_of_the_command_line_that_matches_nothing_is_shown_there(shop: Path) -> None:
+    write(shop / "ruled.yaml", RULED)
+    for key, value in (("match", "haed"), ("module", "Linaer")):
+        changes = ["optim.groups.1.match=$delete", f"optim.groups.1.{key}={value}"]
+        result = ep.run(
+            "ruled.yaml", overrides=changes, no_file=True, device="cpu", raise_errors=False
+        )
+        assert f"set on the command line\n    optim.groups.1.{key}={value}\n" in result.message
 
 
 def test_mistakes_that_only_the_model_shows_are_reported_with_their_line(shop: Path) -> None:

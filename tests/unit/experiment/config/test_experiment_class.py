@@ -220,8 +220,8 @@ def test_a_config_can_name_the_class(project: Path, epochal: Command) -> None:
     assert epochal("plan", "wide.yaml", "--device", "cpu").code == 0
     mistakes = {
         "experiment=shop.own.Wid": "did you mean 'shop.own.Wide'?",
-        "experiment=shop.parts.Net": "shop.parts.Net is no subclass of epochal.Experiment",
-        "experiment=Wide": "'Wide' is no dotted path",
+        "experiment=shop.parts.Net": "shop.parts.Net is not a subclass of epochal.Experiment",
+        "experiment=Wide": "'Wide' is not a dotted path",
         "experiment=3": "expected text or null, got 3",
         "experiment=null": "model: the model has no type",
     }
@@ -240,10 +240,13 @@ def test_a_class_that_a_config_cannot_make_or_import_is_refused(project: Path) -
     write(project / "shop" / "leaving.py", "import sys\nsys.exit(2)\nclass Leaving: pass\n")
     config = load(project / "config.yaml").root.to_plain()
     for name, why in (
-        ("shop.own.Needy", "shop.own.Needy cannot be made from a config alone: missing a required"),
+        (
+            "shop.own.Needy",
+            "shop.own.Needy cannot be created from a config alone: missing a required",
+        ),
         ("shop.torn.Torn", "cannot be imported: ModuleNotFoundError: No module named 'missing_mod"),
         ("shop.leaving.Leaving", "cannot be imported: SystemExit: 2"),
-        ("shop.parts.Net", "shop.parts.Net is no subclass of epochal.Experiment"),
+        ("shop.parts.Net", "shop.parts.Net is not a subclass of epochal.Experiment"),
     ):
         with pytest.raises(ConfigError, match=why):
             ep.run({**config, "experiment": name}, no_file=True, raise_errors=True)

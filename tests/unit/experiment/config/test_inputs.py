@@ -113,8 +113,18 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "optim: is the class 'AdamW'",
         "optim=AdamW(model.parameters(), lr=1e-3), or optim={'type': 'AdamW', 'lr': 1e-3}",
     ),
+    (
+        {"optim": [torch.optim.SGD([torch.zeros(1)])]},
+        "optim: is no optimizer, but an object of type 'list'",
+        "optim={'a': {'type': 'Adam', 'match': 'a', 'loss': 'a_loss'}, 'b': {...}}",
+    ),
+    (
+        {"optim": {"a": torch.optim.SGD([torch.zeros(1)])}},
+        "optim: is no optimizer, but an object of type 'dict'",
+        "describe several by name",
+    ),
     ({"hooks": [ep.Hook]}, "hooks: is the class 'Hook'", "hooks=[Hook()]"),
-    ({"model": object()}, "model: is no torch.nn.Module", "extends torch.nn.Module"),
+    ({"model": object()}, "model: is not a torch.nn.Module", "extends torch.nn.Module"),
     ({"data": ROWS}, "data: is not a mapping of splits", "data={'train': DataLoader("),
     ({"data": DataLoader(ROWS)}, "data: is not a mapping of splits", "data={'train': loader}"),
     (

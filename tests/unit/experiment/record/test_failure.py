@@ -110,6 +110,22 @@ def test_error_of_a_loader_process_shows_no_second_traceback() -> None:
     assert "Original Traceback" not in text
 
 
+def test_notes_of_a_loader_process_are_shown_once() -> None:
+    torn = raised(lambda: {}["torn"])
+    torn.add_note("data: while reading sample 3 of Rows")
+    inner = "".join(traceback.format_exception(torn))
+    error = KeyError(f"Caught KeyError in DataLoader worker process 0.\nOriginal {inner}")
+    error = ValueError(error.args[0])  # as torch raises it, with the line break at the end
+    error.add_note("while evaluating val")
+    assert failure_of(raised(lambda: (_ for _ in ()).throw(error))).splitlines()[:5] == [
+        "Caught KeyError in DataLoader worker process 0.",
+        "KeyError: 'torn'",
+        "data: while reading sample 3 of Rows",
+        "  while evaluating val",
+        "",
+    ]
+
+
 def test_interrupted_run_shows_its_progress() -> None:
     result = RunResult(status="interrupted", reason="user_interrupt", steps=3, exit_code=130)
     assert describe_failure(result) == ["stopped by Ctrl-C after 3 steps, 0.0 s"]

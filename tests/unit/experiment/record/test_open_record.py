@@ -211,7 +211,7 @@ def test_the_folder_of_another_process_stays(shop: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("epochal.experiment.record.open_record.create_run_folder", create)
     changes = ("record.log_dir=taken", "record.exact=true")
     with (
-        pytest.raises(RecordError, match="works on this run"),
+        pytest.raises(RecordError, match="is working on this run"),
         open_record(*checked(*changes), is_kept=True),
     ):
         raise AssertionError("must not come here")

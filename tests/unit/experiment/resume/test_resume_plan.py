@@ -168,7 +168,7 @@ def test_the_first_config_restores_the_one_in_the_record(
     found = plan(resume=saved)
     assert found is not None
     assert (path.read_bytes(), found.changes) == (before, ())
-    assert f"{path}: was not as the run wrote it; restored" in caplog.text
+    assert f"{path}: was edited or damaged; restored" in caplog.text
 
 
 def test_changed_files_of_a_record_may_be_allowed(saved: Path) -> None:
@@ -269,7 +269,7 @@ def test_damaged_checkpoints_are_reported_and_renamed(trained: Path) -> None:
     point, notes = load_resume_point(resume(read_run(trained)))
     assert point.path.name == "old"
     assert "new/tensors.safetensors: damaged: its bytes were changed" in notes[0]
-    assert "set aside as new.damaged" in notes[0]
+    assert "renamed to new.damaged" in notes[0]
     assert (trained / "checkpoints" / "new.damaged").is_dir()
 
 

@@ -105,7 +105,9 @@ def test_unknown_and_relative_folders_of_code_are_refused(here: Path) -> None:
 
 def test_code_that_is_not_there_is_not_looked_for_elsewhere(here: Path) -> None:
     record = make_record(here / "runs" / RUN, str(here / "gone"))
-    with pytest.raises(CheckpointError, match="which is not here\n  name the folder that has it"):
+    with pytest.raises(
+        CheckpointError, match="which does not exist here\n  name the folder that has it"
+    ):
         require_trusted_code(record, trust=True)
 
 

@@ -175,5 +175,5 @@ def test_steps_update_the_weights_too() -> None:
 def test_batches_without_rows_are_refused() -> None:
     task = Limited()
     task.train_loader = [{"graph": object()}]  # type: ignore[assignment]  # of any kind
-    with pytest.raises(DataError, match="cannot be made of other sizes: a dict does not show"):
+    with pytest.raises(DataError, match="cannot be resized: a dict does not show"):
         look(task)

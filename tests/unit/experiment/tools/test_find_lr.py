@@ -197,10 +197,10 @@ def test_on_step_gets_every_step() -> None:
 
 def test_an_impossible_range_is_refused() -> None:
     table: dict[str, dict[str, Any]] = {
-        "the range from 0 to 1 makes no sense": {"min_lr": 0.0},
-        "the range from 1 to 0.1 makes no sense": {"min_lr": 1.0, "max_lr": 0.1},
-        "makes no sense": {"max_lr": math.inf},
-        "takes 10 steps at least, got 3": {"steps": 3},
+        "the range from 0 to 1 is invalid": {"min_lr": 0.0},
+        "the range from 1 to 0.1 is invalid": {"min_lr": 1.0, "max_lr": 0.1},
+        "is invalid": {"max_lr": math.inf},
+        "needs at least 10 steps, got 3": {"steps": 3},
     }
     for message, options in table.items():
         with pytest.raises(ep.ConfigError, match=message):
@@ -252,9 +252,9 @@ def test_smoothing_keeps_straight_lines_in_the_middle_and_constants_everywhere()
 def test_the_search_ends_when_the_loss_diverges() -> None:
     stop = DivergenceStop()
     reasons = [stop.check_loss(loss) for loss in [1.0] * 10 + [100.0]]
-    assert reasons == [""] * 10 + [f"the loss is {DIVERGENCE_FACTOR:g} times the least"]
+    assert reasons == [""] * 10 + [f"the loss is {DIVERGENCE_FACTOR:g} times the lowest"]
     for loss in (math.nan, math.inf, -math.inf):
-        assert DivergenceStop().check_loss(loss) == "the loss is not finite any more"
+        assert DivergenceStop().check_loss(loss) == "the loss is no longer finite"
     stop = DivergenceStop()
     assert not any(stop.check_loss(-float(place)) for place in range(1, 50)), "falls below zero"
     assert any(stop.check_loss(1000.0) for _ in range(3))

@@ -70,6 +70,23 @@ def test_jobs_run_in_order_until_none_is_left(tmp_path: Path) -> None:
     assert scene.queue.get(1).device == "cpu"
 
 
+def test_a_job_whose_files_are_gone_fails(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.add(1)
+    folder = scene.queue.get(1).file.parent
+    folder.rename(tmp_path / "moved")
+    scene.add(1)
+    pools: list[Pool] = []
+
+    def give_up(pool: Pool) -> None:
+        pools.append(pool)
+        assert len(pools) < 500, "the worker waits for a job that cannot start"
+
+    scene.work(give_up)
+    assert scene.states() == {1: "failed", 2: "finished"}
+    assert scene.queue.get(1).error == f"its files are gone: {folder}"
+
+
 def test_a_failed_job_is_tried_again_with_growing_delays(tmp_path: Path) -> None:
     assert [get_delay(n) for n in (1, 2, 3, 20)] == [30.0, 60.0, 120.0, 3600.0]
     scene = Scene(tmp_path)

@@ -149,7 +149,7 @@ def test_a_home_temporary_or_top_folder_is_not_scanned(
     for root in (tmp_path, tmp_path.parent, Path("/")):
         scanner = scan(root)
         assert scanner.found == [], root
-        assert left(scanner)["."].text == "no project but a home, temporary or top folder"
+        assert left(scanner)["."].text == "not a project, but a home, temporary or top folder"
 
 
 def test_an_unreadable_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

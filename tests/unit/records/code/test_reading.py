@@ -80,7 +80,7 @@ def test_a_content_in_the_store_is_read_again(file: Path, tmp_path: Path) -> Non
     reader.read(found(file))
     assert reader.fetch(reader.files[0]) == b"x = 1\n"
     file.write_text("x = 2\n")
-    with pytest.raises(OSError, match="it changed while it was kept"):
+    with pytest.raises(OSError, match="it changed while the run started"):
         reader.fetch(reader.files[0])
 
 

@@ -252,13 +252,13 @@ def test_manifests_that_would_write_something_else_write_nothing(
     entry |= {"at": "project/a.py"}
     one = {"path": "a.py"}
     table: dict[str, tuple[list[dict[str, object]], str]] = {
-        "no name": ([{"path": ""}], "no path below the folder"),
-        "the folder itself": ([{"path": "."}], "no path below the folder"),
-        "empty part": ([{"path": "a//b.py"}], "no path below the folder"),
-        "folder": ([{"path": "a/"}], "no path below the folder"),
-        "drive letter": ([{"path": "C:/x.py"}], "a path of Windows"),
-        "relative to a drive": ([{"path": "c:x.py"}], "a path of Windows"),
-        "backslashes": ([{"path": "..\\..\\x.py"}], "a path of Windows"),
+        "no name": ([{"path": ""}], "not a path below the folder"),
+        "the folder itself": ([{"path": "."}], "not a path below the folder"),
+        "empty part": ([{"path": "a//b.py"}], "not a path below the folder"),
+        "folder": ([{"path": "a/"}], "not a path below the folder"),
+        "drive letter": ([{"path": "C:/x.py"}], "a Windows path"),
+        "relative to a drive": ([{"path": "c:x.py"}], "a Windows path"),
+        "backslashes": ([{"path": "..\\..\\x.py"}], "a Windows path"),
         "escape sequence": ([{"path": "a\x1b[2J.py"}], "control characters in its name"),
         "second line": ([{"path": "a\nb.py"}], "control characters in its name"),
         "one byte CSI": ([{"path": "a\x9b.py"}], "control characters in its name"),

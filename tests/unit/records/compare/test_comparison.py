@@ -68,7 +68,7 @@ def test_everything_that_differs_is_counted(one: RunRecord, tmp_path: Path) -> N
     assert found.differing() == list(SECTIONS)
     assert str(found) == (
         "they differ in 1 parameter, the seed, 2 files, 2 packages, 1 fact of the machine, "
-        "1 variable, 1 fact of the data and 1 metric; their curves part by step 2"
+        "1 variable, 1 fact of the data and 1 metric; their curves diverge by step 2"
     )
 
 

@@ -94,18 +94,18 @@ def test_invalid_manifests_are_damage(tmp_path: Path) -> None:
     def encoded(**facts: Any) -> bytes:
         return encode_manifest(CheckpointManifest(**{"path": path, "files": {}, **facts}))
 
-    no_manifest, no_sense = "not the text of a manifest", "it makes no sense"
+    no_manifest, invalid = "not the text of a manifest", "its values are invalid"
     for text, file, what in [
         *((text, "manifest.json", no_manifest) for text in (b"", b"[]", b"{}", b"\x80\x04}")),
         (b'{"digest": "x"}', "manifest.json", "its text was changed"),
         (encoded(format=2), "manifest.json", "format 2, and this version reads 1"),
         (encoded(), "state.json", "not named in manifest.json"),
-        (encoded(step="7"), "manifest.json", no_sense),
-        (encoded(attempt=None), "manifest.json", no_sense),
-        (encoded(metrics=[1]), "manifest.json", no_sense),
-        (encoded(metrics={"val/acc": "high"}), "manifest.json", no_sense),
-        (encoded(monitor=["val/acc"]), "manifest.json", no_sense),
-        (encoded(files={"../../state.json": StoredFile(1, "")}), "manifest.json", no_sense),
+        (encoded(step="7"), "manifest.json", invalid),
+        (encoded(attempt=None), "manifest.json", invalid),
+        (encoded(metrics=[1]), "manifest.json", invalid),
+        (encoded(metrics={"val/acc": "high"}), "manifest.json", invalid),
+        (encoded(monitor=["val/acc"]), "manifest.json", invalid),
+        (encoded(files={"../../state.json": StoredFile(1, "")}), "manifest.json", invalid),
     ]:
         (path / "manifest.json").write_bytes(text)
         assert verify_checkpoint(path) == CheckpointDamage(path, file, what), text

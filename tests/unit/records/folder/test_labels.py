@@ -88,5 +88,5 @@ def test_a_folder_that_cannot_be_written_is_explained(
     with pytest.raises(RecordError, match="the labels cannot be written: no such file"):
         change_labels(tmp_path / "gone", add=["a"])
     monkeypatch.setattr(durable.system, "operations", read_only_disk())
-    with pytest.raises(RecordError, match="read-only file system\n  ask for the right to write"):
+    with pytest.raises(RecordError, match="read-only file system\n  ask for write permission"):
         change_labels(tmp_path, add=["a"])

@@ -127,6 +127,10 @@ def test_unknown_keys_are_refused_with_a_hint() -> None:
         RecordError, match=r"optim\.lrr: not in the config of runs/x\n  did you mean 'optim\.lr'\?"
     ):
         explain(record, "optim.lrr")
+    with pytest.raises(
+        RecordError, match=r"learning_rate: .*\n  `--explain optim` shows all of it"
+    ):
+        explain(record, "optim.learning_rate")
     with pytest.raises(RecordError, match=r"known: optim\.lr"):
         explain(record, "")
 

@@ -41,7 +41,7 @@ def test_a_lease_is_held_during_the_block(tmp_path: Path) -> None:
 def test_a_second_lease_is_refused(tmp_path: Path) -> None:
     with (
         holding_lease(tmp_path),
-        pytest.raises(RecordError, match=rf"process {os.getpid()} on .* works on this run"),
+        pytest.raises(RecordError, match=rf"process {os.getpid()} on .* is working on this run"),
         holding_lease(tmp_path),
     ):
         pass
@@ -93,7 +93,7 @@ def test_the_lease_of_another_machine_ends_after_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_owner(tmp_path, host="elsewhere", pid=7, process="another-boot:1")
-    with pytest.raises(RecordError, match=f"if it is surely gone, delete {path}"):
+    with pytest.raises(RecordError, match=f"if that process has certainly ended, delete {path}"):
         Lease(tmp_path)
     os.utime(path, (1e9, 1e9))
     Lease(tmp_path).release()
@@ -138,9 +138,9 @@ def test_a_lost_lease_is_noticed_once_and_stays_lost(tmp_path: Path) -> None:
 
     table: list[tuple[Callable[[Path], object], str]] = [
         (delete, "lease.json was deleted"),
-        (take, "process 7 on elsewhere took the run over"),
-        (move, "the folder of the run is gone: deleted or moved"),
-        (shutil.rmtree, "the folder of the run is gone: deleted or moved"),
+        (take, "process 7 on elsewhere took over the run"),
+        (move, "the folder of the run was deleted or moved"),
+        (shutil.rmtree, "the folder of the run was deleted or moved"),
         (leave_link, ""),
     ]
     for act, loss in table:

@@ -15,13 +15,13 @@ from epochal.records.layout.os_errors import explain_os_error, raising_record_er
 
 def test_errors_have_a_hint() -> None:
     for code, hint in [
-        (errno.ENOSPC, "free some space there, or record elsewhere: record.log_dir=PATH"),
-        (errno.EDQUOT, "free some of your quota there, or record elsewhere"),
-        (errno.EACCES, "ask for the right to write there, or record elsewhere"),
-        (errno.EROFS, "the disk is mounted read-only; record elsewhere"),
-        (errno.EIO, "the disk reports a fault, look at `dmesg`"),
+        (errno.ENOSPC, "free some space there, or choose another folder: record.log_dir=PATH"),
+        (errno.EDQUOT, "free some of your quota there, or choose another folder"),
+        (errno.EACCES, "ask for write permission, or choose another folder"),
+        (errno.EROFS, "the disk is mounted read-only; choose another folder"),
+        (errno.EIO, "the disk reports an error, see `dmesg`"),
         (errno.EBADF, "it was closed already"),
-        (errno.ELOOP, "record elsewhere: record.log_dir=PATH"),
+        (errno.ELOOP, "choose another folder: record.log_dir=PATH"),
     ]:
         error = WriteError(Path("runs/status.json"), OSError(code, os.strerror(code)))
         first, second = explain_os_error(error).splitlines()
@@ -37,7 +37,7 @@ def test_os_errors_become_record_errors_and_others_pass() -> None:
     with pytest.raises(RecordError, match=r"a: cannot be written: fault\n  the disk") as caught:
         fail()
     assert isinstance(caught.value.__cause__, WriteError)
-    hint = r"^odd\n  record elsewhere: record\.log_dir=PATH$"
+    hint = r"^odd\n  choose another folder: record\.log_dir=PATH$"
     with pytest.raises(RecordError, match=hint), raising_record_errors():
         raise OSError("odd")
     with pytest.raises(KeyError), raising_record_errors():

@@ -116,7 +116,9 @@ def test_a_run_in_another_container_is_running_until_its_process_dies(
 ) -> None:
     with owning(tmp_path, *namespace) as process:
         assert state(tmp_path) == ("running", False)
-        with pytest.raises(RecordError, match=f"if it is surely gone, delete {tmp_path}"):
+        with pytest.raises(
+            RecordError, match=f"if that process has certainly ended, delete {tmp_path}"
+        ):
             Lease(tmp_path)
         set_age(tmp_path, 86400)
         assert state(tmp_path) == ("running", False)

@@ -27,7 +27,7 @@ def test_every_type_has_its_channel() -> None:
     assert isinstance(build_channel({**SMTP, "kinds": ["failed"]}), Smtp)
     assert isinstance(build_channel({"type": "webhook", "url": "http://a"}), Webhook)
     assert isinstance(build_channel({"type": "apprise", "urls": "json://a"}), Apprise)
-    with pytest.raises(SendError, match="called 'pigeon'"):
+    with pytest.raises(SendError, match="there is no channel 'pigeon'"):
         build_channel({"type": "pigeon"})
 
 

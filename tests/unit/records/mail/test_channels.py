@@ -118,7 +118,7 @@ def test_a_refused_address_is_named(mail: Mail) -> None:
 def test_of_several_addresses_in_one_text_the_others_get_it(mail: Mail) -> None:
     with (
         smtp_server(refused=(BOB,)) as office,
-        pytest.raises(SendError, match="refused, the others have it: bob") as caught,
+        pytest.raises(SendError, match="refused, the others received it: bob") as caught,
     ):
         send(office, mail, to=f"{ANN}, {BOB}")
     assert caught.value.is_final
@@ -213,7 +213,7 @@ def test_a_response_that_is_not_http_is_a_send_error(mail: Mail) -> None:
 
 
 def test_a_webhook_needs_an_address_of_the_web(mail: Mail) -> None:
-    with pytest.raises(SendError, match="is not of the web"):
+    with pytest.raises(SendError, match="is not an http or https address"):
         Webhook(url="file:///etc/passwd").send(mail, seconds=1)
 
 

@@ -56,7 +56,7 @@ def test_the_subject_of_a_test_has_its_metrics() -> None:
 def test_every_kind_has_a_subject() -> None:
     table = {
         ("failed", "ValueError: torn"): "failed: digits a3f9, 3 min 20 s, ValueError: torn",
-        ("lost", "its process is gone"): "lost: digits a3f9, 3 min 20 s, its process is gone",
+        ("lost", "its process died"): "lost: digits a3f9, 3 min 20 s, its process died",
         ("out_of_disk", ""): "out of disk: digits a3f9, 3 min 20 s",
         ("gave_up", "it failed"): "given up: digits a3f9, 3 min 20 s, it failed",
         ("stalled", "nothing for 9 s"): "stalled: digits a3f9, 3 min 20 s, nothing for 9 s",
@@ -160,7 +160,7 @@ def test_a_lost_run_shows_its_last_sign_of_life(box: Mailbox) -> None:
     assert content.seconds == 7500
     assert content.best == 0.9  # of its points, since it left no result
     local = datetime.fromtimestamp(moment).astimezone()
-    assert content.why == f"its process is gone, last sign of life {local:%b %d, %H:%M}"
+    assert content.why == f"its process died, last sign of life {local:%b %d, %H:%M}"
     assert (content.step, content.epoch, content.tag) == (3, 1, "digits")
     assert content.log == "one\ntwo"
     assert content.sender["desc"] == "why not"

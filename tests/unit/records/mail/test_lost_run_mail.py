@@ -38,7 +38,7 @@ def test_a_killed_run_gets_one_mail(box: Mailbox) -> None:
     (mail,) = post_lost_runs(box)
     assert mail.kind == "lost"
     assert mail.subject.startswith("lost: digits a3f9, ")
-    assert "best val/acc 0.9, its process is gone" in mail.subject
+    assert "best val/acc 0.9, its process died" in mail.subject
     assert post_lost_runs(box) == []
     assert box.mails() == [mail]
     assert [one.spec for one in read_outbox(box)] == [HOOK]

@@ -109,7 +109,7 @@ def test_a_word_that_matches_no_mail_or_several_is_refused(box: Mailbox, mails: 
     with pytest.raises(RecordError, match="unknown: no such mail\n  `epochal mail --all`"):
         box.select(["unknown"])
     box.post(replace(mails[0], id="1abd"))
-    with pytest.raises(RecordError, match="1ab: fits 2 mails\n  1abc  failed"):
+    with pytest.raises(RecordError, match="1ab: matches 2 mails\n  1abc  failed"):
         box.select(["1ab"])
 
 

@@ -199,7 +199,7 @@ def test_invalid_values_steps_and_names_are_refused(tmp_path: Path, writer: Metr
             for step in (2**63, 1.5, "1")
         ),
         *(
-            (name, 1.0, 1, r"metric '.*': cannot start series \d of this run\n  name")
+            (name, 1.0, 1, r"metric '.*': cannot start series \d of this run\n  use few")
             for name in ("", "x" * 501, 3)
         ),
     ]

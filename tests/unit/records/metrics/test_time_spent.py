@@ -75,10 +75,10 @@ def test_a_run_without_time_has_no_parts() -> None:
 
 def test_the_largest_notable_part_gets_advice() -> None:
     data = "raise data.train.workers, or keep small data in memory with ep.data.Tensors"
-    capture = "that pays in longer runs, and engine.step: eager leaves it out"
+    capture = "worthwhile in longer runs; engine.step: eager disables it"
     for part, share, advice in [
         ("data wait", 0.43, f"the run waited for data 43% of the time: {data}"),
-        ("hooks/Probe", 0.2, "Probe took 20% of the time: let it act less often with every:"),
+        ("hooks/Probe", 0.2, "Probe took 20% of the time: call it less often with every:"),
         ("hooks/Console", 0.2, "Console took 20% of the time: raise log.console_every"),
         (
             "evaluation",
@@ -87,29 +87,29 @@ def test_the_largest_notable_part_gets_advice() -> None:
         ),
         ("saving", 0.2, "saving took 20% of the time: save less often, or to a faster disk"),
         ("capture", 0.3, f"capture took 30% of the time: {capture}"),
-        ("start-up", 0.4, "start-up took 40% of the time: longer runs will hardly notice"),
-        ("evaluation", 0.2, "nothing stands out"),
+        ("start-up", 0.4, "start-up took 40% of the time: not significant in longer runs"),
+        ("evaluation", 0.2, "no bottleneck found"),
     ]:
         times = {"steps": 100 * (1 - share), part: 100 * share}
         assert suggest_speedup(times, {}).startswith(advice)
     for times in ({"start-up": 1.5}, {"start-up/imports": 30.0, "steps": 1.9}):
-        assert suggest_speedup(times, {}) == "too short a run to say what slows it down"
+        assert suggest_speedup(times, {}) == "the run is too short to find what slows it down"
 
 
 def test_a_device_that_waits_for_the_host_gets_advice() -> None:
     device = {"samples": 10, "behind": 0.2, "step_seconds": 0.001}
-    waited = "the device waited for the host in 80% of the steps looked at: "
+    waited = "the device waited for the host in 80% of the sampled steps: "
     for facts, advice in [
         ({}, f"{waited}engine.step: auto or graph takes work off the host"),
         ({"captured": 1.0}, f"{waited}larger batches or fewer hooks take work off the host"),
-        ({"behind": 0.9}, "nothing stands out"),
+        ({"behind": 0.9}, "no bottleneck found"),
     ]:
         assert suggest_speedup({"steps": 10}, device | facts) == advice
 
 
 def test_the_device_is_described() -> None:
     device = {"samples": 10, "behind": 0.9, "step_seconds": 0.0335}
-    assert describe_device_time(device) == "busy in 90% of the steps looked at, 33.5 ms a step"
+    assert describe_device_time(device) == "busy in 90% of the sampled steps, 33.5 ms a step"
     assert describe_device_time(device | {"behind": 0}) == "waits for the host, 33.5 ms a step"
     assert describe_device_time({}) == ""
 

@@ -52,7 +52,7 @@ def test_names_that_cannot_be_used_are_refused(
         with pytest.raises(ConfigError, match="cannot be the name of a table"):
             tables.create(name)
     tables.create("results")
-    with pytest.raises(RecordError, match="there is a table of this name"):
+    with pytest.raises(RecordError, match="a table of this name exists"):
         tables.create("results")
     for use in (tables.get, tables.remove, partial(tables.edit, change=lambda content: content)):
         with pytest.raises(RecordError, match="no such table\n  did you mean 'results'"):

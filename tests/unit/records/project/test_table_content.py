@@ -62,7 +62,7 @@ def test_places_are_named_like_in_a_spreadsheet() -> None:
     for text, column, row in (("A1", 0, 0), ("b12", 1, 11), ("C", 2, None), ("3", None, 2)):
         assert CellPlace.parse(text) == CellPlace(column, row), text
     for text in ("", "0", "A0", "1A", "A1B", "AAA1", "-1", "é1"):
-        with pytest.raises(ConfigError, match="is no cell\n  write B2 for a cell"):
+        with pytest.raises(ConfigError, match="is not a cell\n  write B2 for a cell"):
             CellPlace.parse(text)
     for number in range(100):
         assert CellPlace.parse(f"{name_column(number)}7") == CellPlace(number, 6)
@@ -78,7 +78,7 @@ def test_tables_grow_by_the_next_row_and_by_columns() -> None:
     for place, message in (
         ("E1", "E: leaves a gap\n  the next column is D"),
         ("A4", "row 4: leaves a gap\n  the next row is 3"),
-        ("2", "a row has no text of its own"),
+        ("2", "a row has no heading"),
     ):
         with pytest.raises(ConfigError, match=message):
             set_cells(content, CellPlace.parse(place), [TextCell("x")])

@@ -1,1 +1,1 @@
-"""Verbs that help before and beside runs: plan, profile, searches, doctor, schema, completion."""
+"""Verbs that prepare and support runs: plan, profile, searches, doctor, schema, completion."""

@@ -174,7 +174,7 @@ def _scan_yaml(text: str) -> Iterator[tuple[str, str]]:
         if not body or (text_column >= 0 and column > text_column):
             continue
         is_item = f"{body} ".startswith("- ")
-        # A list may stand below its key without indentation.
+        # A list may follow its key without indentation.
         while above and above[-1][0] >= column:
             if is_item and above[-1][0] == column and not above[-1][1].isdigit():
                 break

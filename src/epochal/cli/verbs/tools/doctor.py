@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print each finding as soon as it is known; gives 1 if one of them failed."""
+    """Print each finding as soon as it is known; returns 1 if one of them failed."""
     findings: list[Diagnostic] = []
     with _scratch(get_runs_dir(args.dir)) as (folder, scratch):
         if not args.json:
@@ -88,7 +88,7 @@ def _format(finding: Diagnostic) -> str:
 def _print_verdict(findings: list[Diagnostic]) -> None:
     counts = {level: sum(one.level == level for one in findings) for level in _MARKS}
     if counts["fail"]:
-        print(f"\n{counts['fail']} of {len(findings)} failed: fix this before you keep runs here")
+        print(f"\n{counts['fail']} of {len(findings)} failed: fix this before you store runs here")
     elif counts["warn"]:
         print(f"\nruns are safe here; {counts['warn']} of {len(findings)} could be improved")
     else:

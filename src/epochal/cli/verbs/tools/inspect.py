@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Read samples, print what was found, and write the page."""
     if args.words[:1] != ["data"]:
-        what = f"can inspect data, not {args.words[0]!r}" if args.words else "what to inspect?"
+        what = (
+            f"can inspect data, not {args.words[0]!r}"
+            if args.words
+            else "needs something to inspect"
+        )
         raise ConfigError(Problem("command line", what, hint="write epochal inspect data FILE"))
     path, overrides = split_single_file(args.words[1:], "inspect data")
     with deferring_interrupts():

@@ -88,7 +88,7 @@ def _install(registry: Registry, files: list[Path]) -> None:
 
 
 def _add_line(path: Path, target: Path) -> str:
-    """Put the line that names the schema at the top of a config; gives what was done."""
+    """Put the line that names the schema at the top of a config; returns what was done."""
     path = path.resolve()
     text = path.read_bytes().decode("utf-8")
     if _LINE in text:

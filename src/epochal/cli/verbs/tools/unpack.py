@@ -1,4 +1,4 @@
-"""``epochal unpack``: adds a run that ``epochal pack`` wrote to the runs here."""
+"""``epochal unpack``: adds a run that ``epochal pack`` wrote to the local runs."""
 
 from __future__ import annotations
 

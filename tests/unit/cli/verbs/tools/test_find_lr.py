@@ -70,7 +70,7 @@ def test_empty_range_is_refused(shop: Path, epochal: Command) -> None:
 def test_loss_that_is_always_nan_is_reported(shop: Path, epochal: Command) -> None:
     done = epochal(*WORDS, "task.type=shop.parts.NanLoss")
     assert done.code == 1
-    assert "taken    0 steps of 100: the loss is not finite any more" in done.out
+    assert "taken    0 steps of 100: the loss is no longer finite" in done.out
 
 
 def test_learning_rates_are_short() -> None:
