@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,9 +17,14 @@ import forked
 from epochal.check import check
 from epochal.cli.verbs.new import write_project
 from epochal.config import load
+from epochal.records.folder.media import read_media
+from small_project import command, forgetting, run_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CONFIGS = ["digits/digits.yaml", "digits/digits.toml", "charlm/charlm.yaml"]
+CONFIGS = ["digits/digits.yaml", "digits/digits.toml", "charlm/charlm.yaml", "names/names.toml"]
 
 
 @pytest.fixture
@@ -110,6 +118,48 @@ def test_charlm_refuses_an_empty_training_split() -> None:
     spec = {"type": "charlm.task.CharLm", "max_bytes": 5000, "val_bytes": 5000}
     with pytest.raises(ValueError, match="val_bytes=5000 leaves nothing of 5000 to train on"):
         ep.build(spec, kind="task", project_dir=EXAMPLES / "charlm")
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the example with chains of pipes, stages and train-and-test in TOML."""
+    folder = tmp_path / "names"
+    shutil.copytree(
+        EXAMPLES / "names", folder, ignore=shutil.ignore_patterns("runs", "__pycache__")
+    )
+    monkeypatch.chdir(folder)
+    with forgetting(folder):
+        yield folder
+
+
+def test_names_trains_tests_and_predicts_with_the_pipes_of_one_file(
+    names: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = command(capsys)("run", "names.toml", "--then-test", "train.for=6ep", "--device", "cpu")
+    assert done.code == 0, done.err
+    trained, tested = map(ep.read, run_folders(names))
+
+    # The file of each evaluation, the best one, and the page of examples.
+    kept = sorted(path.name for path in (trained.path / "outputs").iterdir())
+    passes = [f"val-{step:06}.jsonl" for step in (0, 12, 24, 36)]
+    assert kept == ["best-val.jsonl", "best.json", *passes]
+    best = json.loads((trained.path / "outputs" / "best.json").read_text())
+    assert best["value"] == trained.result["best"] > 0.9
+    pages = read_media(trained.path)
+    assert [one.name for one in pages] == ["val/examples"] * 4
+    assert "(person), " in pages[0].read_text()
+
+    # The test config is derived: no optimizer, no keep_best, the best weights.
+    assert [path.name for path in (tested.path / "outputs").iterdir()] == ["test-000000.jsonl"]
+    assert "optim" not in tested.expanded
+    assert tested.result["metrics"]["test/f1"] > 0.8
+    assert [one.name for one in read_media(tested.path)] == ["test/examples"]
+
+    (names / "new.jsonl").write_text('{"text": "Uma left"}\n{"text": "Ada moved to Oslo"}\n')
+    options = {"overrides": ["data.predict.collate={type: pad, mask: mask}"], "device": "cpu"}
+    ep.predict("last", input="new.jsonl", output="found.jsonl", **options)
+    _, second = map(json.loads, Path("found.jsonl").read_text().splitlines())
+    assert second["found"] == ["Ada (person)", "Oslo (place)"]
 
 
 @pytest.mark.parametrize("name", ["Mlp", "Conv"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import epochal as ep
+from epochal.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,3 +124,27 @@ def test_an_interrupted_run_resumes_in_the_middle_of_a_stream(project: Path) -> 
     resumed = ep.resume(part.dir, overrides=overrides)
     assert resumed.steps == whole.steps
     assert numbers(resumed) == numbers(whole)
+
+
+def test_a_source_without_files_is_named_with_its_split(project: Path) -> None:
+    with pytest.raises(DataError, match=r"^data.val: no file matches 'gone-\*.jsonl'\n"):
+        ep.run("run.toml", overrides=["data.val.pipes.0.path=gone-*.jsonl"], no_file=True)
+
+
+def test_mixed_chains_have_functions_and_short_names_like_any_others(project: Path) -> None:
+    (project / "mix.toml").write_text(
+        CONFIG.partition("[data.train]")[0]
+        + """
+[data.train]
+pipes = [
+  {type = "mix", weights = [2, 1], chains = [
+    [{type = "jsonl", path = "part-0.jsonl"}, "shuffle", {type = "pipe_parts.encode", drop = 0.1}],
+    [{type = "jsonl", path = "part-1.jsonl"}, "repeat", "pipe_parts.encode"],
+  ]},
+  {type = "bucket_by_length", size = 4, key = "tokens"},
+]
+"""
+    )
+    result = ep.run("mix.toml", no_file=True)
+    assert result.ok, result.traceback
+    assert result.steps > 4

@@ -34,8 +34,8 @@ _STYLE = (
 class KeepBest(EvaluationStage):
     """Keeps the output files of the best evaluation by the monitor, and its metrics.
 
-    The files of the split, such as ``outputs/val.jsonl``, are kept as ``outputs/best-val.jsonl``;
-    ``outputs/best.json`` has step, epoch and metrics.
+    The files of the split, such as ``outputs/val.jsonl``, are kept as ``outputs/best-val.jsonl``,
+    also those with a step in their names; ``outputs/best.json`` has step, epoch and metrics.
     """
 
     on = ("val",)
@@ -49,8 +49,11 @@ class KeepBest(EvaluationStage):
             return
         folder = run.dir / OUTPUTS_DIR
         folder.mkdir(exist_ok=True)
-        for path in sorted(folder.glob(f"{split}*")):
-            kept = folder / f"best-{path.name}"
+        name = "-".join(filter(None, (split, run.loader_name)))
+        for path in sorted(folder.iterdir()):
+            if path.stem not in (name, f"{name}-{run.step:06}"):
+                continue
+            kept = folder / f"best-{name}{path.suffix}"
             if kept.exists():
                 durable.remove_file(kept)
             durable.link_or_copy(path, kept)
@@ -119,6 +122,8 @@ def _to_cell(value: object) -> str:
         return f"{plain:.6g}"
     if isinstance(plain, list) and all(isinstance(one, float) for one in plain):
         return html.escape(", ".join(f"{one:.4g}" for one in plain[:32]))
+    if isinstance(plain, list) and all(isinstance(one, str) for one in plain):
+        plain = ", ".join(plain)
     return html.escape(str(plain)[:2000])
 
 

@@ -29,7 +29,8 @@ class Collect(OutputStage):
     """Chooses the columns that later stages see: parts of output and batch, by name.
 
     Without it they see what the task's ``postprocess`` keeps, which is the whole output by
-    default. The column ``id`` counts the samples unless it is chosen too.
+    default. The column ``id`` counts the samples unless it is chosen too. Data to predict may lack
+    columns of the batch, such as labels; they are left out.
 
     Args:
         columns: The source of each column, such as ``{text: batch.text, score: out.logits}``.
@@ -42,12 +43,19 @@ class Collect(OutputStage):
                 what = f"must be a path into out or batch, got {columns[name]!r}"
                 hint = f"write out.{name} or batch.{name}"
                 raise ConfigError(Problem(f"outputs.columns.{name}", what, hint=hint))
+        self._may_lack = False
+
+    @override
+    def start(self, run: Run, split: str) -> None:
+        self._may_lack = split == "predict"
 
     @override
     def process(self, samples: Samples, out: Output, batch: Batch) -> Samples:
         chosen: Samples = {"id": samples["id"]}
         for name, (source, *names) in self._routes.items():
             value: Any = find_by_path(out if source == "out" else batch, names)
+            if value is None and source == "batch" and self._may_lack:
+                continue
             if value is None:
                 known = list_names(out if source == "out" else batch)
                 fail(self, f"there is no {'.'.join((source, *names))!r}", f"{source} has {known}")

@@ -39,11 +39,11 @@ def _match(path: str) -> list[str]:
     return sorted(str(one) for one in anchor.glob(pattern) if one.is_file())
 
 
-def local_path(path: str) -> Path:
-    """The file itself, or a local copy of what a URL names."""
+def local_path(path: str, *, is_folder: bool = False) -> Path:
+    """The file or folder itself, or a local copy of what a URL names."""
     if not is_url(path):
         return to_local(path)
     try:
-        return fetch(path)
+        return fetch(path, is_folder=is_folder)
     except RemoteError as error:
         raise DataError(f"data: {error}") from error

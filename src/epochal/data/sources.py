@@ -382,7 +382,7 @@ class ImageFolder(_Indexed):
     the order of their names. Images directly in the folder have no label.
 
     Args:
-        path: The folder.
+        path: The folder, or its URL.
         size: Height and width to which images are resized; null: as they are.
         mode: RGB for three channels, L for one.
     """
@@ -394,7 +394,7 @@ class ImageFolder(_Indexed):
 
     @override
     def prepare(self) -> None:
-        root = Path(self.path).expanduser()
+        root = local_path(self.path, is_folder=True)
         if not root.is_dir():
             raise DataError(f"data: no folder {self.path!r}\n  give a folder of images")
         folders = sorted(one for one in root.iterdir() if one.is_dir())
@@ -518,7 +518,7 @@ class HuggingFace(_Indexed):
     """The rows of a Hugging Face dataset that ``save_to_disk`` wrote.
 
     Args:
-        path: Its folder.
+        path: Its folder, or its URL.
         split: The split, if the folder has several.
     """
 
@@ -532,7 +532,7 @@ class HuggingFace(_Indexed):
                 from datasets import load_from_disk
             except ImportError as error:
                 raise _missing("datasets", "huggingface") from error
-            found = load_from_disk(self.path)
+            found = load_from_disk(str(local_path(self.path, is_folder=True)))
             if hasattr(found, "keys") and self.split not in found:
                 raise DataError(
                     f"data: {self.path!r} has the splits {', '.join(found)}\n  set split"

@@ -38,7 +38,10 @@ class Map(_Calls):
 
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
-        return self.function(self.parent.read(index, one_pass))
+        try:
+            return self.function(self.parent.read(index, one_pass))
+        except Exception as error:  # a pipe behind it may count items in another order
+            raise self.noted(error, index) from error.__cause__
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:

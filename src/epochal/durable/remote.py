@@ -8,18 +8,21 @@ import re
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from time import time
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from epochal.durable import system
-from epochal.durable.atomic import make_dir, staged_dir
+from epochal.durable.atomic import make_dir, remove_tree, staged_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CACHE_VARIABLE = "EPOCHAL_DATA_CACHE"
+DAYS_VARIABLE = "EPOCHAL_DATA_CACHE_DAYS"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_COPY = re.compile(r"[0-9a-f]{24}-")
 _INSTALL = "pip install 'epochal[fsspec]'"
 
 
@@ -88,11 +91,12 @@ def match_urls(pattern: str) -> list[str]:
         return sorted(store.unstrip_protocol(one) for one in store.glob(inner))
 
 
-def fetch(url: str, *, marker: str = "") -> Path:
-    """A local copy of the file at a URL, or of a folder that has a file named ``marker``.
+def fetch(url: str, *, marker: str = "", is_folder: bool = False) -> Path:
+    """A local copy of the file at a URL, or of a folder, which may be known by its ``marker``.
 
     Copies are kept in ``$EPOCHAL_DATA_CACHE``, else in ``~/.cache/epochal/data``. What has changed
-    at its source is copied again.
+    at its source is copied again. A new copy removes those that were not used for
+    ``$EPOCHAL_DATA_CACHE_DAYS``.
 
     Raises:
         RemoteError: It cannot be read.
@@ -101,9 +105,12 @@ def fetch(url: str, *, marker: str = "") -> Path:
     with _explained(url):
         store, inner = _open_store(url)
         inner = inner.rstrip("/")
-        is_folder = bool(marker) and store.isfile(f"{inner}/{marker}")
+        is_folder = is_folder or (bool(marker) and store.isfile(f"{inner}/{marker}"))
         if is_folder:
-            version = str(sorted((name, str(facts)) for name, facts in _list(store, inner).items()))
+            files = _list(store, inner)
+            if not files:
+                raise FileNotFoundError(inner)
+            version = str(sorted((name, str(facts)) for name, facts in files.items()))
         else:
             version = store.ukey(inner)
         digest = hashlib.sha256(f"{url}\n{version}".encode()).hexdigest()[:24]
@@ -115,7 +122,20 @@ def fetch(url: str, *, marker: str = "") -> Path:
                     _copy_folder(store, inner, target)
                 elif not target.exists():
                     _copy(store, inner, target)
+            _remove_unused(folder)
+        os.utime(target, (time(), target.stat().st_mtime))  # the time of access is that of use
     return target
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove copies that were not used for as many days as the environment says."""
+    days = os.environ.get(DAYS_VARIABLE)
+    if not days:
+        return
+    oldest = time() - float(days) * 24 * 60 * 60
+    for path in folder.iterdir():
+        if _COPY.match(path.name) and path.stat().st_atime < oldest:
+            remove_tree(path, uuid4().hex[:8])
 
 
 @contextmanager

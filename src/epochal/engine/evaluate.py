@@ -423,12 +423,15 @@ def gather_train_metrics(run: EngineRun) -> dict[str, Metric]:
 def _collect(run: EngineRun, loader: Loader, file: PredictionFile | None) -> list[Output]:
     """The outputs of a loader in the main process; none if a file gets them."""
     outputs: list[Output] = []
-    pipe, world = run.part(OutputPipes).open(run), run.world
-    start = world.broadcast(0 if file is None else file.count_batches(run.loader_name))
+    name, world, done = run.loader_name, run.world, (0, 0)
+    if file is not None:
+        done = file.count_batches(name), file.count_samples(name)
+    start, first_id = world.broadcast(done)
+    pipe = run.part(OutputPipes).open(run, first_id=first_id)
 
     def keep(output: Output) -> None:
         if file is not None:
-            file.add(run.loader_name, output)
+            file.add(name, output, samples=pipe.count)
         elif world.is_main:
             outputs.append(output)
 

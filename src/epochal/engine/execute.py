@@ -28,7 +28,7 @@ from epochal.engine.device.memory import (
 from epochal.engine.device.move import explain_dtype_mismatch
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
-from epochal.engine.feed.feed import is_worker_death
+from epochal.engine.feed.feed import explain_worker_death, is_worker_death, named_loaders
 from epochal.engine.process.grace import enforcing_grace_period
 from epochal.engine.process.signals import (
     PREEMPTED,
@@ -220,7 +220,7 @@ def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
     if not is_worker_death(error):
         return error
     ignore_worker_deaths()
-    cause: BaseException = WorkerDiedError(f"{run.split}_loader")
+    cause: BaseException = _explain_death(run, error)
     if is_interrupted_or_preempted(run):
         cause = Preempted() if run.stop_status == PREEMPTED else KeyboardInterrupt()
         try:
@@ -232,6 +232,16 @@ def _find_cause(run: EngineRun, error: BaseException) -> BaseException:
         return error
     cause.__cause__ = error
     return cause.with_traceback(error.__traceback__)
+
+
+def _explain_death(run: EngineRun, error: BaseException) -> WorkerDiedError:
+    """The death of a worker that was noticed outside of its loader, such as in a step."""
+    loaders = named_loaders(run.task, run.split)
+    loader = run.feed.loader if run.split == "train" else loaders.get(run.loader_name)
+    if loader is None:
+        return WorkerDiedError(f"{run.split}_loader")
+    log = run.feed.find_read_log(loader)
+    return explain_worker_death(error, loader, f"{run.split}_loader", log)
 
 
 def _end(run: EngineRun, error: BaseException | None) -> BaseException | None:

@@ -39,16 +39,17 @@ class OutputPipes:
     def __init__(self, outputs: Sequence[Stage] = (), evaluation: Sequence[Stage] = ()) -> None:
         self._outputs, self._evaluation = outputs, evaluation
 
-    def open(self, run: EngineRun, *, is_saving: bool = True) -> OutputPass:
+    def open(self, run: EngineRun, *, is_saving: bool = True, first_id: int = 0) -> OutputPass:
         """The stages that are valid in the run's split, for one pass over a loader.
 
-        Without ``is_saving`` they write no files.
+        Without ``is_saving`` they write no files. ``first_id`` is the number of the first sample,
+        in a prediction that is continued.
         """
         outputs = [one for one in self._outputs if run.split in _splits(one, OutputStage.on)]
         evaluation = [
             one for one in self._evaluation if run.split in _splits(one, EvaluationStage.on)
         ]
-        return OutputPass(run, outputs, evaluation, is_saving=is_saving)
+        return OutputPass(run, outputs, evaluation, is_saving=is_saving, first_id=first_id)
 
 
 @final
@@ -62,6 +63,7 @@ class OutputPass:
         evaluation: Sequence[Stage],
         *,
         is_saving: bool,
+        first_id: int,
     ) -> None:
         self._writing = nullcontext if is_saving else partial(_writing_nothing, run)
         self._run, self._split = run, run.split
@@ -73,7 +75,9 @@ class OutputPass:
         """Whether samples have to be made of the outputs."""
 
         self._columns: dict[str, list[Any]] = {}
-        self._count = 0
+        self.count = first_id
+        """The samples of the loader so far."""
+
         for stage in outputs:
             if hasattr(stage, "start"):
                 with self._writing():
@@ -127,8 +131,8 @@ class OutputPass:
         sizes += [len(one) for one in samples.values() if isinstance(one, Tensor) and one.dim()]
         size = sizes[0] if sizes else batch_size(outcome.batch) or 1
         if "id" not in samples:
-            samples = {"id": list(range(self._count, self._count + size)), **samples}
-        self._count += size
+            samples = {"id": list(range(self.count, self.count + size)), **samples}
+        self.count += size
         return samples
 
     def _keep(self, samples: Samples) -> None:

@@ -39,6 +39,7 @@ class PredictionFile:
         if found.get("facts") != self._facts or not self._partial.exists():
             found = {}
         self._loaders: dict[str, int] = dict(found.get("batches") or {})
+        self._samples: dict[str, int] = dict(found.get("samples") or {})
         self.rows = int(found.get("rows", 0))
         """How many rows it has."""
 
@@ -52,8 +53,12 @@ class PredictionFile:
         """How many batches of a loader are written already."""
         return self._loaders.get(loader, 0)
 
-    def add(self, loader: str, batch: object) -> None:
-        """Write the rows of a batch."""
+    def count_samples(self, loader: str) -> int:
+        """How many samples these batches had; stages may have left out some."""
+        return self._samples.get(loader, 0)
+
+    def add(self, loader: str, batch: object, *, samples: int = 0) -> None:
+        """Write the rows of a batch; ``samples`` counts those of the loader up to here."""
         rows = list(iter_rows(batch))
         if loader:
             rows = [
@@ -66,14 +71,15 @@ class PredictionFile:
         self.rows += len(rows)
         self._bytes += len(data)
         self._loaders[loader] = self.count_batches(loader) + 1
+        self._samples[loader] = samples
         if monotonic() - self._synced_at > _SYNC_SECONDS:
             self.save_progress()
 
     def save_progress(self) -> None:
         """Sync what is written, so that it is never predicted again."""
         self._file.sync()
-        facts = {"batches": self._loaders, "rows": self.rows, "bytes": self._bytes}
-        durable.write_json(self._progress, facts | {"facts": self._facts})
+        facts = {"batches": self._loaders, "samples": self._samples, "facts": self._facts}
+        durable.write_json(self._progress, facts | {"rows": self.rows, "bytes": self._bytes})
         self._synced_at = monotonic()
 
     def close(self, *, is_whole: bool) -> None:

@@ -17,7 +17,7 @@ from epochal.engine.capture.captured_steps import choose_step
 from epochal.engine.check_ranks import check_ranks
 from epochal.engine.device import memory
 from epochal.engine.evaluate import check_sanity, evaluate, predict, require_mergeable
-from epochal.engine.feed.feed import named_loaders, require_loaders
+from epochal.engine.feed.feed import named_loaders, refuse_endless, require_loaders
 from epochal.engine.interfaces.average import AVERAGED_SPLIT
 from epochal.engine.interfaces.every import Every
 from epochal.engine.interfaces.splits import split_name
@@ -127,7 +127,10 @@ class Train(Runner):
         for split, periods in run.eval_periods.items():
             is_asked_for = isinstance(options.eval_every, dict) and not periods[0].is_never
             if is_asked_for or named_loaders(run.task, split):
-                require_loaders(run.task, split)
+                loaders = require_loaders(run.task, split)
+                if options.max_eval_batches is None and not periods[0].is_never:
+                    for one in loaders.values():  # before the training, not after it
+                        refuse_endless(one, f"{split}_loader")
                 call = partial(_evaluate_once if len(periods) > 1 else _evaluate_due, split)
                 run.plan.add_soonest(f"evaluate {split}", periods, call)
                 if options.eval_periods[split] == "auto":

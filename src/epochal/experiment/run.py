@@ -265,7 +265,9 @@ def predict(
         weights=weights,
         overrides=overrides,
         trust=trust,
-        changes=describe_prediction(input, output, batch_size),
+        changes=describe_prediction(
+            input, None if output is None else Path(output).absolute(), batch_size
+        ),
         **choices,
     )
 

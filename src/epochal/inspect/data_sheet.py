@@ -17,7 +17,7 @@ from epochal.engine.feed.sampling_order import fixed_order
 from epochal.engine.interfaces.hook import LOG_PRIORITY, Hook
 from epochal.engine.interfaces.splits import SPLITS
 from epochal.engine.tracking.draw_probe import write_table
-from epochal.inspect.sample_page import build_page, draw_sheet, list_facts
+from epochal.inspect.sample_page import build_page, draw_sheet, list_facts, shorten
 from epochal.inspect.split_report import inspect_split
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _record(run: Run, report: SplitReport) -> None:
         run.save_media(f"data/{report.name}/samples", sheet)
     elif report.examples:
         rows = {
-            name: [str(sample.get(name, "")) for sample in report.examples]
+            name: [shorten(sample.get(name)) for sample in report.examples]
             for name in report.fields
         }
         run.save_media(f"data/{report.name}/samples", write_table(rows), suffix="csv")

@@ -106,7 +106,7 @@ def _split(report: SplitReport, render: Render | None) -> Iterator[str]:
         times = [[name, _time(spent)] for name, spent in report.pipe_seconds.items()]
         yield "<h3>Time per item</h3>" + _table(["pipe", "about"], times)
     if render is None and (columns := _plain_columns(report.examples)):
-        cells = [[_shorten(sample[name]) for name in columns] for sample in report.examples]
+        cells = [[shorten(sample[name]) for name in columns] for sample in report.examples]
         yield "<h3>Samples</h3>" + _table(columns, cells)
         return
     figures = [show_sample(sample, render) for sample in report.examples]
@@ -120,7 +120,7 @@ def _plain_columns(samples: Sequence[Sample]) -> list[str]:
     names = list(samples[0]) if samples else []
     is_plain = all(
         list(sample) == names
-        and all(not np.ndim(one) and len(_shorten(one)) <= _MAX_CELL for one in sample.values())
+        and all(not np.ndim(one) and len(shorten(one)) <= _MAX_CELL for one in sample.values())
         for sample in samples
     )
     return names if is_plain else []
@@ -189,11 +189,12 @@ def show_sample(sample: Sample, render: Render | None = None) -> str:
         if picture is not None:
             drawn += _draw(picture, sample)
         elif name not in ("mask", "boxes") or not drawn:
-            lines.append(f"{name}: {_shorten(value)}")
+            lines.append(f"{name}: {shorten(value)}")
     return f"<figure>{drawn}<figcaption>{to_html(chr(10).join(lines))}</figcaption></figure>"
 
 
-def _shorten(value: Any) -> str:  # noqa: ANN401 - of any type
+def shorten(value: Any) -> str:  # noqa: ANN401 - of any type
+    """A value as a short text, for a cell or a caption."""
     if isinstance(value, str):
         return value if len(value) <= _MAX_TEXT else f"{value[:_MAX_TEXT]} ..."
     array = np.asarray(value)
@@ -202,7 +203,7 @@ def _shorten(value: Any) -> str:  # noqa: ANN401 - of any type
     if value is None:
         return "missing"
     if array.dtype.hasobject or not array.ndim:
-        return _shorten(str(value))
+        return shorten(str(value))
     shown = " ".join(format_value(one) for one in array.reshape(-1)[:_MAX_TOKENS].tolist())
     more = " ..." if array.size > _MAX_TOKENS else ""
     return (

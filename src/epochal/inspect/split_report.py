@@ -7,12 +7,15 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+from torch.utils.data import DataLoader, IterableDataset
 
+from epochal.data.batching import PadCollate
+from epochal.data.chain import Chain
 from epochal.data.chain_loader import ChainLoader
 from epochal.data.pipe import Pass
 from epochal.engine.feed.batch_spec import find_batch_problems, to_plain
@@ -20,15 +23,16 @@ from epochal.engine.feed.feed import count_batches, count_samples
 from epochal.engine.feed.sampling_order import DataPass
 
 if TYPE_CHECKING:
-    from epochal.data.chain import Chain
     from epochal.engine.feed.batch_spec import BatchSpec
     from epochal.engine.interfaces.task import Batch, Loader
 
 Sample = dict[str, Any]  # values by field
 
 _MAX_CLASSES = 100
+_MAX_LABEL = 40  # characters; longer texts are no names of classes
 _MAX_SHAPES = 6
 _TIMED_ITEMS = 64
+_ORIGINS = ("path", "__key__")  # where a sample was found: copies of it have others
 
 
 @final
@@ -130,6 +134,7 @@ class SplitReport:
             name: one.values
             for name, one in self.fields.items()
             if 1 < len(one.values) <= min(_MAX_CLASSES, max(self.num_read // 2, 2))
+            and max(map(len, one.values)) <= _MAX_LABEL
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -155,23 +160,80 @@ def inspect_split(
     examples: int,
     spec: BatchSpec | None = None,
 ) -> SplitReport:
-    """Read up to ``limit`` samples of a loader; ``spec`` is compared with the first batch."""
+    """Read up to ``limit`` samples of a loader; ``spec`` is compared with the first batch.
+
+    Samples that do not fit into a batch, or that a batch pads, are read one by one.
+    """
     report = SplitReport(name, count_samples(loader), count_batches(loader, None))
-    batches = loader.open_pass(DataPass(0)) if isinstance(loader, ChainLoader) else iter(loader)
-    begun = perf_counter()
-    for batch in batches:
-        report.seconds += perf_counter() - begun
-        if spec is not None and not report.num_read:
-            may_lack = name.startswith("predict")
-            report.problems = find_batch_problems(batch, spec, may_lack=may_lack)
-        for sample in islice(split_samples(batch), limit - report.num_read):
-            _add_sample(report, sample, examples)
-        if report.num_read >= limit:
-            break
-        begun = perf_counter()
+    may_lack = name.startswith("predict")
+    try:
+        samples = _read_batches(report, loader, spec, may_lack=may_lack)
+        if isinstance(_find_collate(loader), PadCollate):
+            next(samples, None)  # the first batch is compared and can be made
+            samples = _read_samples(loader) or samples
+        _add_samples(report, samples, limit, examples)
+    except Exception as error:
+        alone = _read_samples(loader)
+        if alone is None:
+            raise
+        report = SplitReport(name, report.num_samples, report.num_batches)
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        report.problems = [f"its batches cannot be made: {what}"]
+        _add_samples(report, alone, limit, examples)
     if isinstance(loader, ChainLoader):
         report.pipe_seconds = time_pipes(loader.chain)
     return report
+
+
+def _read_batches(
+    report: SplitReport, loader: Loader, spec: BatchSpec | None, *, may_lack: bool
+) -> Iterator[Sample]:
+    batches = loader.open_pass(DataPass(0)) if isinstance(loader, ChainLoader) else iter(loader)
+    for number, batch in enumerate(batches):
+        if spec is not None and not number:
+            report.problems = find_batch_problems(batch, spec, may_lack=may_lack)
+        yield from split_samples(batch)
+
+
+def _find_collate(loader: Loader) -> object:
+    if isinstance(loader, ChainLoader):
+        collates = [getattr(pipe, "collate", None) for pipe in loader.chain.pipes]
+        return next(filter(None, collates), None)
+    return getattr(loader, "collate_fn", None)
+
+
+def _read_samples(loader: Loader) -> Iterator[Sample] | None:
+    """The samples before they become batches; None if the loader has none."""
+    if isinstance(loader, ChainLoader):
+        pipes = loader.chain.pipes
+        before = list(takewhile(lambda pipe: not pipe.makes_batches, pipes))
+        return map(_as_sample, Chain(*before).items()) if len(before) < len(pipes) else None
+    if not isinstance(loader, DataLoader) or loader.batch_size is None:
+        return None
+    dataset: Any = loader.dataset
+    items = (
+        dataset
+        if isinstance(dataset, IterableDataset)
+        else map(dataset.__getitem__, loader.sampler)
+    )
+    return map(_as_sample, items)
+
+
+def _as_sample(item: Any) -> Sample:  # noqa: ANN401 - of any type
+    if isinstance(item, Mapping):
+        return {str(name): to_plain(value) for name, value in item.items()}
+    parts = item if isinstance(item, list | tuple) else [item]
+    return {str(number): to_plain(value) for number, value in enumerate(parts)}
+
+
+def _add_samples(report: SplitReport, samples: Iterator[Sample], limit: int, examples: int) -> None:
+    while report.num_read < limit:
+        begun = perf_counter()
+        sample = next(samples, None)
+        report.seconds += perf_counter() - begun
+        if sample is None:
+            return
+        _add_sample(report, sample, examples)
 
 
 def _add_sample(report: SplitReport, sample: Sample, examples: int) -> None:
@@ -182,6 +244,8 @@ def _add_sample(report: SplitReport, sample: Sample, examples: int) -> None:
         if name not in report.fields:
             report.fields[name] = FieldReport()
         report.fields[name].add(value)
+        if name in _ORIGINS:
+            continue
         digest.update(name.encode())
         digest.update(repr(value).encode() if array.dtype.hasobject else array.tobytes())
     report.digests[digest.hexdigest()] += 1
@@ -194,7 +258,7 @@ def split_samples(batch: Batch) -> Iterator[Sample]:
     if isinstance(batch, Mapping):
         columns = {str(name): _rows(value) for name, value in batch.items()}
     elif isinstance(batch, list) and batch and isinstance(batch[0], Mapping):
-        yield from ({str(k): to_plain(v) for k, v in sample.items()} for sample in batch)
+        yield from map(_as_sample, batch)
         return
     else:
         parts = list(batch) if isinstance(batch, list | tuple) else [batch]

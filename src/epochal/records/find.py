@@ -90,9 +90,7 @@ def resolve_run(name: str, root: Path, *, is_wanted: Callable[[Path], bool] | No
             return trainings[-1 - back].path
         whose = "" if base == LAST else f" of {base!r}"
         count = format_count(len(trainings), "run")
-        raise RecordError(
-            f"{name}: there are only {count}{whose} in {root}\n  `epochal runs` lists them"
-        )
+        raise RecordError(f"{name}: only {count}{whose} in {root}\n  `epochal runs` lists them")
     matches = matches or [run for run in runs if name and name in run.id]
     matches = matches or [run for run in runs if name and name in run.tag]
     if len(matches) == 1:

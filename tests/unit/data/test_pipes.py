@@ -287,6 +287,10 @@ def test_an_error_names_the_item_and_the_pipe() -> None:
         "item 2 of pipe 2, Map": [invert],
         "item 2 of pipe 3, Map": [double, invert],
         "item 2 of pipe 4, Map": [double, double, invert, data.Batch(2)],
+        "item 2 of pipe 5, Map": [
+            *(double, double, double, invert),
+            *(data.Slice(1, 4), data.Shuffle(), data.Batch(3)),
+        ],
         "item 2 of pipe 3, Filter": [noisy, data.Filter(invert_noisy)],
     }
     for note, pipes in table.items():

@@ -173,6 +173,21 @@ def test_urls_are_copied_once_and_again_when_they_change(
         len(data.chain(data.Text("nowhere://x/y.txt")))
 
 
+def test_folders_behind_urls_are_copied_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec, image = pytest.importorskip("fsspec"), pytest.importorskip("PIL.Image")
+    monkeypatch.setenv("EPOCHAL_DATA_CACHE", str(tmp_path / "cache"))
+    for folder in ("cat", "dog"):
+        (tmp_path / "pets" / folder).mkdir(parents=True)
+        image.new("L", (2, 2)).save(tmp_path / "pets" / folder / "1.png")
+    fsspec.filesystem("memory").put(str(tmp_path / "pets"), "/zoo/pets", recursive=True)
+    assert [one["label"] for one in read_both_ways(data.ImageFolder("memory://zoo/pets"))] == [0, 1]
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    with pytest.raises(DataError, match="memory://zoo/gone: no such file or folder"):
+        len(data.chain(data.ImageFolder("memory://zoo/gone")))
+
+
 def test_empty_lines_of_json_lines_are_skipped(tmp_path: Path) -> None:
     for text in ("1\n2\n", "\n\n1\n\n\n2", "1\n2\n\n\n", "\n1\n2"):
         (tmp_path / "a.jsonl").write_text(text)

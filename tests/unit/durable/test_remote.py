@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -105,3 +106,26 @@ def test_a_written_file_is_there_as_a_whole_or_not_at_all(memory: Any, tmp_path:
             pass
         memory.store.clear()
         to_local(target).unlink(missing_ok=True)
+
+
+def test_copies_that_were_not_used_for_days_are_removed_by_the_next_copy(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept() -> set[str]:
+        return {path.name[25:] for path in (tmp_path / "cache").iterdir()}
+
+    for name in "abc":
+        memory.pipe(f"/{name}", name.encode())
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "notes-that-are-not-ours.txt").touch()
+    for path in (fetch("memory://a"), fetch("memory://b"), *(tmp_path / "cache").iterdir()):
+        os.utime(path, (0, path.stat().st_mtime))
+    changed = fetch("memory://b").stat().st_mtime_ns
+    fetch("memory://c")
+    assert {"a", "b", "c"} < kept()  # nothing is removed unless it is asked for
+    monkeypatch.setenv("EPOCHAL_DATA_CACHE_DAYS", "30")
+    memory.pipe("/d", b"d")
+    fetch("memory://d")
+    assert kept() & {"a", "b", "c", "d"} == {"b", "c", "d"}
+    assert (tmp_path / "cache" / "notes-that-are-not-ours.txt").exists()
+    assert fetch("memory://b").stat().st_mtime_ns == changed

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+import epochal as ep
 from engine.parts import Diary, Points, Sums, adder, fit, make_run, numbers, weights
 from epochal.engine import Hook, Metric, Monitor, Predict, Run, Task, Test, Train
 from epochal.engine.evaluate import check_sanity, evaluate, predict
@@ -215,6 +216,24 @@ def test_a_monitor_of_validation_needs_a_validation_loader() -> None:
     parts = {"monitor": Monitor.parse("+val/acc")}
     with pytest.raises(TaskError, match=r"monitor: '\+val/acc' needs a validation loader"):
         fit(make_run(Sums(val=0), parts=parts))
+
+
+def test_a_training_whose_evaluations_would_never_end_takes_no_step() -> None:
+    class Endless(Sums):
+        def __init__(self) -> None:
+            super().__init__(val=4)
+            samples = [batch for batch in self.val_loader for _ in range(2)]
+            chain = ep.data.chain(samples, ep.data.Repeat())
+            self.val_loader = chain.loader(batch_size=None)
+
+    run = make_run(Endless())
+    with pytest.raises(DataError, match="val_loader: its data never end"):
+        fit(run)
+    assert run.step == 0
+    for options in ({"limit_eval_batches": 3}, {"eval_every": 0}):
+        run = make_run(Endless(), **options)
+        fit(run)
+        assert run.step > 0, options
 
 
 def test_the_sanity_evaluation_has_no_side_effects() -> None:

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch.utils.data import DataLoader
 
@@ -39,6 +40,8 @@ def test_fields_and_labels_are_counted() -> None:
     assert report.labels["label"] == {"0": 3, "1": 3, "2": 3}
     assert len(report.examples) == 2
     assert inspect(SAMPLES, limit=5).num_read == 5
+    texts = [{"kind": "ab"[index % 2], "text": "long " * (9 + index % 2)} for index in range(9)]
+    assert list(inspect(texts).labels) == ["kind"]
 
 
 def test_missing_repeated_and_shared_samples_are_warned_of() -> None:
@@ -51,6 +54,41 @@ def test_missing_repeated_and_shared_samples_are_warned_of() -> None:
         "train.x: 2 missing values",
         "val: 'x' has the shape (2, 3), expected (any, 4)",
     ]
+
+
+def test_the_same_image_in_two_files_is_a_repeated_sample() -> None:
+    samples = [{"image": np.zeros((1, 9, 9)), "path": f"{number}.png"} for number in range(3)]
+    assert inspect(samples).num_duplicates == 2
+
+
+def test_samples_that_make_no_batch_are_read_one_by_one() -> None:
+    rows = [{"city": None, "age": 1}, {"city": "Ulm", "age": 2}, {"city": "Ulm", "age": 2}]
+    chain = ep.data.chain(rows).loader(batch_size=2)
+    for loader in (chain, DataLoader(rows, batch_size=2)):  # type: ignore[arg-type]
+        report = inspect_split("train", loader, limit=9, examples=9)
+        assert (report.num_read, report.num_duplicates) == (3, 1)
+        assert report.fields["city"].num_missing == 1
+        (problem,) = report.problems
+        assert problem.startswith("its batches cannot be made: default_collate: ")
+    with pytest.raises(ZeroDivisionError):  # a sample that cannot be read stays an error
+        inspect_split("train", ep.data.chain([0], invert).loader(), limit=9, examples=9)
+
+
+def invert(number: int) -> float:
+    return 1 / number
+
+
+def test_samples_are_compared_before_they_are_padded() -> None:
+    tokens = [np.arange(length) for length in (2, 5, 2, 3)]
+    samples = [{"tokens": one} for one in tokens]
+    chain = ep.data.chain(samples).loader(batch_size=2, collate="pad")
+    torch_loader = DataLoader(samples, batch_size=2, collate_fn=ep.data.PadCollate())  # type: ignore[arg-type]
+    spec = {"tokens": {"shape": (None, 7)}}
+    for loader in (chain, torch_loader):
+        report = inspect_split("train", loader, limit=9, examples=9, spec=spec)
+        assert report.num_duplicates == 1
+        assert report.fields["tokens"].shapes == {"2": 2, "5": 1, "3": 1}
+        assert report.problems == ["'tokens' has the shape (2, 5), expected (any, 7)"]
 
 
 def test_batches_of_every_form_become_samples() -> None:

@@ -54,9 +54,9 @@ def test_a_tag_means_its_newest_training_and_tilde_the_ones_before(tmp_path: Pat
         test.name: test,
     }.items():
         assert resolve_run(name, tmp_path) == found, name
-    with pytest.raises(RecordError, match=r"last~4: there are only 4 runs in .*\n.*epochal runs"):
+    with pytest.raises(RecordError, match=r"last~4: only 4 runs in .*\n.*epochal runs"):
         resolve_run("last~4", tmp_path)
-    with pytest.raises(RecordError, match="wide~2: there are only 2 runs of 'wide'"):
+    with pytest.raises(RecordError, match="wide~2: only 2 runs of 'wide'"):
         resolve_run("wide~2", tmp_path)
     with pytest.raises(RecordError, match="ep: matches 2 runs"):  # no id has a p
         resolve_run("ep", tmp_path)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PIPE = "epochal.data.pipe.Pipe"
 _TRAITS = ("gives", "needs_index", "keeps_items", "makes_batches", "splits", "shards")
-_OF_BATCHES = ("batch_size", "drop_last", "collate")
+_OF_BATCHES = {"batch_size": None, "drop_last": False, "collate": None, "repeat": 1}
 
 
 def has_pipes(node: Node) -> bool:
@@ -43,7 +43,7 @@ def expand_pipes(checker: ConfigChecker, path: str, node: Node, own: Signature) 
         report_shape(checker, here, pipes, "a list of pipes", hint)
         return expanded.with_entries({**expanded.mapping, "pipes": pipes})
     chain = _Chain(checker, path)
-    made = pipes.map_children(lambda key, child: chain.add(f"{here}.{key}", child, int(key)))
+    made = chain.add_all(here, pipes)
     chain.check_options(options)
     entries = {**expanded.mapping, "pipes": made}
     if "makes_batches" in chain.seen and "batch_size" not in options.mapping:
@@ -67,6 +67,10 @@ class _Chain:
     seen: dict[str, str] = field(default_factory=dict)
     """Traits that a pipe had, with its name."""
 
+    def add_all(self, path: str, pipes: Node) -> Node:
+        """A list of pipes, expanded."""
+        return pipes.map_children(lambda key, child: self.add(f"{path}.{key}", child, int(key)))
+
     def add(self, path: str, node: Node, number: int) -> Node:
         """One more pipe, expanded."""
         checker, kind = self.checker, "pipe" if number else "source"
@@ -79,7 +83,7 @@ class _Chain:
             checker.report(f"{path}.type", f"{name!r} {what}", written.place, hint)
             self.form = "unknown"
             return node
-        made = checker.spec(path, node, kind)
+        made = self._add_mix(path, node) if name == "mix" else checker.spec(path, node, kind)
         if not number and name in checker.registry.names(kind):
             _check_urls(checker, path, node)
         definition = checker.find_definition(path)
@@ -93,6 +97,20 @@ class _Chain:
             self.form, self.maker = traits["gives"], name
         self.seen |= {trait: name for trait in _TRAITS[3:] if traits[trait] is True}
         return made
+
+    def _add_mix(self, path: str, node: Node) -> Node:
+        """The source ``mix``, whose chains are lists of pipes again."""
+        chains, here = node.get("chains"), f"{path}.chains"
+        if not chains.is_list or not all(one.is_list for one in chains.elements):
+            return self.checker.spec(path, node, "source")
+        hollow = chains.map_children(lambda _, one: from_plain([], place=one.place))
+        made = self.checker.spec(
+            path, node.with_entries({**node.mapping, "chains": hollow}), "source"
+        )
+        whole = chains.map_children(
+            lambda key, one: _Chain(self.checker, self.path).add_all(f"{here}.{key}", one)
+        )
+        return made.with_entries({**made.mapping, "chains": whole})
 
     def _misfits(self, name: str, traits: dict[str, object]) -> list[tuple[str, str]]:
         found = []
@@ -116,9 +134,9 @@ class _Chain:
         """Report options of the loader that the pipes contradict."""
         shuffle, workers = options.get("shuffle"), options.get("workers")
         maker = self.seen.get("makes_batches")
-        for key in _OF_BATCHES:
+        for key, default in _OF_BATCHES.items():
             node = options.mapping.get(key)
-            if maker and node is not None and node.value not in (None, False):
+            if maker and node is not None and node.value not in (None, default):
                 what = f"the pipe {maker!r} makes the batches"
                 self._report(key, what, node, "remove it, and write it there")
         if shuffle.value is True and self.form == "stream":
@@ -127,6 +145,10 @@ class _Chain:
         elif shuffle.value is True and maker:
             what = f"the pipe {maker!r} makes the batches"
             self._report("shuffle", what, shuffle, "add the pipe shuffle before it")
+        sampler = options.get("sampler")
+        if sampler.value is not None and not self.checker.has_any(f"{self.path}.sampler"):
+            what = "a chain chooses the order of its items by pipes"
+            self._report("sampler", what, sampler, "remove it, and add the pipe shuffle or sample")
         is_several = isinstance(workers.value, int) and workers.value > 1
         if is_several and self.form == "stream" and "splits" not in self.seen:
             what = f"{workers.value} workers would each read the whole stream of {self.maker!r}"

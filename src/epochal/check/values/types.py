@@ -159,8 +159,10 @@ def is_callable_path(node: Node, annotation: str) -> bool:
 
 
 def nested_kind(path: str) -> str:
-    """The kind of a spec inside another one: any, but sampler and collate of data are known."""
+    """The kind of a spec inside another one: any, but sampler, collate and pipes are known."""
     parts = path.split(".")
+    if parts[-3:-2] == ["chains"] and "pipes" in parts:  # of mix
+        return "pipe" if int(parts[-1]) else "source"
     is_sampler = parts[-1] == "sampler" and len(parts) in (3, 4)
     is_known = parts[0] == "data" and (is_sampler or parts[-1] == "collate")
     return parts[-1] if is_known else ANY_KIND

@@ -432,11 +432,8 @@ def iter_batches(
     """
     read, is_unknown = 0, must_end and limit is None and count_batches(loader, None) is None
     doubtful = MAX_UNKNOWN_BATCHES // 10 if is_unknown else -1
-    if limit is None and getattr(loader, "is_endless", False):
-        raise DataError(
-            f"{label}: its data never end\n"
-            "  set train.limit_eval_batches, or give the pipe repeat a number"
-        )
+    if limit is None:
+        refuse_endless(loader, label)
     with explaining_worker_deaths(loader, label, find_log):
         for batch in open_loader(loader, limit):
             read += 1
@@ -445,6 +442,15 @@ def iter_batches(
                 doubtful = _check_endless(read, label)
     if not may_be_empty:
         _require_batches(read, loader, label)
+
+
+def refuse_endless(loader: Loader, label: str) -> None:
+    """DataError if it is known that a pass over a loader never ends."""
+    if getattr(loader, "is_endless", False):
+        raise DataError(
+            f"{label}: its data never end\n"
+            "  set train.limit_eval_batches, or give the pipe repeat a number"
+        )
 
 
 def _check_endless(read: int, label: str) -> int:
@@ -501,10 +507,17 @@ def explaining_worker_deaths(
         if not (is_worker_death(error) or _is_broken_connection(error, loader)):
             raise
         log = find_log(loader) if find_log is not None else None
-        last = log.find_last(error) if log is not None else None
-        reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
-        fault, lines = log.find_crash(error) if log is not None else ("", "")
-        raise WorkerDiedError(label, reading, fault=fault, lines=lines) from error
+        raise explain_worker_death(error, loader, label, log) from error
+
+
+def explain_worker_death(
+    error: BaseException, loader: Loader, label: str, log: ReadLog | None
+) -> WorkerDiedError:
+    """An error with what the worker that died was reading, if its log says it."""
+    last = log.find_last(error) if log is not None else None
+    reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
+    fault, lines = log.find_crash(error) if log is not None else ("", "")
+    return WorkerDiedError(label, reading, fault=fault, lines=lines)
 
 
 def _name_item(loader: Loader) -> str:

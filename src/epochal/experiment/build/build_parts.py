@@ -30,7 +30,7 @@ from epochal.engine.interfaces.splits import SPLITS, split_name
 from epochal.engine.loss.loss import Loss, LossTerm
 from epochal.engine.loss.metric_adapter import MetricAdapter, adapt_metric
 from epochal.engine.step.shard_model import shard_by_patterns
-from epochal.errors import ConfigError, Problem, suggest
+from epochal.errors import ConfigError, DataError, Problem, suggest
 from epochal.experiment.config.inputs import check_given_part
 
 if TYPE_CHECKING:
@@ -114,6 +114,16 @@ def build_split(assembly: Assembly, node: Node, name: str, path: str) -> Part:
 
 
 def _build_loader(assembly: Assembly, node: Node, split: str, path: str) -> DataLoader[Any]:
+    try:
+        return _read_loader(assembly, node, split, path)
+    except DataError as error:
+        where, _, what = str(error).partition(": ")
+        if where != "data":
+            raise
+        raise DataError(f"{path}: {what}") from error
+
+
+def _read_loader(assembly: Assembly, node: Node, split: str, path: str) -> DataLoader[Any]:
     if has_pipes(node):
         read = assembly.builder.read_options("data", node.without("pipes"), path=path)
         options = LoaderOptions(**read)

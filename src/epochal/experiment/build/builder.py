@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 Component = Any  # an object of the user's class
 
+_BOUND = ("collate", "pipe", "source")  # a function of this kind is a part itself
+
 
 @final
 class Builder:
@@ -84,7 +86,7 @@ class Builder:
         def build_nested(node: Node, path: str) -> object:
             kind = nested_kind(path)
             nested = self.read(node, "", path, kind=kind)
-            if kind == "collate":
+            if kind in _BOUND:
                 return self.bind(nested)
             is_alike = nested.factory.kind == spec.factory.kind
             return self.build(nested, **(supplied if is_alike else {}))

@@ -81,7 +81,8 @@ def describe_failure(result: RunResult) -> list[str]:
         when = f"after {describe_progress(result)}" if result.steps else "before the first step"
         lines = [f"preempted {when}"]
     else:
-        lines = [*_message(result), *(f"  {note}" for note in _notes(result))]
+        lines = _message(result)
+        lines += [f"  {note}" for note in _notes(result) if note.strip() and note not in lines]
         if result.status == "failed" and not _is_epochal_error(result):
             lines += ["", *_own_frames(result.traceback)]
     if result.dir is not None:

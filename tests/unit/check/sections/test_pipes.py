@@ -135,6 +135,21 @@ def test_every_mistake_of_a_chain_is_reported(found) -> None:
             "pipes.2.type",
             "'materialise' keeps the items of all parts of 'split_by_worker'",
         ),
+        ([SOURCE, batch], {"repeat": 2}, "repeat", "the pipe 'batch' makes the batches"),
+        ([SOURCE], {"sampler": "RandomSampler"}, "sampler", "a chain chooses the order"),
+        (
+            [{"type": "mix", "chains": [[SOURCE], [SOURCE, "shufle"]]}],
+            {},
+            "pipes.0.chains.1.1.type",
+            "unknown pipe 'shufle'",
+        ),
+        (
+            [{"type": "mix", "chains": [[SOURCE, FILTER, "shuffle"]]}],
+            {},
+            "pipes.0.chains.0.2.type",
+            "'shuffle' needs an index, and 'filter' before it gives a stream",
+        ),
+        ([{"type": "mix", "chain": [[SOURCE]]}], {}, "pipes.0.chain", "unknown argument 'chain'"),
         ([SOURCE], {"type": "parts.Rows"}, "type", "a split has either a type or pipes"),
         ([SOURCE], {"worker": 2}, "worker", "unknown key 'worker'"),
     ]

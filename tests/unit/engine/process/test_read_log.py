@@ -46,6 +46,42 @@ except Exception as error:
 """
 
 
+IN_STEP = """
+import os, signal, threading
+import torch
+import epochal as ep
+
+def die_at_five(number):
+    if number == 5:
+        open("gate").read()  # until the first step has begun
+        os.kill(os.getpid(), signal.SIGKILL)
+    return float(number)
+
+class Task(ep.Task):
+    train_loader = ep.data.chain(list(range(8)), die_at_five).loader(batch_size=2, workers=1)
+
+    def batch_forward(self, model, batch):
+        open("gate", "w").close()
+        threading.Event().wait()  # torch raises here
+
+    def batch_loss(self, out, batch):
+        return out.mean()
+
+os.mkfifo("gate")
+config = {"optim": {"type": "SGD", "lr": 0.1}, "train": {"for": "1ep"}}
+made = ep.Experiment(config, task=Task(), model=torch.nn.Linear(1, 1))
+print("message:", made.fit(raise_errors=False).message, flush=True)
+os._exit(0)
+"""
+
+
+def test_what_a_worker_read_is_named_also_if_its_death_is_noticed_in_a_step(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(IN_STEP)
+    done = forked.run("deadly.py", cwd=tmp_path)
+    message = "train_loader: a worker process of the loader died while it read batch 2\n"
+    assert f"message: {message}" in done.stdout, (done.stdout, done.stderr)
+
+
 def test_the_sample_that_killed_a_worker_is_named(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(DEADLY)
     for kind, last in (("dataset", "Deadly sample 5"), ("chain", "batch 2")):

@@ -96,13 +96,16 @@ def test_syntax_error_in_user_code_shows_its_line(tmp_path: Path) -> None:
 
 
 def test_error_of_a_loader_process_shows_no_second_traceback() -> None:
-    inner = "".join(traceback.format_exception(raised(lambda: {}["torn"])))
-    error = KeyError(f"Caught KeyError in DataLoader worker process 0.\nOriginal {inner}")
-    error = ValueError(str(error.args[0]).strip())
+    inside = raised(lambda: int("torn"))
+    inside.add_note("data: while reading item 2 of pipe 3, Map")
+    inner = "".join(traceback.format_exception(inside))
+    error = ValueError(f"Caught ValueError in DataLoader worker process 0.\nOriginal {inner}")
     text = failure_of(raised(lambda: (_ for _ in ()).throw(error)))
-    assert text.splitlines()[:2] == [
-        "Caught KeyError in DataLoader worker process 0.",
-        "KeyError: 'torn'",
+    assert text.splitlines()[:4] == [
+        "Caught ValueError in DataLoader worker process 0.",
+        "ValueError: invalid literal for int() with base 10: 'torn'",
+        "data: while reading item 2 of pipe 3, Map",
+        "",
     ]
     assert "Original Traceback" not in text
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
+    parser.prog += " data"  # the only thing that can be inspected; the first word says it
     add_config_arguments(parser, takes_all=False)
     texts = {
         "--samples N": "samples to read of each split (default: 1000)",
