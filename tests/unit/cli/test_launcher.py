@@ -88,7 +88,7 @@ def test_checked_experiments_become_jobs(launcher, file: Path) -> None:
     request = LaunchRequest(text="optim: {type: Adam, lr: 0.5}", name="my try")
     assert launcher.add(file, request, batches.append) == [1]
     (job,) = Queue(runs).list_jobs("waiting")
-    assert job.title == "my try (small.yaml)"
+    assert job.title == 'my try (small.yaml) optim.type="Adam" optim.lr=0.5'
     assert [job.file.parent.name] == batches
     frozen = read_job(job.file)
     assert frozen.overrides == ('optim.type="Adam"', "optim.lr=0.5")
@@ -122,7 +122,7 @@ def test_a_run_is_repeated_with_changes(launcher, shop: Path, epochal, file: Pat
     assert launcher.add(run, LaunchRequest(overrides={"optim.lr": 0.25}), skip) == [1]
     (job,) = Queue(shop / "runs").list_jobs()
     frozen = read_job(job.file)
-    assert (job.title, frozen.parent) == ("first (rerun)", run.name)
+    assert (job.title, frozen.parent) == ("first (rerun) optim.lr=0.25", run.name)
     assert "optim.lr=0.25" in frozen.overrides
     with pytest.raises(RecordError, match="cannot be resumed: it is finished"):
         launcher.resume(run, skip)

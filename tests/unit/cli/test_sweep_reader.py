@@ -85,7 +85,7 @@ def test_a_sweep_is_stopped_and_continued_with_more_trials(tmp_path: Path) -> No
     assert browser.send("POST", "/api/sweeps/unknown/add", body={"trials": 1}).status == 404
     assert browser.send("POST", "/api/sweeps/unknown/stop", body={}).status == 404
     facts = folder.path / "sweep.json"
-    facts.write_text(facts.read_text().replace("sweep.trials=7", "sweep.trials=9"))
+    facts.write_text(facts.read_text().replace("sweep.trials=8", "sweep.trials=9"))
     forged = browser.send("POST", f"{path}/add", body={"trials": 1})
     assert forged.status == 409, "it was not changed by this user"
     browser.close()
