@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 BENCHMARKS = Path(__file__).resolve().parent
-LIMIT = 150
+LIMIT = 100
 """Seconds after which a row is given up."""
 
 PARTS = """
