@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, final
 
 from torch.utils.data import DataLoader
@@ -83,6 +85,7 @@ def iterate_loader(loader: Any) -> Iterator[Any]:  # noqa: ANN401 - of any kind
     if not isinstance(init, SignalTolerantWorker):
         unprotected: Iterator[Any] = iter(loader)
         return unprotected
+    _end_quietly_at_exit()
     init.ends_with_thread = threading.current_thread() is threading.main_thread()
     before = {process.pid for process in multiprocessing.active_children()}
     with _holding_signals():
@@ -100,6 +103,13 @@ def _end_by_kill(process: Any) -> None:  # noqa: ANN401 - a BaseProcess
     popen = getattr(process, "_popen", None)
     if popen is not None:
         popen.terminate = popen.kill
+
+
+@cache
+def _end_quietly_at_exit() -> None:
+    """Let the exit of Python kill workers: torch's handler of SIGCHLD would raise an error."""
+    if hasattr(signal, "SIGCHLD"):
+        atexit.register(signal.signal, signal.SIGCHLD, signal.SIG_DFL)
 
 
 @contextmanager

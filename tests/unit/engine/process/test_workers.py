@@ -109,3 +109,18 @@ def test_a_script_ends_at_once_after_an_error_in_a_worker(shop: Path) -> None:
     done = run(str(shop / "train.py"))
     assert done.returncode == 1, done.stderr
     assert "row 3 is torn" in done.stderr
+
+
+PERSISTENT = """
+import epochal as ep
+
+for _ in range(3):
+    loader = ep.data.chain(list(range(8))).loader(batch_size=4, workers=1, persistent_workers=True)
+    assert len(list(loader)) == 2
+    globals().setdefault("kept", []).append(loader)
+"""
+
+
+def test_a_script_that_ends_with_living_workers_prints_nothing() -> None:
+    done = run("-c", PERSISTENT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
