@@ -33,6 +33,8 @@ sys.dont_write_bytecode = (
     False  # until all test files are read, which takes a third of the time then
 )
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Some virtual machines offer AMX and then kill the process that multiplies bf16 matrices with it.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.pop("FORCE_COLOR", None)
 # A busy machine is no failure.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

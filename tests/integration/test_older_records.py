@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parents[1] / "data" / "version_0_1"
 MADE_IN = "/tmp/epochal-0.1"
-MADE_WITH = ("2.13.0+cpu", "AVX512")
+MADE_WITH = ("2.13.0+cpu", "AVX512", "AuthenticAMD")
 FINISHED, PREEMPTED, STAGED = "20261116-040149-ed02", "20261116-040158-a649", "20261116-040202-6abe"
 OLD_HOOKS = (
     "hooks=[{type: epochal.hooks.console.progress.Console}, "
@@ -70,11 +71,23 @@ def computed(folder: Path) -> dict[str, torch.Tensor]:
     return found
 
 
+def kind_of_machine() -> tuple[str, str, str]:
+    """What rounding depends on; MKL chooses other kernels for another vendor."""
+    vendor = re.search(r"^vendor_id\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    name = vendor.group(1) if vendor else "unknown"
+    return torch.__version__, torch.backends.cpu.get_cpu_capability(), name
+
+
 def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """Bit for bit on the kind of CPU that made the data; others round differently."""
-    is_same_kind = (torch.__version__, torch.backends.cpu.get_cpu_capability()) == MADE_WITH
-    tolerance = {"rtol": 0.0, "atol": 0.0} if is_same_kind else {"rtol": 1e-3, "atol": 1e-4}
-    torch.testing.assert_close(found, expected, **tolerance)
+    """Bit for bit on the kind of machine that made the data; others round differently."""
+    if kind_of_machine() == MADE_WITH:
+        torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
+        return
+    # The gradient of a bias before a batch norm is rounding alone, which AdamW amplifies.
+    noise = [name for name in expected if re.search(r" layers\.(0\.bias|1\.running_mean)$", name)]
+    rest = {name: value for name, value in expected.items() if name not in noise}
+    assert found.keys() == expected.keys()
+    torch.testing.assert_close({name: found[name] for name in rest}, rest, rtol=1e-3, atol=1e-4)
 
 
 def test_runs_show_and_diff_read_older_records(project: Path, epochal: Command) -> None:

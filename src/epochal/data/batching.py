@@ -154,7 +154,9 @@ class Batch(Pipe):
         if one_pass.rows is not None:
             rows = rows[slice(*one_pass.rows)]
         places = range(index * self.size + rows.start, index * self.size + rows.stop)
-        return self.collate(self.parent.read_group(places, one_pass))
+        items = self.parent.read_group(places, one_pass)
+        self.now_reading[0] = -1  # no single item
+        return self.collate(items)
 
     @override
     def seed(self, one_pass: Pass) -> int:

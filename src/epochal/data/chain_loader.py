@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from typing_extensions import override
 
 from epochal.data.batching import Batch as BatchPipe
-from epochal.data.pipe import Pass
+from epochal.data.pipe import Pass, Pipe
 from epochal.distributed.environment import read_rank_environment
 from epochal.engine.feed.rank_shares import SampleSlices
 from epochal.engine.feed.sampling_order import DataPass
@@ -67,7 +67,7 @@ class ChainBatches(Dataset[Any]):
             return next(islice(self.chain.items(), slot, None))
         one_pass, chain = slot.one_pass, self.chain
         if self.log is not None:
-            self.log.note(slot.number)
+            self._note(self.log, slot.number)
         if self._is_indexed:
             if self._reader is None or self._reader[0] != one_pass:
                 self._reader = one_pass, chain.last.reader(one_pass)
@@ -86,6 +86,13 @@ class ChainBatches(Dataset[Any]):
         if is_new and number:  # it may have ended earlier
             number = sum(1 for _ in islice(chain.last.iterate(lanes[lane]), number))
         return _EndOfLane(number)
+
+    def _note(self, log: ReadLog, number: int) -> None:
+        log.note(number)
+        if self._is_indexed:
+            if isinstance(Pipe.now_reading, list):
+                Pipe.now_reading = log.get_items() or Pipe.now_reading
+            Pipe.now_reading[0] = -1
 
     @override
     def __getstate__(self) -> dict[str, Any]:

@@ -85,6 +85,10 @@ class Pipe:
     number = 0
     """Its place in the chain."""
 
+    now_reading: ClassVar[list[int] | memoryview[int]] = [0, 0]
+    """The number of the pipe that reads, and its item; workers store them where they are found
+    after their death."""
+
     @property
     def is_indexed(self) -> bool:
         """Whether items can be read by index."""
@@ -103,7 +107,9 @@ class Pipe:
 
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
         """The items at some indices; a pipe overrides it if that is faster than one by one."""
-        return [self.read(index, one_pass) for index in indices]
+        now = self.now_reading
+        now[0] = self.number
+        return [self.read(index, one_pass) for now[1], index in zip(indices, indices, strict=True)]
 
     def rows_of(self, index: int, one_pass: Pass) -> range | None:
         """The samples of a batch; None if it can only be read as a whole."""
@@ -180,7 +186,7 @@ class Pipe:
             if states is None:
                 break
             chunk: list[Call[ItemT]] = []
-            results, error = _call_all(islice(calls, _CHUNK), chunk)
+            results, error = self._call_all(islice(calls, _CHUNK), chunk)
             if not self.generators.end(states):
                 calls = chain(chunk, calls) if reopen is None else reopen(made)
                 break
@@ -191,13 +197,30 @@ class Pipe:
                 return
             made += len(chunk)
         vars(self)["_is_random"] = True
+        now = self.now_reading
         for index, call in calls:
+            now[0], now[1] = self.number, index
             try:
                 with self.generators.seeded(mix_seed(seed, index)):
                     result = call()
             except Exception as error:
                 raise self.noted(error, index) from error.__cause__
             yield result
+
+    def _call_all(
+        self, calls: Iterable[Call[ItemT]], made: list[Call[ItemT]]
+    ) -> tuple[list[ItemT], Exception | None]:
+        """The results up to the first error, and that error; ``made`` gets the calls."""
+        results: list[ItemT] = []
+        now = self.now_reading
+        try:
+            for one in calls:
+                made.append(one)
+                now[0], now[1] = self.number, one[0]
+                results.append(one[1]())
+        except Exception as error:
+            return results, error
+        return results, None
 
     def noted(self, error: Exception, index: int | None) -> Exception:
         """The error, with the item that was read, unless a pipe before has said it."""
@@ -240,20 +263,6 @@ class Pipe:
     @override
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_host_generators"}
-
-
-def _call_all(
-    calls: Iterable[Call[ItemT]], made: list[Call[ItemT]]
-) -> tuple[list[ItemT], Exception | None]:
-    """The results up to the first error, and that error; ``made`` gets the calls."""
-    results: list[ItemT] = []
-    try:
-        for one in calls:
-            made.append(one)
-            results.append(one[1]())
-    except Exception as error:
-        return results, error
-    return results, None
 
 
 def require_length(pipe: Pipe, one_pass: Pass) -> int:

@@ -39,14 +39,21 @@ class Map(_Calls):
     @override
     def read(self, index: int, one_pass: Pass) -> Item:
         try:
-            return self.function(self.parent.read(index, one_pass))
+            item = self.parent.read(index, one_pass)
+            self.now_reading[0], self.now_reading[1] = self.number, index
+            return self.function(item)
         except Exception as error:  # a pipe behind it may count items in another order
             raise self.noted(error, index) from error.__cause__
 
     @override
     def read_many(self, indices: Sequence[int], one_pass: Pass) -> list[Item]:
-        function = self.function  # a comprehension calls it faster than map
-        return [function(item) for item in self.parent.read_many(indices, one_pass)]
+        items, function, now = (
+            self.parent.read_many(indices, one_pass),
+            self.function,
+            self.now_reading,
+        )
+        now[0] = self.number
+        return [function(item) for now[1], item in zip(indices, items, strict=True)]
 
     @override
     def iterate(self, one_pass: Pass, start: int = 0) -> Iterator[Item]:

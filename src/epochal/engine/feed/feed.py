@@ -514,8 +514,8 @@ def explain_worker_death(
     error: BaseException, loader: Loader, label: str, log: ReadLog | None
 ) -> WorkerDiedError:
     """An error with what the worker that died was reading, if its log says it."""
-    last = log.find_last(error) if log is not None else None
-    reading = "" if last is None else f" while it read {_name_item(loader)} {last}"
+    last = log.find_last(error) if log is not None else ""
+    reading = last and f" while it read {_name_item(loader)} {last}"
     fault, lines = log.find_crash(error) if log is not None else ("", "")
     return WorkerDiedError(label, reading, fault=fault, lines=lines)
 

@@ -30,6 +30,7 @@ class ReadLog:
 
     def __init__(self, workers: int) -> None:
         self._samples = RawArray("q", [_NOTHING] * workers)
+        self._items = RawArray("q", [_NOTHING] * 2 * workers)  # of each: a pipe, and its item
         self._pids = RawArray("q", workers)
         self._folder = tempfile.mkdtemp(prefix="epochal-workers-")
         weakref.finalize(self, _remove, self._folder, os.getpid())
@@ -43,6 +44,13 @@ class ReadLog:
                 self._watch(info.id)
             self._samples[info.id] = sample
 
+    def get_items(self) -> memoryview[int] | None:
+        """Where this worker stores the pipe that reads and its item; None outside of workers."""
+        info = get_worker_info()
+        if info is None:
+            return None
+        return memoryview(self._items).cast("B").cast("q")[2 * info.id : 2 * info.id + 2]
+
     def _watch(self, worker: int) -> None:
         """Let a crash of this process, such as a segmentation fault, write its traceback."""
         try:
@@ -51,12 +59,14 @@ class ReadLog:
             return
         faulthandler.enable(file, all_threads=False)  # it keeps the file open
 
-    def find_last(self, error: BaseException) -> int | None:
-        """What the worker that died with an error was reading; None if it is unknown."""
+    def find_last(self, error: BaseException) -> str:
+        """What the worker that died with an error was reading; empty if it is unknown."""
         for worker in self._find_dead(error):
             if self._samples[worker] != _NOTHING:
-                return int(self._samples[worker])
-        return None
+                pipe, item = self._items[2 * worker : 2 * worker + 2]
+                known = "" if _NOTHING in (pipe, item) else f", item {item} of pipe {pipe + 1}"
+                return f"{self._samples[worker]}{known}"
+        return ""
 
     def find_crash(self, error: BaseException) -> tuple[str, str]:
         """The fault of the worker that died, and the lines it was in; empty if unknown.
