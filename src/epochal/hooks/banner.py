@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
@@ -38,6 +39,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./+~$-][A-Za-z0-9_./+~ $-]*")
 _VERSION = re.compile(r"\d+\.\d[\d.]*")
 _IN_TITLE = ("tag", "desc")
 _EMPTY: tuple[object, ...] = (None, "", [], {})
+_BUSY = 2.0  # threads per core from which on one thread is often faster
 
 
 @final
@@ -97,6 +99,7 @@ class Banner(Hook):
             **(describe_weights(_find_weights(run)) if splits else {}),
             **describe_resume(run),
             "device": describe_device(run.device, self._machine),
+            "busy": describe_load(run.device, torch.get_num_threads(), _read_load()),
             "torch": torch.__version__,
             "model": describe_model(run.model),
             "optim": describe_optimizer(run.optimizer),
@@ -167,6 +170,21 @@ def describe_device(device: torch.device, machine: Mapping[str, object]) -> str:
         version = _VERSION.search(str(machine.get(key) or ""))
         parts.append(f"{key} {version[0]}" if version else "")
     return ", ".join(part for part in parts if part)
+
+
+def describe_load(device: torch.device, threads: int, load: tuple[float, int]) -> str:
+    """A hint if threads on the CPU will wait for each other; ``load`` has average and cores."""
+    average, cores = load
+    if device.type != "cpu" or threads == 1 or average < _BUSY * cores:
+        return ""
+    hint = f"small models may train many times faster with engine.num_threads=1 than with {threads}"
+    return f"load {average:.0f} on {format_count(cores, 'core')}; {hint}"
+
+
+def _read_load() -> tuple[float, int]:
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return (os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0), cores
 
 
 def describe_model(model: torch.nn.Module) -> str:

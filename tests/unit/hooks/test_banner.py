@@ -25,6 +25,7 @@ from epochal.hooks.banner import (
     compact,
     describe_data,
     describe_device,
+    describe_load,
     describe_model,
     describe_optimizer,
     draw,
@@ -126,6 +127,15 @@ def test_the_banner_fits_the_terminal(width: int) -> None:
 )
 def test_the_device_is_described_by_its_known_facts(machine: dict[str, Any], text: str) -> None:
     assert describe_device(torch.device("cuda:0"), machine) == text
+
+
+def test_threads_on_a_busy_cpu_get_a_hint() -> None:
+    cpu = torch.device("cpu")
+    text = describe_load(cpu, 8, (17.3, 8))
+    assert text.startswith("load 17 on 8 cores; small models may train many times faster with ")
+    assert text.endswith("engine.num_threads=1 than with 8")
+    for device, threads, average in ((cpu, 1, 17.3), (cpu, 8, 9.0), (torch.device("cuda"), 8, 99)):
+        assert describe_load(device, threads, (average, 8)) == "", (device, threads, average)
 
 
 def test_frozen_and_tied_parameters_are_counted_correctly() -> None:
