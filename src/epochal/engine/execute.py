@@ -29,6 +29,7 @@ from epochal.engine.device.move import explain_dtype_mismatch
 from epochal.engine.device.seeding import applying_engine_options, derive_seed, seeded
 from epochal.engine.evaluate import initialize_lazy_modules
 from epochal.engine.feed.feed import explain_worker_death, is_worker_death, named_loaders
+from epochal.engine.process.crash_log import recording_crashes
 from epochal.engine.process.grace import enforcing_grace_period
 from epochal.engine.process.signals import (
     PREEMPTED,
@@ -366,6 +367,7 @@ def _run_context(run: EngineRun) -> Iterator[Preemption]:
         recording_forward_lines(run.is_debug),
         seeded(derive_seed(run.seed, "run", *([run.data_rank] if run.data_rank else []))),
         _listening(run),
+        recording_crashes(run),
         watching_for_hangs(
             run,
             position=run.position,

@@ -12,6 +12,7 @@ from epochal.cli.draw.progress import Progress
 from epochal.cli.draw.table import format_table, shorten
 from epochal.errors import DIVERGED, RecordError
 from epochal.records.compare.replicate_groups import RelatedRuns, find_related_runs
+from epochal.records.folder.crash import CRASH_FILE_NAME, find_crash
 from epochal.records.folder.disk_usage import measure_disk_usage
 from epochal.records.folder.experiment_facts import find_unnamed_class
 from epochal.records.folder.folder import read_parent
@@ -107,7 +108,7 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
     if marks.is_archived:
         yield "  archived lists hide it, unless --archived is given"
     if summary.status == "lost":
-        yield "           its process ended without a result: killed, or the machine went down"
+        yield from (f"           {line}" for line in _explain_loss(record))
     yield from _describe_best(record)
     yield from _describe_attempts(record)
     yield from _describe_stages(record)
@@ -129,6 +130,16 @@ def _describe_head(record: RunRecord) -> Iterator[str]:
         yield f"  class    {own.get('class')}" + (f" (overrides {steps})" if steps else "")
     if run.get("command"):
         yield f"  command  {run['command']}"
+
+
+def _explain_loss(record: RunRecord) -> Iterator[str]:
+    crash = find_crash(record.path)
+    if crash is None:
+        yield "its process ended without a result: killed, or the machine went down"
+        return
+    yield f"its process crashed: {crash.fault}"
+    yield f"in {crash.lines}"
+    yield f"native code that is called there crashed; the whole stack: {CRASH_FILE_NAME} in logs"
 
 
 def _describe_system(record: RunRecord) -> Iterator[str]:

@@ -16,11 +16,10 @@ from typing import final
 
 from torch.utils.data import get_worker_info
 
+from epochal.records.folder.crash import parse_crash
+
 _NOTHING = -1
 _PIDS = re.compile(r"\(pid(?:\(s\))? ([\d, ]+)\)")
-_FAULT = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
-_MAX_FRAMES = 3
 _END_SECONDS = 5.0
 
 
@@ -57,6 +56,7 @@ class ReadLog:
             file = (Path(self._folder) / str(worker)).open("wb")
         except OSError:  # such as a full disk: a crash has no traceback then
             return
+        faulthandler.disable()  # torch has replaced its signal handlers since the process began
         faulthandler.enable(file, all_threads=False)  # it keeps the file open
 
     def find_last(self, error: BaseException) -> str:
@@ -78,10 +78,8 @@ class ReadLog:
                 text = (Path(self._folder) / str(worker)).read_text(errors="replace")
             except OSError:
                 continue
-            if fault := _FAULT.search(text):
-                frames = _FRAME.findall(text)[:_MAX_FRAMES]
-                shown = [f"{Path(file).name}:{line} {name}" for file, line, name in frames]
-                return fault.group(1), ", called from ".join(shown)
+            if crash := parse_crash(text):
+                return crash.fault, crash.lines
         return "", ""
 
     def _find_dead(self, error: BaseException) -> list[int]:

@@ -159,6 +159,7 @@ def load_inputs(
         ConfigError: A section that takes only values got an object, or the file cannot be read.
     """
     check_choices(choices)
+    _refuse_choices(sections)
     typed, own = list(overrides), ScriptOptions()
     config: Config | None = None
     checked: CheckedConfig | None = None
@@ -233,6 +234,14 @@ def _load(
 def _get_trial_values(choices: Choices) -> Mapping[str, object]:
     trial = choices.get("trial")
     return {} if trial is None else trial["values"]
+
+
+def _refuse_choices(sections: Mapping[str, Any]) -> None:
+    """Say where ``no_file=True`` and the like belong; ``ep.run`` takes them as keywords."""
+    for name, value in sections.items():
+        if name in Choices.__annotations__ and name not in SECTIONS:
+            what = "is a choice for a run, not a section of the config"
+            raise _refusal(name, what, f"write choices={{{name!r}: {value!r}}}")
 
 
 def _split_sections(sections: Mapping[str, Any]) -> tuple[dict[str, Any], GivenParts]:

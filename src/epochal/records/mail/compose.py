@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal import durable
 from epochal.errors import DIVERGED, RecordError
+from epochal.records.folder.crash import find_crash
 from epochal.records.folder.reader import describe_error, seconds_of, step_of
 from epochal.records.folder.resume_command import find_resume_command
 from epochal.records.folder.writer import COMPLETED_STATUSES
@@ -239,6 +240,8 @@ def last_lines(path: Path, *, without: str = "") -> str:
 
 def _reason(record: RunRecord, kind: Kind) -> str:
     if kind == "lost":
+        if crash := find_crash(record.path):
+            return f"its process crashed: {crash.fault} in {crash.lines}"
         return f"its process died, last sign of life {_last_sign_of_life(record):%b %d, %H:%M}"
     reason = record.summary.reason if record.summary.status == "stopped" else ""
     return describe_error(record.result) or (reason if kind == "finished" else "")

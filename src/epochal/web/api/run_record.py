@@ -12,6 +12,7 @@ from epochal.records.code.code_manifest import find_code_dir, read_manifest
 from epochal.records.code.verify import find_code_damage
 from epochal.records.compare.code import is_binary
 from epochal.records.folder.checkpoint_manifests import find_checkpoints, rank_by_score
+from epochal.records.folder.crash import find_crash
 from epochal.records.folder.folder import read_parent
 from epochal.records.folder.labels import read_labels
 from epochal.records.folder.media import read_media
@@ -146,6 +147,9 @@ def _error(record: RunRecord) -> dict[str, str] | None:
     kind = as_text(record.result.get("exception_type"))
     message = as_text(record.result.get("message"))
     traceback = as_text(record.result.get("traceback"))
+    if record.summary.status == "lost" and (crash := find_crash(record.path)):
+        what, traceback = f"{crash.fault} in {crash.lines}", crash.text
+        return {"what": clean_text(what), "traceback": clean_text(traceback)}
     if not (kind or message or traceback):
         return None
     what = f"{kind}: {message}" if kind else message

@@ -164,3 +164,12 @@ def test_results_of_prepare_methods_are_checked_too(capsys: pytest.CaptureFixtur
         assert result.exit_code == 78
         assert message in result.message
         assert message in capsys.readouterr().err
+
+
+def test_choices_given_as_sections_are_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ep.Experiment(task=TinyTask(), no_file=True)
+    assert str(caught.value) == (
+        "no_file: is a choice for a run, not a section of the config\n"
+        "  write choices={'no_file': True}"
+    )
