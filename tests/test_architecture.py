@@ -336,6 +336,21 @@ def test_no_class_name_is_defined_twice() -> None:
     assert [found for found in names.values() if len(found) > 1] == []
 
 
+SHARED_MODULE_NAMES = {
+    "average", "backlog", "experiment_class", "losses", "mailbox", "metrics", "monitor",
+    "pool", "result_tables", "run", "schedule", "trust",
+}  # fmt: skip
+"""Module names that several folders use for the same idea, such as a section and its checks."""
+
+
+def test_module_names_recur_only_for_the_same_idea() -> None:
+    verbs = {path.stem for path in (PACKAGE / "cli" / "verbs").rglob("*.py")}
+    counts = Counter(path.stem for path in MODULES if path.name != "__init__.py")
+    recurring = {name for name, count in counts.items() if count > 1}
+    assert recurring - verbs - SHARED_MODULE_NAMES == set(), "give one of them a longer name"
+    assert recurring >= SHARED_MODULE_NAMES - verbs, "remove names that are used once"
+
+
 OPEN_PARTS = {"task", "model", "optimizer", "schedule", "average", "updater"}
 """Parts of a run that users write, and that may have any attribute."""
 

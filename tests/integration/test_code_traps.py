@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.code import read_file, read_manifest
+from epochal.records.code.code_snapshot import CodeSnapshot
 from epochal.records.code.file_selection import SnapshotLimits
-from epochal.records.code.snapshot import CodeSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable

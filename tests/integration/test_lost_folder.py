@@ -43,7 +43,7 @@ class Waiting(ep.Hook):
 MAIN = """
 import sys
 from epochal.cli import main
-from epochal.records.layout import alive
+from epochal.records.layout import lease
 alive.writing_heartbeat.__wrapped__.__kwdefaults__["seconds"] = 0.05
 sys.exit(main(sys.argv[1:]))
 """

@@ -16,9 +16,9 @@ from torch import distributed
 from torch.distributed.distributed_c10d import PrefixStore
 from typing_extensions import override
 
-from epochal.distributed.connections import noting_connections, shut_down
 from epochal.distributed.environment import RankEnvironment
 from epochal.distributed.flat_tensors import exchange_flat
+from epochal.distributed.gloo_connections import noting_connections, shut_down
 from epochal.distributed.rank_failure import (
     FailureReport,
     RankFailedError,

@@ -17,12 +17,12 @@ from epochal.errors import ConfigError, RecordError, suggest
 from epochal.experiment.config.check_file import check_config
 from epochal.experiment.config.choices import to_overrides
 from epochal.launch.jobs.frozen_job import FrozenJob, read_job
-from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.jobs.private_files import make_private_dir
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
 from epochal.records.layout.sweep_folders import SWEEP_FILE, get_sweeps_dir, is_sweep_folder
 from epochal.records.mail.outbox import read_specs
-from epochal.records.mail.signature import (
+from epochal.records.mail.signing import (
     SIGNATURE,
     KeyUnusableError,
     has_signature,

@@ -13,7 +13,7 @@ from comparing import make_run
 from epochal.errors import RecordError
 from epochal.records.archive import pack_run, unpack_run
 from epochal.records.find import read_run
-from epochal.records.layout.alive import holding_lease
+from epochal.records.layout.lease import holding_lease
 
 if TYPE_CHECKING:
     from pathlib import Path

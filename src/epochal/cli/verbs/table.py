@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from epochal import durable
 from epochal.cli.arguments import RUN_HELP, add_json_option, add_runs_dir_option, print_json
-from epochal.cli.draw.table import format_table
+from epochal.cli.draw.text_table import format_table
 from epochal.errors import ConfigError, Problem, RecordError, suggest
 from epochal.experiment.config.choices import add_options
 from epochal.records.find import read_run
@@ -28,8 +28,8 @@ from epochal.records.project.table_content import (
 )
 from epochal.records.project.table_export import TableFormat, export_table, show_cell
 from epochal.records.project.table_values import read_cell_values
-from epochal.records.query.ask import is_root, locate
-from epochal.records.query.values import read_time
+from epochal.records.query.query_runs import is_root, locate
+from epochal.records.query.syntax import read_time
 from epochal.text.command import epochal_command
 from epochal.text.escape import decode_typed, escape_control
 from epochal.text.formatting import format_count

@@ -9,7 +9,7 @@ from torch import nn
 
 from epochal.engine.interfaces.binding import bind_by_name
 from epochal.engine.optim.param_groups import GroupRule
-from epochal.engine.optim.parameters import ParameterSelector
+from epochal.engine.optim.select_parameters import ParameterSelector
 from epochal.errors import TaskError, suggest
 
 if TYPE_CHECKING:

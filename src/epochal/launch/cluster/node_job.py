@@ -20,13 +20,13 @@ from epochal.launch.restart_policy import PREEMPTED
 from epochal.records.find import read_run
 from epochal.records.folder.folder import Parent
 from epochal.records.folder.writer import COMPLETED_STATUSES
-from epochal.records.layout.alive import LEASE_FILE, is_owner_alive
+from epochal.records.layout.lease import LEASE_FILE, is_owner_alive
 from epochal.records.layout.process import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from epochal.launch.options import LaunchOptions
+    from epochal.launch.launch_options import LaunchOptions
     from epochal.launch.pool.backlog import JobEnd, WaitingJob
 
 _THREADS = "OMP_NUM_THREADS"

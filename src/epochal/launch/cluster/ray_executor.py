@@ -11,7 +11,7 @@ from typing_extensions import override
 from epochal import durable
 from epochal.errors import ConfigError, Problem
 from epochal.launch.cluster.node_job import NodeJob, NodeStart, describe_node_start, plan_node_start
-from epochal.launch.options import LaunchOptions
+from epochal.launch.launch_options import LaunchOptions
 from epochal.launch.pool.executor import Executor, JobHandle, JobStart
 from epochal.launch.pool.pool import CANNOT_START
 from epochal.launch.restart_policy import PREEMPTED

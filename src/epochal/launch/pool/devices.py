@@ -18,7 +18,7 @@ from typing_extensions import override
 from epochal import durable
 from epochal.durable.held_lock import BEAT_SECONDS
 from epochal.errors import ConfigError, Problem
-from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.jobs.private_files import make_private_dir
 from epochal.launch.pool.gpus import find_gpus
 from epochal.records.layout.process import describe_process, is_owner_gone, utc_now
 from epochal.text.formatting import format_bytes

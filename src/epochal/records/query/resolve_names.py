@@ -9,13 +9,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from epochal.errors import suggest
-from epochal.records.index.database import INTERNAL_COLUMNS, RUN_COLUMNS
-from epochal.records.query.values import Name
+from epochal.records.index.index_database import INTERNAL_COLUMNS, RUN_COLUMNS
+from epochal.records.query.syntax import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from epochal.records.query.values import Function, QueryText
+    from epochal.records.query.syntax import Function, QueryText
 
     Fetch = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.cli.draw.table import format_table, shorten
+from epochal.cli.draw.text_table import format_table, shorten
 from epochal.text.terminal import display_width, print_wrapped, terminal_width, wrap
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from epochal.errors import RecordError
 from epochal.records.folder.machine import find_file_system, is_network_file_system
-from epochal.records.index.database import is_damage
+from epochal.records.index.index_database import is_damage
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.records.layout.run_folders import EPOCHAL_DIR, make_epochal_dir
 

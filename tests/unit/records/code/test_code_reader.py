@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.records.code.code_manifest import CodeFile, CodeManifest
+from epochal.records.code.code_reader import CodeReader, CodeWriter, with_parents
 from epochal.records.code.content_store import ContentStore
 from epochal.records.code.file_content import FileStamp
 from epochal.records.code.file_selection import CandidateFile
-from epochal.records.code.reading import CodeReader, CodeWriter, with_parents
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epochal.errors import ConfigError
-from epochal.records.index.database import create_tables
+from epochal.records.index.index_database import create_tables
 from epochal.records.index.run_rows import read_params
-from epochal.records.query.compile import Compiler
+from epochal.records.query.compile_sql import Compiler
 from epochal.records.query.grammar import parse_query, parse_sort_keys
-from epochal.records.query.names import NameResolver
-from epochal.records.query.values import QueryText
+from epochal.records.query.resolve_names import NameResolver
+from epochal.records.query.syntax import QueryText
 from indexed import add_run, fetch
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.config import freeze_source
-from epochal.launch.jobs.freeze import CodeOptions, freeze_code, make_batch_dir
+from epochal.launch.jobs.freeze_code import CodeOptions, freeze_code, make_batch_dir
 from epochal.launch.jobs.frozen_job import FrozenJob
-from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.jobs.private_files import make_private_dir
 from epochal.launch.pool.backlog import WaitingJob
 from epochal.launch.pool.run_jobs import remove_batch
 

@@ -13,7 +13,7 @@ import pytest
 from engine.parts import fit, make_run
 from epochal.engine import Train
 from epochal.engine.execute import execute
-from epochal.engine.process.grace import GracePeriod
+from epochal.engine.process.grace_period import GracePeriod
 from epochal.engine.process.signals import Preemption
 from epochal.testing import Ledger
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from epochal.records.query.values import Quantity, read_number, read_period, read_quantity
+from epochal.records.query.syntax import Quantity, read_number, read_period, read_quantity
 
 NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.launch import install as module
-from epochal.launch.install import (
+from epochal.launch import start_at_boot as module
+from epochal.launch.start_at_boot import (
     BootJob,
     format_crontab,
     format_unit,

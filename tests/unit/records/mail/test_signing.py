@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.mail import signature
+from epochal.records.mail import signing
 from epochal.records.mail.outbox import queue_mail, read_outbox
-from epochal.records.mail.signature import (
+from epochal.records.mail.signing import (
     KeyUnusableError,
     check_key,
     find_key_path,
@@ -75,7 +75,7 @@ def test_a_process_that_loses_the_race_uses_the_key_of_the_other(
 ) -> None:
     write_signed(tmp_path / "a.json", {})
     first = find_key_path().read_bytes()
-    signature._create_key(find_key_path())
+    signing._create_key(find_key_path())
     assert find_key_path().read_bytes() == first
 
 
@@ -111,7 +111,7 @@ def test_an_unusable_key_signs_nothing_and_verifies_nothing(
             with pytest.raises(KeyUnusableError, match=what):
                 use()
     restore()
-    monkeypatch.setattr(signature.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(signing.os, "geteuid", lambda: 12345)
     assert not is_signed(place, values)
     with pytest.raises(KeyUnusableError, match="belongs to another user"):
         check_key()

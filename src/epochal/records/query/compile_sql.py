@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never, final, get_args
 from epochal.errors import suggest
 from epochal.records.folder.labels import SEPARATOR
 from epochal.records.folder.writer import Status
-from epochal.records.query.names import AGE, FLAGS, LABEL, ConfigKey, Fact, Measure
-from epochal.records.query.values import (
+from epochal.records.query.resolve_names import AGE, FLAGS, LABEL, ConfigKey, Fact, Measure
+from epochal.records.query.syntax import (
     SECONDS,
     BoolOp,
     Compare,
@@ -21,8 +21,8 @@ from epochal.records.query.values import (
 )
 
 if TYPE_CHECKING:
-    from epochal.records.query.names import NameResolver, Target
-    from epochal.records.query.values import Name, Period, Query, QueryText, SortKey, Token
+    from epochal.records.query.resolve_names import NameResolver, Target
+    from epochal.records.query.syntax import Name, Period, Query, QueryText, SortKey, Token
 
 STATUSES = (*get_args(Status), "lost", "damaged")
 """All statuses that a list of runs can show."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from epochal.launch.jobs.freeze import (
+from epochal.launch.jobs.freeze_code import (
     CodeOptions,
     copy_snapshot,
     find_framework,
@@ -89,7 +89,7 @@ def test_a_job_runs_with_the_epochal_of_its_submission(
     project = write_project(tmp_path / "project")
     frozen = freeze(project, tmp_path)
     assert find_framework(frozen.snapshot) is None
-    monkeypatch.setattr("epochal.launch.jobs.freeze.digest_package", lambda root: "newer")
+    monkeypatch.setattr("epochal.launch.jobs.freeze_code.digest_package", lambda root: "newer")
     folder = find_framework(frozen.snapshot)
     assert folder is not None
     assert (folder / "epochal" / "__init__.py").is_file()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, final
 from epochal import durable
 from epochal.errors import RecordError
 from epochal.launch.jobs.frozen_job import FrozenCode
-from epochal.launch.jobs.private import make_private_dir
+from epochal.launch.jobs.private_files import make_private_dir
 from epochal.records.code.code_manifest import CODE_DIR, DIFF_FILE, RESTORED_FILE, read_manifest
+from epochal.records.code.code_snapshot import CodeSnapshot
 from epochal.records.code.file_selection import SnapshotLimits
 from epochal.records.code.framework import digest_package, get_package_dir, unpack_framework
 from epochal.records.code.restore import restore_code
-from epochal.records.code.snapshot import CodeSnapshot
 from epochal.records.folder.machine import describe_repository, own_version, read_git_diff
 from epochal.records.layout.run_folders import make_epochal_dir
 

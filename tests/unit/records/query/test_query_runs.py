@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.records.query.ask import (
-    Answer,
-    Question,
-    ask,
+from epochal.records.query.query_runs import (
+    QueryResult,
+    RunQuery,
     columns_of,
     count_runs,
     decode,
@@ -20,9 +19,10 @@ from epochal.records.query.ask import (
     locate,
     names_in,
     orders_of,
+    query_runs,
 )
-from epochal.records.query.names import ConfigKey, Fact, Measure
-from epochal.records.query.values import QueryError, QueryText
+from epochal.records.query.resolve_names import ConfigKey, Fact, Measure
+from epochal.records.query.syntax import QueryError, QueryText
 from indexed import Indexed, add_run
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def index(connection: sqlite3.Connection) -> Any:
 
 
 def find(index: Any, **question: Any) -> list[str]:
-    return [row["run"] for row in ask(index, Question(**question), now=NOW).rows]
+    return [row["run"] for row in query_runs(index, RunQuery(**question), now=NOW).rows]
 
 
 def test_newest_come_last(index: Any) -> None:
@@ -54,12 +54,12 @@ def test_some_runs_are_skipped_and_all_are_counted(index: Any) -> None:
         index, sort="val/acc desc", limit=1
     )
     assert find(index, offset=9) == []
-    assert count_runs(index, Question(limit=1)) == 3
-    assert count_runs(index, Question(where="optim.type = SGD", status="failed")) == 1
+    assert count_runs(index, RunQuery(limit=1)) == 3
+    assert count_runs(index, RunQuery(where="optim.type = SGD", status="failed")) == 1
 
 
 def test_many_columns_are_read_as_single_ones_are(index: Any) -> None:
-    answer = ask(index, Question(), now=NOW)
+    answer = query_runs(index, RunQuery(), now=NOW)
     keys = ["optim.lr", "optim.type", "missing"] * 4
     targets = [*(ConfigKey(key, key) for key in keys), Fact("seed", "seed")]
     assert answer.columns(targets) == [answer.values(target) for target in targets]
@@ -90,7 +90,7 @@ def test_parts_of_a_question_are_all_met(index: Any) -> None:
 
 
 def test_rows_hold_every_fact(index: Any) -> None:
-    (row,) = ask(index, Question(where="run = odd"), now=NOW).rows
+    (row,) = query_runs(index, RunQuery(where="run = odd"), now=NOW).rows
     assert (row["status"], row["step"], row["host"], row["best"]) == ("stopped", 20, None, None)
     assert row["age"] == pytest.approx(3 * 3600, abs=0.01)
     assert "stamp" not in row
@@ -100,13 +100,13 @@ def test_a_seed_that_sqlite_does_not_take_is_a_number_too(
     index: Any, connection: sqlite3.Connection
 ) -> None:
     add_run(connection, "large", seed=str(2**64 - 1), started="2026-11-15T10:00:00.000+00:00")
-    (row,) = ask(index, Question(where=f"seed = {2**64 - 1}")).rows
+    (row,) = query_runs(index, RunQuery(where=f"seed = {2**64 - 1}")).rows
     assert row["seed"] == 2**64 - 1
     assert find(index, sort="-seed", limit=2) == ["large", "good"]
 
 
 def test_values_of_each_run(index: Any) -> None:
-    answer = ask(index, Question())
+    answer = query_runs(index, RunQuery())
     assert answer.values(Fact("steps", "step")) == [0, 500, 20]
     assert answer.values(ConfigKey("optim.lr", "optim.lr")) == [None, 1e-3, 0.1]
     assert answer.values(ConfigKey("optim.fused", "optim.fused")) == [None, True, False]
@@ -122,7 +122,7 @@ def test_values_of_each_run(index: Any) -> None:
 def test_values_of_many_runs(index: Any, connection: sqlite3.Connection) -> None:
     for i in range(600):
         add_run(connection, f"run-{i:03}", params={"optim.lr": float(i)})
-    answer = ask(index, Question(words=("run-",)))
+    answer = query_runs(index, RunQuery(words=("run-",)))
     assert answer.values(ConfigKey("optim.lr", "optim.lr")) == [float(i) for i in range(600)]
 
 
@@ -161,7 +161,7 @@ def test_keys_that_differ(connection: sqlite3.Connection, index: Any) -> None:
                 **({"only.b": None} if name == "b" else {}),
             },
         )
-    changed = ask(index, Question(words=("pair",))).changed()
+    changed = query_runs(index, RunQuery(words=("pair",))).changed()
     assert [one.key for one in changed] == ["hooks.0.type", "widths", "only.b"]
 
 
@@ -172,21 +172,21 @@ def test_defaults_of_a_component_that_only_some_have_are_no_keys_that_differ(
         add_run(connection, f"few-{name}", params={"kind": len(more), "lr": lr, **more})
     connection.execute("UPDATE params SET is_default = 1 WHERE key = 'momentum'")
     connection.commit()
-    changed = ask(index, Question(words=("few",))).changed()
+    changed = query_runs(index, RunQuery(words=("few",))).changed()
     assert [one.key for one in changed] == ["lr", "kind", "nesterov"]  # the most values first
 
 
 def test_metrics_of_the_runs_that_were_found(index: Any) -> None:
-    assert [one.name for one in ask(index, Question()).metrics()] == [
+    assert [one.name for one in query_runs(index, RunQuery()).metrics()] == [
         "speed",
         "val/acc",
         "val/loss",
     ]
-    assert ask(index, Question(where="status = failed")).metrics() == []
+    assert query_runs(index, RunQuery(where="status = failed")).metrics() == []
 
 
 def columns(index: Any, text: str) -> list[str]:
-    answer = ask(index, Question())
+    answer = query_runs(index, RunQuery())
     return [one.shown for one in columns_of(index, QueryText(text, "--columns"), answer)]
 
 
@@ -200,7 +200,7 @@ def test_columns(index: Any) -> None:
 
 
 def test_names_that_a_question_is_about(index: Any) -> None:
-    question = Question(
+    question = RunQuery(
         where="optim.lr > 1 or not (val/acc > 1 and seed in (1)) or tag is missing",
         sort="val/acc desc, step",
     )
@@ -211,14 +211,14 @@ def test_names_that_a_question_is_about(index: Any) -> None:
         ("val/acc", True),
         ("step", False),
     ]
-    assert names_in(index, Question()) == []
+    assert names_in(index, RunQuery()) == []
 
 
 def test_arguments_are_named_as_they_were_given(index: Any) -> None:
     with pytest.raises(ConfigError, match=r"^where: unknown name"):
-        ask(index, Question(where="lrr > 1"))
+        query_runs(index, RunQuery(where="lrr > 1"))
     with pytest.raises(ConfigError, match=r"^--sort: unknown name"):
-        ask(index, Question(sort="lrr", marks="--"))
+        query_runs(index, RunQuery(sort="lrr", marks="--"))
 
 
 def test_runs_of_a_project_are_in_the_index_of_all(
@@ -248,7 +248,7 @@ def test_folder_of_all_runs_is_recognised(tmp_path: Path) -> None:
 
 
 def test_empty_answer_has_nothing(index: Any) -> None:
-    answer = ask(index, Question(where="step > 1e9"))
-    assert isinstance(answer, Answer)
+    answer = query_runs(index, RunQuery(where="step > 1e9"))
+    assert isinstance(answer, QueryResult)
     assert answer.values(ConfigKey("optim.lr", "optim.lr")) == []
     assert answer.changed() == []

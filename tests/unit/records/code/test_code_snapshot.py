@@ -1,4 +1,4 @@
-"""Tests of epochal.records.code.snapshot."""
+"""Tests of epochal.records.code.code_snapshot."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from epochal import durable
 from epochal.records.code import CodeManifest, read_code_digest, read_file, read_manifest
-from epochal.records.code import snapshot as module
+from epochal.records.code import code_snapshot as module
+from epochal.records.code.code_snapshot import CodeSnapshot
 from epochal.records.code.file_content import read_content
 from epochal.records.code.file_selection import SnapshotLimits
-from epochal.records.code.snapshot import CodeSnapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +107,7 @@ def test_only_changed_and_missing_contents_are_read_again(
         read.append(path.name)
         return real(path, max_bytes=max_bytes)
 
-    monkeypatch.setattr("epochal.records.code.reading.read_content", spy)
+    monkeypatch.setattr("epochal.records.code.code_reader.read_content", spy)
     (project / "a.py").write_text("x = 30\n")
     snapshot(project, home, "two").take()
     assert read == ["a.py"]
@@ -210,7 +210,7 @@ def test_unreadable_files_are_reported_and_the_rest_is_copied(
             raise PermissionError(errno.EACCES, "Permission denied")
         return real(path, max_bytes=max_bytes)
 
-    monkeypatch.setattr("epochal.records.code.reading.read_content", refuse)
+    monkeypatch.setattr("epochal.records.code.code_reader.read_content", refuse)
     shot = snapshot(project, home)
     notes = shot.take().notes
     assert notes == ("the record's copy of the code is not complete: a.py (permission denied)",)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import epochal as ep
-from epochal.experiment.config.arguments import (
+from epochal.experiment.config.choices import read_choices
+from epochal.experiment.config.script_arguments import (
     ScriptOptions,
     config_key,
     find_args_origin,
     read_script_options,
     to_args,
 )
-from epochal.experiment.config.choices import read_choices
 from epochal.testing import TinyModel, TinyTask
 from small_project import Command, run_folders, write
 

@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import suggest
-from epochal.records.index.database import INTERNAL_COLUMNS, MAX_INTEGER, RUN_COLUMNS
+from epochal.records.index.index_database import INTERNAL_COLUMNS, MAX_INTEGER, RUN_COLUMNS
 from epochal.records.layout.run_folders import EPOCHAL_DIR, INDEX_FILE
-from epochal.records.query.compile import Compiler, Sql
+from epochal.records.query.compile_sql import Compiler, Sql
 from epochal.records.query.grammar import parse_names, parse_query, parse_sort_keys
-from epochal.records.query.names import AGE, ARCHIVED, FACTS, ConfigKey, Fact, Measure, NameResolver
-from epochal.records.query.values import BoolOp, Compare, Missing, Not, QueryText, read_time
+from epochal.records.query.resolve_names import (
+    AGE,
+    ARCHIVED,
+    FACTS,
+    ConfigKey,
+    Fact,
+    Measure,
+    NameResolver,
+)
+from epochal.records.query.syntax import BoolOp, Compare, Missing, Not, QueryText, read_time
 from epochal.text.formatting import format_seconds, format_value
 
 if TYPE_CHECKING:
@@ -23,8 +31,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from epochal.records.index import Index
-    from epochal.records.query.names import Target
-    from epochal.records.query.values import Name, Query
+    from epochal.records.query.resolve_names import Target
+    from epochal.records.query.syntax import Name, Query
 
 CHANGED = "changed"
 """In a list of columns: all config keys in which the runs differ."""
@@ -38,7 +46,7 @@ _COLUMNS = ("id", *(name for name in RUN_COLUMNS if name not in INTERNAL_COLUMNS
 
 @final
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class RunQuery:
     """Which runs, in which order."""
 
     where: str = ""
@@ -74,7 +82,7 @@ class Question:
 
 
 @final
-class Answer:
+class QueryResult:
     """The runs that were found, in order, and their values."""
 
     def __init__(self, index: Index, rows: list[dict[str, Any]]) -> None:
@@ -96,14 +104,14 @@ class Answer:
         if isinstance(target, Fact):
             return [row[target.column] for row in self.rows]
         if isinstance(target, ConfigKey):
-            question = "SELECT run_id, text, number FROM params WHERE key = ?"
-            found = {id_: decode(*value) for id_, *value in self._fetch(question, target.key)}
+            run_query = "SELECT run_id, text, number FROM params WHERE key = ?"
+            found = {id_: decode(*value) for id_, *value in self._fetch(run_query, target.key)}
         else:
-            question = f"SELECT run_id, {target.column} FROM metrics WHERE name = ?"
+            run_query = f"SELECT run_id, {target.column} FROM metrics WHERE name = ?"
             nan = float("nan")  # which SQLite stores as NULL
             found = {
                 id_: nan if value is None else value
-                for id_, value in self._fetch(question, target.name)
+                for id_, value in self._fetch(run_query, target.name)
             }
         return [found.get(id_) for id_ in self._ids]
 
@@ -127,11 +135,11 @@ class Answer:
             for one in targets
         ]
 
-    def trainings(self) -> Answer:
+    def trainings(self) -> QueryResult:
         """The undamaged trainings, without those of ``--fast`` if there are others."""
         found = [row for row in self.rows if row["runner"] not in EVALUATIONS]
         found = [row for row in found if not row["damage"]]
-        return Answer(self._index, [row for row in found if not row["fast"]] or found)
+        return QueryResult(self._index, [row for row in found if not row["fast"]] or found)
 
     def changed(self) -> list[ConfigKey]:
         """The config keys in which the runs differ, except those that are also columns of a run.
@@ -164,31 +172,31 @@ class Answer:
         )
         return [Measure(name, name, "last") for (name,) in rows]
 
-    def _fetch(self, question: str, name: str) -> list[tuple[Any, ...]]:
+    def _fetch(self, run_query: str, name: str) -> list[tuple[Any, ...]]:
         if len(self._ids) > _FEW:
-            return self._index.fetch(question, (name,))
-        few = f"{question} AND run_id IN (SELECT value FROM json_each(?))"
+            return self._index.fetch(run_query, (name,))
+        few = f"{run_query} AND run_id IN (SELECT value FROM json_each(?))"
         return self._index.fetch(few, (name, json.dumps(self._ids)))
 
 
-def ask(index: Index, question: Question, *, now: datetime | None = None) -> Answer:
-    """The runs that match a question; ConfigError points at the mistake."""
+def query_runs(index: Index, run_query: RunQuery, *, now: datetime | None = None) -> QueryResult:
+    """The runs that match a run_query; ConfigError points at the mistake."""
     names = NameResolver(index.fetch, now=now)
-    conditions = list(_conditions(index, question, names))
-    orders = list(_orders(question, names))
+    conditions = list(_conditions(index, run_query, names))
+    orders = list(_orders(run_query, names))
     is_newest = not orders
     if is_newest:  # newest first for LIMIT, reversed below
         orders = [Sql("runs.started DESC, runs.run DESC")]
     where = " AND ".join(f"({one.text})" for one in conditions) or "1"
     order = ", ".join(one.text for one in orders)
     values = [value for one in (*conditions, *orders) for value in one.values]
-    limit = -1 if question.limit is None else min(max(question.limit, 0), MAX_INTEGER)
+    limit = -1 if run_query.limit is None else min(max(run_query.limit, 0), MAX_INTEGER)
     columns = ", ".join(f"runs.{name}" for name in _COLUMNS)
     age = "(julianday(?) - julianday(runs.started)) * 86400"
     found = index.fetch(
         f"SELECT {columns}, {age} FROM runs WHERE {where} ORDER BY {order}, runs.started, runs.id "
         "LIMIT ? OFFSET ?",
-        (f"{names.now.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}", *values, limit, question.offset),
+        (f"{names.now.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}", *values, limit, run_query.offset),
     )
     rows = [
         {name: None if value == "" else value for name, value in zip(_NAMES, row, strict=True)}
@@ -197,22 +205,22 @@ def ask(index: Index, question: Question, *, now: datetime | None = None) -> Ans
     for row in rows:
         if isinstance(row["seed"], str):  # an integer too large for SQLite
             row["seed"] = int(row["seed"])
-    return Answer(index, rows[::-1] if is_newest else rows)
+    return QueryResult(index, rows[::-1] if is_newest else rows)
 
 
 _NAMES = (*_COLUMNS, AGE)
 
 
-def count_runs(index: Index, question: Question) -> int:
-    """How many runs match a question, whatever its limit; raises ConfigError as ``ask``."""
-    return _count(index, list(_conditions(index, question, NameResolver(index.fetch))))
+def count_runs(index: Index, run_query: RunQuery) -> int:
+    """How many runs match a run_query, whatever its limit; raises ConfigError as ``ask``."""
+    return _count(index, list(_conditions(index, run_query, NameResolver(index.fetch))))
 
 
-def count_hidden_runs(index: Index, question: Question) -> int:
-    """How many archived runs match a question that leaves them out."""
-    if not question.hides_archived or _asks_for_archived(question):
+def count_hidden_runs(index: Index, run_query: RunQuery) -> int:
+    """How many archived runs match a run_query that leaves them out."""
+    if not run_query.hides_archived or _asks_for_archived(run_query):
         return 0
-    names, shown = NameResolver(index.fetch), replace(question, hides_archived=False)
+    names, shown = NameResolver(index.fetch), replace(run_query, hides_archived=False)
     return _count(index, [Sql("runs.archived"), *_conditions(index, shown, names)])
 
 
@@ -222,7 +230,7 @@ def _count(index: Index, conditions: Sequence[Sql]) -> int:
     return int(index.fetch(f"SELECT count(*) FROM runs WHERE {where}", values)[0][0])
 
 
-def columns_of(index: Index, query: QueryText, answer: Answer) -> list[Target]:
+def columns_of(index: Index, query: QueryText, result: QueryResult) -> list[Target]:
     """The columns of a list of names; ``*`` and ``changed`` may give several."""
     if not query.text.strip():
         return []
@@ -230,27 +238,27 @@ def columns_of(index: Index, query: QueryText, answer: Answer) -> list[Target]:
     found: list[Target] = []
     for name in parse_names(query):
         if name.text == CHANGED and name.function == "last" and not name.token.is_quoted:
-            found += answer.changed()
+            found += result.changed()
         else:
             found += names.expand(name, query)
     return list(dict.fromkeys(found))
 
 
-def orders_of(index: Index, question: Question) -> list[tuple[Target, bool]]:
-    """The sort keys of a question, each with whether the largest comes first."""
-    if not question.sort.strip():
+def orders_of(index: Index, run_query: RunQuery) -> list[tuple[Target, bool]]:
+    """The sort keys of a run_query, each with whether the largest comes first."""
+    if not run_query.sort.strip():
         return []
-    names, query = NameResolver(index.fetch), question.text("sort")
+    names, query = NameResolver(index.fetch), run_query.text("sort")
     return [(names.resolve(key.name, query), key.is_descending) for key in parse_sort_keys(query)]
 
 
-def names_in(index: Index, question: Question) -> list[Target]:
-    """The names in the condition and the sort keys of a question, without duplicates."""
+def names_in(index: Index, run_query: RunQuery) -> list[Target]:
+    """The names in the condition and the sort keys of a run_query, without duplicates."""
     found: list[Target] = []
-    if question.where.strip():
-        names, query = NameResolver(index.fetch), question.text("where")
+    if run_query.where.strip():
+        names, query = NameResolver(index.fetch), run_query.text("where")
         found = [names.resolve(name, query) for name in _names_of(parse_query(query))]
-    return list(dict.fromkeys((*found, *(target for target, _ in orders_of(index, question)))))
+    return list(dict.fromkeys((*found, *(target for target, _ in orders_of(index, run_query)))))
 
 
 def locate(folder: Path) -> tuple[Path, str]:
@@ -281,34 +289,34 @@ def decode(text: str | None, number: float | None) -> str | float | bool | None:
     return int(text) if text.lstrip("-").isdecimal() else number
 
 
-def _conditions(index: Index, question: Question, names: NameResolver) -> Iterator[Sql]:
-    if question.where.strip():
-        query = question.text("where")
+def _conditions(index: Index, run_query: RunQuery, names: NameResolver) -> Iterator[Sql]:
+    if run_query.where.strip():
+        query = run_query.text("where")
         yield Compiler(names, query).condition(parse_query(query))
-    if question.search.strip():
-        found = json.dumps(index.search(question.search))
+    if run_query.search.strip():
+        found = json.dumps(index.search(run_query.search))
         yield Sql("runs.id IN (SELECT value FROM json_each(?))", (found,))
-    for word in question.words:
+    for word in run_query.words:
         shown = f"{index.root}/"
         yield Sql("instr(? || runs.path || ' ' || runs.tag, ?)", (shown, word))
-    if question.status:
-        yield Sql("runs.status = ?", (question.status,))
-    if question.hides_archived and not _asks_for_archived(question):
+    if run_query.status:
+        yield Sql("runs.status = ?", (run_query.status,))
+    if run_query.hides_archived and not _asks_for_archived(run_query):
         yield Sql("NOT runs.archived")
-    if question.below:
-        folder = question.below
+    if run_query.below:
+        folder = run_query.below
         yield Sql("runs.path = ? OR instr(runs.path, ?) = 1", (folder, f"{folder}/"))
 
 
-def _asks_for_archived(question: Question) -> bool:
-    if not question.where.strip():
+def _asks_for_archived(run_query: RunQuery) -> bool:
+    if not run_query.where.strip():
         return False
-    return any(name.text == ARCHIVED for name in _names_of(parse_query(question.text("where"))))
+    return any(name.text == ARCHIVED for name in _names_of(parse_query(run_query.text("where"))))
 
 
-def _orders(question: Question, names: NameResolver) -> Iterator[Sql]:
-    if question.sort.strip():
-        query = question.text("sort")
+def _orders(run_query: RunQuery, names: NameResolver) -> Iterator[Sql]:
+    if run_query.sort.strip():
+        query = run_query.text("sort")
         compiler = Compiler(names, query)
         yield from (compiler.order(key) for key in parse_sort_keys(query))
 
@@ -338,11 +346,11 @@ _SHOWN = 4
 _MOST_VALUES = 500
 
 
-def explain_no_match(index: Index, question: Question) -> list[str]:
+def explain_no_match(index: Index, run_query: RunQuery) -> list[str]:
     """A line for each test that is false for all runs; tests under ``not`` are left out."""
-    if not question.where.strip():
+    if not run_query.where.strip():
         return []
-    names, query = NameResolver(index.fetch), question.text("where")
+    names, query = NameResolver(index.fetch), run_query.text("where")
     compiler, lines = Compiler(names, query), []
     for test in _tests(parse_query(query)):
         made = compiler.condition(test)
@@ -366,8 +374,8 @@ def _tests(query: Query) -> Iterator[Compare]:
 
 def _describe_actual(index: Index, target: Target, asked: Sequence[str]) -> str:
     if isinstance(target, ConfigKey):
-        question = "SELECT DISTINCT text FROM params WHERE key = ? AND text IS NOT NULL"
-        rows = index.fetch(f"{question} ORDER BY number, text LIMIT ?", (target.key, _MOST_VALUES))
+        run_query = "SELECT DISTINCT text FROM params WHERE key = ? AND text IS NOT NULL"
+        rows = index.fetch(f"{run_query} ORDER BY number, text LIMIT ?", (target.key, _MOST_VALUES))
         return _describe([text for (text,) in rows], asked)
     if isinstance(target, Fact):
         return _describe_fact(index, target, asked)

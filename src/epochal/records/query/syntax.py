@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, final
 
 from epochal.errors import ConfigError, Problem
-from epochal.records.index.database import MAX_INTEGER, MIN_INTEGER
+from epochal.records.index.index_database import MAX_INTEGER, MIN_INTEGER
 
 Function = Literal["last", "min", "max", "count"]
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.records.query.ask import Question, ask
-from epochal.records.query.names import ConfigKey, Fact, Measure
-from epochal.records.query.result_table import (
+from epochal.records.query.query_runs import RunQuery, query_runs
+from epochal.records.query.resolve_names import ConfigKey, Fact, Measure
+from epochal.records.query.syntax import read_time
+from epochal.records.query.tabulate import (
+    ExportTable,
     RunGroup,
-    Sheet,
     default_columns,
     join_values,
-    lay_out,
-    lay_out_groups,
+    tabulate_groups,
+    tabulate_runs,
 )
-from epochal.records.query.values import read_time
 from indexed import Indexed
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ ACC = Measure("val/acc", "val/acc", "last")
 
 @pytest.fixture
 def answer(connection: sqlite3.Connection) -> Any:
-    return ask(Indexed(connection), Question())  # type: ignore[arg-type]  # has what is used
+    return query_runs(Indexed(connection), RunQuery())  # type: ignore[arg-type]  # has what is used
 
 
 def test_sheet_has_a_row_per_run(answer: Any) -> None:
-    sheet = lay_out(answer, [Fact("run", "run"), LR])
+    sheet = tabulate_runs(answer, [Fact("run", "run"), LR])
     assert sheet.rows == [
         {"run": "bad", "optim.lr": None},
         {"run": "good", "optim.lr": 0.001},
@@ -45,13 +45,13 @@ def test_sheet_has_a_row_per_run(answer: Any) -> None:
 
 
 def test_csv_quotes_what_must_be_quoted() -> None:
-    sheet = Sheet({"a,b": ['x "y"', None], "c": [True, 1.5], "d": ["line\nline", "=1"]})
+    sheet = ExportTable({"a,b": ['x "y"', None], "c": [True, 1.5], "d": ["line\nline", "=1"]})
     assert sheet.to_csv() == b'"a,b",c,d\n"x ""y""",true,"line\nline"\n,1.5,\'=1\n'
 
 
 def test_parquet_keeps_types_where_a_column_has_one() -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    sheet = Sheet(
+    sheet = ExportTable(
         {
             "whole": [1, None],
             "real": [1, 2.5],
@@ -75,12 +75,12 @@ def test_parquet_keeps_types_where_a_column_has_one() -> None:
 def test_parquet_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install 'epochal\[frame\]'"):
-        Sheet({"a": [1]}).to_parquet()
+        ExportTable({"a": [1]}).to_parquet()
 
 
 def test_groups_have_means_and_intervals(answer: Any) -> None:
     groups = [RunGroup((1, 2), (1, 2)), RunGroup((0,), ())]
-    sheet = lay_out_groups(answer, [Fact("tag", "tag"), LR, ACC], groups)
+    sheet = tabulate_groups(answer, [Fact("tag", "tag"), LR, ACC], groups)
     first, second = sheet.rows
     assert (first["runs"], first["counted"], first["tag"]) == (2, 2, "wide net, 100%_sure")
     assert first["optim.lr"] == "0.001, 0.1"

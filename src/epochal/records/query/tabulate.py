@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, final
 
 from epochal.errors import ConfigError, Problem
 from epochal.records.folder.writer import COMPLETED_STATUSES
-from epochal.records.index.database import MAX_INTEGER
+from epochal.records.index.index_database import MAX_INTEGER
 from epochal.records.index.replicates import MeanEstimate, estimate_mean, latest_per_seed
-from epochal.records.query.names import Fact, Measure
-from epochal.records.query.values import read_time
+from epochal.records.query.resolve_names import Fact, Measure
+from epochal.records.query.syntax import read_time
 from epochal.text.escape import escape_control
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     import pandas as pd  # type: ignore[import-untyped]
 
-    from epochal.records.query.ask import Answer
-    from epochal.records.query.names import Target
+    from epochal.records.query.query_runs import QueryResult
+    from epochal.records.query.resolve_names import Target
 
 _FORMULA = re.compile(r"[=@\t\r]|[+-][^\n]*[(|!]")
 """Texts that spreadsheets may execute; not monitors such as ``-val/loss``."""
@@ -34,7 +34,7 @@ REPLICATE = Fact("replicate", "replicate")
 @final
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """Indices of runs in an answer that belong to one group."""
+    """Indices of runs in an result that belong to one group."""
 
     places: tuple[int, ...]
     counted: tuple[int, ...]
@@ -56,20 +56,20 @@ class RunGroup:
         return sorted(known) if all(map(_is_number, known)) else known
 
 
-def group(answer: Answer, targets: Sequence[Target]) -> list[RunGroup]:
+def group(result: QueryResult, targets: Sequence[Target]) -> list[RunGroup]:
     """Groups of runs with the same values, in the order of their first runs.
 
     A run without any of the values is a separate group.
     """
-    columns = [answer.values(target) for target in targets]
+    columns = [result.values(target) for target in targets]
     found: dict[object, list[int]] = {}
-    for place in range(len(answer.rows)):
+    for place in range(len(result.rows)):
         values = [column[place] for column in columns]
         is_unknown = all(value is None for value in values)
         found.setdefault(place if is_unknown else repr(values), []).append(place)
     is_by_replicate = REPLICATE.column in [getattr(target, "column", "") for target in targets]
     return [
-        _make_group(answer, places, is_by_replicate=is_by_replicate) for places in found.values()
+        _make_group(result, places, is_by_replicate=is_by_replicate) for places in found.values()
     ]
 
 
@@ -87,11 +87,11 @@ def sort_groups(
 _ZERO = estimate_mean([0.0])
 
 
-def _make_group(answer: Answer, places: list[int], *, is_by_replicate: bool) -> RunGroup:
-    done = [place for place in places if answer.rows[place]["status"] in COMPLETED_STATUSES]
+def _make_group(result: QueryResult, places: list[int], *, is_by_replicate: bool) -> RunGroup:
+    done = [place for place in places if result.rows[place]["status"] in COMPLETED_STATUSES]
     if is_by_replicate:
-        done.sort(key=lambda place: str(answer.rows[place]["started"]))
-        done = [done[i] for i in latest_per_seed([answer.rows[place]["seed"] for place in done])]
+        done.sort(key=lambda place: str(result.rows[place]["started"]))
+        done = [done[i] for i in latest_per_seed([result.rows[place]["seed"] for place in done])]
     return RunGroup(tuple(places), tuple(sorted(done)))
 
 
@@ -120,7 +120,7 @@ _EXTRA = "pip install 'epochal[frame]'"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ExportTable:
     """Columns of equal length by their headings."""
 
     columns: dict[str, list[Any]]
@@ -165,14 +165,16 @@ class Sheet:
         return pd.DataFrame({**self.columns, **times})
 
 
-def lay_out(answer: Answer, targets: Sequence[Target]) -> Sheet:
-    """A sheet with one row per run."""
+def tabulate_runs(result: QueryResult, targets: Sequence[Target]) -> ExportTable:
+    """A table with one row per run."""
     times = (one.shown for one in targets if isinstance(one, Fact) and one.kind == "time")
-    return Sheet({target.shown: answer.values(target) for target in targets}, tuple(times))
+    return ExportTable({target.shown: result.values(target) for target in targets}, tuple(times))
 
 
-def lay_out_groups(answer: Answer, targets: Sequence[Target], groups: Sequence[RunGroup]) -> Sheet:
-    """A sheet with one row per group: the number of runs, their values and means of metrics.
+def tabulate_groups(
+    result: QueryResult, targets: Sequence[Target], groups: Sequence[RunGroup]
+) -> ExportTable:
+    """A table with one row per group: the number of runs, their values and means of metrics.
 
     A mean has two more columns, the ends of its 95 % interval.
     """
@@ -181,7 +183,7 @@ def lay_out_groups(answer: Answer, targets: Sequence[Target], groups: Sequence[R
         "counted": [len(group.counted) for group in groups],
     }
     for target in targets:
-        values = answer.values(target)
+        values = result.values(target)
         if isinstance(target, Measure) or target == Fact("best", "best"):
             means = [group.mean(values) for group in groups]
             columns[target.shown] = [one and one.mean for one in means]
@@ -189,7 +191,7 @@ def lay_out_groups(answer: Answer, targets: Sequence[Target], groups: Sequence[R
             columns[f"{target.shown} high"] = [one and one.high for one in means]
         else:
             columns[target.shown] = [join_values(group.distinct(values)) for group in groups]
-    return Sheet(columns)
+    return ExportTable(columns)
 
 
 def encode_csv(rows: Iterable[Iterable[object]]) -> str:
@@ -207,12 +209,12 @@ def join_values(values: Sequence[Any]) -> Any:  # noqa: ANN401 - runs have value
     return ", ".join(_as_text(value) for value in values)
 
 
-def default_columns(answer: Answer) -> list[Target]:
+def default_columns(result: QueryResult) -> list[Target]:
     """Columns that distinguish runs: facts, config keys that differ, and all metrics."""
     optional = [Fact(name, name) for name in _IF_ANY]
-    facts = [fact for fact in optional if any(v is not None for v in answer.values(fact))]
+    facts = [fact for fact in optional if any(v is not None for v in result.values(fact))]
     targets = [*(Fact(name, name) for name in _ALWAYS), *facts]
-    return [*targets, *answer.changed(), *answer.metrics(), Fact("path", "path")]
+    return [*targets, *result.changed(), *result.metrics(), Fact("path", "path")]
 
 
 def _as_cell(value: object) -> str:

@@ -7,10 +7,10 @@ import sqlite3
 import pytest
 
 from epochal.errors import ConfigError
-from epochal.records.index.database import create_tables
+from epochal.records.index.index_database import create_tables
 from epochal.records.query.grammar import parse_names
-from epochal.records.query.names import ConfigKey, Fact, Measure, NameResolver, Target
-from epochal.records.query.values import QueryText
+from epochal.records.query.resolve_names import ConfigKey, Fact, Measure, NameResolver, Target
+from epochal.records.query.syntax import QueryText
 from indexed import fetch
 
 

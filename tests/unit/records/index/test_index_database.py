@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.records.index.database import (
+from epochal.records.index.index_database import (
     SCHEMA_VERSION,
     create_tables,
     holding_writer_lock,
@@ -151,7 +151,7 @@ def test_there_is_one_writer_at_a_time(tmp_path: Path) -> None:
 def test_the_lock_of_a_killed_writer_is_released(tmp_path: Path) -> None:
     script = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from epochal.records.index.database import holding_writer_lock\n"
+        "from epochal.records.index.index_database import holding_writer_lock\n"
         "with holding_writer_lock(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
     path = tmp_path / "index.db"

@@ -16,11 +16,11 @@ from epochal.records.code.code_manifest import (
     get_attempt_dir,
     read_manifest,
 )
+from epochal.records.code.code_reader import CodeReader, CodeWriter, with_parents
 from epochal.records.code.content_store import CODE_STORE_DIR, ContentStore, FileCache
 from epochal.records.code.file_selection import SnapshotLimits, select_files
 from epochal.records.code.framework import FrameworkPackage, get_archive_name, get_package_dir
 from epochal.records.code.project_scan import ProjectScanner
-from epochal.records.code.reading import CodeReader, CodeWriter, with_parents
 from epochal.records.secrets import is_secret_file
 
 if TYPE_CHECKING:

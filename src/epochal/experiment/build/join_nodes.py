@@ -13,9 +13,9 @@ from epochal.experiment.build.device import count_nodes
 from epochal.experiment.config.check_file import CheckedConfig
 from epochal.experiment.resume.changes import digest_config
 from epochal.records.code.code_manifest import read_manifest
+from epochal.records.code.code_snapshot import CodeSnapshot
 from epochal.records.code.file_kind import get_file_kind
 from epochal.records.code.framework import digest_package, get_package_dir
-from epochal.records.code.snapshot import CodeSnapshot
 from epochal.records.folder.machine import own_version
 
 if TYPE_CHECKING:

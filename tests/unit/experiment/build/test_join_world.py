@@ -13,7 +13,7 @@ import torch
 from epochal.config import load
 from epochal.distributed.rank_failure import RankLostError
 from epochal.errors import Preempted
-from epochal.experiment.build.world import joining_world
+from epochal.experiment.build.join_world import joining_world
 from epochal.records.layout.process import describe_process
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from epochal.errors import RecordError
-from epochal.records.project import database
-from epochal.records.project.database import get_database_path, open_database
+from epochal.records.project import project_database
+from epochal.records.project.project_database import get_database_path, open_database
 from epochal.records.project.result_tables import ResultTables
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ def test_a_database_of_an_earlier_version_gets_the_new_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(database, "_MIGRATIONS", database._MIGRATIONS[:1])
-        patch.setattr(database, "SCHEMA_VERSION", 1)
+        patch.setattr(project_database, "_MIGRATIONS", project_database._MIGRATIONS[:1])
+        patch.setattr(project_database, "SCHEMA_VERSION", 1)
         old = open_database(tmp_path)
         old.execute("INSERT INTO settings VALUES ('is_paused', '1')")
         old.close()
