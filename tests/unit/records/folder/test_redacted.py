@@ -42,7 +42,7 @@ NO_SECRETS = {
     "experiment/record/open_record.py": "the expanded config, redacted before it became a text",
     "experiment/tools/repro.py": "asked for, elsewhere than in a record",
     "inspect/inspect_data.py": "asked for, a page of samples elsewhere than in a record",
-    "inspect/storage.py": "its own words, to see whether a disk keeps them",
+    "doctor/storage.py": "its own words, to see whether a disk keeps them",
     "engine/prediction_file.py": "what predictions depend on, in a hidden file beside them",
     "launch/jobs/freeze_code.py": "differences of files, redacted where they are made",
     "launch/start_at_boot.py": "a unit must hold the command that it starts, with all its words",

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from epochal import durable
-from epochal.inspect import Diagnostic
+from epochal.doctor.diagnostic import Diagnostic
 from epochal.records.folder.machine import find_file_system, is_network_file_system
 from epochal.records.layout.os_errors import describe_os_error
 from epochal.text.formatting import format_bytes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.inspect import crash_tests
-from epochal.inspect.crash_tests import check_full_disk, check_kills
+from epochal.doctor import crash_tests
+from epochal.doctor.crash_tests import check_full_disk, check_kills
 
 if TYPE_CHECKING:
     from pathlib import Path

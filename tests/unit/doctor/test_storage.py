@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.inspect import storage
-from epochal.inspect.storage import check_clock, check_storage
+from epochal.doctor import storage
+from epochal.doctor.storage import check_clock, check_storage
 from epochal.records.folder import machine
 
 if TYPE_CHECKING:
-    from epochal.inspect import Diagnostic
+    from epochal.doctor.diagnostic import Diagnostic
 
 
 def finding(name: str, folder: Path) -> Diagnostic:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from epochal.inspect import host
-from epochal.inspect.host import (
+from epochal.doctor import host
+from epochal.doctor.host import (
     check_devices,
     check_host,
     check_open_files,
@@ -21,7 +21,7 @@ from epochal.inspect.host import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from epochal.inspect import Diagnostic
+    from epochal.doctor.diagnostic import Diagnostic
 
 
 def finding(name: str) -> Diagnostic:

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from epochal.inspect import Diagnostic
+from epochal.doctor.diagnostic import Diagnostic
 from epochal.records.folder.checkpoint_manifests import find_newest_checkpoint
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def check_full_disk(folder: Path, *, size: int = SIZE_BYTES) -> Diagnostic:
 
 
 def _start(scratch: Path, size: int, *words: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "epochal.inspect.checkpoint_writer", str(scratch), str(size)]
+    command = [sys.executable, "-m", "epochal.doctor.checkpoint_writer", str(scratch), str(size)]
     return subprocess.Popen(
         [*command, *map(str, words)],
         stdin=subprocess.DEVNULL,

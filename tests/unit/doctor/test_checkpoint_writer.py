@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from epochal.inspect import checkpoint_writer
-from epochal.inspect.checkpoint_writer import (
+from epochal.doctor import checkpoint_writer
+from epochal.doctor.checkpoint_writer import (
     NUM_KEPT,
     write_checkpoint,
     write_forever,
@@ -68,7 +68,7 @@ def test_a_save_without_space_damages_nothing(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "epochal.inspect.checkpoint_writer",
+        "epochal.doctor.checkpoint_writer",
         str(tmp_path),
         "5000",
         "limits",

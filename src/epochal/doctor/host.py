@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochal.inspect import Diagnostic
+from epochal.doctor.diagnostic import Diagnostic
 from epochal.records.layout.process import read_text
 from epochal.text.formatting import format_bytes
 
