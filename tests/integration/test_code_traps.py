@@ -27,7 +27,7 @@ SECRET = "hunter2-hunter2"
 def link_to_home(root: Path) -> None:
     home = root.parent / "home"
     home.mkdir()
-    (home / "diary.txt").write_text(SECRET)
+    (home / "recorder.txt").write_text(SECRET)
     (root / "home").symlink_to(home)
 
 

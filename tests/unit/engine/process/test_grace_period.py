@@ -15,7 +15,7 @@ from epochal.engine import Train
 from epochal.engine.execute import execute
 from epochal.engine.process.grace_period import GracePeriod
 from epochal.engine.process.signals import Preemption
-from epochal.testing import Ledger
+from epochal.testing import MemoryRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,14 +75,14 @@ def test_a_run_that_still_works_is_not_ended() -> None:
 
 def test_a_main_thread_that_cannot_be_interrupted_is_ended_with_its_process() -> None:
     codes: list[int] = []
-    ledger = Ledger()
-    run = make_run(setting={"writer": ledger})
+    memory_record = MemoryRecord()
+    run = make_run(setting={"writer": memory_record})
     preemption = Preemption(run)
     preemption.is_overdue = True  # it was interrupted in vain
     grace = GracePeriod(run, preemption, 0.01, progress=lambda: 0, end_process=codes.append)
     grace.enforce(threading.Event())
     assert codes == [75]
-    assert ledger.statuses == [("preempted", {"reason": "stalled", "step": 0, "epoch": 0})]
+    assert memory_record.statuses == [("preempted", {"reason": "stalled", "step": 0, "epoch": 0})]
 
 
 def test_an_event_loop_keeps_its_own_pipe() -> None:
