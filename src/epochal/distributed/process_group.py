@@ -213,7 +213,7 @@ def _connect(place: RankEnvironment, device: torch.device, timeout: timedelta) -
         return
     os.environ.setdefault("MASTER_ADDR", place.master_addr or "127.0.0.1")
     if not place.master_port:
-        what = "nothing says at which port the processes meet"
+        what = "the port at which the processes connect is not set"
         hint = "set MASTER_ADDR and MASTER_PORT, the same for all of them"
         raise ConfigError(Problem("MASTER_PORT", what, hint=hint))
     os.environ.setdefault("MASTER_PORT", str(place.master_port))

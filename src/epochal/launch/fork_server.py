@@ -114,7 +114,7 @@ class ForkServer:
         return self._process.poll() is not None
 
     def close(self) -> None:
-        """End it now; the processes that it started go on."""
+        """End it now; the processes that it started continue."""
         self._orders.close()
         if not self.has_ended():
             os.killpg(self._process.pid, signal.SIGKILL)  # with what its imports started

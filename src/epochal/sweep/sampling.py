@@ -158,7 +158,7 @@ def _root(dimensions: int) -> float:
 class OptunaSampler:
     """TPE, Gaussian process or CMA-ES of Optuna, by ask and tell in memory.
 
-    Each trial is asked with a seed of its own, so that a sweep that continues after a crash makes
+    Each trial is proposed with its own seed, so that a sweep that continues after a crash makes
     the proposals it would have made; CMA-ES continues near the best trials instead.
     """
 
@@ -200,7 +200,7 @@ class OptunaSampler:
         return samplers.TPESampler(seed=seed)
 
     def ask(self, number: int) -> Values | None:
-        """Values that look promising after what was told so far."""
+        """Values that look promising after the observations so far."""
         if self._earlier is None:
             trials = self._study.get_trials(deepcopy=False)
             self._earlier = [one for one in trials if one.values is not None]

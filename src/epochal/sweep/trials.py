@@ -1,4 +1,4 @@
-"""The trials of a sweep, as their run records tell."""
+"""The trials of a sweep, read from the records of their runs."""
 
 from __future__ import annotations
 

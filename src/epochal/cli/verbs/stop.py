@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments and options."""
-    text = f"{RUN_HELP}; or a sweep, sweeps/last is the newest"
+    text = f"{RUN_HELP}; or a sweep, such as sweeps/last"
     parser.add_argument("words", nargs="+", metavar="RUN|SWEEP", help=text)
     add_options(parser, {"--reason TEXT": "the reason, which is recorded"})
     add_runs_dir_option(parser)

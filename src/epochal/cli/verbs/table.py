@@ -48,7 +48,7 @@ _ACTIONS = {
     "new": "make a table with these headings",
     "show": "show a table with the current values of its runs",
     "add": "add a row for each run; columns named like one of its metrics are linked to it",
-    "set": "type texts into a cell and those right of it, or headings",
+    "set": "write texts into a cell and the cells to its right, or change headings",
     "link": "link cells to metrics of a run, from a cell to the right",
     "remove": "remove a row, a column, the text of a cell, or the table",
     "export": "print a table as Markdown, LaTeX or CSV, or write it to a file",
@@ -82,7 +82,7 @@ def _add_own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
     words = {
         "new": ("*", "HEADING", "such as method val/acc"),
         "add": ("+", "RUN", RUN_HELP),
-        "set": ("+", "TEXT", "the text of the cell, and of those right of it"),
+        "set": ("+", "TEXT", "the text of the cell, and of the cells to its right"),
         "link": ("+", "METRIC", "such as val/acc"),
     }
     if name in words:

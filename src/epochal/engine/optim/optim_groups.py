@@ -1,4 +1,4 @@
-"""Read the parameter groups that ``optim_groups`` of a task or model returns."""
+"""Reads the parameter groups that ``optim_groups`` of a task or model returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build the parameter groups of an optimizer from rules, layer decay and weight decay."""
+"""Builds the parameter groups of an optimizer from rules, layer decay and weight decay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Select parameters by patterns of names or classes of modules, and count them."""
+"""Selects parameters by patterns of names or classes of modules, and counts them."""
 
 from __future__ import annotations
 

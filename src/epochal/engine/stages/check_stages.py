@@ -1,4 +1,4 @@
-"""Check, before the first step, that a run has what its stages change."""
+"""Checks, before the first step, that a run has what its stages change."""
 
 from __future__ import annotations
 

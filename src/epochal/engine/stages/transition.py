@@ -1,4 +1,4 @@
-"""Start and end the stages of a run, apply what they change, and find how long they are."""
+"""Starts and ends the stages of a run, applies what they change, and finds how long they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect the whole state of a run as trees by part, and restore it bit for bit."""
+"""Collects the whole state of a run as trees by part, and restores it bit for bit."""
 
 from __future__ import annotations
 

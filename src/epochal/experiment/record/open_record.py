@@ -293,7 +293,7 @@ def follow_record(world: World) -> OpenRecord:
 @final
 @dataclass(frozen=True)
 class _RecordForRanks:
-    """What the main process tells the others about its record."""
+    """What the main process sends to the others about its record."""
 
     checkpoint_dir: Path | None = None
     log_path: Path | None = None

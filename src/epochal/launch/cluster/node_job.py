@@ -1,4 +1,4 @@
-"""One job on a node of a cluster: runs there, next to its process, and knows no cluster."""
+"""One job on a node of a cluster: starts its process there; independent of Ray and Slurm."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NodeStart:
         return replace(self, resume=resume, parent=parent or self.parent)
 
     def meeting(self, nodes: int | str, endpoint: str) -> NodeStart:
-        """The same start as one of several machines that meet at an endpoint."""
+        """The same start as one of several machines that connect to an endpoint."""
         words = ("--nnodes", str(nodes), "--rdzv-endpoint", endpoint)
         return replace(self, options=(*self.options, *words))
 

@@ -65,7 +65,7 @@ class RayNode:
         self._job = NodeJob(start)
 
     def find_endpoint(self) -> str:
-        """A free port of this node, at which the nodes of a run can meet."""
+        """A free port of this node, to which the nodes of a run can connect."""
         import ray
 
         with socket.socket() as probe:

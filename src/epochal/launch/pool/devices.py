@@ -47,7 +47,7 @@ class DeviceRequest:
     """The device that it runs on if that is free."""
 
     num_processes: int = 1
-    """Each has a GPU of its own; all of them share a CPU."""
+    """Each has its own GPU; all of them share a CPU."""
 
 
 @final

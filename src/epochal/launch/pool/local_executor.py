@@ -1,4 +1,4 @@
-"""Runs each job in a process of its own on this machine."""
+"""Runs each job in its own process on this machine."""
 
 from __future__ import annotations
 

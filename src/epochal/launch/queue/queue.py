@@ -230,7 +230,7 @@ class Queue:
         return self.get(job_id)
 
     def set_paused(self, is_paused: bool, job_id: int | None = None) -> None:
-        """Pause or continue one waiting job, or the whole queue; running jobs go on."""
+        """Pause or continue one waiting job, or the whole queue; running jobs continue."""
         if job_id is None:
             self._set("is_paused", "1" if is_paused else "0")
             return

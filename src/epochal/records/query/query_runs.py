@@ -212,7 +212,7 @@ _NAMES = (*_COLUMNS, AGE)
 
 
 def count_runs(index: Index, run_query: RunQuery) -> int:
-    """How many runs match a run_query, whatever its limit; raises ConfigError as ``ask``."""
+    """How many runs match, without a limit; raises ConfigError as ``query_runs`` does."""
     return _count(index, list(_conditions(index, run_query, NameResolver(index.fetch))))
 
 

@@ -1,4 +1,4 @@
-"""What the report shows, as plain data that the page and the picture draw."""
+"""The figures of a report as plain data, which the HTML page and the PNG file draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of runs: columns there are, and rows that a query selects, sorts and groups."""
+"""The table of runs: the available columns, and rows that a query selects, sorts and groups."""
 
 from __future__ import annotations
 
