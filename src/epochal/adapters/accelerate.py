@@ -347,7 +347,7 @@ def _forget_state() -> None:
 
 @final
 class _StepEnds:
-    """Tells an Accelerator when a step ends: it asks its loader, and takes this for one."""
+    """Shows an Accelerator when a step ends, in place of the loader that it would ask."""
 
     remainder = 0
 

@@ -55,7 +55,7 @@ class NodesLostError(EpochalError):
 class NodeGroup:
     """The machines of a run, as the launcher on each of them sees the others.
 
-    They meet at a store. Each start of the processes is a round. The first launcher that sees a
+    They connect to a store. Each start of the processes is a round. The first launcher that sees a
     round fail opens the next one, in which the machines that are left meet again.
 
     Args:
@@ -121,7 +121,7 @@ class NodeGroup:
                 self._shared.add("round", 1)
 
     def wait_for_round(self) -> bool:
-        """Wait for the next round after this one was closed; gives False if the run has ended."""
+        """Wait for the next round after this one was closed; returns False if the run has ended."""
         end = time.monotonic() + _ANSWER_SECONDS
         with suppress(RuntimeError):  # the first machine ends with the run
             while time.monotonic() < end:
@@ -305,7 +305,7 @@ def _can_listen(endpoint: str, family: int, address: tuple[object, ...]) -> bool
 
 
 def _reach(endpoint: str, host: str, port: int, tell: Callable[[str], None], seconds: float) -> str:
-    """Connect to the endpoint once; gives the address of this machine on the way there."""
+    """Connect to the endpoint once; returns the address of this machine on the way there."""
     end, has_told = time.monotonic() + seconds, False
     while True:
         try:

@@ -56,7 +56,7 @@ _timeouts: list[timedelta] = []
 class ProcessGroup(World):
     """The processes of the default process group.
 
-    A store keeps what processes tell each other outside of collectives; every run has its own
+    A store keeps what processes exchange outside of collectives; every run has its own
     part of it.
     """
 

@@ -30,7 +30,7 @@ class World(ABC):
 
     world_size: int = 1
     listener: RankListener | None = None
-    """Hears the other processes between collectives; None if there is no process group."""
+    """Watches the other processes between collectives; None if there is no process group."""
 
     look_at: Callable[[BaseException], object] | None = None
     """Called once with an error of this process, before the others are notified."""

@@ -53,7 +53,7 @@ def write_forever(folder: Path, size: int, first: int) -> None:
 
 
 def write_until_full(folder: Path, size: int, limits: list[int]) -> list[int]:
-    """Write with each limit on the file size; gives the limits that damaged something.
+    """Write with each limit on the file size; returns the limits that damaged something.
 
     Such a limit fails in the middle of a write, as a full disk does.
     """

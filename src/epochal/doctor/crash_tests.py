@@ -54,7 +54,7 @@ def check_kills(
 
 
 def _kill_one(scratch: Path, size: int, first: int, rng: random.Random) -> int:
-    """Let a process save until it is killed; gives the last step that it acknowledged."""
+    """Let a process save until it is killed; returns the last step that it acknowledged."""
     process = _start(scratch, size, "forever", first)
     try:
         assert process.stdout is not None

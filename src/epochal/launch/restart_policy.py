@@ -83,7 +83,7 @@ class RestartDecision:
 
 @final
 class RestartPolicy:
-    """Decides after each exit of a run's processes; gives up after ``limit`` without progress."""
+    """Decides after each exit of a run's processes; returns up after ``limit`` without progress."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

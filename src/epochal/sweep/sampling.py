@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Method = Literal["grid", "random", "quasi-random", "tpe", "gp", "cma-es"]
-OPTUNA_METHODS = ("tpe", "gp", "cma-es")
 _MAX_REJECTED = 10_000
 _MAX_ASKED = 5
 """How often Optuna is asked for values that meet the constraints, before random ones are taken."""
@@ -232,7 +231,7 @@ class OptunaSampler:
         self._asked[number] = trials.Trial(self._study, added._trial_id)
 
     def _describe(self, values: Values) -> dict[str, Any] | None:
-        """The values as Optuna knows them; None if they are outside of what is searched now."""
+        """The values as Optuna stores them; None if they are outside the current space."""
         known = {one.key: one.values for one in self._space.parameters}
         params: dict[str, Any] = {}
         for key, value in values.items():
@@ -283,7 +282,7 @@ class OptunaSampler:
 
 
 def _find_position(values: Distribution | None, value: Any) -> Any:  # noqa: ANN401 - any plain value
-    """What Optuna knows a value by; None if it is not in the space."""
+    """The value as Optuna stores it; None if it is not in the space."""
     if isinstance(values, ValueChoice):
         return values.values.index(value) if value in values.values else None
     if isinstance(values, ValueRange):

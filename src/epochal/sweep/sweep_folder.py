@@ -113,7 +113,7 @@ class SweepFolder:
         return check_config(config, project=base.code.project)
 
     def change(self, overrides: Sequence[str]) -> SweepSettings:
-        """Change what is searched from now on, such as ``sweep.trials=40``; gives the result.
+        """Change what is searched from now on, such as ``sweep.trials=40``; returns the result.
 
         Raises:
             ConfigError: The changes are mistaken; nothing is changed then.

@@ -35,7 +35,7 @@ _THREADS = "OMP_NUM_THREADS"
 @final
 @dataclass(frozen=True, kw_only=True)
 class NodeStart:
-    """One start of a job as it travels to a node: paths that all nodes see, no values."""
+    """One start of a job as it is sent to a node: paths that all nodes see, no values."""
 
     file: Path
     device: str
@@ -62,7 +62,7 @@ class NodeStart:
 
 
 def plan_node_start(start: JobStart, options: LaunchOptions, num_gpus: int | None) -> NodeStart:
-    """What travels to the node; ``num_gpus`` are those that the cluster gives, None: unknown."""
+    """What is sent to the node; ``num_gpus`` are those that the cluster assigns, None: unknown."""
     device = start.device.choice
     if not device and num_gpus is not None:
         device = "cpu" if not num_gpus else "cuda:0" if options.num_ranks == 1 else "cuda"

@@ -295,7 +295,7 @@ class _RayGroup(JobHandle):
         return _RayHandle(actor, self._request.log)
 
     def _watch(self) -> None:
-        """Look how the nodes are; the first one has the meeting point and cannot be replaced."""
+        """Check the nodes; the first one hosts the rendezvous and cannot be replaced."""
         first = self._members[0]
         for one in list(self._members):
             code = one.poll()

@@ -127,7 +127,7 @@ def _link(target: Path, place: Path) -> None:
 
 
 def copy_snapshot(snapshot: Path, run_dir: Path) -> str:
-    """Put a frozen snapshot into the record of a run; gives the digest of the code."""
+    """Put a frozen snapshot into the record of a run; returns the digest of the code."""
     source, target = snapshot / CODE_DIR, run_dir / CODE_DIR
     for folder, _, names in os.walk(source):
         inner = target / Path(folder).relative_to(source)

@@ -184,7 +184,7 @@ class Leases(ABC):
 
     @abstractmethod
     def release(self, lease: DeviceLease) -> None:
-        """Give a lease back."""
+        """Release a lease."""
 
     @abstractmethod
     def beat(self) -> None:

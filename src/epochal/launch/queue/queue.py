@@ -328,7 +328,7 @@ class Queue:
         return closing(open_database(self.runs_dir))
 
     def update(self, job_id: int, expected: Collection[JobState], **values: object) -> bool:
-        """Change a job if it is in one of the expected states; gives whether it was."""
+        """Change a job if it is in one of the expected states; returns whether it was."""
         names = ", ".join(f"{name} = ?" for name in values)
         marks = ", ".join("?" * len(expected))
         with self._open() as connection, writing(connection):

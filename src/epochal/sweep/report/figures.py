@@ -52,7 +52,7 @@ class Figures:
     """In the order of their numbers."""
 
     best: tuple[Mark, ...]
-    """The best finished trials; with several objectives those that nothing dominates."""
+    """The best finished trials; with several objectives those on the Pareto front."""
 
     best_so_far: tuple[tuple[int, float], ...]
     """Number of the trial and the value, where it became better."""
