@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from abc import ABC
@@ -275,6 +276,22 @@ def test_only_the_registry_imports_what_a_config_names() -> None:
 
 def test_every_module_starts_with_one_sentence() -> None:
     assert faults(attrgetter("no_sentence"), MODULES) == {}
+
+
+ODD_WORDS = re.compile(
+    r"\b(somebody|anybody|nobody|whoever|anew|hence|lest|as far as|goes on|going on|went back)\b",
+    re.IGNORECASE,
+)
+
+
+def test_text_for_readers_is_plain_english() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = {
+        path.relative_to(ROOT).as_posix(): words
+        for path in [*MODULES, *pages]
+        if (words := ODD_WORDS.findall(source_of(path)))
+    }
+    assert found == {}, "see Plain English in AGENTS.md"
 
 
 MAX_MODULES = 25

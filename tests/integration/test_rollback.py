@@ -150,7 +150,7 @@ def test_rolled_back_run_resumes_exactly_from_every_checkpoint(
     tmp_path: Path, cell: str, record_property: Count
 ) -> None:
     count = check_every_checkpoint(tmp_path, cell, PLACES["mid-epoch"])
-    record_property("counted", f"{cell}: went back, resumed at {count} positions, bit-equal")
+    record_property("counted", f"{cell}: rolled back, resumed at {count} positions, bit-equal")
 
 
 @pytest.mark.torture
@@ -161,7 +161,7 @@ def test_rolled_back_runs_of_every_kind_resume_exactly(
 ) -> None:
     # Stages may cut epochs short, and runs may stop early.
     count = check_every_checkpoint(tmp_path, cell, PLACES[place], is_met=False)
-    text = f"{cell}, {place}: went back, resumed at {count} positions, bit-equal"
+    text = f"{cell}, {place}: rolled back, resumed at {count} positions, bit-equal"
     record_property("counted", text)
 
 

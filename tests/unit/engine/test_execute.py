@@ -232,7 +232,7 @@ def test_the_second_interrupt_stops_at_once() -> None:
 def in_fork(work: Any) -> int:
     """The exit code of a forked process that does some work."""
     child = os.fork()
-    if child == 0:  # nothing of pytest may go on in here
+    if child == 0:  # pytest must not continue in this process
         try:
             work()
         except KeyboardInterrupt:

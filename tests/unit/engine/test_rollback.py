@@ -223,7 +223,7 @@ def test_a_state_may_be_epochs_away(tmp_path: Path) -> None:
         "from": {"epoch": 2, "batch": 3},
         "to": {"epoch": 3, "batch": 3},
     }
-    # Epoch 2 is never finished: the run goes on in epoch 3.
+    # Epoch 2 is never finished: the run continues in epoch 3.
     assert epochs == [(0, 0), (1, 12), (2, 24), (2, 15), (3, 23)]
     assert (result.epochs, result.steps) == (4, 15 + 8 + 12)
 

@@ -234,7 +234,7 @@ def test_loader_workers_survive_the_first_signal(
 def forked(number: int) -> int:
     """How a forked process ends that is signalled."""
     child = os.fork()
-    if child == 0:  # nothing of pytest may go on in here
+    if child == 0:  # pytest must not continue in this process
         os.kill(os.getpid(), number)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

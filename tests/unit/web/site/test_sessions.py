@@ -1,4 +1,4 @@
-"""The code of the printed link works once, and tells nobody anything."""
+"""The code of the printed link works once, and errors reveal nothing."""
 
 from __future__ import annotations
 
